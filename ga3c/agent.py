@@ -1,0 +1,133 @@
+"""An agent: plays, asks for predictions, hands in rollouts. `play` is its life, without any I/O.
+
+`play` is a generator that yields requests and is resumed when they are granted. In an agent's process `Port.serve`
+grants them through the queues; in serial mode a plain loop grants them in turn. One code path, two ways to run it.
+
+Next hop of an observation: `channel.Port.serve`, which sends a ticket to the predictors.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Generator
+from multiprocessing import forkserver
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.channel import PREDICT, SUBMIT, TAKE, Port, Request, ServerGone
+from ga3c.config import Settings
+from ga3c.environment import Environment, make_environment
+from ga3c.rollout import RolloutStore
+
+
+def play(environment: Environment, store: RolloutStore, rng: np.random.Generator) -> Generator[Request, int, None]:
+    """The life of an agent, from the first observation until a prediction is granted with the word to leave.
+
+    The environment must have been reset. Requests and their grants:
+    TAKE: a free slot; PREDICT: 1 if the agent shall leave, else 0, once policy, value and version stand in the named
+    row; SUBMIT: nothing, the slot now belongs to the trainers. Once told to leave, an agent is told so ever after.
+    A rollout cut short by leaving is submitted with the steps it has.
+    """
+    n_envs, t_max = store.n_envs, store.t_max
+    score, length = np.zeros(n_envs), np.zeros(n_envs, np.int32)
+    full: int | None = None
+    slot, t = (yield TAKE, 0, 0), 0
+    store.observation[slot, t] = environment.observation
+    while True:
+        leave = yield PREDICT, slot, t
+        if full is not None:
+            yield _hand_in(store, full, t_max, store.value[slot, 0])
+            full = None
+        if leave:
+            if t:
+                yield _hand_in(store, slot, t, store.value[slot, t])
+            return
+
+        # Inverse transform sampling; scaled by the last sum, so that rounding cannot pick an action out of range.
+        cumulative = store.policy[slot, t].cumsum(axis=1)
+        action = (cumulative > rng.random((n_envs, 1), np.float32) * cumulative[:, -1:]).argmax(axis=1)
+        transition = environment.step(action)
+
+        store.action[slot, t] = action
+        store.reward[slot, t] = transition.reward
+        store.terminated[slot, t] = transition.terminated
+        store.truncated[slot, t] = transition.truncated
+        score += transition.reward
+        length += 1
+        ended = transition.score_ended
+        store.score[slot, t] = np.where(ended, score, np.nan)
+        store.episode_length[slot, t] = np.where(ended, length, 0)
+        score[ended] = 0.0
+        length[ended] = 0
+        if transition.final_observation is not None:
+            store.observation[slot, t_max] = transition.final_observation
+            yield PREDICT, slot, t_max
+            store.final_value[slot, t] = store.value[slot, t_max]
+
+        t += 1
+        if t == t_max:
+            full, slot, t = slot, (yield TAKE, 0, 0), 0
+        store.observation[slot, t] = environment.observation
+
+
+def _hand_in(store: RolloutStore, slot: int, steps: int, bootstrap_value: NDArray[np.float32]) -> Request:
+    store.steps[slot] = steps
+    store.bootstrap_value[slot] = bootstrap_value
+    return SUBMIT, slot, 0
+
+
+def seeded(seed: np.random.SeedSequence) -> tuple[int, np.random.Generator]:
+    """An agent's (seed of its environments, generator of its actions), both from its own seed sequence."""
+    environments, actions = seed.spawn(2)
+    return int(environments.generate_state(1)[0]) % 2**31, np.random.default_rng(actions)
+
+
+def agent_seed(settings: Settings, agent: int, incarnation: int, resumed_at: int) -> np.random.SeedSequence:
+    """One child of the run's SeedSequence for every agent, incarnation and resume."""
+    return np.random.SeedSequence(settings.seed, spawn_key=(agent, incarnation, resumed_at))
+
+
+def start_forkserver() -> None:
+    """Starts the process that agents are forked from; it imports what an agent needs, once, while we do other things.
+
+    SIGINT is blocked in it and so in every agent: Ctrl-C is the main process's to handle.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["ga3c.agent", "ga3c.cli"])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def agent_main(port: Port, store: RolloutStore, settings: Settings, seed: np.random.SeedSequence, log: str) -> None:
+    """Entry point of an agent's process: makes the environments and grants `play` its requests through `port`.
+
+    Ends when asked to leave or when the main process is gone; an exception is appended to the file `log`, exit code 1.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the main process will say what to do
+    os.nice(settings.agent_nice)
+    try:
+        environment = make_environment(settings, store.n_envs)
+        environment_seed, rng = seeded(seed)
+        environment.reset(environment_seed)
+        player = play(environment, store, rng)
+        try:
+            request = next(player)
+            while True:
+                request = player.send(port.serve(request))
+        except StopIteration:
+            environment.close()
+    except ServerGone:
+        os._exit(0)
+    except Exception:
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%H:%M:%S')} agent {port.agent}: {traceback.format_exc()}")
+        sys.exit(1)

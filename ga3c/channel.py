@@ -1,0 +1,267 @@
+"""The boundary between processes: two queues of tickets and, per agent, a channel of replies.
+
+    agent  --ticket-->  prediction queue  --> predictors --answer--> agent's replies
+    agent  --ticket-->  training queue    --> trainers   --freed --> agent's replies
+
+Only tickets travel: 8 bytes naming agent, slot, row and incarnation. A queue is one pipe shared by all agents with no
+lock: writes of up to PIPE_BUF bytes are atomic, and one read takes as many whole tickets as are there.
+
+Only here does a slot change its owner: FREE -> agent (`Port` takes it) -> training queue (`Port` submits it) ->
+trainer (`Channel.collect` copies it) -> FREE (the agent is told). Each agent index has slots of its own, so what an
+agent may have under way is bounded, which bounds the policy lag; waiting for a free slot is the back-pressure.
+
+When an agent's process has ended, however it ended, `retire` sends a *fence* down the training queue. Pipes keep their
+order, so once a trainer meets the fence everything the agent ever submitted has been collected, all its slots are free,
+and its index may be given to a new incarnation. Answers to an incarnation that is gone are dropped.
+
+Next hop of an observation: `predictor.run_predictor`.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import multiprocessing
+import os
+import struct
+import termios
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.rollout import RolloutStore, TrainingBatch
+
+TICKET = np.dtype([("agent", "<u2"), ("slot", "<u2"), ("step", "<u2"), ("incarnation", "<u2")])
+_TICKET = struct.Struct("<4H")
+_CLOSE = 0xFFFF    # as agent: one consumer of the queue shall end
+_FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this incarnation lie before this one
+_FREED = 0xFFFF    # as step, in a reply: the slot is free again
+_LEAVE = 0xFFFE    # as step, in a reply: the agent shall leave
+
+MAX_SLOTS = _FENCE
+
+TAKE, PREDICT, SUBMIT = range(3)
+Request = tuple[int, int, int]
+"""What an agent asks for: (TAKE, 0, 0), (PREDICT, slot, row) or (SUBMIT, slot, 0)."""
+
+
+class ServerGone(Exception):
+    """The main process has closed this agent's replies, or has died."""
+
+
+class Port:
+    """An agent's end of the channel. Made by `Channel.open`, handed to the agent's process as an argument."""
+
+    def __init__(self, agent: int, incarnation: int, slots: range,
+                 requests: Connection, rollouts: Connection, replies: Connection) -> None:
+        self.agent, self.incarnation = agent, incarnation
+        self._requests, self._rollouts, self._replies = requests, rollouts, replies
+        self._free = deque(slots)
+        self._leave = 0
+        self._answered = False
+
+    def serve(self, request: Request) -> int:
+        """Grants one request of `play`, waiting as long as it takes. Raises ServerGone."""
+        kind, slot, row = request
+        if kind == TAKE:
+            while not self._free:
+                self._receive()
+            return self._free.popleft()
+        try:
+            if kind == PREDICT:
+                self._answered = False
+                os.write(self._requests.fileno(), _TICKET.pack(self.agent, slot, row, self.incarnation))
+                while not self._answered:
+                    self._receive()
+                return self._leave
+            os.write(self._rollouts.fileno(), _TICKET.pack(self.agent, slot, 0, self.incarnation))
+        except BrokenPipeError:
+            raise ServerGone from None
+        return 0
+
+    def _receive(self) -> None:
+        data = os.read(self._replies.fileno(), 32 * _TICKET.size)
+        if not data:
+            raise ServerGone
+        for _, slot, step, _ in _TICKET.iter_unpack(data):
+            if step == _FREED:
+                self._free.append(slot)
+            elif step == _LEAVE:
+                self._leave = 1
+            else:
+                self._answered = True
+
+
+class _TicketQueue:
+    """A pipe of tickets: many writing processes, many reading threads."""
+
+    def __init__(self) -> None:
+        self._reader, self.writer = multiprocessing.Pipe(duplex=False)
+
+    def take(self, most: int) -> NDArray:
+        """Waits for tickets and returns those that are there, at most `most`."""
+        return np.frombuffer(os.read(self._reader.fileno(), most * TICKET.itemsize), TICKET)
+
+    def put(self, agent: int, slot: int = 0, step: int = 0, incarnation: int = 0) -> None:
+        os.write(self.writer.fileno(), _TICKET.pack(agent, slot, step, incarnation))
+
+    def without_close(self, tickets: NDArray) -> tuple[NDArray, bool]:
+        """(tickets proper, whether the consumer that took them shall end)."""
+        closing = tickets["agent"] == _CLOSE
+        if not closing.any():
+            return tickets, False
+        for _ in range(int(closing.sum()) - 1):
+            self.put(_CLOSE)  # meant for other consumers
+        return tickets[~closing], True
+
+    def close(self) -> None:
+        self._reader.close()
+        self.writer.close()
+
+    def __len__(self) -> int:
+        waiting = array.array("i", [0])
+        fcntl.ioctl(self._reader.fileno(), termios.FIONREAD, waiting)
+        return waiting[0] // TICKET.itemsize
+
+
+class Channel:
+    """The server's end: queues for predictors and trainers, one port per agent for the supervisor.
+
+    Args:
+        store: the shared slots; agent i owns slots i * slots_per_agent and up.
+        capacity: number of agent indices.
+        slots_per_agent: at least 2: while a full rollout waits for its bootstrap value, the next one has begun.
+        on_vacant: called, from a trainer's thread, when a retired agent's index may be opened again.
+    """
+
+    def __init__(self, store: RolloutStore, capacity: int, slots_per_agent: int,
+                 on_vacant: Callable[[int], None] = lambda agent: None) -> None:
+        assert slots_per_agent >= 2 and store.n_slots == capacity * slots_per_agent <= MAX_SLOTS
+        self._store = store
+        self._slots_per_agent = slots_per_agent
+        self._on_vacant = on_vacant
+        self._predictions, self._rollouts = _TicketQueue(), _TicketQueue()
+        self._replies: list[Connection | None] = [None] * capacity
+        self._incarnation = np.zeros(capacity, np.uint16)
+        # Guards replies and incarnations: an answer is written wholly before or wholly not after an agent's end.
+        self._lock = threading.Lock()
+        self._intake = threading.Lock()
+
+    # ---------------------------------------------------------------------------------- for the supervisor
+
+    def open(self, agent: int) -> Port:
+        """A port for a new incarnation of `agent`, whose slots are all free. Close `Port` copies with `handed_over`."""
+        replies, writer = multiprocessing.Pipe(duplex=False)
+        with self._lock:
+            assert self._replies[agent] is None
+            self._incarnation[agent] = (int(self._incarnation[agent]) + 1) % 2**16
+            self._replies[agent] = writer
+            first = agent * self._slots_per_agent
+            return Port(agent, int(self._incarnation[agent]), range(first, first + self._slots_per_agent),
+                        self._predictions.writer, self._rollouts.writer, replies)
+
+    @staticmethod
+    def handed_over(port: Port) -> None:
+        """The agent's process has its own copy of the port: without ours, its death closes the pipe."""
+        port._replies.close()
+
+    def ask_to_leave(self, agent: int) -> None:
+        """The agent leaves with the next prediction it is granted, handing in what it has."""
+        with self._lock:
+            self._send(agent, 0, _LEAVE)
+
+    def hang_up(self, agent: int) -> None:
+        """Closes the agent's replies: wherever it waits, it is told `ServerGone`."""
+        with self._lock:
+            writer, self._replies[agent] = self._replies[agent], None
+        if writer is not None:
+            writer.close()
+
+    def retire(self, agent: int) -> None:
+        """The agent's process has ended; `on_vacant` is called once all it submitted has been collected."""
+        self.hang_up(agent)
+        self._rollouts.put(agent, _FENCE, 0, int(self._incarnation[agent]))
+
+    def _send(self, agent: int, slot: int, step: int) -> None:
+        writer = self._replies[agent]
+        if writer is not None:
+            try:
+                os.write(writer.fileno(), _TICKET.pack(agent, slot, step, 0))
+            except BrokenPipeError:
+                pass  # it died; the supervisor learns of it from the process itself
+
+    # ---------------------------------------------------------------------------------- for predictors
+
+    def requests(self, most: int) -> Iterator[NDArray]:
+        """Tickets of waiting agents, as many as are there but at most `most`, until `dismiss_predictor`."""
+        ended = False
+        while not ended:
+            tickets, ended = self._predictions.without_close(self._predictions.take(most))
+            if len(tickets):
+                yield tickets
+
+    def answer(self, tickets: NDArray, policy: NDArray[np.float32], value: NDArray[np.float32], version: int) -> None:
+        """Writes policy (n, E, A), value (n, E) and version into the n rows asked for, and wakes their agents."""
+        with self._lock:
+            alive = self._incarnation[tickets["agent"]] == tickets["incarnation"]
+            alive &= [self._replies[agent] is not None for agent in tickets["agent"]]
+            if not alive.all():
+                tickets, policy, value = tickets[alive], policy[alive], value[alive]
+            slots, rows = tickets["slot"], tickets["step"]
+            self._store.policy[slots, rows] = policy
+            self._store.value[slots, rows] = value
+            self._store.version[slots, rows] = version
+            for agent, slot, row, _ in tickets.tolist():
+                self._send(agent, slot, row)
+
+    def dismiss_predictor(self) -> None:
+        """One predictor ends after the tickets that are already waiting."""
+        self._predictions.put(_CLOSE)
+
+    @property
+    def prediction_queue(self) -> int:
+        """Agents waiting for a predictor."""
+        return len(self._predictions)
+
+    # ---------------------------------------------------------------------------------- for trainers
+
+    def collect(self, batch: TrainingBatch) -> tuple[int, bool]:
+        """Waits until rollouts fill `batch`, copying and freeing each as it comes. One trainer collects at a time.
+
+        Returns (rollouts in the batch, whether the trainer shall end); fewer than fit only if it shall end.
+        """
+        with self._intake:
+            filled, ended = 0, False
+            while filled < len(batch) and not ended:
+                tickets, ended = self._rollouts.without_close(self._rollouts.take(len(batch) - filled))
+                fences = tickets["slot"] == _FENCE
+                rollouts = tickets[~fences]
+                self._store.gather(rollouts["slot"].tolist(), batch, filled)
+                filled += len(rollouts)
+                with self._lock:
+                    for agent, slot, _, incarnation in rollouts.tolist():
+                        if self._incarnation[agent] == incarnation:
+                            self._send(agent, slot, _FREED)
+                for agent in tickets["agent"][fences].tolist():
+                    self._on_vacant(agent)
+            return filled, ended
+
+    def dismiss_trainer(self) -> None:
+        """One trainer ends after the rollouts that are already waiting, training on a batch that is not full."""
+        self._rollouts.put(_CLOSE)
+
+    @property
+    def training_queue(self) -> int:
+        """Rollouts waiting for a trainer."""
+        return len(self._rollouts)
+
+    def close(self) -> None:
+        """Gives back all pipes; nobody may be using the channel any more."""
+        for agent in range(len(self._replies)):
+            self.hang_up(agent)
+        self._predictions.close()
+        self._rollouts.close()

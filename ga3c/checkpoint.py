@@ -1,0 +1,109 @@
+"""Checkpoints: a directory each, written aside, checksummed, then renamed into place. No pickle anywhere.
+
+    checkpoints/000001234560/       named by agent steps
+        arrays.npz                  weights and optimiser, plain arrays
+        progress.json               counters, recent scores
+        manifest.json               sha256 of the other two
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_FILES = ("arrays.npz", "progress.json")
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be used; the message is one line that names it and says why."""
+
+
+class Checkpoint(NamedTuple):
+    """What learning goes on from: `arrays` by name (see `Model.state`), `progress` as plain JSON values."""
+
+    arrays: dict[str, NDArray]
+    progress: dict[str, Any]
+
+
+def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int) -> Path:
+    """Writes `directory`/`name` so that it is there wholly or not at all, then removes all but the newest `keep`.
+
+    Raises OSError; the checkpoints that were there before are then untouched.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    final, aside = directory / name, directory / f".{name}.{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        with open(aside / _FILES[0], "xb") as file:
+            np.savez(file, allow_pickle=False, **checkpoint.arrays)  # type: ignore[arg-type]
+        (aside / _FILES[1]).write_text(json.dumps(checkpoint.progress, indent=1), encoding="utf-8")
+        manifest = {file: _sha256(aside / file) for file in _FILES}
+        (aside / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        for path in [*aside.iterdir(), aside]:
+            _sync(path)
+        if final.exists():
+            shutil.rmtree(final)
+        aside.rename(final)
+        _sync(directory)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    for old in saved(directory)[keep:]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def saved(directory: Path) -> list[Path]:
+    """The checkpoints in `directory`, newest (most agent steps) first."""
+    if not directory.is_dir():
+        return []
+    return sorted((path for path in directory.iterdir() if path.is_dir() and path.name.isdigit()),
+                  key=lambda path: int(path.name), reverse=True)
+
+
+def load(path: Path) -> Checkpoint:
+    """Reads and verifies one checkpoint. Raises CheckpointError."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        for file in _FILES:
+            if _sha256(path / file) != manifest[file]:
+                raise CheckpointError(f"{path / file} is damaged: its sha256 is not the one in manifest.json")
+        with np.load(path / _FILES[0], allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        return Checkpoint(arrays, json.loads((path / _FILES[1]).read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is not a whole checkpoint: {Path(error.filename).name} is missing") from None
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+
+
+def newest(directory: Path) -> tuple[Checkpoint, Path, list[str]]:
+    """The newest whole checkpoint in `directory`, its path, and why newer ones were passed over. Raises CheckpointError."""
+    passed_over: list[str] = []
+    for path in saved(directory):
+        try:
+            return load(path), path, passed_over
+        except CheckpointError as error:
+            passed_over.append(str(error))
+    raise CheckpointError("; ".join(passed_over) or f"{directory} has no checkpoint")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

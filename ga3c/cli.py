@@ -1,0 +1,156 @@
+"""The commands. Nothing heavy is imported before the settings are known to be right.
+
+Exit codes: 0 done; 2 usage or settings; 3 agents lost; 5 storage; 6 internal; 130 and 143 after SIGINT and SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ga3c import __version__
+from ga3c.checkpoint import CheckpointError
+from ga3c.config import ConfigError, Settings, build_parser, parse, resolve, to_yaml
+from ga3c.interruption import Interruption
+
+
+def main() -> NoReturn:
+    """`ga3c-train`: trains an agent; see `--help`."""
+    sys.exit(train(sys.argv[1:]))
+
+
+def train(argv: Sequence[str]) -> int:
+    """Runs `ga3c-train` with these arguments and returns its exit code."""
+    try:
+        given, options = parse(build_parser("ga3c-train", __version__), argv)
+        directory = checkpoint = None
+        if "resume" in options:
+            if "config" in options:
+                raise ConfigError("--config: a resumed run goes on with its own config.yaml; change settings by flags")
+            directory, checkpoint = _resumed(options["resume"])
+        settings = resolve(given, str(directory / "config.yaml") if directory else options.get("config"))
+        if options.get("print_config"):
+            print(to_yaml(settings), end="")
+            return 0
+        interruption = Interruption()
+        try:
+            return _train(settings, directory, checkpoint, bool(options.get("verbose")), interruption)
+        finally:
+            interruption.close()
+    except ConfigError as error:
+        return _fail(str(error), 2)
+    except CheckpointError as error:
+        return _fail(str(error), 5)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"ga3c-train: {message}", file=sys.stderr)
+    return code
+
+
+def _resumed(argument: str) -> tuple[Path, Path | None]:
+    """(run directory, checkpoint named explicitly or None) of `--resume`."""
+    path = Path(argument)
+    if (path / "config.yaml").is_file():
+        return path, None
+    if path.name.isdigit() and (path.parent.parent / "config.yaml").is_file():
+        return path.parent.parent, path
+    raise ConfigError(f"--resume: {argument} is neither a run (no config.yaml in it) nor a checkpoint of one")
+
+
+@contextmanager
+def _quiet(verbose: bool) -> Iterator[None]:
+    """Holds back what C++ writes to standard error, unless it ends in an exception."""
+    if verbose:
+        yield
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(stderr, held.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+def _train(settings: Settings, directory: Path | None, named: Path | None, verbose: bool,
+           interruption: Interruption) -> int:
+    from ga3c.agent import start_forkserver
+    from ga3c.environment import probe
+    spec = probe(settings)
+    if not settings.serial:
+        start_forkserver()  # it imports what agents need while this process imports TensorFlow
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "3")
+    with _quiet(verbose):
+        from ga3c.model import Model, start_tensorflow
+        from ga3c.run import Run, create_directory
+        from ga3c.serial import run_serial
+        from ga3c.service import AgentsLost, Service
+        start_tensorflow(settings)
+        model = Model(settings, spec)
+
+    resumed: dict[str, Any] = {}
+    passed_over: list[str] = []
+    if directory is None:
+        directory = create_directory(settings, spec)
+    else:
+        resumed, passed_over = _restore(settings, model, directory, named)
+    run = Run(settings, spec, directory, resumed)
+    try:
+        reached = run.reached(model.agent_steps)
+        if reached:
+            raise ConfigError(f"--resume: {directory} has already reached {reached}; give a higher limit")
+        run.event("start", resumed_at=model.agent_steps, command=sys.argv, passed_over=passed_over)
+        for reason in passed_over:
+            run.say(f"Passed over: {reason}")
+        run.say(f"{spec.name}: {'going on' if resumed else 'a new run'} in {directory}")
+        try:
+            reason = (run_serial(settings, run, model, interruption) if settings.serial
+                      else Service(settings, run, model, interruption).run())
+        except AgentsLost as error:
+            run.finish(model, "lost agents", skip_checkpoint=False)
+            return _fail(str(error), 3)
+        run.finish(model, reason, skip_checkpoint=interruption.hurried)
+        return 128 + interruption.signum if interruption.signum else 0
+    except OSError as error:
+        run.say(f"Ended by a failure of storage: {error}")
+        return 5
+    except (ConfigError, CheckpointError):
+        raise
+    except Exception:
+        run.say(f"Ended by an error in the service itself:\n{traceback.format_exc()}")
+        return 6
+    finally:
+        run.close()
+
+
+def _restore(settings: Settings, model: Any, directory: Path, named: Path | None) -> tuple[dict[str, Any], list[str]]:
+    """Puts the newest whole checkpoint, or the one named, into `model`: (its progress, why others were passed over)."""
+    from ga3c.checkpoint import load, newest
+    passed_over: list[str] = []
+    if named is not None:
+        checkpoint, path = load(named), named
+    else:
+        checkpoint, path, passed_over = newest(directory / "checkpoints")
+    progress = checkpoint.progress
+    if progress["game"] != settings.game:
+        raise ConfigError(f"--game: {settings.game}, but {path} was trained on {progress['game']}")
+    try:
+        model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
+    except ValueError as error:
+        raise ConfigError(f"--resume: {path}: {error}") from None
+    return progress, passed_over

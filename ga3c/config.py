@@ -1,0 +1,312 @@
+"""Typed settings: the defaults, the paper's preset, the YAML file and the command line.
+
+Precedence: defaults < preset < `--config FILE` < command line. `Settings` is the single source: its descriptions become
+the comments of `config.yaml` and the lines of `--help`. pydantic checks types and ranges, PyYAML reads, argparse parses.
+
+Everything a user can get wrong ends as one `ConfigError` of one line: file, line, key, value and what would be right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+
+class ConfigError(Exception):
+    """A mistake in a setting; the message is one line meant for the user."""
+
+
+def _setting(section: str, default: Any, description: str, **limits: Any) -> Any:
+    return Field(default, description=description, json_schema_extra={"section": section}, **limits)
+
+
+class Settings(BaseModel):
+    """Every setting of a run, with its default. Immutable; read `config.yaml` for the tour."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    preset: Literal["default", "paper"] = _setting(
+        "Game", "default", "starting values: 'default' is what works best here, 'paper' is the paper's own")
+    game: str = _setting(
+        "Game", "Pong", "Atari game (Boxing, ALE/Boxing-v5), Gymnasium id (CartPole-v1, module:Id) or toy (toy:catch)",
+        min_length=1)
+    envs_per_agent: int = _setting(
+        "Game", 4, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
+        ge=1, le=256)
+    frame_skip: int = _setting("Game", 4, "emulator frames per agent step, Atari only (paper: 4)", ge=1, le=16)
+    noop_max: int = _setting("Game", 30, "at most this many no-ops open an episode, Atari only (paper: 30)", ge=0, le=200)
+    sticky_actions: float = _setting(
+        "Game", 0.0, "probability that the emulator repeats the last action, Atari only; paper: 0, Gymnasium v5: 0.25",
+        ge=0.0, lt=1.0)
+    life_loss: bool = _setting("Game", False, "a lost life ends the learner's episode (the score goes on), Atari only")
+    fire_reset: bool = _setting("Game", False, "press FIRE at the start of an episode where the game has it, Atari only")
+    full_action_space: bool = _setting("Game", False, "all 18 joystick actions instead of the game's own, Atari only")
+    max_episode_frames: int = _setting(
+        "Game", 108_000, "frames after which an episode is truncated, Atari only (30 minutes of play)", ge=1)
+
+    agents: int | None = _setting(
+        "Workers", None, "N_A, agent processes; null: 8 per core (paper: at least one per core)", ge=1, le=4096)
+    agents_max: int | None = _setting(
+        "Workers", None, "most agents the shared memory has room for; null: as many as agents", ge=1, le=4096)
+    predictors: int = _setting("Workers", 1, "N_P, predictor threads; paper: 2", ge=1, le=64)
+    trainers: int = _setting("Workers", 1, "N_T, trainer threads; paper: 2", ge=1, le=64)
+    agent_nice: int = _setting(
+        "Workers", 10, "niceness of agent processes, so that they do not starve the model; paper: 0", ge=0, le=19)
+    device_threads: int | None = _setting(
+        "Workers", None, "threads TensorFlow may use inside one operation; null: half the cores, agents need the rest",
+        ge=1, le=1024)
+    slots_per_agent: int = _setting(
+        "Workers", 2, "rollouts an agent may have under way; more speed against more policy lag", ge=2, le=16)
+    prediction_batch_max: int = _setting(
+        "Workers", 128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
+    training_batch_min: int = _setting(
+        "Workers", 40, "least agent steps in one update (paper, figure 7: 20 to 40 is best)", ge=1, le=65_536)
+
+    t_max: int = _setting("Learning", 5, "agent steps of each environment in a rollout (paper: 5)", ge=1, le=1024)
+    gamma: float = _setting("Learning", 0.99, "discount of the return per agent step (paper: 0.99)", ge=0.0, le=1.0)
+    reward_clip: float = _setting(
+        "Learning", 1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", ge=0.0)
+    learning_rate: float = _setting("Learning", 3e-4, "RMSProp learning rate at the start (paper: 3e-4)", gt=0.0)
+    learning_rate_end: float | None = _setting(
+        "Learning", None, "learning rate after anneal_steps, linear in between; null: constant", ge=0.0)
+    beta: float = _setting("Learning", 0.01, "weight of the entropy at the start (paper: 0.01)", ge=0.0)
+    beta_end: float | None = _setting(
+        "Learning", None, "entropy weight after anneal_steps, linear in between; null: constant", ge=0.0)
+    anneal_steps: int = _setting("Learning", 100_000_000, "agent steps over which the two schedules run", ge=1)
+    log_epsilon: float = _setting(
+        "Learning", 1e-6, "eps of log(pi + eps) in policy loss and entropy (paper, equation 5)", gt=0.0, lt=1.0)
+    value_loss_factor: float = _setting(
+        "Learning", 0.5, "weight of (R - V)^2 beside the policy loss (authors' code: 0.5)", ge=0.0)
+    rmsprop_decay: float = _setting("Learning", 0.99, "decay of RMSProp's mean square (authors' code: 0.99)",
+                                    ge=0.0, lt=1.0)
+    rmsprop_epsilon: float = _setting(
+        "Learning", 0.1, "RMSProp's epsilon, inside the root (authors' code: 0.1)", gt=0.0)
+    gradient_clip_norm: float = _setting(
+        "Learning", 0.0, "largest global norm of an update's gradient, summed over the batch; 0: no clipping", ge=0.0)
+    network: Literal["auto", "small", "large", "dense"] = _setting(
+        "Learning", "auto", "small and large (paper) for images, dense for vectors; auto: small or dense")
+    large_stride: int = _setting(
+        "Learning", 4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
+
+    seed: int = _setting("Run", 0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0)
+    serial: bool = _setting("Run", False, "everything in one thread, in a fixed order: slow, and repeatable to the byte")
+    steps: int | None = _setting("Run", None, "end after this many agent steps; null: no limit", ge=1)
+    frames: int | None = _setting("Run", None, "end after this many emulator frames; null: no limit", ge=1)
+    minutes: float | None = _setting("Run", None, "end after this many minutes of training; null: no limit", gt=0.0)
+    episodes: int | None = _setting("Run", None, "end after this many episodes; null: no limit", ge=1)
+    run_dir: str | None = _setting("Run", None, "directory of the run; null: runs/<Game>-<date>-<time>-s<seed>")
+    checkpoint_minutes: float = _setting("Run", 10.0, "minutes between checkpoints", gt=0.0)
+    checkpoints_kept: int = _setting("Run", 3, "newest checkpoints that stay on disk", ge=1)
+    tensorboard: bool = _setting("Run", True, "write scalars for TensorBoard, once a second")
+
+    @property
+    def agent_count(self) -> int:
+        """N_A at the start: as configured, else 8 per core (the paper's best was 128 on 16 cores)."""
+        return self.agents or 8 * (os.cpu_count() or 1)
+
+    @property
+    def agent_capacity(self) -> int:
+        """The most agents the shared memory has room for."""
+        return max(self.agents_max or 0, self.agent_count)
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "paper": {
+        "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
+        "prediction_batch_max": 128, "training_batch_min": 40, "slots_per_agent": 4,
+        "t_max": 5, "gamma": 0.99, "reward_clip": 1.0, "learning_rate": 3e-4, "learning_rate_end": None,
+        "beta": 0.01, "beta_end": None, "log_epsilon": 1e-6, "value_loss_factor": 0.5,
+        "rmsprop_decay": 0.99, "rmsprop_epsilon": 0.1, "gradient_clip_norm": 0.0,
+        "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
+        "network": "auto",
+    },
+}
+
+_NAMES = tuple(Settings.model_fields)
+
+
+def _section(field: FieldInfo) -> str:
+    assert isinstance(field.json_schema_extra, dict)
+    return str(field.json_schema_extra["section"])
+
+
+# ------------------------------------------------------------------------------------------------ reading YAML
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses what `safe_load` lets through in silence: a key given twice."""
+
+
+class _File(NamedTuple):
+    path: str
+    values: dict[str, Any]
+    lines: dict[str, int]
+
+
+def _read_yaml(path: str) -> _File:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return _File(path, {}, {})
+            if not isinstance(node, yaml.MappingNode):
+                raise ConfigError(f"{path}:1: a configuration is lines of 'name: value'")
+            lines: dict[str, int] = {}
+            for key, _ in node.value:
+                line = key.start_mark.line + 1
+                if not isinstance(key, yaml.ScalarNode):
+                    raise ConfigError(f"{path}:{line}: a setting's name is plain text")
+                if key.value in lines:
+                    raise ConfigError(f"{path}:{line}: '{key.value}' is given twice, first in line {lines[key.value]}")
+                lines[key.value] = line
+            values = {str(k): v for k, v in loader.construct_mapping(node, deep=True).items()}
+        finally:
+            loader.dispose()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ConfigError(f"{path}:{mark.line + 1 if mark else 1}: not YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from None
+    return _File(path, values, lines)
+
+
+# ------------------------------------------------------------------------------------------------ checking
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _explain(name: str, value: Any, kind: str, message: str) -> str:
+    if kind == "extra_forbidden":
+        return f"unknown setting '{name}'{_nearest(name, _NAMES)}"
+    hint = ""
+    if kind in ("float_type", "int_type") and isinstance(value, str):
+        try:
+            hint = f"; YAML reads it as text, write {float(value)!r}" if kind == "float_type" else ""
+        except ValueError:
+            pass
+        if "e" in value.lower() and hint:
+            mantissa, _, exponent = value.lower().partition("e")
+            sign = "" if exponent[:1] in "+-" else "+"
+            hint = f"; YAML reads it as text, write {mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent}"
+    if kind == "literal_error":
+        hint = _nearest(str(value), _choices(name))
+    text = message[0].lower() + message[1:]
+    return f"{name}: {value!r} is not allowed: {text}{hint}"
+
+
+def _choices(name: str) -> list[str]:
+    return [str(choice) for choice in getattr(Settings.model_fields[name].annotation, "__args__", ())]
+
+
+def _check(values: Mapping[str, Any], strict: bool) -> tuple[str, str] | None:
+    """The first thing wrong with `values`: (setting, explanation); None if nothing is."""
+    try:
+        Settings.model_validate(dict(values), strict=strict)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        return name, _explain(name, values.get(name), first["type"], first["msg"])
+    return None
+
+
+# ------------------------------------------------------------------------------------------------ command line
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        if message.startswith("unrecognized arguments: "):
+            flag = message.split()[2].split("=")[0]
+            known = [option for action in self._actions for option in action.option_strings]
+            message = f"unknown option {flag}{_nearest(flag, known)}"
+        raise ConfigError(message)
+
+
+def build_parser(program: str, version: str) -> argparse.ArgumentParser:
+    """The command line of `ga3c-train`: one flag for every setting, grouped as in `config.yaml`."""
+    parser = _Parser(
+        prog=program, allow_abbrev=False, argument_default=argparse.SUPPRESS,
+        description="Train an agent with asynchronous advantage actor-critic around one model (GA3C).",
+        epilog="examples:  ga3c-train --game Boxing     ga3c-train --game CartPole-v1 --minutes 1     "
+               "ga3c-train --resume runs/Boxing-...")
+    parser.add_argument("--version", action="version", version=f"ga3c {version}")
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings; `config.yaml` shows them all")
+    parser.add_argument("--print-config", action="store_true", help="print the resolved settings and end")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run directory or one of its checkpoints")
+    parser.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
+    groups: dict[str, Any] = {}
+    for name, field in Settings.model_fields.items():
+        section = _section(field)
+        group = groups.setdefault(section, parser.add_argument_group(section)) if section not in groups else groups[section]
+        flag = "--" + name.replace("_", "-")
+        default = "null" if field.default is None else yaml_scalar(field.default)
+        text = f"{field.description} [{default}]".replace("%", "%%")
+        if field.annotation is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, dest=name, help=text)
+        else:
+            group.add_argument(flag, dest=name, metavar="|".join(_choices(name)) if _is_choice(field) else "X", help=text)
+    return parser
+
+
+def _is_choice(field: FieldInfo) -> bool:
+    return getattr(field.annotation, "__origin__", None) is Literal
+
+
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Splits the command line into (settings given, other options). Raises ConfigError; `--help` raises SystemExit."""
+    given = vars(parser.parse_args(argv))
+    settings = {name: None if value in ("null", "none") and _optional(name) else value
+                for name, value in given.items() if name in Settings.model_fields}
+    wrong = _check(settings, strict=False)
+    if wrong:
+        raise ConfigError(f"--{wrong[0].replace('_', '-')}: {wrong[1].removeprefix(wrong[0] + ': ')}")
+    return settings, {name: value for name, value in given.items() if name not in Settings.model_fields}
+
+
+def _optional(name: str) -> bool:
+    return Settings.model_fields[name].default is None
+
+
+def resolve(command_line: Mapping[str, Any], file: str | None = None) -> Settings:
+    """Merges defaults, preset, file and command line into checked settings. Raises ConfigError."""
+    read = _read_yaml(file) if file else _File("", {}, {})
+    wrong = _check(read.values, strict=True)
+    if wrong:
+        raise ConfigError(f"{read.path}:{read.lines.get(wrong[0], 1)}: {wrong[1]}")
+    given = {**read.values, **command_line}
+    return Settings.model_validate({**PRESETS[given.get("preset", "default")], **given})
+
+
+# ------------------------------------------------------------------------------------------------ writing YAML
+
+def yaml_scalar(value: Any) -> str:
+    """One value as YAML text that reads back equal, `1.0e-06` included."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+
+
+def to_yaml(settings: Settings) -> str:
+    """All settings as commented YAML: what `--print-config` prints and a run keeps as its `config.yaml`."""
+    lines = ["# Every setting of ga3c-train. Give changed ones in a file (--config FILE) or as flags (--learning-rate 1e-4).",
+             "# Agent step: one decision of one environment; on Atari one agent step is frame_skip frames."]
+    section = ""
+    for name, field in Settings.model_fields.items():
+        if _section(field) != section:
+            section = _section(field)
+            lines += ["", f"# {section}"]
+        value = f"{name}: {yaml_scalar(getattr(settings, name))}"
+        lines += [f"{value:<28}  # {field.description}"]
+    return "\n".join(lines) + "\n"

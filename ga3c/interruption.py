@@ -1,0 +1,55 @@
+"""The word to stop, from a signal, and the wake-up of the main thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+
+class Interruption:
+    """SIGINT and SIGTERM as a wish: `signum` says which came, `wake` is readable when one did.
+
+    The second Ctrl-C asks to skip the last checkpoint (`hurried`), the third ends the process at once.
+    """
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        self.hurried = False
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        self._reader, self._writer = reader, writer
+        self._previous = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.hurried:
+            os._exit(128 + number)
+        self.hurried = self.signum is not None
+        self.signum = number
+        self.wake()
+
+    def fileno(self) -> int:
+        """For `multiprocessing.connection.wait`: readable after `wake`."""
+        return self._reader
+
+    def wake(self) -> None:
+        """Makes `fileno` readable; from any thread or signal handler."""
+        try:
+            os.write(self._writer, b"w")
+        except BlockingIOError:
+            pass  # it is readable already
+
+    def clear(self) -> None:
+        """Takes the wake-ups that have come."""
+        try:
+            os.read(self._reader, 65_536)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Signals do again what they did before."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        os.close(self._reader)
+        os.close(self._writer)

@@ -1,0 +1,54 @@
+"""The networks: plain Keras, observations in (bytes stay bytes until here), policy (A) and value (1) out."""
+
+from __future__ import annotations
+
+import keras
+from keras import layers
+
+from ga3c.config import ConfigError, Settings
+from ga3c.environment import EnvironmentSpec
+
+
+def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
+    """The network named in `settings.network` for worlds like `spec`, its weights drawn from `settings.seed`.
+
+    small: A3C's, as in the paper: 16 filters 8x8 stride 4, 32 filters 4x4 stride 2, 256 units.
+    large: three convolutions, the first with stride `large_stride`: the paper varies it from 4 to 1 to make a network
+        that is heavier without having more weights in its convolutions. Filters are 32 8x8, 64 4x4, 64 3x3, 512 units.
+    dense: two layers of 64 units for vectors.
+    """
+    images = len(spec.observation_shape) == 3
+    kind = settings.network if settings.network != "auto" else "small" if images else "dense"
+    if images == (kind == "dense"):
+        raise ConfigError(f"network: '{kind}' does not fit {spec.name}, whose observations are "
+                          f"{'images: small or large' if images else 'vectors: dense'}")
+    seeds = iter(range(settings.seed * 1000, settings.seed * 1000 + 1000))
+
+    def initial(scale: float) -> keras.initializers.Initializer:
+        return keras.initializers.VarianceScaling(scale, "fan_in", "uniform", seed=next(seeds))
+
+    def convolution(filters: int, size: int, stride: int) -> keras.Layer:
+        return layers.Conv2D(filters, size, stride, activation="relu", kernel_initializer=initial(1 / 3))
+
+    def dense(units: int, activation: str | None, name: str | None = None, scale: float = 1 / 3) -> keras.Layer:
+        return layers.Dense(units, activation=activation, name=name, kernel_initializer=initial(scale))
+
+    observation = keras.Input(spec.observation_shape, dtype=str(spec.observation_dtype), name="observation")
+    if images:
+        hidden = layers.Rescaling(1 / 255)(observation)
+        if min(spec.observation_shape[:2]) < 36:
+            raise ConfigError(f"network: images of {spec.name} are {spec.observation_shape[0]}x"
+                              f"{spec.observation_shape[1]}, at least 36x36 is needed for '{kind}'")
+        shape = ((16, 8, 4), (32, 4, 2)) if kind == "small" else (
+            (32, 8, settings.large_stride), (64, 4, 2), (64, 3, 1))
+        for filters, size, stride in shape:
+            hidden = convolution(filters, size, stride)(hidden)
+        hidden = layers.Flatten()(hidden)
+        hidden = dense(256 if kind == "small" else 512, "relu")(hidden)
+    else:
+        hidden = layers.Rescaling(1.0)(observation)
+        for _ in range(2):
+            hidden = dense(64, "tanh", scale=1.0)(hidden)
+    policy = dense(int(spec.n_actions), "softmax", "policy")(hidden)
+    value = dense(1, None, "value")(hidden)
+    return keras.Model(observation, [policy, value], name=kind)

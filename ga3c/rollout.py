@@ -1,0 +1,150 @@
+"""Rollouts in shared memory: written once by an agent, read in place by predictors, copied once by a trainer.
+
+A slot holds the facts of up to t_max steps of E environments; nothing here is a return or an advantage, so that every
+learner finds what it needs. `FIELDS` is the whole layout. Who may touch a slot, and when, is `channel.py`'s business.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.environment import EnvironmentSpec
+
+_ALIGNMENT = 64
+_EXTRA_ROW = ("observation", "policy", "value", "version")
+
+
+class _Field(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def _fields(spec: EnvironmentSpec, t_max: int, n_envs: int) -> dict[str, _Field]:
+    """name -> shape and dtype of one slot. T = t_max, E = n_envs, A = actions.
+
+    Rows T of `_EXTRA_ROW` serve the observation in which episodes were truncated: it is
+    predicted like any other, and only its value is kept, in final_value.
+    """
+    T, E, A = t_max, n_envs, spec.n_actions
+    return {
+        "observation": _Field((T + 1, E, *spec.observation_shape), spec.observation_dtype),
+        "policy": _Field((T + 1, E, A), np.float32),      # behaviour policy, written by a predictor
+        "value": _Field((T + 1, E), np.float32),          # V at prediction, written by a predictor
+        "version": _Field((T + 1,), np.int64),            # updates the predicting model had seen
+        "action": _Field((T, E), np.int32),
+        "reward": _Field((T, E), np.float32),             # raw
+        "terminated": _Field((T, E), np.bool_),
+        "truncated": _Field((T, E), np.bool_),
+        "final_value": _Field((T, E), np.float32),        # V of the last observation of a truncated episode
+        "bootstrap_value": _Field((E,), np.float32),      # V of the observation after the last step
+        "score": _Field((T, E), np.float64),              # of the episode that ended in this step, else NaN
+        "episode_length": _Field((T, E), np.int32),       # its agent steps, else 0
+        "steps": _Field((), np.int32),                    # rows filled: t_max, fewer if the agent was asked to leave
+    }
+
+
+class TrainingBatch:
+    """Room for up to B rollouts, contiguous per field: observation (B, T, E, *shape), reward (B, T, E), ...
+
+    `batch[:n]` is a view of the first n rollouts. Fields are as in `_fields`, without the extra row T.
+    """
+
+    def __init__(self, arrays: dict[str, NDArray]) -> None:
+        self._arrays = arrays
+        self.observation: NDArray = arrays["observation"]
+        self.policy: NDArray[np.float32] = arrays["policy"]
+        self.value: NDArray[np.float32] = arrays["value"]
+        self.version: NDArray[np.int64] = arrays["version"]
+        self.action: NDArray[np.int32] = arrays["action"]
+        self.reward: NDArray[np.float32] = arrays["reward"]
+        self.terminated: NDArray[np.bool_] = arrays["terminated"]
+        self.truncated: NDArray[np.bool_] = arrays["truncated"]
+        self.final_value: NDArray[np.float32] = arrays["final_value"]
+        self.bootstrap_value: NDArray[np.float32] = arrays["bootstrap_value"]
+        self.score: NDArray[np.float64] = arrays["score"]
+        self.episode_length: NDArray[np.int32] = arrays["episode_length"]
+        self.steps: NDArray[np.int32] = arrays["steps"]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, rollouts: slice) -> TrainingBatch:
+        return TrainingBatch({name: array[rollouts] for name, array in self._arrays.items()})
+
+    @property
+    def agent_steps(self) -> int:
+        """Filled steps of all environments in the batch."""
+        return int(self.steps.sum()) * self.reward.shape[2]
+
+    @property
+    def filled(self) -> NDArray[np.bool_]:
+        """(B, T, 1): whether a row holds a step; rows after `steps` of a cut rollout do not."""
+        return (np.arange(self.reward.shape[1]) < self.steps[:, None])[:, :, None]
+
+
+class RolloutStore:
+    """`n_slots` slots in one anonymous block of shared memory, as one array per field: (n_slots, *field shape).
+
+    Passing it to a child process (as an argument of Process) shares the block. Attributes are named as in `_fields`.
+    """
+
+    observation: NDArray
+    policy: NDArray[np.float32]
+    value: NDArray[np.float32]
+    version: NDArray[np.int64]
+    action: NDArray[np.int32]
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    final_value: NDArray[np.float32]
+    bootstrap_value: NDArray[np.float32]
+    score: NDArray[np.float64]
+    episode_length: NDArray[np.int32]
+    steps: NDArray[np.int32]
+
+    def __init__(self, spec: EnvironmentSpec, t_max: int, n_envs: int, n_slots: int) -> None:
+        self.t_max, self.n_envs, self.n_slots = t_max, n_envs, n_slots
+        self._layout = _fields(spec, t_max, n_envs)
+        size = sum(self._field_bytes(field) for field in self._layout.values())
+        self._memory = multiprocessing.get_context("forkserver").RawArray("b", size + _ALIGNMENT)
+        self._map()
+
+    def _field_bytes(self, field: _Field) -> int:
+        size = self.n_slots * int(np.prod(field.shape)) * np.dtype(field.dtype).itemsize
+        return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+    def _map(self) -> None:
+        block = np.frombuffer(self._memory, np.uint8)
+        offset = -block.ctypes.data % _ALIGNMENT
+        for name, field in self._layout.items():
+            shape = (self.n_slots, *field.shape)
+            count = int(np.prod(shape)) * np.dtype(field.dtype).itemsize
+            setattr(self, name, block[offset:offset + count].view(field.dtype).reshape(shape))
+            offset += self._field_bytes(field)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("t_max", "n_envs", "n_slots", "_layout", "_memory")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._map()
+
+    def empty_batch(self, n_rollouts: int) -> TrainingBatch:
+        """Room for `n_rollouts` rollouts, to be filled by `gather`."""
+        def shape(name: str) -> tuple[int, ...]:
+            shape = self._layout[name].shape
+            return (n_rollouts, self.t_max, *shape[1:]) if name in _EXTRA_ROW else (n_rollouts, *shape)
+
+        return TrainingBatch({name: np.empty(shape(name), field.dtype) for name, field in self._layout.items()})
+
+    def gather(self, slots: Iterable[int], into: TrainingBatch, at: int) -> None:
+        """Copies the rollouts in `slots` to places at, at + 1, ... of `into`: the only copy on an observation's way."""
+        for place, slot in enumerate(slots, at):
+            for name in self._layout:
+                facts = getattr(self, name)[slot]
+                getattr(into, name)[place] = facts[:self.t_max] if name in _EXTRA_ROW else facts

@@ -1,0 +1,220 @@
+"""One run: its directory, its record, its limits, its checkpoints.
+
+    runs/Boxing-20260131-120000-s0/
+        config.yaml     settings as resolved           metrics.jsonl   one row a second (fields: stats.Statistics.row)
+        versions.json   of everything that matters     episodes.csv    time, agent step, score, length
+        log.txt         messages, tracebacks           events.jsonl    starts, deaths, checkpoints, the end
+        checkpoints/    see checkpoint.py              tensorboard/    the same scalars
+
+The service and the serial mode both keep their record here.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from ga3c import __version__, checkpoint
+from ga3c.checkpoint import Checkpoint
+from ga3c.config import ConfigError, Settings, to_yaml
+from ga3c.display import Display, plain_line
+from ga3c.environment import EnvironmentSpec
+from ga3c.model import Model
+from ga3c.stats import Statistics, Workers
+
+_PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "ale-py", "pydantic", "PyYAML", "rich")
+
+
+def create_directory(settings: Settings, spec: EnvironmentSpec) -> Path:
+    """A new run directory with config.yaml and versions.json. Never an existing one. Raises ConfigError."""
+    try:
+        if settings.run_dir:
+            path = Path(settings.run_dir)
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise ConfigError(f"run_dir: {path} is not empty; choose another, or go on with it: --resume {path}")
+        else:
+            game = spec.name.replace(":", "-").replace("/", "-")
+            stem = f"{game}-{time.strftime('%Y%m%d-%H%M%S')}-s{settings.seed}"
+            Path("runs").mkdir(exist_ok=True)
+            for number in range(1, 1000):
+                path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+                try:
+                    path.mkdir()
+                    break
+                except FileExistsError:
+                    continue
+    except OSError as error:
+        raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
+    (path / "config.yaml").write_text(to_yaml(settings), encoding="utf-8")
+    (path / "versions.json").write_text(json.dumps(_versions(), indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def _versions() -> dict[str, Any]:
+    return {"ga3c": __version__, "python": platform.python_version(), "platform": platform.platform(),
+            "cores": os.cpu_count(), "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+            **{name: importlib.metadata.version(name) for name in _PACKAGES}, "command": sys.argv}
+
+
+def _append(path: Path) -> IO[str]:
+    """Opens a log for appending; a last line torn by a crash is ended first, so that the next one stands alone."""
+    if path.exists() and path.stat().st_size:
+        with open(path, "rb+") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+    return open(path, "a", encoding="utf-8", buffering=1)
+
+
+class Run:
+    """The record of one run and when it is over. Used by one thread.
+
+    Args:
+        resumed: progress of the checkpoint it goes on from, {} for a new run.
+    """
+
+    def __init__(self, settings: Settings, spec: EnvironmentSpec, directory: Path, resumed: dict[str, Any]) -> None:
+        self.settings, self.spec, self.directory = settings, spec, directory
+        self.statistics = Statistics(
+            spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
+            resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("recent_scores", ()))
+        self.display = Display(f"GA3C  {spec.name}  {directory}")
+        self.checkpoint_path: Path | None = None
+        self._time_before = float(resumed.get("time", 0.0))
+        self._started: float | None = None
+        self._next_row = self._next_checkpoint = self._next_log = 0.0
+        self._steps_saved = resumed.get("agent_steps", 0)
+        self._process = psutil.Process()
+        self._log = _append(directory / "log.txt")
+        self._metrics = _append(directory / "metrics.jsonl")
+        self._events = _append(directory / "events.jsonl")
+        self._episodes = _append(directory / "episodes.csv")
+        if not self._episodes.tell():
+            self._episodes.write("time,agent_step,score,length\n")
+        self._tensorboard = None
+        if settings.tensorboard:
+            from tensorboard.summary import Writer
+            self._tensorboard = Writer(str(directory / "tensorboard"))
+
+    @property
+    def log_path(self) -> str:
+        """The file that agents append their tracebacks to."""
+        return str(self.directory / "log.txt")
+
+    @property
+    def time(self) -> float:
+        """Seconds of training since the run began, over all resumes; compiling is not training."""
+        return self._time_before + (time.monotonic() - self._started if self._started is not None else 0.0)
+
+    def start(self) -> None:
+        """Training begins now: the clock of limits, rows and checkpoints starts."""
+        self._started = time.monotonic()
+        self._next_row = self.time + 1.0
+        self._next_checkpoint = self.time + 60.0 * self.settings.checkpoint_minutes
+        self.statistics.row(self.time, Workers(0, 0, 0, 0, 0))
+
+    def say(self, text: str) -> None:
+        """A message for the user: on the display and in log.txt."""
+        self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+        self.display.message(text)
+
+    def event(self, kind: str, **facts: Any) -> None:
+        """A line of events.jsonl."""
+        self._events.write(json.dumps({"time": round(self.time, 3), "event": kind, **facts}) + "\n")
+
+    def reached(self, agent_steps: int) -> str | None:
+        """Which limit has been reached, in the user's words; None while none has."""
+        s = self.settings
+        if s.steps is not None and agent_steps >= s.steps:
+            return f"--steps {s.steps}"
+        if s.frames is not None and agent_steps * self.spec.frames_per_step >= s.frames:
+            return f"--frames {s.frames}"
+        if s.minutes is not None and self.time >= 60.0 * s.minutes:
+            return f"--minutes {s.minutes:g}"
+        if s.episodes is not None and self.statistics.episodes >= s.episodes:
+            return f"--episodes {s.episodes}"
+        return None
+
+    def seconds_to_next(self) -> float:
+        """How long the main thread may sleep before something is due."""
+        due = self._next_row
+        if self.settings.minutes is not None:
+            due = min(due, 60.0 * self.settings.minutes)
+        return max(0.0, due - self.time)
+
+    def tick(self, model: Model, workers: Workers, agent_pids: list[int]) -> None:
+        """Writes the row of the second that has passed, and a checkpoint if one is due. Cheap when nothing is."""
+        now = self.time
+        if now < self._next_row:
+            return
+        self._next_row = max(self._next_row + 1.0, now)
+        self.display.show(self._record(now, workers, agent_pids))
+        if now >= self._next_checkpoint:
+            self.save(model)
+            self._next_checkpoint = self.time + 60.0 * self.settings.checkpoint_minutes
+
+    def _record(self, now: float, workers: Workers, agent_pids: list[int]) -> dict[str, Any]:
+        row, episodes = self.statistics.row(now, workers)
+        row["memory_mb"] = round(sum(self._private_mb(pid) for pid in [self._process.pid, *agent_pids]), 1)
+        self._metrics.write(json.dumps(row) + "\n")
+        for episode in episodes:
+            self._episodes.write(f"{episode.time:.3f},{episode.agent_step},{episode.score:g},{episode.length}\n")
+        if self._tensorboard is not None:
+            for name, value in row.items():
+                if value is not None and name not in ("time", "agent_steps"):
+                    self._tensorboard.add_scalar(name, value, row["agent_steps"])
+        if now >= self._next_log:
+            self._log.write(plain_line(row) + "\n")
+            self._next_log = now + 60.0
+        return row
+
+    @staticmethod
+    def _private_mb(pid: int) -> float:
+        try:
+            memory = psutil.Process(pid).memory_info()
+        except psutil.Error:
+            return 0.0
+        return (memory.rss - getattr(memory, "shared", 0)) / 2**20
+
+    def save(self, model: Model) -> None:
+        """A checkpoint of this moment. Raises OSError."""
+        arrays, version, agent_steps = model.state()
+        progress = {"version": version, "agent_steps": agent_steps, "time": self.time,
+                    "episodes": self.statistics.episodes, "predictions": self.statistics.predictions,
+                    "recent_scores": list(self.statistics.recent_scores), "ga3c": __version__,
+                    "game": self.settings.game}
+        self.checkpoint_path = checkpoint.save(
+            self.directory / "checkpoints", f"{agent_steps:012d}", Checkpoint(arrays, progress),
+            self.settings.checkpoints_kept)
+        self._steps_saved = agent_steps
+        self.event("checkpoint", path=str(self.checkpoint_path.relative_to(self.directory)), agent_steps=agent_steps)
+
+    def finish(self, model: Model, reason: str, skip_checkpoint: bool) -> None:
+        """Writes the last row and, if something was learned since the last one, a checkpoint; says how to go on."""
+        self._record(self.time, Workers(0, 0, 0, 0, 0), [])
+        if not skip_checkpoint and model.agent_steps > self._steps_saved:
+            self.save(model)
+        self.event("end", reason=reason, agent_steps=model.agent_steps)
+        self.display.close()
+        steps = f"{model.agent_steps:,} agent steps, {self.statistics.episodes:,} episodes"
+        self.say(f"Ended by {reason} after {steps}.")
+        found = checkpoint.saved(self.directory / "checkpoints")
+        self.say(f"Newest checkpoint: {found[0]}   go on with: ga3c-train --resume {self.directory}" if found else
+                 f"No checkpoint: nothing was learned yet. The record is in {self.directory}")
+
+    def close(self) -> None:
+        """Closes all files."""
+        self.display.close()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+        for file in (self._log, self._metrics, self._events, self._episodes):
+            file.close()

@@ -1,0 +1,263 @@
+"""The service: builds, wires, supervises and stops everything.
+
+      agent processes (N_A)                main process
+    +-----------------------+   tickets   +---------------------------------------------------------+
+    | play -> observation --+--- queue ---+-> predictors (N_P) -> Model.predict --+                 |
+    |   ^    in its slot    |             |       (policy, value, version)        | one model,      |
+    |   +---- wake-up ------+-------------+------- into the slot <----------------+ on GPU or CPU   |
+    | full rollout ---------+--- queue ---+-> trainers (N_T) -> batch -> Model.train: version + 1   |
+    |   ^---- slot free ----+-------------+-------- copied and freed                                |
+    +-----------------------+             |   main thread: supervisor, one row of metrics a second  |
+       shared memory: slots of facts      +---------------------------------------------------------+
+
+The main thread starts and replaces workers so that as many are at work as `resize` asked for. It sleeps until an
+agent's process ends, someone wakes it, or a second is over.
+
+Who waits, what wakes it, and what if the other side is dead:
+    agent, for an answer or a free slot   an answer, a freed slot; end of file once the server hangs up or has died
+    predictor, for tickets                tickets; the ticket that dismisses it (the server itself can always send one)
+    trainer, for rollouts                 likewise; the others wait for its turn to end
+    update lock                           the end of the update that holds it
+    main thread                           process sentinels, `Interruption.wake`, a time-out
+Stopping: (a) agents are asked to leave, which takes them one step; (b) those that have not left in time, or all if a
+thread has failed, are hung up on, then killed; (c) trainers are dismissed and finish what was handed in; (d) predictors
+are dismissed; (e) pipes are closed. The first exception of a thread ends the run and is raised by `Service.run`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerProcess
+
+from ga3c.agent import agent_main, agent_seed
+from ga3c.channel import MAX_SLOTS, Channel
+from ga3c.config import ConfigError, Settings
+from ga3c.interruption import Interruption
+from ga3c.model import Model, Update
+from ga3c.predictor import run_predictor
+from ga3c.rollout import RolloutStore, TrainingBatch
+from ga3c.run import Run
+from ga3c.stats import Workers
+from ga3c.trainer import rollouts_per_batch, run_trainer
+
+LEAVE_SECONDS = 3.0   # an agent takes one step to leave; a slow environment gets this long
+JOIN_SECONDS = 5.0    # a thread finishes its update
+EARLY_DEATH = 10.0    # an agent that dies sooner than this after its start is restarted after a pause
+PAUSE = 1.0           # seconds
+
+
+class AgentsLost(Exception):
+    """Agents die as fast as they are started and nothing is learned."""
+
+
+class _Crew:
+    """The threads of one kind. `resize` starts and dismisses; who is dismissed is whoever takes the ticket."""
+
+    def __init__(self, name: str, work: Callable[[], None], dismiss: Callable[[], None],
+                 failed: Callable[[BaseException], None]) -> None:
+        self._name, self._work, self._dismiss, self._failed = name, work, dismiss, failed
+        self._threads: list[threading.Thread] = []
+        self._started = self._leaving = 0
+
+    def __len__(self) -> int:
+        return len(self._threads)
+
+    def resize(self, wanted: int) -> None:
+        """Threads that have ended are forgotten, missing ones started, spare ones dismissed."""
+        alive = [thread for thread in self._threads if thread.is_alive()]
+        self._leaving -= min(self._leaving, len(self._threads) - len(alive))
+        self._threads = alive
+        for _ in range(wanted - (len(alive) - self._leaving)):
+            thread = threading.Thread(target=self._run, name=f"{self._name}-{self._started}", daemon=True)
+            self._started += 1
+            self._threads.append(thread)
+            thread.start()
+        for _ in range(len(alive) - self._leaving - wanted):
+            self._leaving += 1
+            self._dismiss()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._failed(error)
+
+    def join(self, seconds: float) -> bool:
+        """Waits for all; False if some are still at work."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+
+class Service:
+    """Everything that works while a run goes on. `run` blocks; `resize` may be called from another thread meanwhile."""
+
+    def __init__(self, settings: Settings, run: Run, model: Model, interruption: Interruption) -> None:
+        capacity = settings.agent_capacity
+        if capacity * settings.slots_per_agent > MAX_SLOTS:
+            raise ConfigError(f"agents: {capacity} x slots_per_agent {settings.slots_per_agent} is over {MAX_SLOTS} slots")
+        self._settings, self._run, self._model, self._interruption = settings, run, model, interruption
+        self._store = RolloutStore(run.spec, settings.t_max, settings.envs_per_agent, capacity * settings.slots_per_agent)
+        self._vacated: deque[int] = deque()
+        self._channel = Channel(self._store, capacity, settings.slots_per_agent, self._on_vacant)
+        self._wanted = (settings.agent_count, settings.predictors, settings.trainers)
+        self._agents: dict[int, ForkServerProcess] = {}
+        self._leaving: set[int] = set()
+        self._vacant = dict.fromkeys(range(capacity), 0.0)  # agent index -> not to be started before
+        self._started_at: dict[int, float] = {}
+        self._not_before: dict[int, float] = {}
+        self._deaths_since_update = 0
+        self._resumed_at = model.agent_steps
+        self._failures: deque[BaseException] = deque()
+        self._predictors = _Crew("predictor", self._predict, self._channel.dismiss_predictor, self._on_failure)
+        self._trainers = _Crew("trainer", self._train, self._channel.dismiss_trainer, self._on_failure)
+
+    # ------------------------------------------------------------------------- called from other threads
+
+    def resize(self, agents: int, predictors: int, trainers: int) -> None:
+        """Asks for these numbers of workers; the supervisor sees to it. From any thread."""
+        if not 1 <= agents <= self._settings.agent_capacity or predictors < 1 or trainers < 1:
+            raise ValueError(f"{agents}/{predictors}/{trainers}: 1 to {self._settings.agent_capacity} agents, "
+                             "at least 1 predictor and 1 trainer")
+        self._wanted = (agents, predictors, trainers)
+        self._interruption.wake()
+
+    def _predict(self) -> None:
+        run_predictor(self._channel, self._store, self._model, self._settings.prediction_batch_max,
+                      self._run.statistics.new_count())
+
+    def _train(self) -> None:
+        run_trainer(self._channel, self._store, self._model, rollouts_per_batch(self._settings), self._on_update)
+
+    def _on_update(self, update: Update, batch: TrainingBatch) -> None:
+        self._run.statistics.report(update, batch)
+        self._deaths_since_update = 0
+        if self._run.reached(update.agent_steps):
+            self._interruption.wake()
+
+    def _on_vacant(self, agent: int) -> None:
+        self._vacated.append(agent)
+        self._interruption.wake()
+
+    def _on_failure(self, error: BaseException) -> None:
+        self._failures.append(error)
+        self._interruption.wake()
+
+    # ------------------------------------------------------------------------- the supervisor
+
+    def run(self) -> str:
+        """Works until a limit is reached or a signal came; returns which. Raises AgentsLost, or what a thread raised."""
+        run, interruption = self._run, self._interruption
+        reason = None
+        try:
+            run.start()
+            while reason is None:
+                self._reconcile()
+                wait([interruption, *[process.sentinel for process in self._agents.values()]], self._patience())
+                interruption.clear()
+                self._reap()
+                run.tick(self._model, self._workers(), [process.pid or 0 for process in self._agents.values()])
+                if self._failures:
+                    raise self._failures[0]
+                reason = (signal.Signals(interruption.signum).name if interruption.signum
+                          else run.reached(self._model.agent_steps))
+        finally:
+            self._stop()
+        return reason
+
+    def _patience(self) -> float:
+        if len(self._agents) - len(self._leaving) < self._wanted[0] and self._vacant:
+            return min(self._run.seconds_to_next(), max(0.0, min(self._vacant.values()) - time.monotonic()))
+        return self._run.seconds_to_next()
+
+    def _workers(self) -> Workers:
+        return Workers(len(self._agents), len(self._predictors), len(self._trainers),
+                       self._channel.prediction_queue, self._channel.training_queue)
+
+    def _reconcile(self) -> None:
+        agents, predictors, trainers = self._wanted
+        self._predictors.resize(predictors)
+        self._trainers.resize(trainers)
+        while self._vacated:
+            agent = self._vacated.popleft()
+            self._vacant[agent] = self._not_before.pop(agent, 0.0)
+        present = sorted(self._agents.keys() - self._leaving)
+        for agent in present[agents:]:
+            self._leaving.add(agent)
+            self._channel.ask_to_leave(agent)
+        now = time.monotonic()
+        for agent in sorted(agent for agent, due in self._vacant.items() if due <= now)[:max(0, agents - len(present))]:
+            self._start(agent)
+
+    def _start(self, agent: int) -> None:
+        del self._vacant[agent]
+        port = self._channel.open(agent)
+        seed = agent_seed(self._settings, agent, port.incarnation, self._resumed_at)
+        process = multiprocessing.get_context("forkserver").Process(
+            target=agent_main, args=(port, self._store, self._settings, seed, self._run.log_path),
+            name=f"agent-{agent}", daemon=True)
+        process.start()
+        Channel.handed_over(port)
+        self._agents[agent], self._started_at[agent] = process, time.monotonic()
+        self._run.event("agent_started", agent=agent, incarnation=port.incarnation, pid=process.pid)
+
+    def _reap(self) -> None:
+        for agent, process in [item for item in self._agents.items() if item[1].exitcode is not None]:
+            process.join()
+            del self._agents[agent]
+            age = time.monotonic() - self._started_at[agent]
+            if agent in self._leaving:
+                self._leaving.discard(agent)
+                self._run.event("agent_left", agent=agent)
+            else:
+                self._agent_died(agent, process.exitcode or 0, age)
+            process.close()
+            self._channel.retire(agent)
+
+    def _agent_died(self, agent: int, exitcode: int, age: float) -> None:
+        how = f"killed by {signal.Signals(-exitcode).name}" if exitcode < 0 else f"ended with exit code {exitcode}"
+        self._run.statistics.agent_deaths += 1
+        self._deaths_since_update += 1
+        self._run.event("agent_died", agent=agent, exitcode=exitcode, after=round(age, 3))
+        trace = f"; its traceback is in {self._run.log_path}" if exitcode == 1 else ""
+        self._run.say(f"Agent {agent} was {how} after {age:.1f} s and is replaced{trace}.".replace("was ended", "ended"))
+        if self._deaths_since_update >= max(5, 2 * self._wanted[0]):
+            raise AgentsLost(f"agents: {self._deaths_since_update} died without one update in between, "
+                             f"the last one {how}{trace}")
+        if age < EARLY_DEATH:
+            self._not_before[agent] = time.monotonic() + PAUSE
+
+    def _stop(self) -> None:
+        if not self._failures:
+            for agent in self._agents:
+                self._channel.ask_to_leave(agent)
+            self._join_agents(LEAVE_SECONDS)
+        for agent in self._agents:
+            self._channel.hang_up(agent)
+        self._join_agents(1.0)
+        for process in self._agents.values():
+            process.kill()
+        self._join_agents(1.0)
+        self._trainers.resize(0)
+        ended = self._trainers.join(JOIN_SECONDS)
+        self._predictors.resize(0)
+        if self._predictors.join(JOIN_SECONDS) and ended:
+            self._channel.close()
+        else:
+            self._run.say("A thread is still at work in the model after the time-out and is left behind.")
+
+    def _join_agents(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self._agents and (left := deadline - time.monotonic()) > 0:
+            wait([process.sentinel for process in self._agents.values()], left)
+            for agent, process in [item for item in self._agents.items() if item[1].exitcode is not None]:
+                process.join()
+                process.close()
+                del self._agents[agent]

@@ -44,7 +44,7 @@ def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int) -> Path:
     aside.mkdir()
     try:
         with open(aside / _FILES[0], "xb") as file:
-            np.savez(file, allow_pickle=False, **checkpoint.arrays)  # type: ignore[arg-type]
+            np.savez(file, allow_pickle=False, **checkpoint.arrays)
         (aside / _FILES[1]).write_text(json.dumps(checkpoint.progress, indent=1), encoding="utf-8")
         manifest = {file: _sha256(aside / file) for file in _FILES}
         (aside / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
@@ -87,7 +87,7 @@ def load(path: Path) -> Checkpoint:
 
 
 def newest(directory: Path) -> tuple[Checkpoint, Path, list[str]]:
-    """The newest whole checkpoint in `directory`, its path, and why newer ones were passed over. Raises CheckpointError."""
+    """The newest whole checkpoint in `directory`, its path, why newer ones were passed over. Raises CheckpointError."""
     passed_over: list[str] = []
     for path in saved(directory):
         try:

@@ -1,7 +1,8 @@
 """Typed settings: the defaults, the paper's preset, the YAML file and the command line.
 
-Precedence: defaults < preset < `--config FILE` < command line. `Settings` is the single source: its descriptions become
-the comments of `config.yaml` and the lines of `--help`. pydantic checks types and ranges, PyYAML reads, argparse parses.
+Precedence: defaults < preset < `--config FILE` < command line. `Settings` is the single source: its descriptions
+become the comments of `config.yaml` and the lines of `--help`. pydantic checks types and ranges, PyYAML reads files,
+argparse parses the command line.
 
 Everything a user can get wrong ends as one `ConfigError` of one line: file, line, key, value and what would be right.
 """
@@ -9,6 +10,7 @@ Everything a user can get wrong ends as one `ConfigError` of one line: file, lin
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import os
 from collections.abc import Mapping, Sequence
@@ -36,18 +38,19 @@ class Settings(BaseModel):
     preset: Literal["default", "paper"] = _setting(
         "Game", "default", "starting values: 'default' is what works best here, 'paper' is the paper's own")
     game: str = _setting(
-        "Game", "Pong", "Atari game (Boxing, ALE/Boxing-v5), Gymnasium id (CartPole-v1, module:Id) or toy (toy:catch)",
+        "Game", "Pong", "Atari game (Boxing, ALE/Boxing-v5), Gymnasium id (CartPole-v1, module:Id) or toy:catch",
         min_length=1)
     envs_per_agent: int = _setting(
         "Game", 4, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
         ge=1, le=256)
     frame_skip: int = _setting("Game", 4, "emulator frames per agent step, Atari only (paper: 4)", ge=1, le=16)
-    noop_max: int = _setting("Game", 30, "at most this many no-ops open an episode, Atari only (paper: 30)", ge=0, le=200)
+    noop_max: int = _setting(
+        "Game", 30, "at most this many no-ops open an episode, Atari only (paper: 30)", ge=0, le=200)
     sticky_actions: float = _setting(
         "Game", 0.0, "probability that the emulator repeats the last action, Atari only; paper: 0, Gymnasium v5: 0.25",
         ge=0.0, lt=1.0)
     life_loss: bool = _setting("Game", False, "a lost life ends the learner's episode (the score goes on), Atari only")
-    fire_reset: bool = _setting("Game", False, "press FIRE at the start of an episode where the game has it, Atari only")
+    fire_reset: bool = _setting("Game", False, "press FIRE when an episode starts, where the game has it, Atari only")
     full_action_space: bool = _setting("Game", False, "all 18 joystick actions instead of the game's own, Atari only")
     max_episode_frames: int = _setting(
         "Game", 108_000, "frames after which an episode is truncated, Atari only (30 minutes of play)", ge=1)
@@ -97,7 +100,7 @@ class Settings(BaseModel):
         "Learning", 4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
 
     seed: int = _setting("Run", 0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0)
-    serial: bool = _setting("Run", False, "everything in one thread, in a fixed order: slow, and repeatable to the byte")
+    serial: bool = _setting("Run", False, "everything in one thread, in a fixed order: repeatable to the byte")
     steps: int | None = _setting("Run", None, "end after this many agent steps; null: no limit", ge=1)
     frames: int | None = _setting("Run", None, "end after this many emulator frames; null: no limit", ge=1)
     minutes: float | None = _setting("Run", None, "end after this many minutes of training; null: no limit", gt=0.0)
@@ -178,7 +181,8 @@ def _read_yaml(path: str) -> _File:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise ConfigError(f"{path}:{mark.line + 1 if mark else 1}: not YAML: {error.problem or error.context}") from None
+        line = mark.line + 1 if mark else 1
+        raise ConfigError(f"{path}:{line}: not YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from None
     return _File(path, values, lines)
@@ -195,15 +199,9 @@ def _explain(name: str, value: Any, kind: str, message: str) -> str:
     if kind == "extra_forbidden":
         return f"unknown setting '{name}'{_nearest(name, _NAMES)}"
     hint = ""
-    if kind in ("float_type", "int_type") and isinstance(value, str):
-        try:
-            hint = f"; YAML reads it as text, write {float(value)!r}" if kind == "float_type" else ""
-        except ValueError:
-            pass
-        if "e" in value.lower() and hint:
-            mantissa, _, exponent = value.lower().partition("e")
-            sign = "" if exponent[:1] in "+-" else "+"
-            hint = f"; YAML reads it as text, write {mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent}"
+    if kind == "float_type" and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            hint = f"; YAML reads it as text, write {yaml_scalar(float(value))}"
     if kind == "literal_error":
         hint = _nearest(str(value), _choices(name))
     text = message[0].lower() + message[1:]
@@ -251,14 +249,16 @@ def build_parser(program: str, version: str) -> argparse.ArgumentParser:
     groups: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
         section = _section(field)
-        group = groups.setdefault(section, parser.add_argument_group(section)) if section not in groups else groups[section]
+        if section not in groups:
+            groups[section] = parser.add_argument_group(section)
         flag = "--" + name.replace("_", "-")
         default = "null" if field.default is None else yaml_scalar(field.default)
         text = f"{field.description} [{default}]".replace("%", "%%")
         if field.annotation is bool:
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, dest=name, help=text)
+            groups[section].add_argument(flag, action=argparse.BooleanOptionalAction, dest=name, help=text)
         else:
-            group.add_argument(flag, dest=name, metavar="|".join(_choices(name)) if _is_choice(field) else "X", help=text)
+            metavar = "|".join(_choices(name)) if _is_choice(field) else "X"
+            groups[section].add_argument(flag, dest=name, metavar=metavar, help=text)
     return parser
 
 
@@ -300,7 +300,7 @@ def yaml_scalar(value: Any) -> str:
 
 def to_yaml(settings: Settings) -> str:
     """All settings as commented YAML: what `--print-config` prints and a run keeps as its `config.yaml`."""
-    lines = ["# Every setting of ga3c-train. Give changed ones in a file (--config FILE) or as flags (--learning-rate 1e-4).",
+    lines = ["# Every setting of ga3c-train. Change them in a file (--config FILE) or by flags (--learning-rate 1e-4).",
              "# Agent step: one decision of one environment; on Atari one agent step is frame_skip frames."]
     section = ""
     for name, field in Settings.model_fields.items():

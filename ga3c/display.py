@@ -72,10 +72,11 @@ class Display:
         if self._live is None:
             self._try(lambda: print(plain_line(row), flush=True))
             return
-        live, started = self._live, self._started
-        self._started = True
-        self._try(lambda: (None if started else live.start(),
-                           live.update(panel(self._title, row, self._messages), refresh=True)))
+        if not self._started:
+            self._started = True
+            self._try(self._live.start)
+        live, shown = self._live, panel(self._title, row, self._messages)
+        self._try(lambda: live.update(shown, refresh=True))
 
     def message(self, text: str) -> None:
         """One line that is not a row: an event, a warning, the way on."""
@@ -96,4 +97,4 @@ class Display:
             write()
         except (OSError, ValueError):  # closed pipe, terminal gone: the log file has it all
             self._gone = True
-            sys.stdout = None  # type: ignore[assignment]  # so that the interpreter does not flush it at exit either
+            sys.stdout = None  # so that the interpreter does not flush it at exit either

@@ -192,7 +192,7 @@ def _unknown(game: str) -> ConfigError:
 
 
 def make_environment(settings: Settings, n_envs: int) -> Environment:
-    """`n_envs` environments of `settings.game`. Raises ConfigError: unknown game, unsupported spaces, failing constructor."""
+    """`n_envs` environments of `settings.game`. Raises ConfigError if it is unknown, unsupported or cannot be made."""
     game = settings.game
     if game.startswith("toy:"):
         if game.removeprefix("toy:") not in toys.TOYS:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ga3c import losses
 from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec
+from ga3c.losses import Tensor
 from ga3c.network import build_network
 from ga3c.rollout import TrainingBatch
 
@@ -79,25 +80,20 @@ class Model:
         observation = tf.TensorSpec((None, *spec.observation_shape), spec.observation_dtype)
         steps = (None, T, None)
 
-        @tf.function(input_signature=[observation], autograph=False)
-        def predict(observation):  # type: ignore[no-untyped-def]
-            policy, value = self._network(observation, training=False)
-            return policy, value[:, 0]
-
-        @tf.function(input_signature=[
-            observation, tf.TensorSpec(steps, tf.int32), tf.TensorSpec(steps, tf.float32),
-            tf.TensorSpec(steps, tf.bool), tf.TensorSpec(steps, tf.bool), tf.TensorSpec((None, T, 1), tf.bool),
-            tf.TensorSpec(steps, tf.float32), tf.TensorSpec((None, None), tf.float32), tf.TensorSpec((2,), tf.float32),
-        ], autograph=False)
-        def train(observation, action, reward, terminated, truncated, filled,  # type: ignore[no-untyped-def]
-                  final_value, bootstrap_value, rates):
-            return self._update(observation, action, reward, terminated, truncated, filled,
-                                final_value, bootstrap_value, rates)
-
+        batch = [observation, tf.TensorSpec(steps, tf.int32), tf.TensorSpec(steps, tf.float32),
+                 tf.TensorSpec(steps, tf.bool), tf.TensorSpec(steps, tf.bool), tf.TensorSpec((None, T, 1), tf.bool),
+                 tf.TensorSpec(steps, tf.float32), tf.TensorSpec((None, None), tf.float32)]
+        predict = tf.function(self._infer, input_signature=[observation], autograph=False)
+        train = tf.function(self._update, input_signature=[*batch, tf.TensorSpec((2,), tf.float32)], autograph=False)
         return predict.get_concrete_function(), train.get_concrete_function()
 
-    def _update(self, observation, action, reward, terminated, truncated, filled,  # type: ignore[no-untyped-def]
-                final_value, bootstrap_value, rates):
+    def _infer(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        policy, value = self._network(observation, training=False)
+        return policy, value[:, 0]
+
+    def _update(self, observation: Tensor, action: Tensor, reward: Tensor, terminated: Tensor, truncated: Tensor,
+                filled: Tensor, final_value: Tensor, bootstrap_value: Tensor, rates: Tensor) -> Tensor:
+        """One update; `rates` is (learning rate, beta). Returns mean policy loss, value loss and entropy, (3,)."""
         s = self._settings
         if s.reward_clip:
             reward = ops.clip(reward, -s.reward_clip, s.reward_clip)
@@ -138,17 +134,20 @@ class Model:
             learning_rate = scheduled(s.learning_rate, s.learning_rate_end, progress)
             rates = np.array([learning_rate, scheduled(s.beta, s.beta_end, progress)], np.float32)
             lag = (self.version - batch.version)[filled[:, :, 0]]
-            means = self._train(*tensors, tf.constant(rates)).numpy()
+            policy_loss, value_loss, entropy = self._train(*tensors, tf.constant(rates)).numpy().tolist()
             self.version += 1
             self.agent_steps += batch.agent_steps
-            return Update(self.version, self.agent_steps, batch.agent_steps, *means.tolist(), learning_rate, lag)
+            return Update(self.version, self.agent_steps, batch.agent_steps,
+                          policy_loss, value_loss, entropy, learning_rate, lag)
 
     def _variables(self) -> dict[str, keras.Variable]:
-        named = {f"network.{i:02d}.{v.name}": v for i, v in enumerate(self._network.weights)}
-        return named | {f"optimizer.{i:02d}.{v.name}": v for i, v in enumerate(self._optimizer.variables)}
+        # By position: Keras numbers names by what else the process has built.
+        return {f"{owner}.{number:02d}": variable
+                for owner, variables in (("network", self._network.weights), ("optimizer", self._optimizer.variables))
+                for number, variable in enumerate(variables)}
 
     def state(self) -> tuple[dict[str, NDArray], int, int]:
-        """(all that learning goes on from, weights and optimiser, by name; version; agent_steps), between two updates."""
+        """(weights and optimiser by name, version, agent_steps), taken between two updates."""
         with self._update_lock:
             return {name: v.numpy() for name, v in self._variables().items()}, self.version, self.agent_steps
 

@@ -12,6 +12,8 @@ from ga3c.environment import EnvironmentSpec
 def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
     """The network named in `settings.network` for worlds like `spec`, its weights drawn from `settings.seed`.
 
+    Weights begin orthogonal (the authors' code: uniform, which shrinks activations layer by layer and starts slowly).
+
     small: A3C's, as in the paper: 16 filters 8x8 stride 4, 32 filters 4x4 stride 2, 256 units.
     large: three convolutions, the first with stride `large_stride`: the paper varies it from 4 to 1 to make a network
         that is heavier without having more weights in its convolutions. Filters are 32 8x8, 64 4x4, 64 3x3, 512 units.
@@ -24,14 +26,14 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
                           f"{'images: small or large' if images else 'vectors: dense'}")
     seeds = iter(range(settings.seed * 1000, settings.seed * 1000 + 1000))
 
-    def initial(scale: float) -> keras.initializers.Initializer:
-        return keras.initializers.VarianceScaling(scale, "fan_in", "uniform", seed=next(seeds))
+    def initial(gain: float) -> keras.initializers.Initializer:
+        return keras.initializers.Orthogonal(gain, seed=next(seeds))
 
     def convolution(filters: int, size: int, stride: int) -> keras.Layer:
-        return layers.Conv2D(filters, size, stride, activation="relu", kernel_initializer=initial(1 / 3))
+        return layers.Conv2D(filters, size, stride, activation="relu", kernel_initializer=initial(2**0.5))
 
-    def dense(units: int, activation: str | None, name: str | None = None, scale: float = 1 / 3) -> keras.Layer:
-        return layers.Dense(units, activation=activation, name=name, kernel_initializer=initial(scale))
+    def dense(units: int, activation: str | None, gain: float, name: str | None = None) -> keras.Layer:
+        return layers.Dense(units, activation=activation, name=name, kernel_initializer=initial(gain))
 
     observation = keras.Input(spec.observation_shape, dtype=str(spec.observation_dtype), name="observation")
     if images:
@@ -44,11 +46,11 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
         for filters, size, stride in shape:
             hidden = convolution(filters, size, stride)(hidden)
         hidden = layers.Flatten()(hidden)
-        hidden = dense(256 if kind == "small" else 512, "relu")(hidden)
+        hidden = dense(256 if kind == "small" else 512, "relu", 2**0.5)(hidden)
     else:
         hidden = layers.Rescaling(1.0)(observation)
         for _ in range(2):
-            hidden = dense(64, "tanh", scale=1.0)(hidden)
-    policy = dense(int(spec.n_actions), "softmax", "policy")(hidden)
-    value = dense(1, None, "value")(hidden)
+            hidden = dense(64, "tanh", 2**0.5)(hidden)
+    policy = dense(int(spec.n_actions), "softmax", 0.01, "policy")(hidden)  # the first policy is all but uniform
+    value = dense(1, None, 1.0, "value")(hidden)
     return keras.Model(observation, [policy, value], name=kind)

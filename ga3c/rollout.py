@@ -79,7 +79,7 @@ class TrainingBatch:
     @property
     def agent_steps(self) -> int:
         """Filled steps of all environments in the batch."""
-        return int(self.steps.sum()) * self.reward.shape[2]
+        return int(self.steps.sum() * self.reward.shape[2])
 
     @property
     def filled(self) -> NDArray[np.bool_]:
@@ -116,7 +116,7 @@ class RolloutStore:
 
     def _field_bytes(self, field: _Field) -> int:
         size = self.n_slots * int(np.prod(field.shape)) * np.dtype(field.dtype).itemsize
-        return -(-size // _ALIGNMENT) * _ALIGNMENT
+        return int(-(-size // _ALIGNMENT) * _ALIGNMENT)
 
     def _map(self) -> None:
         block = np.frombuffer(self._memory, np.uint8)

@@ -85,7 +85,7 @@ class _Crew:
     def _run(self) -> None:
         try:
             self._work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: B036  # handed to the main thread, which raises it
             self._failed(error)
 
     def join(self, seconds: float) -> bool:
@@ -97,14 +97,15 @@ class _Crew:
 
 
 class Service:
-    """Everything that works while a run goes on. `run` blocks; `resize` may be called from another thread meanwhile."""
+    """Everything that works while a run goes on. `run` blocks; `resize` may be called from any thread meanwhile."""
 
     def __init__(self, settings: Settings, run: Run, model: Model, interruption: Interruption) -> None:
         capacity = settings.agent_capacity
         if capacity * settings.slots_per_agent > MAX_SLOTS:
-            raise ConfigError(f"agents: {capacity} x slots_per_agent {settings.slots_per_agent} is over {MAX_SLOTS} slots")
+            raise ConfigError(f"agents: {capacity} x slots_per_agent {settings.slots_per_agent} is over {MAX_SLOTS}")
         self._settings, self._run, self._model, self._interruption = settings, run, model, interruption
-        self._store = RolloutStore(run.spec, settings.t_max, settings.envs_per_agent, capacity * settings.slots_per_agent)
+        self._store = RolloutStore(
+            run.spec, settings.t_max, settings.envs_per_agent, capacity * settings.slots_per_agent)
         self._vacated: deque[int] = deque()
         self._channel = Channel(self._store, capacity, settings.slots_per_agent, self._on_vacant)
         self._wanted = (settings.agent_count, settings.predictors, settings.trainers)
@@ -153,14 +154,15 @@ class Service:
     # ------------------------------------------------------------------------- the supervisor
 
     def run(self) -> str:
-        """Works until a limit is reached or a signal came; returns which. Raises AgentsLost, or what a thread raised."""
+        """Works until a limit is reached or a signal came, returns which. Raises AgentsLost or what a thread raised."""
         run, interruption = self._run, self._interruption
         reason = None
         try:
             run.start()
             while reason is None:
                 self._reconcile()
-                wait([interruption, *[process.sentinel for process in self._agents.values()]], self._patience())
+                sentinels = [process.sentinel for process in self._agents.values()]
+                wait([interruption.fileno(), *sentinels], self._patience())
                 interruption.clear()
                 self._reap()
                 run.tick(self._model, self._workers(), [process.pid or 0 for process in self._agents.values()])
@@ -193,7 +195,8 @@ class Service:
             self._leaving.add(agent)
             self._channel.ask_to_leave(agent)
         now = time.monotonic()
-        for agent in sorted(agent for agent, due in self._vacant.items() if due <= now)[:max(0, agents - len(present))]:
+        ready = sorted(agent for agent, due in self._vacant.items() if due <= now)
+        for agent in ready[:max(0, agents - len(present))]:
             self._start(agent)
 
     def _start(self, agent: int) -> None:
@@ -222,12 +225,12 @@ class Service:
             self._channel.retire(agent)
 
     def _agent_died(self, agent: int, exitcode: int, age: float) -> None:
-        how = f"killed by {signal.Signals(-exitcode).name}" if exitcode < 0 else f"ended with exit code {exitcode}"
+        how = f"was killed by {signal.Signals(-exitcode).name}" if exitcode < 0 else f"ended with exit code {exitcode}"
         self._run.statistics.agent_deaths += 1
         self._deaths_since_update += 1
         self._run.event("agent_died", agent=agent, exitcode=exitcode, after=round(age, 3))
         trace = f"; its traceback is in {self._run.log_path}" if exitcode == 1 else ""
-        self._run.say(f"Agent {agent} was {how} after {age:.1f} s and is replaced{trace}.".replace("was ended", "ended"))
+        self._run.say(f"Agent {agent} {how} after {age:.1f} s and is replaced{trace}.")
         if self._deaths_since_update >= max(5, 2 * self._wanted[0]):
             raise AgentsLost(f"agents: {self._deaths_since_update} died without one update in between, "
                              f"the last one {how}{trace}")

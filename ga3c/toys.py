@@ -81,7 +81,7 @@ class LastStepReward(gymnasium.Env):
 
 
 class Identity(gymnasium.Env):
-    """Each step shows one of four symbols and pays 1/16 for naming it: nothing to remember. Truncated after 16 steps."""
+    """Each step shows one of four symbols and pays 1/16 for naming it; nothing to remember. Truncated after 16."""
 
     BEST_RETURN: ClassVar[float] = 1.0
     SYMBOLS, LENGTH = 4, 16
@@ -93,7 +93,8 @@ class Identity(gymnasium.Env):
 
     def _observation(self) -> NDArray[np.float32]:
         self._symbol = int(self.np_random.integers(self.SYMBOLS))
-        return np.eye(self.SYMBOLS, dtype=np.float32)[self._symbol]
+        shown: NDArray[np.float32] = np.eye(self.SYMBOLS, dtype=np.float32)[self._symbol]
+        return shown
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[NDArray, dict]:
         super().reset(seed=seed)

@@ -1,0 +1,72 @@
+"""What every test must leave behind: nothing. And the pieces whole-service tests are built from."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import psutil
+import pytest
+
+from ga3c.config import Settings
+from ga3c.environment import probe
+from ga3c.interruption import Interruption
+from ga3c.run import Run
+
+
+def _helpers(process: psutil.Process) -> bool:
+    """The fork server and the resource tracker, which multiprocessing keeps until the interpreter ends."""
+    command = " ".join(process.cmdline())
+    return process.ppid() == os.getpid() and ("multiprocessing.forkserver" in command or "resource_tracker" in command)
+
+
+def _strangers(known: set[int]) -> list[psutil.Process]:
+    strangers = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.pid not in known and not _helpers(process):
+                strangers.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return strangers
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    processes = {process.pid for process in psutil.Process().children(recursive=True)}
+    threads = set(threading.enumerate())
+    shared_memory = set(os.listdir("/dev/shm"))
+    yield
+    _, alive = psutil.wait_procs(_strangers(processes), timeout=5)
+    assert not alive, f"processes left behind: {alive}"
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(5)
+        assert not thread.is_alive(), f"thread left behind: {thread}"
+    assert set(os.listdir("/dev/shm")) <= shared_memory
+
+
+@pytest.fixture
+def interruption() -> Iterator[Interruption]:
+    made = Interruption()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Makes the record of a run of these settings in a directory of its own; `kind` may be a class derived from Run."""
+    made: list[Run] = []
+
+    def make(settings: Settings, kind: type[Run] = Run) -> Run:
+        directory = tmp_path / f"run-{len(made)}"
+        directory.mkdir()
+        made.append(kind(settings, probe(settings), directory, {}))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.close()

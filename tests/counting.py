@@ -1,0 +1,112 @@
+"""A model that learns nothing and notices everything: every batch of the counting world is checked as it comes."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+import numpy as np
+
+from ga3c.model import Update
+from ga3c.rollout import TrainingBatch
+from ga3c.toys import Counting
+
+Moment = tuple[int, int]  # episode, step
+
+
+def decode(observation: np.ndarray) -> np.ndarray:
+    """(..., 12) bytes -> (..., 3) of agent, episode, step."""
+    return np.ascontiguousarray(observation).view("<u4").astype(np.int64)
+
+
+def successor(moment: Moment) -> Moment:
+    """What an agent sees after its step from `moment`: the next step, or the next episode's first."""
+    episode, step = moment
+    return (episode + 1, 0) if step + 1 == Counting.length(episode) else (episode, step + 1)
+
+
+def value_of(moments: np.ndarray) -> np.ndarray:
+    """A value that names the observation it belongs to."""
+    return (moments @ np.array([7919, 104729, 31]) % 65_521).astype(np.float32)
+
+
+class CheckingModel:
+    """Predicts what names the observation; checks in `train` that everything came back together.
+
+    `on_update` is called with the number of updates so far, from a trainer's thread.
+    """
+
+    def __init__(self, on_update: Callable[[int], None] = lambda updates: None) -> None:
+        self.version = 0
+        self.agent_steps = 0
+        self.on_update = on_update
+        self.lock = threading.Lock()
+        self.predicted: dict[int, set[Moment]] = defaultdict(set)
+        self.trained: dict[int, Counter[Moment]] = defaultdict(Counter)
+        self.order: dict[int, list[Moment]] = defaultdict(list)
+
+    def predict(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        moments = decode(observation)
+        value = value_of(moments)
+        with self.lock:
+            for agent, episode, step in moments.tolist():
+                if step < Counting.length(episode):  # else: the last observation of a truncated episode
+                    self.predicted[agent].add((episode, step))
+        share = (value % 97 + 1) / 100
+        return np.stack([share, 1 - share], axis=1), value, self.version
+
+    def train(self, batch: TrainingBatch) -> Update:
+        with self.lock:
+            for i, steps in enumerate(batch.steps.tolist()):
+                for e in range(batch.reward.shape[2]):
+                    self.check(batch, i, e, steps)
+            lag = (self.version - batch.version)[batch.filled[:, :, 0]]
+            assert (lag >= 0).all()
+            self.version += 1
+            self.agent_steps += batch.agent_steps
+            self.on_update(self.version)
+            return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, lag)
+
+    def check(self, batch: TrainingBatch, i: int, e: int, steps: int) -> None:
+        moments = decode(batch.observation[i, :steps, e])
+        values = value_of(moments)
+        assert (batch.value[i, :steps, e] == values).all(), "a prediction went to the wrong place"
+        assert np.allclose(batch.policy[i, :steps, e, 0], (values % 97 + 1) / 100)
+        agent = int(moments[0, 0])
+        assert (moments[:, 0] == agent).all()
+        path = [(int(episode), int(step)) for _, episode, step in moments]
+        after = [successor(moment) for moment in path]
+        assert path[1:] == after[:-1], "steps of a rollout are not in order"
+        assert batch.bootstrap_value[i, e] == value_of(np.array([agent, *after[-1]]))
+        for t, (episode, step) in enumerate(path):
+            last = step + 1 == Counting.length(episode)
+            assert batch.reward[i, t, e] == step + 1
+            assert batch.terminated[i, t, e] == (last and episode % 2 == 0)
+            assert batch.truncated[i, t, e] == (last and episode % 2 == 1)
+            assert batch.episode_length[i, t, e] == (step + 1 if last else 0)
+            if batch.truncated[i, t, e]:
+                assert batch.final_value[i, t, e] == value_of(np.array([agent, episode, step + 1]))
+        self.trained[agent].update(path)
+        self.order[agent] += path
+
+    def state(self) -> tuple[dict[str, np.ndarray], int, int]:
+        return {"nothing": np.zeros(1)}, self.version, self.agent_steps
+
+    def assert_nothing_doubled(self) -> None:
+        for agent, moments in self.trained.items():
+            assert max(moments.values()) == 1, f"{agent} was trained twice on {moments.most_common(1)}"
+
+    def assert_no_gap(self) -> None:
+        """What was trained of each agent is all it played, up to somewhere."""
+        for agent, moments in self.trained.items():
+            moment = (0, 0)
+            for _ in range(len(moments)):
+                assert moment in moments, f"{agent}: {moment} was lost"
+                moment = successor(moment)
+
+    def assert_nothing_lost(self) -> None:
+        """Everything predicted was trained, but the one observation on which the agent was told to leave."""
+        for agent, moments in self.predicted.items():
+            missing = moments - self.trained[agent].keys()
+            assert len(missing) == 1, f"{agent}: {sorted(missing)[:5]} of {len(moments)} were lost"

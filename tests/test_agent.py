@@ -1,0 +1,171 @@
+"""The agent's loop, driven by hand, and what an agent's process is made of."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+
+import numpy as np
+import psutil
+import pytest
+
+from ga3c.agent import agent_seed, play, seeded, start_forkserver
+from ga3c.channel import PREDICT, SUBMIT, TAKE
+from ga3c.config import Settings
+from ga3c.environment import make_environment
+from ga3c.rollout import RolloutStore
+from ga3c.toys import Counting
+
+
+class Driver:
+    """Grants an agent's requests: slots in order, the policy and value given, and the word to leave when told."""
+
+    def __init__(self, settings: Settings, policy: list[float], slots: int = 100) -> None:
+        self.environment = make_environment(settings, settings.envs_per_agent)
+        self.environment.reset(5)
+        self.store = RolloutStore(self.environment.spec, settings.t_max, settings.envs_per_agent, slots)
+        self.player = play(self.environment, self.store, np.random.default_rng(0))
+        self.policy = policy
+        self.submitted: list[int] = []
+        self.taken = 0
+        self.predictions = 0
+        self.request = next(self.player)
+
+    def until_prediction(self) -> tuple[int, int]:
+        while self.request[0] != PREDICT:
+            kind, slot, _ = self.request
+            if kind == TAKE:
+                grant, self.taken = self.taken, self.taken + 1
+            else:
+                assert kind == SUBMIT
+                self.submitted.append(slot)
+                grant = 0
+            self.request = self.player.send(grant)
+        return self.request[1:]
+
+    def answer(self, leave: bool = False) -> None:
+        slot, row = self.until_prediction()
+        self.predictions += 1
+        self.store.policy[slot, row] = self.policy
+        self.store.value[slot, row] = self.predictions
+        self.request = self.player.send(int(leave))
+
+
+def counting(t_max: int = 4, n_envs: int = 2) -> Settings:
+    return Settings(game="toy:counting", t_max=t_max, envs_per_agent=n_envs)
+
+
+def test_a_rollout_holds_the_facts_and_is_submitted_with_the_value_after_its_last_step() -> None:
+    driver = Driver(counting(t_max=2), [0.0, 1.0])
+    while not driver.submitted:
+        driver.answer()
+        driver.until_prediction()
+    store, slot = driver.store, driver.submitted[0]
+    assert store.observation[slot, :2, :, 8].tolist() == [[0, 0], [1, 1]]
+    assert store.reward[slot].tolist() == [[1, 1], [2, 2]]
+    assert store.action[slot].tolist() == [[1, 1], [1, 1]]
+    assert store.steps[slot] == 2
+    assert store.value[slot, :2, 0].tolist() == [1, 2]
+    assert store.bootstrap_value[slot].tolist() == [3, 3]
+
+
+def test_the_bootstrap_prediction_is_also_the_first_of_the_next_rollout() -> None:
+    driver = Driver(counting(t_max=2), [1.0, 0.0])
+    for _ in range(3):
+        driver.answer()
+    driver.until_prediction()
+    assert driver.predictions == 3 and driver.submitted == [0]
+    assert driver.store.value[1, 0].tolist() == driver.store.bootstrap_value[0].tolist() == [3, 3]
+
+
+def test_a_truncated_episode_keeps_the_value_of_its_last_observation() -> None:
+    length = Counting.length(0) + Counting.length(1)  # the second episode is the first that is truncated
+    driver = Driver(counting(t_max=length, n_envs=1), [1.0, 0.0])
+    while not driver.submitted:
+        driver.answer()
+        driver.until_prediction()
+    store = driver.store
+    assert np.flatnonzero(store.truncated[0, :, 0]).tolist() == [length - 1]
+    assert np.flatnonzero(store.terminated[0, :, 0]).tolist() == [Counting.length(0) - 1]
+    final = np.array([store.observation[0, length, 0, 4], store.observation[0, length, 0, 8]])
+    assert final.tolist() == [1, Counting.length(1)]
+    # Predictions count 1, 2, ...: one for each step, then the final observation's, then the bootstrap's.
+    assert store.final_value[0, length - 1, 0] == length + 1
+    assert store.bootstrap_value[0, 0] == length + 2
+
+
+def test_scores_and_lengths_are_of_whole_episodes_across_rollouts() -> None:
+    driver = Driver(counting(t_max=2, n_envs=1), [1.0, 0.0])
+    while len(driver.submitted) < 20:
+        driver.answer()
+        driver.until_prediction()
+    ended = driver.store.episode_length[:20, :, 0] > 0
+    lengths = driver.store.episode_length[:20, :, 0][ended]
+    assert lengths.tolist() == [Counting.length(episode) for episode in range(len(lengths))]
+    assert driver.store.score[:20, :, 0][ended].tolist() == [n * (n + 1) / 2 for n in lengths.tolist()]
+    assert np.isnan(driver.store.score[:20, :, 0][~ended]).all()
+
+
+@pytest.mark.parametrize("steps_before", range(7))
+def test_told_to_leave_it_hands_in_every_step_it_has_played_and_ends(steps_before: int) -> None:
+    driver = Driver(counting(t_max=2, n_envs=3), [1.0, 0.0])
+    played = 0
+    while played < steps_before:
+        slot, row = driver.until_prediction()
+        played += row < 2
+        driver.answer()
+    driver.until_prediction()
+    with pytest.raises(StopIteration):
+        driver.answer(leave=True)
+        while True:
+            driver.until_prediction()
+            driver.answer(leave=True)
+    assert driver.store.steps[driver.submitted].sum() == played
+
+
+def test_actions_follow_the_policy() -> None:
+    driver = Driver(Settings(game="toy:catch", t_max=50, envs_per_agent=20), [0.5, 0.2, 0.3])
+    while len(driver.submitted) < 4:
+        driver.answer()
+        driver.until_prediction()
+    frequency = np.bincount(driver.store.action[:4].ravel(), minlength=3) / driver.store.action[:4].size
+    assert frequency == pytest.approx([0.5, 0.2, 0.3], abs=0.03)  # 4,000 draws: three standard errors are 0.024
+
+
+def test_an_action_of_probability_zero_is_never_chosen_even_if_the_rest_sums_to_less_than_one() -> None:
+    driver = Driver(Settings(game="toy:catch", t_max=50, envs_per_agent=20), [0.0, 0.9999, 0.0])
+    while len(driver.submitted) < 2:
+        driver.answer()
+        driver.until_prediction()
+    assert set(driver.store.action[:2].ravel().tolist()) == {1}
+
+
+def test_every_agent_incarnation_and_resume_has_its_own_seed() -> None:
+    settings = Settings(seed=3)
+    seeds = {seeded(agent_seed(settings, agent, incarnation, resumed))[0]
+             for agent in range(20) for incarnation in range(5) for resumed in (0, 1000)}
+    assert len(seeds) == 200
+    assert seeded(agent_seed(settings, 1, 1, 0))[0] == seeded(agent_seed(Settings(seed=3), 1, 1, 0))[0]
+
+
+def look(connection, game: str) -> None:
+    environment = make_environment(Settings(game=game), 1)
+    environment.reset(0)
+    connection.send((sorted(sys.modules), psutil.Process().memory_info().rss, os.getppid()))
+    environment.close()
+
+
+def test_an_agents_process_holds_no_tensorflow() -> None:
+    start_forkserver()
+    context = multiprocessing.get_context("forkserver")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=look, args=(theirs, "Pong"))
+    process.start()
+    modules, _, parent = ours.recv()
+    process.join()
+    ours.close()
+    theirs.close()
+    assert "ga3c.agent" in modules and parent != os.getpid()
+    heavy = {"tensorflow", "keras", "tensorboard", "h5py", "matplotlib", "rich"}
+    assert not heavy & {module.split(".")[0] for module in modules}

@@ -1,0 +1,40 @@
+"""Real Atari, a minute of it: the main job from the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+
+def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-m", "ga3c", "--game", "boxing", "--minutes", "1", "--agents", "6", "--run-dir", str(run)],
+        capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert 55 <= len(rows) <= 62
+    last = rows[-2]
+    assert last["agent_steps"] > 5_000 and last["frames"] == 4 * last["agent_steps"]
+    assert (last["agents"], last["predictors"], last["trainers"]) == (6, 1, 1)
+    steady = rows[20:-1]
+    # Every agent step is predicted once; of what was predicted all but what is under way has been trained on.
+    predicted, trained = sum(row["pps"] for row in steady), steady[-1]["agent_steps"] - steady[0]["agent_steps"]
+    assert 0.9 < predicted / trained < 1.15
+    assert all(0 <= row["lag_mean"] <= row["lag_p95"] < 12 for row in steady)
+    assert all(1 <= row["prediction_batch"] <= 24 and row["training_batch"] >= 40 for row in steady)
+    assert all(np.isfinite([row["policy_loss"], row["value_loss"], row["entropy"]]).all() for row in steady)
+    assert 0 < last["entropy"] <= np.log(18) + 1e-6
+    episodes = list(csv.DictReader((run / "episodes.csv").open()))
+    assert len(episodes) == rows[-1]["episodes"] > 0
+    assert all(-100 <= float(episode["score"]) <= 100 and int(episode["length"]) <= 1_790 for episode in episodes)
+    scalars = EventAccumulator(str(run / "tensorboard"))
+    scalars.Reload()
+    assert {"pps", "tps", "score_mean", "lag_mean", "entropy"} <= set(scalars.Tags()["scalars"])
+    assert len(scalars.Scalars("pps")) <= len(rows)

@@ -1,0 +1,262 @@
+"""The transport: tickets, slot ownership, back-pressure, incarnations, fences."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ga3c.channel import PREDICT, SUBMIT, TAKE, Channel, Port, ServerGone
+from ga3c.environment import EnvironmentSpec
+from ga3c.rollout import RolloutStore
+
+SPEC = EnvironmentSpec("none", (3,), np.dtype(np.uint8), 2, 1)
+
+
+def make_store(capacity: int, slots_per_agent: int) -> RolloutStore:
+    return RolloutStore(SPEC, t_max=2, n_envs=1, n_slots=capacity * slots_per_agent)
+
+
+@pytest.fixture
+def channel() -> Iterator[Channel]:
+    made = Channel(make_store(3, 2), 3, 2)
+    yield made
+    made.close()
+
+
+def answer_once(channel: Channel, version: int = 0, most: int = 8) -> np.ndarray:
+    tickets = next(channel.requests(most))
+    n = len(tickets)
+    channel.answer(tickets, np.full((n, 1, 2), 0.5, np.float32), np.full((n, 1), version, np.float32), version)
+    return tickets
+
+
+def in_thread(call) -> tuple[threading.Thread, list]:
+    outcome: list = []
+
+    def work() -> None:
+        try:
+            outcome.append(call())
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, outcome
+
+
+def test_an_answer_stands_in_the_row_asked_for_when_the_agent_wakes(channel: Channel) -> None:
+    ports = [channel.open(agent) for agent in range(3)]
+    slots = [port.serve((TAKE, 0, 0)) for port in ports]
+    waiting = [in_thread(lambda port=port, slot=slot: port.serve((PREDICT, slot, 1)))
+               for port, slot in zip(ports, slots, strict=True)]
+    served = 0
+    while served < 3:
+        served += len(answer_once(channel, version=7))
+    for (thread, outcome), slot in zip(waiting, slots, strict=True):
+        thread.join(5)
+        assert outcome == [0]
+        assert channel._store.version[slot, 1] == 7 and channel._store.version[slot, 0] == 0
+
+
+def test_a_predictor_takes_all_that_wait_but_no_more_than_its_bound(channel: Channel) -> None:
+    ports = [channel.open(agent) for agent in range(3)]
+    threads = [in_thread(lambda port=port: port.serve((PREDICT, port.serve((TAKE, 0, 0)), 0)))[0] for port in ports]
+    while channel.prediction_queue < 3:
+        threading.Event().wait(0.001)
+    assert len(answer_once(channel, most=2)) == 2
+    assert len(answer_once(channel, most=2)) == 1
+    for thread in threads:
+        thread.join(5)
+
+
+def test_an_agent_without_a_free_slot_waits_until_a_trainer_frees_one(channel: Channel) -> None:
+    port = channel.open(0)
+    for _ in range(2):
+        port.serve((SUBMIT, port.serve((TAKE, 0, 0)), 0))
+    thread, outcome = in_thread(lambda: port.serve((TAKE, 0, 0)))
+    assert not outcome
+    assert channel.collect(channel._store.empty_batch(1)) == (1, False)
+    thread.join(5)
+    assert outcome == [0]
+
+
+def test_an_agent_told_to_leave_is_told_with_every_later_answer(channel: Channel) -> None:
+    port = channel.open(0)
+    channel.ask_to_leave(0)
+    slot = port.serve((TAKE, 0, 0))
+    for row in (0, 1):
+        thread, outcome = in_thread(lambda row=row: port.serve((PREDICT, slot, row)))
+        answer_once(channel)
+        thread.join(5)
+        assert outcome == [1]
+
+
+@pytest.mark.parametrize("request_", [(TAKE, 0, 0), (PREDICT, 0, 0)])
+def test_hanging_up_ends_every_wait_of_an_agent(channel: Channel, request_: tuple[int, int, int]) -> None:
+    port = channel.open(0)
+    port._free.clear()
+    thread, outcome = in_thread(lambda: port.serve(request_))
+    channel.hang_up(0)
+    thread.join(5)
+    assert isinstance(outcome[0], ServerGone)
+
+
+def test_an_answer_to_an_agent_that_is_gone_changes_nothing_of_its_successor() -> None:
+    vacant: list[int] = []
+    store = make_store(1, 2)
+    channel = Channel(store, 1, 2, vacant.append)
+    old = channel.open(0)
+    slot = old.serve((TAKE, 0, 0))
+    thread, _ = in_thread(lambda: old.serve((PREDICT, slot, 0)))
+    stale = next(channel.requests(8))
+    channel.retire(0)
+    thread.join(5)
+    # The fence is met by whoever collects; a rollout of the agent's would have come first.
+    channel.dismiss_trainer()
+    assert channel.collect(store.empty_batch(1)) == (0, True) and vacant == [0]
+    new = channel.open(0)
+    channel.answer(stale, np.ones((1, 1, 2), np.float32), np.ones((1, 1), np.float32), 99)
+    assert store.version[slot, 0] == 0 and not store.policy.any()
+    assert new.serve((TAKE, 0, 0)) == slot
+    thread, outcome = in_thread(lambda: new.serve((PREDICT, slot, 0)))
+    answer_once(channel, version=1)
+    thread.join(5)
+    assert outcome == [0] and store.version[slot, 0] == 1
+    channel.close()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_each_dismissal_ends_one_consumer_however_they_are_read(channel: Channel, n: int) -> None:
+    batch = [channel._store.empty_batch(1) for _ in range(n)]
+    threads = [in_thread(lambda: list(channel.requests(8)))[0] for _ in range(n)]
+    threads += [in_thread(lambda i=i: channel.collect(batch[i]))[0] for i in range(n)]
+    for _ in range(n):
+        channel.dismiss_predictor()
+        channel.dismiss_trainer()
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+class SlotOwnership(RuleBasedStateMachine):
+    """Agents play, submit, leave and die in any order: no slot is ever in two hands, none is lost, and all that was
+    submitted is collected once, in order, before the index is used again."""
+
+    CAPACITY, SLOTS = 3, 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = make_store(self.CAPACITY, self.SLOTS)
+        self.vacant = set(range(self.CAPACITY))
+        self.channel = Channel(self.store, self.CAPACITY, self.SLOTS, self.on_vacant)
+        self.ports: dict[int, Port] = {}
+        self.held: dict[int, list[int]] = {}
+        self.submitted: list[tuple[int, int, int]] = []   # agent, slot, stamp
+        self.available: dict[int, int] = {}               # free slots an agent knows of or will learn of
+        self.stamp = 0
+        self.predictor = threading.Thread(target=self.predict)
+        self.predictor.start()
+
+    def predict(self) -> None:
+        for tickets in self.channel.requests(64):
+            n = len(tickets)
+            self.channel.answer(tickets, np.ones((n, 1, 2), np.float32), np.ones((n, 1), np.float32), self.stamp)
+
+    def on_vacant(self, agent: int) -> None:
+        assert agent not in self.ports and agent not in self.vacant
+        assert all(owner != agent for owner, _, _ in self.submitted), "vacant before all was collected"
+        self.vacant.add(agent)
+
+    @precondition(lambda self: self.vacant)
+    @rule(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        agent = data.draw(st.sampled_from(sorted(self.vacant)))
+        self.vacant.discard(agent)
+        self.ports[agent] = self.channel.open(agent)
+        self.held[agent], self.available[agent] = [], self.SLOTS
+
+    @precondition(lambda self: any(self.available.values()))
+    @rule(data=st.data())
+    def take(self, data: st.DataObject) -> None:
+        agent = data.draw(st.sampled_from([agent for agent, n in self.available.items() if n]))
+        slot = self.ports[agent].serve((TAKE, 0, 0))
+        assert slot // self.SLOTS == agent
+        assert slot not in [slot for slots in self.held.values() for slot in slots]
+        assert slot not in [slot for _, slot, _ in self.submitted]
+        self.held[agent].append(slot)
+        self.available[agent] -= 1
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(data=st.data())
+    def ask(self, data: st.DataObject) -> None:
+        agent = data.draw(st.sampled_from([agent for agent, slots in self.held.items() if slots]))
+        slot = self.held[agent][-1]
+        self.stamp += 1
+        assert self.ports[agent].serve((PREDICT, slot, 0)) == 0
+        assert self.store.version[slot, 0] == self.stamp
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(data=st.data())
+    def submit(self, data: st.DataObject) -> None:
+        agent = data.draw(st.sampled_from([agent for agent, slots in self.held.items() if slots]))
+        slot = self.held[agent].pop(0)
+        self.stamp += 1
+        self.store.reward[slot] = self.stamp
+        self.ports[agent].serve((SUBMIT, slot, 0))
+        self.submitted.append((agent, slot, self.stamp))
+
+    @precondition(lambda self: self.submitted)
+    @rule(data=st.data())
+    def collect(self, data: st.DataObject) -> None:
+        n = data.draw(st.integers(1, len(self.submitted)))
+        expected, self.submitted[:] = self.submitted[:n], self.submitted[n:]
+        batch = self.store.empty_batch(n)
+        assert self.channel.collect(batch) == (n, False)
+        assert batch.reward[:, 0, 0].tolist() == [stamp for _, _, stamp in expected]
+        for agent, _, _ in expected:
+            if agent in self.ports:
+                self.available[agent] += 1
+
+    @rule()
+    def collect_all(self) -> None:
+        expected, self.submitted[:] = self.submitted[:], []
+        self.channel.dismiss_trainer()
+        batch = self.store.empty_batch(len(expected) + 1)
+        assert self.channel.collect(batch) == (len(expected), True)
+        assert batch.reward[:len(expected), 0, 0].tolist() == [stamp for _, _, stamp in expected]
+        for agent, _, _ in expected:
+            if agent in self.ports:
+                self.available[agent] += 1
+        assert self.vacant | self.ports.keys() == set(range(self.CAPACITY))
+
+    @precondition(lambda self: self.ports)
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
+        agent = data.draw(st.sampled_from(sorted(self.ports)))
+        Channel.handed_over(self.ports.pop(agent))
+        self.channel.retire(agent)
+        del self.held[agent], self.available[agent]
+
+    @invariant()
+    def every_slot_is_accounted_for(self) -> None:
+        for agent in self.ports:
+            waiting = sum(owner == agent for owner, _, _ in self.submitted)
+            assert len(self.held[agent]) + self.available[agent] + waiting == self.SLOTS
+
+    def teardown(self) -> None:
+        self.collect_all()
+        self.channel.dismiss_predictor()
+        self.predictor.join(5)
+        for port in self.ports.values():
+            Channel.handed_over(port)
+        self.channel.close()
+
+
+TestSlotOwnership = SlotOwnership.TestCase
+TestSlotOwnership.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)

@@ -1,0 +1,270 @@
+"""The command as a user meets it: real processes, real signals, a real terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pyte
+import pytest
+
+TRAIN = [sys.executable, "-m", "ga3c"]
+QUICK = ["--game", "toy:catch", "--agents", "2", "--no-tensorboard"]
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def train(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*TRAIN, *arguments], capture_output=True, text=True, timeout=200, check=False)
+
+
+def rows(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def events(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+
+def checkpoints(run: Path) -> list[Path]:
+    return sorted((run / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version", "--print-config"])
+def test_a_question_is_answered_without_anything_heavy(flag: str) -> None:
+    program = ("import sys\nfrom ga3c.cli import train\n"
+               "try:\n    code = train(sys.argv[1:])\nexcept SystemExit as end:\n    code = end.code\n"
+               "heavy = {'tensorflow', 'keras', 'gymnasium', 'ale_py', 'rich'} & set(sys.modules)\n"
+               "sys.exit(code or (f'imported {heavy}' if heavy else 0))")
+    done = subprocess.run([sys.executable, "-c", program, flag], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ga3c" in done.stdout
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["--gamme", "0.9"], "unknown option --gamme; did you mean --gamma?"),
+    (["--gamma", "2"], "--gamma: '2' is not allowed: input should be less than or equal to 1"),
+    (["--game", "Boxin"], "game: no game is called 'Boxin'; nearest: Boxing"),
+    (["--game", "Pendulum-v1"], "supported: Discrete"),
+    (["--game", "Boxing", "--network", "dense"], "network: 'dense' does not fit Boxing"),
+    (["--config", "missing.yaml"], "missing.yaml: No such file or directory"),
+    (["--resume", "nowhere"], "nowhere is neither a run"),
+    (["--run-dir", "/proc/none"], "run_dir: /proc/none: No such file or directory"),
+    (["--agents", "4096", "--slots-per-agent", "16", "--game", "toy:catch"], "is over 65535"),
+])
+def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
+    done = train(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+    assert not Path("runs").exists()
+
+
+def test_a_run_directory_in_use_is_refused_with_the_way_on() -> None:
+    Path("taken").mkdir()
+    Path("taken/thesis.txt").write_text("all I have")
+    done = train(*QUICK, "--run-dir", "taken", "--steps", "100")
+    assert done.returncode == 2 and "--resume taken" in done.stderr
+    assert os.listdir("taken") == ["thesis.txt"]
+
+
+def test_two_serial_runs_give_equal_weights_byte_for_byte() -> None:
+    for name in ("one", "two"):
+        done = train("--serial", "--seed", "0", *QUICK, "--steps", "3000", "--run-dir", name)
+        assert done.returncode == 0, done.stderr
+    one, two = (checkpoints(Path(name))[-1] for name in ("one", "two"))
+    assert one.name == two.name
+    assert (one / "arrays.npz").read_bytes() == (two / "arrays.npz").read_bytes()
+    other = train("--serial", "--seed", "1", *QUICK, "--steps", "3000", "--run-dir", "three")
+    assert other.returncode == 0
+    assert (one / "arrays.npz").read_bytes() != (checkpoints(Path("three"))[-1] / "arrays.npz").read_bytes()
+
+
+def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with() -> None:
+    first = train(*QUICK, "--steps", "4000", "--run-dir", "run", "--tensorboard")
+    assert (first.returncode, first.stderr) == (0, "")
+    run = Path("run")
+    assert {path.name for path in run.iterdir()} == {
+        "config.yaml", "versions.json", "metrics.jsonl", "episodes.csv", "events.jsonl", "checkpoints", "log.txt",
+        "tensorboard"}
+    assert "Ended by --steps 4000" in first.stdout
+    assert first.stdout.splitlines()[-1].endswith("--resume run")
+    before = rows(run)[-1]
+
+    again = train("--resume", "run", "--steps", "8000")
+    assert (again.returncode, again.stderr) == (0, "")
+    after = rows(run)[-1]
+    for name in ("agent_steps", "trainings", "episodes", "time", "frames"):
+        assert after[name] > before[name]
+        values = [row[name] for row in rows(run)]
+        assert values == sorted(values), f"{name} went back"
+    assert after["agent_steps"] >= 8000 and len(rows(run)) > 1
+    assert [event["resumed_at"] for event in events(run) if event["event"] == "start"] == [0, before["agent_steps"]]
+    assert len((run / "episodes.csv").read_text().splitlines()) == after["episodes"] + 1
+
+    reached = train("--resume", "run")
+    assert reached.returncode == 2 and "already reached --steps 4000" in reached.stderr
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_corrupt_newest_checkpoint_is_named_and_the_next_older_one_used() -> None:
+    for steps in ("2000", "4000"):
+        how = ["--resume", "run"] if Path("run").exists() else [*QUICK, "--run-dir", "run"]
+        assert train(*how, "--steps", steps).returncode == 0
+    older, newest = checkpoints(Path("run"))
+    flip(newest / "arrays.npz")
+
+    explicit = train("--resume", str(newest), "--steps", "6000")
+    assert explicit.returncode == 5 and explicit.stderr.count("\n") == 1
+    assert f"{newest}/arrays.npz is damaged" in explicit.stderr
+
+    done = train("--resume", "run", "--steps", "6000")
+    assert done.returncode == 0 and f"{newest}/arrays.npz is damaged" in done.stdout
+    start = [event for event in events(Path("run")) if event["event"] == "start"][-1]
+    assert start["resumed_at"] == int(older.name)
+
+    for path in checkpoints(Path("run")):
+        flip(path / "progress.json")
+    hopeless = train("--resume", "run", "--steps", "9000")
+    assert hopeless.returncode == 5 and hopeless.stderr.count("\n") == 1 and "Traceback" not in hopeless.stderr
+
+
+def test_another_game_or_network_is_not_gone_on_with() -> None:
+    assert train(*QUICK, "--steps", "1000", "--run-dir", "run").returncode == 0
+    game = train("--resume", "run", "--game", "toy:identity", "--steps", "2000")
+    assert game.returncode == 2 and "was trained on toy:catch" in game.stderr and game.stderr.count("\n") == 1
+
+
+class Started:
+    """`ga3c-train` in a session of its own, as a shell starts it: signals reach the whole group."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen([*TRAIN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True, start_new_session=True)
+
+    def group(self) -> list[psutil.Process]:
+        members = []
+        for process in psutil.process_iter():
+            try:
+                if os.getsid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    members.append(process)
+            except (ProcessLookupError, psutil.NoSuchProcess):
+                continue
+        return members
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.process.communicate()
+            time.sleep(0.02)
+
+    def end(self) -> tuple[str, str, float]:
+        began = time.monotonic()
+        out, err = self.process.communicate(timeout=30)
+        return out, err, time.monotonic() - began
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Started]]:
+    made: list[Started] = []
+
+    def start(*arguments: str) -> Started:
+        made.append(Started(*arguments))
+        return made[-1]
+
+    yield start
+    for each in made:
+        left = each.group()
+        for process in left:
+            process.kill()
+        each.process.communicate()
+        assert not left, f"left behind: {left}"
+
+
+def learning() -> bool:
+    path = Path("run/metrics.jsonl")
+    return path.exists() and any(row["trainings"] > 0 for row in rows(Path("run")))
+
+
+# When the word to stop comes: while modules are imported, while agents start, and in the middle of training.
+PHASES = {"import": lambda each: len(each.group()) > 1, "start": lambda each: Path("run/events.jsonl").exists(),
+          "training": lambda each: learning()}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_signal_in_any_phase_ends_cleanly(phase: str, number: signal.Signals, started: Callable[..., Started]) -> None:
+    each = started("--game", "Pong", "--agents", "3", "--run-dir", "run", "--no-tensorboard")
+    each.wait_for(lambda: PHASES[phase](each))
+    if number == signal.SIGINT:
+        os.killpg(each.process.pid, number)
+    else:
+        each.process.send_signal(number)
+    out, err, seconds = each.end()
+    assert each.process.returncode == 128 + number
+    assert err == ""
+    assert seconds < 10
+    assert f"Ended by {number.name}" in out
+    if phase == "training":
+        assert out.splitlines()[-1].endswith("--resume run")
+        assert events(Path("run"))[-2]["event"] == "checkpoint"
+        assert train("--resume", "run", "--steps", str(int(checkpoints(Path("run"))[-1].name) + 50)).returncode == 0
+
+
+def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Started]) -> None:
+    each = started(*QUICK, "--run-dir", "run")
+    each.wait_for(learning)
+    others = [process for process in each.group() if process.pid != each.process.pid]
+    assert len(others) >= 3
+    each.process.kill()
+    each.process.communicate()
+    _, alive = psutil.wait_procs(others, timeout=2)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_training_goes_on_when_nobody_reads_its_output() -> None:
+    command = " ".join([*TRAIN, *QUICK, "--steps", "3000", "--run-dir", "run"])
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command} | head -1"], capture_output=True, text=True,
+                          timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert rows(Path("run"))[-1]["agent_steps"] >= 3000
+
+
+def test_a_terminal_shows_a_live_panel_with_the_fields_names() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm-256color", COLUMNS="110", LINES="30")
+        os.execv(sys.executable, [*TRAIN, *QUICK, "--minutes", "0.06", "--run-dir", "run"])
+    screen = pyte.Screen(110, 30)
+    stream = pyte.ByteStream(screen)
+    while True:
+        try:
+            data = os.read(terminal, 65_536)
+        except OSError:
+            break
+        if not data:
+            break
+        stream.feed(data)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    text = "\n".join(screen.display)
+    for name in ("Time", "Agent steps", "Frames", "Episodes", "Score", "RScore", "PPS", "TPS", "N_A", "N_P", "N_T",
+                 "Queue", "Prediction batch", "Training batch", "Policy lag"):
+        assert name in text, text
+    assert text.count("PPS") == 1, "the panel is drawn in place"
+    assert "Ended by --minutes 0.06" in text and "--resume run" in text

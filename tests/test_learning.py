@@ -1,0 +1,52 @@
+"""It learns: toys and CartPole reach 95 % of their best return, as a service and in serial mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ga3c.config import Settings
+from ga3c.interruption import Interruption
+from ga3c.model import Model
+from ga3c.run import Run
+from ga3c.serial import run_serial
+from ga3c.service import Service
+
+# Small worlds learn faster with the optimiser of small worlds; everything else is as by default.
+TOY = {"learning_rate": 2e-3, "rmsprop_epsilon": 1e-5, "training_batch_min": 40}
+WORLDS = {
+    "toy:catch": (1.0, 400_000, TOY),
+    "toy:last-step-reward": (1.0, 400_000, TOY),
+    "CartPole-v1": (500.0, 1_500_000, {**TOY, "t_max": 20, "training_batch_min": 160, "reward_clip": 0.0}),
+}
+
+
+class UntilLearned(Run):
+    """A run that is over when the mean score of the last 100 episodes is 95 % of the best."""
+
+    best = 0.0
+
+    def reached(self, agent_steps: int) -> str | None:
+        scores = self.statistics.recent_scores
+        if len(scores) == 100 and np.mean(list(scores)) >= 0.95 * self.best:
+            return "learned"
+        return super().reached(agent_steps)
+
+
+@pytest.mark.parametrize("envs", [1, 4])
+@pytest.mark.parametrize("mode", ["service", "serial"])
+@pytest.mark.parametrize("game", WORLDS)
+def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Run], interruption: Interruption) -> None:
+    best, steps, changes = WORLDS[game]
+    settings = Settings(game=game, envs_per_agent=envs, agents=8 // envs * 2, steps=steps, tensorboard=False,
+                        serial=mode == "serial", **changes)
+    run = make_run(settings, UntilLearned)
+    run.best = best
+    model = Model(settings, run.spec)
+    if mode == "serial":
+        reason = run_serial(settings, run, model, interruption)
+    else:
+        reason = Service(settings, run, model, interruption).run()
+    assert reason == "learned", f"mean score {np.mean(list(run.statistics.recent_scores)):.3f} after {steps} agent steps"

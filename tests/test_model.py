@@ -1,0 +1,225 @@
+"""The model: what one update does to its weights, schedules, concurrency, restoring."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import keras
+import numpy as np
+import pytest
+
+from ga3c.config import ConfigError, Settings
+from ga3c.environment import EnvironmentSpec
+from ga3c.model import Model, scheduled
+from ga3c.network import build_network
+from ga3c.rollout import RolloutStore, TrainingBatch
+
+VECTOR = EnvironmentSpec("vector", (3,), np.dtype(np.float32), 4, 1)
+IMAGE = EnvironmentSpec("image", (84, 84, 4), np.dtype(np.uint8), 6, 4)
+
+
+def settings(**changes: object) -> Settings:
+    return Settings(**{"t_max": 3, "envs_per_agent": 2, "gradient_clip_norm": 0.0, **changes})
+
+
+def random_batch(n: int = 4, t_max: int = 3, seed: int = 0, spec: EnvironmentSpec = VECTOR) -> TrainingBatch:
+    rng = np.random.default_rng(seed)
+    store = RolloutStore(spec, t_max, 2, n)
+    if spec.observation_dtype == np.uint8:
+        store.observation[:] = rng.integers(0, 256, store.observation.shape)
+    else:
+        store.observation[:] = rng.normal(size=store.observation.shape)
+    store.action[:] = rng.integers(0, spec.n_actions, store.action.shape)
+    store.reward[:] = rng.normal(scale=2, size=store.reward.shape)
+    store.terminated[:] = rng.random(store.terminated.shape) < 0.2
+    store.truncated[:] = (rng.random(store.truncated.shape) < 0.2) & ~store.terminated
+    store.final_value[:] = rng.normal(size=store.final_value.shape)
+    store.bootstrap_value[:] = rng.normal(size=store.bootstrap_value.shape)
+    store.steps[:] = t_max
+    batch = store.empty_batch(n)
+    store.gather(range(n), batch, 0)
+    return batch
+
+
+def weights(model: Model) -> dict[str, np.ndarray]:
+    return {name: array for name, array in model.state()[0].items() if name.startswith("network")}
+
+
+def numpy_loss(model: Model, s: Settings, batch: TrainingBatch) -> float:
+    """Equation 5 and the value loss over the filled steps, written out one step at a time."""
+    total = 0.0
+    for i, steps in enumerate(batch.steps.tolist()):
+        for e in range(2):
+            following = float(batch.bootstrap_value[i, e])
+            for t in reversed(range(steps)):
+                reward = float(np.clip(batch.reward[i, t, e], -s.reward_clip, s.reward_clip))
+                if batch.terminated[i, t, e]:
+                    following = 0.0
+                elif batch.truncated[i, t, e]:
+                    following = float(batch.final_value[i, t, e])
+                following = reward + s.gamma * following
+                policy, value, _ = model.predict(batch.observation[i, t, e][None])
+                pi = policy[0].astype(np.float64)
+                advantage = following - float(value[0])
+                total -= np.log(pi[batch.action[i, t, e]] + s.log_epsilon) * advantage
+                total += s.value_loss_factor * advantage ** 2
+                total += s.beta * float(pi @ np.log(pi + s.log_epsilon))
+    return total
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_one_update_is_one_rmsprop_step_down_the_papers_loss(cut: bool) -> None:
+    s = settings(learning_rate=1e-3, rmsprop_epsilon=0.1)
+    model = Model(s, VECTOR)
+    batch = random_batch()
+    if cut:
+        batch.steps[:] = [3, 1, 2, 3]
+    before = weights(model)
+    losses = numpy_loss(model, s, batch)
+    update = model.train(batch)
+    n = batch.agent_steps
+    assert losses == pytest.approx(
+        n * (update.policy_loss + s.value_loss_factor * update.value_loss - s.beta * update.entropy), rel=1e-4)
+    # Only the value head's bias has a gradient that is easy by hand: d/db 0.5 (R - V)^2 = -(R - V).
+    bias = next(name for name, array in before.items() if array.shape == (1,))
+    probe = Model(s, VECTOR)
+    gradient = 0.0
+    for i, steps in enumerate(batch.steps.tolist()):
+        for e in range(2):
+            following = float(batch.bootstrap_value[i, e])
+            for t in reversed(range(steps)):
+                after = (0.0 if batch.terminated[i, t, e] else
+                         float(batch.final_value[i, t, e]) if batch.truncated[i, t, e] else following)
+                following = float(np.clip(batch.reward[i, t, e], -1, 1)) + s.gamma * after
+                gradient -= following - float(probe.predict(batch.observation[i, t, e][None])[1][0])
+    expected = -s.learning_rate * gradient / np.sqrt(0.01 * gradient ** 2 + s.rmsprop_epsilon)
+    assert weights(model)[bias] - before[bias] == pytest.approx(expected, rel=1e-3)
+
+
+def test_rows_that_are_not_filled_change_nothing() -> None:
+    one, other = Model(settings(), VECTOR), Model(settings(), VECTOR)
+    clean, dirty = random_batch(seed=1), random_batch(seed=1)
+    for batch in (clean, dirty):
+        batch.steps[:] = [3, 1, 2, 3]
+    dirty.reward[1, 1:], dirty.observation[2, 2:], dirty.terminated[1, 1:] = 1e3, 50.0, True
+    one.train(clean)
+    other.train(dirty)
+    for name, array in weights(one).items():
+        assert np.array_equal(array, weights(other)[name])
+
+
+def test_a_clipped_gradient_has_the_given_norm() -> None:
+    model = Model(settings(gradient_clip_norm=1e-3, rmsprop_epsilon=1e6, learning_rate=1e6), VECTOR)
+    before = weights(model)
+    model.train(random_batch())
+    after = weights(model)
+    # With a huge epsilon RMSProp is plain descent with learning_rate / sqrt(epsilon) = 1e3.
+    norm = np.sqrt(sum(((after[name] - before[name]) ** 2).sum() for name in before)) / 1e3
+    assert norm == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_rewards_beyond_the_clip_count_as_the_clip_unless_it_is_off() -> None:
+    large, clipped = random_batch(seed=2), random_batch(seed=2)
+    clipped.reward[:] = np.clip(clipped.reward, -1, 1)
+    results = {}
+    for clip in (1.0, 0.0):
+        for name, batch in (("large", large), ("clipped", clipped)):
+            model = Model(settings(reward_clip=clip), VECTOR)
+            results[clip, name] = model.train(batch).value_loss
+    assert results[1.0, "large"] == results[1.0, "clipped"] == results[0.0, "clipped"] != results[0.0, "large"]
+
+
+def test_version_steps_lag_and_schedules_count_on() -> None:
+    model = Model(settings(learning_rate=1.0, learning_rate_end=0.0, anneal_steps=48), VECTOR)
+    batch = random_batch()
+    batch.version[:] = 0
+    rates, lags = [], []
+    for number in range(1, 5):
+        update = model.train(batch)
+        assert (update.version, update.agent_steps, update.batch_steps) == (number, 24 * number, 24)
+        rates.append(update.learning_rate)
+        lags.append(update.lag.tolist())
+    assert rates == [1.0, 0.5, 0.0, 0.0]
+    assert lags == [[n] * 12 for n in range(4)]
+    assert scheduled(2.0, None, 0.7) == 2.0
+
+
+def test_updates_from_many_threads_are_all_made() -> None:
+    model = Model(settings(learning_rate=1e-5), VECTOR)
+    stop = threading.Event()
+    predictions = []
+
+    def predict() -> None:
+        while not stop.is_set():
+            predictions.append(model.predict(np.zeros((2, 3), np.float32))[2])
+
+    reader = threading.Thread(target=predict)
+    reader.start()
+    with ThreadPoolExecutor(3) as pool:
+        versions = [update.version for update in pool.map(lambda seed: model.train(random_batch(seed=seed)), range(90))]
+    stop.set()
+    reader.join()
+    assert sorted(versions) == list(range(1, 91)) and model.agent_steps == 90 * 24
+    assert int(model.state()[0]["optimizer.00"]) == 90
+    assert predictions == sorted(predictions)
+
+
+def test_a_restored_model_goes_on_exactly() -> None:
+    whole, first, second = (Model(settings(seed=seed), VECTOR) for seed in (0, 0, 1))
+    for seed in range(6):
+        whole.train(random_batch(seed=seed))
+    for seed in range(3):
+        first.train(random_batch(seed=seed))
+    second.restore(*first.state())
+    for seed in range(3, 6):
+        second.train(random_batch(seed=seed))
+    assert second.version == 6
+    for name, array in whole.state()[0].items():
+        assert np.array_equal(array, second.state()[0][name]), name
+
+
+def test_weights_of_another_network_are_refused_and_change_nothing() -> None:
+    model, other = Model(settings(), VECTOR), Model(settings(), VECTOR._replace(n_actions=5))
+    before = model.state()[0]
+    with pytest.raises(ValueError, match="another network"):
+        model.restore(*other.state())
+    assert all(np.array_equal(array, before[name]) for name, array in model.state()[0].items())
+
+
+@pytest.mark.parametrize(("network", "shapes"), [
+    ("small", [(8, 8, 4, 16), (4, 4, 16, 32), (2592, 256), (256, 6), (256, 1)]),
+    ("large", [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (3136, 512), (512, 6), (512, 1)]),
+])
+def test_the_networks_are_the_papers(network: str, shapes: list[tuple[int, ...]]) -> None:
+    built = build_network(settings(network=network), IMAGE)
+    assert [tuple(w.shape) for w in built.weights if len(w.shape) > 1] == shapes
+    policy, value = built(np.zeros((2, 84, 84, 4), np.uint8))
+    assert np.allclose(np.sum(keras.ops.convert_to_numpy(policy), axis=1), 1) and value.shape == (2, 1)
+    first = built.layers[2]
+    assert first.strides == (4, 4) and first.activation is keras.activations.relu
+
+
+@pytest.mark.parametrize("stride", [4, 3, 2, 1])
+def test_the_large_networks_first_stride_is_a_setting(stride: int) -> None:
+    built = build_network(settings(network="large", large_stride=stride), IMAGE)
+    assert built.layers[2].strides == (stride, stride)
+
+
+@pytest.mark.parametrize(("network", "spec"), [("small", VECTOR), ("dense", IMAGE)])
+def test_a_network_that_does_not_fit_the_world_is_refused(network: str, spec: EnvironmentSpec) -> None:
+    with pytest.raises(ConfigError, match=f"network: '{network}' does not fit"):
+        build_network(settings(network=network), spec)
+
+
+def test_equal_seeds_give_equal_weights_and_others_do_not() -> None:
+    one, same, other = (build_network(settings(seed=seed), VECTOR).get_weights() for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
+    assert not any(np.array_equal(a, b) for a, b in zip(one, other, strict=True) if a.ndim > 1)
+
+
+def test_images_reach_the_network_as_shares_of_255() -> None:
+    model = Model(settings(t_max=3), IMAGE)
+    dark, light = model.predict(np.stack([np.zeros((84, 84, 4)), np.full((84, 84, 4), 255)]).astype(np.uint8))[0]
+    floats = model._network.layers[1](np.full((1, 84, 84, 4), 255, np.uint8))
+    assert float(np.max(floats)) == pytest.approx(1.0) and not np.array_equal(dark, light)

@@ -1,0 +1,167 @@
+"""The whole service with real processes and threads on the counting world: nothing lost, doubled or misdelivered."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from counting import CheckingModel
+
+from ga3c.config import Settings
+from ga3c.interruption import Interruption
+from ga3c.run import Run
+from ga3c.service import AgentsLost, Service
+
+MakeRun = Callable[..., Run]
+
+
+def counting(**changes: object) -> Settings:
+    return Settings(**{
+        "game": "toy:counting", "tensorboard": False, "steps": 6000,
+        "agents": 3, "agents_max": 8, "envs_per_agent": 2, "t_max": 5, "training_batch_min": 30, **changes})
+
+
+def events(run: Run, kind: str) -> list[dict]:
+    lines = (run.directory / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+@pytest.mark.parametrize(("agents", "predictors", "trainers", "envs"),
+                         [(1, 1, 1, 1), (8, 1, 1, 1), (3, 3, 3, 2), (8, 2, 3, 4)])
+def test_every_observation_comes_back_once_and_whole(
+        agents: int, predictors: int, trainers: int, envs: int, make_run: MakeRun, interruption: Interruption) -> None:
+    model = CheckingModel()
+    settings = counting(agents=agents, predictors=predictors, trainers=trainers, envs_per_agent=envs)
+    run = make_run(settings)
+    assert Service(settings, run, model, interruption).run() == "--steps 6000"
+    assert len(model.trained) == agents * envs
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+    if trainers == 1:
+        for path in model.order.values():
+            assert path == sorted(path)
+
+
+def test_workers_added_and_removed_meanwhile_lose_nothing(make_run: MakeRun, interruption: Interruption) -> None:
+    chance = random.Random(1)
+    sizes: list[tuple[int, int, int]] = []
+
+    def change(updates: int) -> None:
+        if updates % 40 == 0:
+            sizes.append((chance.randint(1, 8), chance.randint(1, 3), chance.randint(1, 3)))
+            service.resize(*sizes[-1])
+
+    model = CheckingModel(change)
+    settings = counting(steps=40_000)
+    run = make_run(settings)
+    service = Service(settings, run, model, interruption)
+    service.run()
+    assert len(sizes) > 20
+    assert len(events(run, "agent_left")) > 10 and not events(run, "agent_died")
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+
+
+def agent_processes() -> list[psutil.Process]:
+    """The agents: children of our child, the fork server."""
+    return [process for process in psutil.Process().children(recursive=True) if process.ppid() != os.getpid()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_killed_agents_are_replaced_and_their_rollouts_not_mixed_up(
+        number: signal.Signals, make_run: MakeRun, interruption: Interruption) -> None:
+    chance = random.Random(2)
+    killed: list[int] = []
+
+    def kill(updates: int) -> None:
+        victims = [process for process in agent_processes() if process.pid not in killed]
+        if updates % 40 == 0 and len(killed) < 6 and victims:
+            victim = chance.choice(victims)
+            killed.append(victim.pid)
+            victim.send_signal(number)
+
+    model = CheckingModel(kill)
+    settings = counting(steps=30_000)
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    died = events(run, "agent_died")
+    assert [event["exitcode"] for event in died] == [-number] * len(killed) and len(killed) == 6
+    assert len(events(run, "agent_started")) >= 3 + len(killed) - 1  # the last one may have come at the end
+    assert run.statistics.agent_deaths == len(killed)
+    model.assert_nothing_doubled()
+    model.assert_no_gap()
+
+
+def test_a_death_is_noticed_and_mended_within_two_seconds(make_run: MakeRun, interruption: Interruption) -> None:
+    def kill(updates: int) -> None:
+        if updates == 200:
+            agent_processes()[0].kill()
+
+    model = CheckingModel(kill)
+    settings = counting(steps=None, minutes=0.1, agents=2, agents_max=2)
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    died, = events(run, "agent_died")
+    again = [event for event in events(run, "agent_started") if event["time"] >= died["time"]]
+    assert [event["agent"] for event in again] == [died["agent"]] and again[0]["incarnation"] == 2
+    assert again[0]["time"] - died["time"] < 2.0
+
+
+@pytest.mark.parametrize("method", ["predict", "train"])
+def test_an_exception_in_a_thread_ends_the_run_with_that_exception(
+        method: str, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    calls = []
+    right = getattr(model, method)
+
+    def wrong(argument: object) -> object:
+        calls.append(1)
+        if len(calls) > 20:
+            raise ZeroDivisionError("of the model")
+        return right(argument)
+
+    monkeypatch.setattr(model, method, wrong)
+    settings = counting(predictors=2, trainers=2)
+    with pytest.raises(ZeroDivisionError, match="of the model"):
+        Service(settings, make_run(settings), model, interruption).run()
+
+
+def test_a_signal_ends_the_run_and_loses_nothing(make_run: MakeRun, interruption: Interruption) -> None:
+    model = CheckingModel(lambda updates: signal.raise_signal(signal.SIGTERM) if updates == 50 else None)
+    settings = counting(steps=None)
+    assert Service(settings, make_run(settings), model, interruption).run() == "SIGTERM"
+    model.assert_nothing_lost()
+
+
+def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceback_is(
+        make_run: MakeRun, interruption: Interruption, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_world.py").write_text(
+        "import gymnasium\n"
+        "class Broken(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Box(0, 255, (12,), 'uint8')\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n"
+        "    def reset(self, seed=None, options=None):\n"
+        "        raise LookupError('no such level')\n"
+        "gymnasium.register('Broken-v0', Broken)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings = counting(game="broken_world:Broken-v0", agents=1, agents_max=1)
+    run = make_run(settings)
+    with pytest.raises(AgentsLost, match="exit code 1.*log.txt"):
+        Service(settings, run, CheckingModel(), interruption).run()
+    assert "LookupError: no such level" in (run.directory / "log.txt").read_text()
+
+
+def test_numbers_out_of_bounds_are_refused(make_run: MakeRun, interruption: Interruption) -> None:
+    settings = counting()
+    service = Service(settings, make_run(settings), CheckingModel(), interruption)
+    for wrong in ((0, 1, 1), (9, 1, 1), (1, 0, 1), (1, 1, 0)):
+        with pytest.raises(ValueError, match="1 to 8 agents"):
+            service.resize(*wrong)
+    service._channel.close()

@@ -1,0 +1,126 @@
+"""Prints and plots what runs recorded: PPS, TPS, batches, queues, lag, memory, score. Compares runs side by side.
+
+    python tools/profile_log.py RUN [RUN ...] [--last-minutes 5] [--plot runs.png]
+
+PPS and TPS are medians over the seconds of the window with the middle half beside them; steps/s is agent steps trained
+per second over the whole window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+_SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "training_queue")
+
+
+def read(run: Path) -> list[dict[str, Any]]:
+    """The rows of a run's metrics.jsonl; a torn last line is left out. Raises OSError."""
+    rows = []
+    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def window(rows: list[dict[str, Any]], last_minutes: float | None) -> list[dict[str, Any]]:
+    """The rows of the last minutes, without the row written while the run was ending."""
+    rows = [row for row in rows if row["agents"] > 0]
+    if last_minutes is None or not rows:
+        return rows
+    return [row for row in rows if row["time"] >= rows[-1]["time"] - 60 * last_minutes]
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """What a person asks first, as text by name."""
+    first, last = rows[0], rows[-1]
+    seconds = last["time"] - first["time"]
+    times, memory = (np.array([row[name] for row in rows]) for name in ("time", "memory_mb"))
+    result = {
+        "agent steps": f"{last['agent_steps']:,}", "minutes": f"{last['time'] / 60:.1f}",
+        "steps/s": f"{(last['agent_steps'] - first['agent_steps']) / seconds:,.0f}" if seconds else "-",
+        "N_A/N_P/N_T": f"{last['agents']}/{last['predictors']}/{last['trainers']}",
+    }
+    for name in _SPREAD:
+        values = [row[name] for row in rows if row[name] is not None]
+        if values:
+            low, middle, high = np.percentile(values, (25, 50, 75))
+            result[name] = f"{middle:,.1f} ({low:,.1f} - {high:,.1f})"
+    slope = np.polyfit(times / 60, memory, 1)[0] if len(rows) > 2 else 0.0
+    result["memory MB"] = f"{last['memory_mb']:,.0f} ({slope:+.2f} per minute)"
+    result["agent deaths"] = str(last["agent_deaths"])
+    result["score (last 100)"] = "-" if last["score_mean"] is None else f"{last['score_mean']:.2f}"
+    return result
+
+
+def table(runs: dict[str, list[dict[str, Any]]]) -> Table:
+    """One column for each run."""
+    made = Table()
+    made.add_column("")
+    columns = {name: summary(rows) for name, rows in runs.items()}
+    for name in columns:
+        made.add_column(name, justify="right")
+    for key in next(iter(columns.values())):
+        made.add_row(key, *[column.get(key, "-") for column in columns.values()])
+    return made
+
+
+def plot(runs: dict[str, list[dict[str, Any]]], file: Path) -> None:
+    """Score, speed, lag and memory over time as one picture."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(2, 2, figsize=(11, 6.5), constrained_layout=True)
+    panels = (("score_mean", "score, mean of the last 100 episodes", False), ("pps", "predictions per second", True),
+              ("lag_mean", "policy lag, updates", True), ("memory_mb", "private memory, MB", True))
+    for axis, (name, title, from_zero) in zip(axes.flat, panels, strict=True):
+        for run, rows in runs.items():
+            points = [(row["time"] / 60, row[name]) for row in rows if row[name] is not None]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=run, linewidth=1.2)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("minutes", fontsize=9)
+        axis.grid(alpha=0.3)
+        if from_zero:
+            axis.set_ylim(bottom=0)
+    axes[0, 0].legend(fontsize=8)
+    figure.savefig(file, dpi=110)
+    pyplot.close(figure)
+
+
+def main() -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(description="Summarise, compare and plot runs.")
+    parser.add_argument("runs", nargs="+", metavar="RUN", type=Path)
+    parser.add_argument("--last-minutes", type=float, metavar="M", help="only the last M minutes of each run")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw, as PNG or SVG by its name")
+    options = parser.parse_args()
+    everything, windows = {}, {}
+    for run in options.runs:
+        try:
+            everything[run.name] = window(read(run), None)
+        except OSError as error:
+            print(f"profile_log: {run} is not a run: {error.filename}: {error.strerror}", file=sys.stderr)
+            return 2
+        windows[run.name] = window(everything[run.name], options.last_minutes)
+        if not windows[run.name]:
+            print(f"profile_log: {run} has no second of training in its metrics.jsonl", file=sys.stderr)
+            return 2
+    Console().print(table(windows))
+    if options.plot:
+        plot(everything, options.plot)
+        print(f"drawn: {options.plot}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

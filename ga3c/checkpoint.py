@@ -34,12 +34,12 @@ class Checkpoint(NamedTuple):
 
 
 def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int) -> Path:
-    """Writes `directory`/`name` so that it is there wholly or not at all, then removes all but the newest `keep`.
+    """Writes `directory`/`name` so that it is there wholly or not at all, then removes the oldest others over `keep`.
 
     Raises OSError; the checkpoints that were there before are then untouched.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    final, aside = directory / name, directory / f".{name}.{os.getpid()}"
+    final, aside, replaced = directory / name, directory / f".{name}.{os.getpid()}", directory / f".{name}.replaced"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     try:
@@ -51,13 +51,16 @@ def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int) -> Path:
         for path in [*aside.iterdir(), aside]:
             _sync(path)
         if final.exists():
-            shutil.rmtree(final)
+            final.rename(replaced)
         aside.rename(final)
         _sync(directory)
     except BaseException:
+        if replaced.exists() and not final.exists():
+            replaced.rename(final)
         shutil.rmtree(aside, ignore_errors=True)
         raise
-    for old in saved(directory)[keep:]:
+    others = [path for path in saved(directory) if path != final]
+    for old in [replaced, *others[keep - 1:]]:
         shutil.rmtree(old, ignore_errors=True)
     return final
 

@@ -31,8 +31,9 @@ def train(argv: Sequence[str]) -> int:
         given, options = parse(build_parser("ga3c-train", __version__), argv)
         directory = checkpoint = None
         if "resume" in options:
-            if "config" in options:
-                raise ConfigError("--config: a resumed run goes on with its own config.yaml; change settings by flags")
+            if "config" in options or "run_dir" in given:
+                name = "--config" if "config" in options else "--run-dir"
+                raise ConfigError(f"{name}: --resume goes on with its own directory and config.yaml; use other flags")
             directory, checkpoint = _resumed(options["resume"])
         settings = resolve(given, str(directory / "config.yaml") if directory else options.get("config"))
         if options.get("print_config"):
@@ -132,7 +133,8 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, verbo
     except (ConfigError, CheckpointError):
         raise
     except Exception:
-        run.say(f"Ended by an error in the service itself:\n{traceback.format_exc()}")
+        run.say(f"An error in the service itself:\n{traceback.format_exc()}")
+        run.finish(model, "an error", skip_checkpoint=False)
         return 6
     finally:
         run.close()

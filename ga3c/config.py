@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,10 @@ from pydantic.fields import FieldInfo
 
 
 class ConfigError(Exception):
-    """A mistake in a setting; the message is one line meant for the user."""
+    """A mistake in a setting; the message is one printable line meant for the user, whatever he typed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(c if c.isprintable() else "?" for c in " ".join(message.split())))
 
 
 def _setting(section: str, default: Any, description: str, **limits: Any) -> Any:
@@ -99,7 +103,8 @@ class Settings(BaseModel):
     large_stride: int = _setting(
         "Learning", 4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
 
-    seed: int = _setting("Run", 0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0)
+    seed: int = _setting("Run", 0, "seed of weights, actions and environments; only --serial repeats exactly",
+                         ge=0, lt=2**31)
     serial: bool = _setting("Run", False, "everything in one thread, in a fixed order: repeatable to the byte")
     steps: int | None = _setting("Run", None, "end after this many agent steps; null: no limit", ge=1)
     frames: int | None = _setting("Run", None, "end after this many emulator frames; null: no limit", ge=1)
@@ -165,14 +170,16 @@ def _read_yaml(path: str) -> _File:
             if not isinstance(node, yaml.MappingNode):
                 raise ConfigError(f"{path}:1: a configuration is lines of 'name: value'")
             lines: dict[str, int] = {}
-            for key, _ in node.value:
+            values: dict[str, Any] = {}
+            for key, value in node.value:
                 line = key.start_mark.line + 1
                 if not isinstance(key, yaml.ScalarNode):
                     raise ConfigError(f"{path}:{line}: a setting's name is plain text")
-                if key.value in lines:
-                    raise ConfigError(f"{path}:{line}: '{key.value}' is given twice, first in line {lines[key.value]}")
-                lines[key.value] = line
-            values = {str(k): v for k, v in loader.construct_mapping(node, deep=True).items()}
+                name = " ".join(key.value.split())
+                if name in lines:
+                    raise ConfigError(f"{path}:{line}: '{name}' is given twice, first in line {lines[name]}")
+                lines[name] = line
+                values[name] = loader.construct_object(value, deep=True)
         finally:
             loader.dispose()
     except OSError as error:
@@ -183,7 +190,7 @@ def _read_yaml(path: str) -> _File:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         raise ConfigError(f"{path}:{line}: not YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from None
     return _File(path, values, lines)
 
@@ -201,11 +208,16 @@ def _explain(name: str, value: Any, kind: str, message: str) -> str:
     hint = ""
     if kind == "float_type" and isinstance(value, str):
         with contextlib.suppress(ValueError):
-            hint = f"; YAML reads it as text, write {yaml_scalar(float(value))}"
+            if math.isfinite(float(value)):
+                hint = f"; YAML reads it as text, write {yaml_scalar(float(value))}"
     if kind == "literal_error":
         hint = _nearest(str(value), _choices(name))
     text = message[0].lower() + message[1:]
-    return f"{name}: {value!r} is not allowed: {text}{hint}"
+    try:
+        shown = repr(value)[:100]
+    except ValueError:  # an integer of more digits than Python writes
+        shown = "a number of thousands of digits"
+    return f"{name}: {shown} is not allowed: {text}{hint}"
 
 
 def _choices(name: str) -> list[str]:
@@ -228,7 +240,7 @@ def _check(values: Mapping[str, Any], strict: bool) -> tuple[str, str] | None:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         if message.startswith("unrecognized arguments: "):
-            flag = message.split()[2].split("=")[0]
+            flag = message.removeprefix("unrecognized arguments: ").split("=")[0].split(" ")[0]
             known = [option for action in self._actions for option in action.option_strings]
             message = f"unknown option {flag}{_nearest(flag, known)}"
         raise ConfigError(message)

@@ -36,24 +36,25 @@ def plain_line(row: dict[str, Any]) -> str:
 def panel(title: str, row: dict[str, Any], messages: list[str]) -> Panel:
     """A row of metrics as the live screen."""
     table = Table.grid(padding=(0, 2))
-    for _ in range(4):
-        table.add_column(justify="left", style="dim")
-        table.add_column(justify="right", style="bold")
-    table.add_row("Time", _clock(row["time"]), "Episodes", _number(row["episodes"]),
-                  "PPS", _number(row["pps"]), "N_A", str(row["agents"]))
-    table.add_row("Agent steps", _number(row["agent_steps"]), "Score", _number(row["score"], ".1f"),
-                  "TPS", _number(row["tps"], ".1f"), "N_P", str(row["predictors"]))
-    table.add_row("Frames", _number(row["frames"]), "RScore", _number(row["score_mean"], ".2f"),
-                  "Prediction batch", _number(row["prediction_batch"], ".1f"), "N_T", str(row["trainers"]))
-    table.add_row("Entropy", _number(row["entropy"], ".3f"), "Policy lag",
-                  f"{_number(row['lag_mean'], '.1f')} (95 %: {_number(row['lag_p95'], '.0f')})",
-                  "Training batch", _number(row["training_batch"], ".1f"), "Queue", str(row["training_queue"]))
+    for _ in range(3):
+        table.add_column(justify="left", style="dim", no_wrap=True)
+        table.add_column(justify="right", style="bold", no_wrap=True)
+    lag = f"{_number(row['lag_mean'], '.1f')} (p95 {_number(row['lag_p95'], '.0f')})"
+    table.add_row("Time", _clock(row["time"]), "PPS", _number(row["pps"]), "N_A", str(row["agents"]))
+    table.add_row("Agent steps", _number(row["agent_steps"]), "TPS", _number(row["tps"], ".1f"),
+                  "N_P", str(row["predictors"]))
+    table.add_row("Frames", _number(row["frames"]), "Prediction batch", _number(row["prediction_batch"], ".1f"),
+                  "N_T", str(row["trainers"]))
+    table.add_row("Episodes", _number(row["episodes"]), "Training batch", _number(row["training_batch"], ".1f"),
+                  "Queue", str(row["training_queue"]))
+    table.add_row("Score", _number(row["score"], ".1f"), "Policy lag", lag)
+    table.add_row("RScore", _number(row["score_mean"], ".2f"), "Entropy", _number(row["entropy"], ".3f"))
     body = Table.grid()
     body.add_row(table)
     for message in messages[-4:]:
         body.add_row(Text(message, style="yellow", overflow="ellipsis", no_wrap=True))
-    return Panel(body, title=f"[bold]{title}", title_align="left", subtitle="Ctrl-C ends the run with a checkpoint",
-                 subtitle_align="right", expand=False)
+    return Panel(body, title=Text(title, style="bold"), title_align="left", expand=False,
+                 subtitle="Ctrl-C ends the run with a checkpoint", subtitle_align="right")
 
 
 class Display:
@@ -95,6 +96,6 @@ class Display:
             return
         try:
             write()
-        except (OSError, ValueError):  # closed pipe, terminal gone: the log file has it all
+        except (OSError, ValueError, SystemExit):  # closed pipe, terminal gone (rich then exits): the log has it all
             self._gone = True
             sys.stdout = None  # so that the interpreter does not flush it at exit either

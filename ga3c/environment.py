@@ -92,15 +92,15 @@ class AtariEnvironment:
             int(action_space.n), settings.frame_skip)
         self._packed = np.zeros((n_envs, height, width), "<u4")
         self.observation = self._unpacked(self._packed)
-        self._episode_frame = np.zeros(n_envs, np.int32)
+        self._lives = np.zeros(n_envs, np.int32)
 
     def _unpacked(self, packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
         return packed.view(np.uint8).reshape(*packed.shape, self._STACK)
 
     def reset(self, seed: int) -> None:
-        planes, info = self._env.reset(seed=seed % 2**31)
+        planes, info = self._env.reset(seed=seed % (2**31 - len(self._packed)))  # ALE counts up from it, in 31 bits
         self.observation[:] = np.moveaxis(planes, 1, -1)
-        self._episode_frame = info["episode_frame_number"]
+        self._lives = info["lives"]
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         planes, reward, terminated, truncated, info = self._env.step(action)
@@ -112,11 +112,10 @@ class AtariEnvironment:
             if truncated.any():
                 final = np.moveaxis(info["final_obs"], 1, -1)
             self.observation[ended] = np.moveaxis(planes[ended], 1, -1)
-        # With life_loss a lost life is "terminated" while the game, and its frame number, run on.
-        frame = info["episode_frame_number"]
-        score_ended = ended & (frame <= self._episode_frame) if self._life_loss else ended
-        self._episode_frame = frame
-        return Transition(reward.astype(np.float32), terminated, truncated, score_ended, final)
+        # With life_loss a lost life is "terminated" while the game goes on; a new game has all lives again.
+        life_lost = terminated & (info["lives"] < self._lives) if self._life_loss else np.zeros_like(ended)
+        self._lives = info["lives"]
+        return Transition(reward.astype(np.float32), terminated, truncated, ended & ~life_lost, final)
 
     def close(self) -> None:
         self._env.close()
@@ -210,7 +209,8 @@ def make_environment(settings: Settings, n_envs: int) -> Environment:
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
         raise _unknown(game) from None
     except Exception as error:  # a user's own environment may raise anything; it is his mistake, told in one line
-        raise ConfigError(f"game: {game!r} cannot be made: {type(error).__name__}: {error}") from error
+        message = " ".join(str(error).split())
+        raise ConfigError(f"game: {game!r} cannot be made: {type(error).__name__}: {message}") from error
     return GymnasiumEnvironment(env, game)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 from keras import layers
 
 from ga3c.config import ConfigError, Settings
@@ -24,7 +25,7 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
     if images == (kind == "dense"):
         raise ConfigError(f"network: '{kind}' does not fit {spec.name}, whose observations are "
                           f"{'images: small or large' if images else 'vectors: dense'}")
-    seeds = iter(range(settings.seed * 1000, settings.seed * 1000 + 1000))
+    seeds = iter((np.random.SeedSequence(settings.seed).generate_state(16) % 2**31).tolist())
 
     def initial(gain: float) -> keras.initializers.Initializer:
         return keras.initializers.Orthogonal(gain, seed=next(seeds))

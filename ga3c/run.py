@@ -156,7 +156,9 @@ class Run:
         now = self.time
         if now < self._next_row:
             return
-        self._next_row = max(self._next_row + 1.0, now)
+        self._next_row += 1.0
+        if self._next_row <= now:  # after a stall there is nothing to catch up with
+            self._next_row = now + 1.0
         self.display.show(self._record(now, workers, agent_pids))
         if now >= self._next_checkpoint:
             self.save(model)
@@ -167,7 +169,7 @@ class Run:
         row["memory_mb"] = round(sum(self._private_mb(pid) for pid in [self._process.pid, *agent_pids]), 1)
         self._metrics.write(json.dumps(row) + "\n")
         for episode in episodes:
-            self._episodes.write(f"{episode.time:.3f},{episode.agent_step},{episode.score:g},{episode.length}\n")
+            self._episodes.write(f"{episode.time:.3f},{episode.agent_step},{episode.score:.12g},{episode.length}\n")
         if self._tensorboard is not None:
             for name, value in row.items():
                 if value is not None and name not in ("time", "agent_steps"):
@@ -216,5 +218,6 @@ class Run:
         self.display.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
+            self._tensorboard = None
         for file in (self._log, self._metrics, self._events, self._episodes):
             file.close()

@@ -114,7 +114,7 @@ class Service:
         self._vacant = dict.fromkeys(range(capacity), 0.0)  # agent index -> not to be started before
         self._started_at: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
-        self._deaths_since_update = 0
+        self._deaths = (0, 0)  # agents that died since the update of this version
         self._resumed_at = model.agent_steps
         self._failures: deque[BaseException] = deque()
         self._predictors = _Crew("predictor", self._predict, self._channel.dismiss_predictor, self._on_failure)
@@ -139,7 +139,6 @@ class Service:
 
     def _on_update(self, update: Update, batch: TrainingBatch) -> None:
         self._run.statistics.report(update, batch)
-        self._deaths_since_update = 0
         if self._run.reached(update.agent_steps):
             self._interruption.wake()
 
@@ -227,12 +226,13 @@ class Service:
     def _agent_died(self, agent: int, exitcode: int, age: float) -> None:
         how = f"was killed by {signal.Signals(-exitcode).name}" if exitcode < 0 else f"ended with exit code {exitcode}"
         self._run.statistics.agent_deaths += 1
-        self._deaths_since_update += 1
+        version = self._model.version
+        self._deaths = (self._deaths[0] + 1 if version == self._deaths[1] else 1, version)
         self._run.event("agent_died", agent=agent, exitcode=exitcode, after=round(age, 3))
         trace = f"; its traceback is in {self._run.log_path}" if exitcode == 1 else ""
         self._run.say(f"Agent {agent} {how} after {age:.1f} s and is replaced{trace}.")
-        if self._deaths_since_update >= max(5, 2 * self._wanted[0]):
-            raise AgentsLost(f"agents: {self._deaths_since_update} died without one update in between, "
+        if self._deaths[0] >= max(5, 2 * self._wanted[0]):
+            raise AgentsLost(f"agents: {self._deaths[0]} died without one update in between, "
                              f"the last one {how}{trace}")
         if age < EARLY_DEATH:
             self._not_before[agent] = time.monotonic() + PAUSE

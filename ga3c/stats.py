@@ -90,7 +90,9 @@ class Statistics:
         while self._reports:
             update, scores, lengths = self._reports.popleft()
             updates.append(update)
-            self.agent_steps, self.trainings = update.agent_steps, update.version
+            # Two trainers may report in another order than they updated.
+            self.agent_steps = max(self.agent_steps, update.agent_steps)
+            self.trainings = max(self.trainings, update.version)
             episodes += [Episode(time, update.agent_steps, score, length)
                          for score, length in zip(scores, lengths, strict=True)]
         self.episodes += len(episodes)

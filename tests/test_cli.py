@@ -208,7 +208,8 @@ PHASES = {"import": lambda each: len(each.group()) > 1, "start": lambda each: Pa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_signal_in_any_phase_ends_cleanly(phase: str, number: signal.Signals, started: Callable[..., Started]) -> None:
+def test_a_signal_in_any_phase_ends_cleanly(
+        phase: str, number: signal.Signals, started: Callable[..., Started]) -> None:
     each = started("--game", "Pong", "--agents", "3", "--run-dir", "run", "--no-tensorboard")
     each.wait_for(lambda: PHASES[phase](each))
     if number == signal.SIGINT:
@@ -268,3 +269,27 @@ def test_a_terminal_shows_a_live_panel_with_the_fields_names() -> None:
         assert name in text, text
     assert text.count("PPS") == 1, "the panel is drawn in place"
     assert "Ended by --minutes 0.06" in text and "--resume run" in text
+
+
+def test_a_resumed_run_keeps_its_directory() -> None:
+    assert train(*QUICK, "--steps", "1000", "--run-dir", "run").returncode == 0
+    done = train("--resume", "run", "--run-dir", "other", "--steps", "2000")
+    assert done.returncode == 2 and "--run-dir: --resume goes on with its own directory" in done.stderr
+    assert not Path("other").exists()
+
+
+def test_an_error_of_the_service_itself_is_told_with_a_checkpoint_and_exit_code_6() -> None:
+    program = ("import sys\nfrom ga3c import cli, model\n"
+               "right, calls = model.Model.predict, []\n"
+               "def wrong(self, observation):\n"
+               "    calls.append(1)\n"
+               "    if len(calls) > 300:\n        raise ZeroDivisionError('of the model')\n"
+               "    return right(self, observation)\n"
+               "model.Model.predict = wrong\n"
+               "if __name__ == '__main__':\n    sys.exit(cli.train(sys.argv[1:]))\n")
+    Path("broken.py").write_text(program)
+    done = subprocess.run([sys.executable, "broken.py", *QUICK, "--run-dir", "run"], capture_output=True, text=True,
+                          timeout=100, check=False)
+    assert done.returncode == 6, done.stderr
+    assert "ZeroDivisionError: of the model" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("--resume run") and checkpoints(Path("run"))

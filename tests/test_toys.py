@@ -52,6 +52,15 @@ def test_a_perfect_player_always_earns_the_best_return(world: type[gymnasium.Env
     assert sum(episode(world(), player, seed)) == world.BEST_RETURN
 
 
+@pytest.mark.parametrize(("action", "column"), [(0, 0), (2, Catch.COLUMNS - 1)])
+def test_the_ball_is_caught_only_by_a_paddle_below_it(action: int, column: int) -> None:
+    caught = {}
+    for seed in range(40):
+        falls = int(Catch().reset(seed=seed)[0].argmax())
+        caught[falls] = sum(episode(Catch(), lambda _: action, seed))
+    assert caught == {falls: 1.0 if falls == column else -1.0 for falls in range(Catch.COLUMNS)}
+
+
 @pytest.mark.parametrize("world", [world for world, _ in PERFECT])
 def test_a_random_player_earns_far_less(world: type[gymnasium.Env]) -> None:
     rng = np.random.default_rng(0)

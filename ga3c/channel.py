@@ -33,6 +33,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.config import MAX_SLOTS
 from ga3c.rollout import RolloutStore, TrainingBatch
 
 TICKET = np.dtype([("agent", "<u2"), ("slot", "<u2"), ("step", "<u2"), ("incarnation", "<u2")])
@@ -41,8 +42,6 @@ _CLOSE = 0xFFFF    # as agent: one consumer of the queue shall end
 _FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this incarnation lie before this one
 _FREED = 0xFFFF    # as step, in a reply: the slot is free again
 _LEAVE = 0xFFFE    # as step, in a reply: the agent shall leave
-
-MAX_SLOTS = _FENCE
 
 TAKE, PREDICT, SUBMIT = range(3)
 Request = tuple[int, int, int]

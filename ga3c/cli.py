@@ -79,6 +79,8 @@ def _quiet(verbose: bool) -> Iterator[None]:
         os.dup2(held.fileno(), 2)
         try:
             yield
+        except ConfigError:
+            raise  # the user's mistake: one line, from us
         except BaseException:
             held.seek(0)
             os.write(stderr, held.read())

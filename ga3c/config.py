@@ -23,6 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 
+MAX_SLOTS = 65_535
+"""The most slots a ticket can name."""
+
+
 class ConfigError(Exception):
     """A mistake in a setting; the message is one printable line meant for the user, whatever he typed."""
 
@@ -60,7 +64,7 @@ class Settings(BaseModel):
         "Game", 108_000, "frames after which an episode is truncated, Atari only (30 minutes of play)", ge=1)
 
     agents: int | None = _setting(
-        "Workers", None, "N_A, agent processes; null: 8 per core (paper: at least one per core)", ge=1, le=4096)
+        "Workers", None, "N_A, agent processes; null: 5 per core (paper: at least one per core)", ge=1, le=4096)
     agents_max: int | None = _setting(
         "Workers", None, "most agents the shared memory has room for; null: as many as agents", ge=1, le=4096)
     predictors: int = _setting("Workers", 1, "N_P, predictor threads; paper: 2", ge=1, le=64)
@@ -75,16 +79,17 @@ class Settings(BaseModel):
     prediction_batch_max: int = _setting(
         "Workers", 128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
     training_batch_min: int = _setting(
-        "Workers", 40, "least agent steps in one update (paper, figure 7: 20 to 40 is best)", ge=1, le=65_536)
+        "Workers", 160, "least agent steps in one update (paper, figure 7: 20 to 40 is best, at t_max 5)",
+        ge=1, le=65_536)
 
-    t_max: int = _setting("Learning", 5, "agent steps of each environment in a rollout (paper: 5)", ge=1, le=1024)
+    t_max: int = _setting("Learning", 20, "agent steps of each environment in a rollout (paper: 5)", ge=1, le=1024)
     gamma: float = _setting("Learning", 0.99, "discount of the return per agent step (paper: 0.99)", ge=0.0, le=1.0)
     reward_clip: float = _setting(
         "Learning", 1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", ge=0.0)
-    learning_rate: float = _setting("Learning", 3e-4, "RMSProp learning rate at the start (paper: 3e-4)", gt=0.0)
+    learning_rate: float = _setting("Learning", 2e-3, "RMSProp learning rate at the start (paper: 3e-4)", gt=0.0)
     learning_rate_end: float | None = _setting(
         "Learning", None, "learning rate after anneal_steps, linear in between; null: constant", ge=0.0)
-    beta: float = _setting("Learning", 0.01, "weight of the entropy at the start (paper: 0.01)", ge=0.0)
+    beta: float = _setting("Learning", 0.005, "weight of the entropy at the start (paper: 0.01)", ge=0.0)
     beta_end: float | None = _setting(
         "Learning", None, "entropy weight after anneal_steps, linear in between; null: constant", ge=0.0)
     anneal_steps: int = _setting("Learning", 100_000_000, "agent steps over which the two schedules run", ge=1)
@@ -117,8 +122,8 @@ class Settings(BaseModel):
 
     @property
     def agent_count(self) -> int:
-        """N_A at the start: as configured, else 8 per core (the paper's best was 128 on 16 cores)."""
-        return self.agents or 8 * (os.cpu_count() or 1)
+        """N_A at the start: as configured, else 5 per core, with 4 environments each."""
+        return self.agents or 5 * (os.cpu_count() or 1)
 
     @property
     def agent_capacity(self) -> int:
@@ -300,7 +305,11 @@ def resolve(command_line: Mapping[str, Any], file: str | None = None) -> Setting
     if wrong:
         raise ConfigError(f"{read.path}:{read.lines.get(wrong[0], 1)}: {wrong[1]}")
     given = {**read.values, **command_line}
-    return Settings.model_validate({**PRESETS[given.get("preset", "default")], **given})
+    settings = Settings.model_validate({**PRESETS[given.get("preset", "default")], **given})
+    if settings.agent_capacity * settings.slots_per_agent > MAX_SLOTS:
+        raise ConfigError(f"agents: {settings.agent_capacity} x slots_per_agent {settings.slots_per_agent} is over "
+                          f"{MAX_SLOTS} slots")
+    return settings
 
 
 # ------------------------------------------------------------------------------------------------ writing YAML

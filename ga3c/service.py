@@ -36,8 +36,8 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 
 from ga3c.agent import agent_main, agent_seed
-from ga3c.channel import MAX_SLOTS, Channel
-from ga3c.config import ConfigError, Settings
+from ga3c.channel import Channel
+from ga3c.config import Settings
 from ga3c.interruption import Interruption
 from ga3c.model import Model, Update
 from ga3c.predictor import run_predictor
@@ -101,8 +101,6 @@ class Service:
 
     def __init__(self, settings: Settings, run: Run, model: Model, interruption: Interruption) -> None:
         capacity = settings.agent_capacity
-        if capacity * settings.slots_per_agent > MAX_SLOTS:
-            raise ConfigError(f"agents: {capacity} x slots_per_agent {settings.slots_per_agent} is over {MAX_SLOTS}")
         self._settings, self._run, self._model, self._interruption = settings, run, model, interruption
         self._store = RolloutStore(
             run.spec, settings.t_max, settings.envs_per_agent, capacity * settings.slots_per_agent)

@@ -16,7 +16,7 @@ from ga3c.service import Service
 
 # Small worlds learn in seconds with larger steps than Atari; everything else is as by default.
 TOY = {"learning_rate": 2e-3, "rmsprop_epsilon": 1e-5, "training_batch_min": 40, "gradient_clip_norm": 0.0,
-       "beta": 0.01}
+       "beta": 0.01, "t_max": 5}
 CARTPOLE = {"learning_rate": 1e-3, "rmsprop_epsilon": 1e-5, "training_batch_min": 160, "gradient_clip_norm": 80.0,
             "beta": 0.001, "t_max": 20, "reward_clip": 0.1}
 WORLDS = {"toy:catch": (1.0, 400_000, TOY), "toy:last-step-reward": (1.0, 400_000, TOY),

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Generator
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,7 @@ def start_forkserver() -> None:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ga3c.agent", "ga3c.cli"])
+    resource_tracker.ensure_running()  # it unblocks SIGINT when it starts; the fork server would start it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()

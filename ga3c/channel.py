@@ -242,9 +242,8 @@ class Channel:
                 self._store.gather(rollouts["slot"].tolist(), batch, filled)
                 filled += len(rollouts)
                 with self._lock:
-                    for agent, slot, _, incarnation in rollouts.tolist():
-                        if self._incarnation[agent] == incarnation:
-                            self._send(agent, slot, _FREED)
+                    for agent, slot, _, _ in rollouts.tolist():
+                        self._send(agent, slot, _FREED)  # its index is not given away before its fence
                 for agent in tickets["agent"][fences].tolist():
                     self._on_vacant(agent)
             return filled, ended

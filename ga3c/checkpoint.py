@@ -100,6 +100,15 @@ def newest(directory: Path) -> tuple[Checkpoint, Path, list[str]]:
     raise CheckpointError("; ".join(passed_over) or f"{directory} has no checkpoint")
 
 
+def set_aside_after(path: Path) -> None:
+    """Renames checkpoints newer than `path` to NAME.abandoned: a run that goes on from `path` leaves their branch."""
+    for newer in saved(path.parent):
+        if int(newer.name) > int(path.name):
+            target = newer.with_name(f"{newer.name}.abandoned")
+            shutil.rmtree(target, ignore_errors=True)
+            newer.rename(target)
+
+
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 

@@ -1,16 +1,18 @@
 """The commands. Nothing heavy is imported before the settings are known to be right.
 
-Exit codes: 0 done; 2 usage or settings; 3 agents lost; 5 storage; 6 internal; 130 and 143 after SIGINT and SIGTERM.
+Exit codes: 0 done; 2 usage or settings; 3 agents lost; 4 diverged; 5 storage; 6 internal; 130 and 143 after SIGINT and
+SIGTERM.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +20,8 @@ from ga3c import __version__
 from ga3c.checkpoint import CheckpointError
 from ga3c.config import ConfigError, Settings, build_parser, parse, resolve, to_yaml
 from ga3c.interruption import Interruption
+
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
 
 
 def main() -> NoReturn:
@@ -31,9 +35,10 @@ def train(argv: Sequence[str]) -> int:
         given, options = parse(build_parser("ga3c-train", __version__), argv)
         directory = checkpoint = None
         if "resume" in options:
-            if "config" in options or "run_dir" in given:
-                name = "--config" if "config" in options else "--run-dir"
-                raise ConfigError(f"{name}: --resume goes on with its own directory and config.yaml; use other flags")
+            misplaced = [name for name in ("config", "run_dir", "preset") if name in options or name in given]
+            if misplaced:
+                raise ConfigError(f"--{misplaced[0].replace('_', '-')}: --resume goes on with its own directory and "
+                                  "config.yaml; use other flags")
             directory, checkpoint = _resumed(options["resume"])
         settings = resolve(given, str(directory / "config.yaml") if directory else options.get("config"))
         if options.get("print_config"):
@@ -48,6 +53,8 @@ def train(argv: Sequence[str]) -> int:
         return _fail(str(error), 2)
     except CheckpointError as error:
         return _fail(str(error), 5)
+    except OSError as error:  # of the run's directory: inside a run all others are handled
+        return _fail(f"{error.filename or 'storage'}: {error.strerror or error}", 5)
     except KeyboardInterrupt:
         return 130
 
@@ -67,7 +74,7 @@ def _resumed(argument: str) -> tuple[Path, Path | None]:
     raise ConfigError(f"--resume: {argument} is neither a run (no config.yaml in it) nor a checkpoint of one")
 
 
-@contextmanager
+@contextlib.contextmanager
 def _quiet(verbose: bool) -> Iterator[None]:
     """Holds back what C++ writes to standard error, unless it ends in an exception."""
     if verbose:
@@ -99,8 +106,8 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, verbo
         start_forkserver()  # it imports what agents need while this process imports TensorFlow
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "3")
     with _quiet(verbose):
-        from ga3c.model import Model, start_tensorflow
-        from ga3c.run import Run, create_directory
+        from ga3c.model import Diverged, Model, start_tensorflow
+        from ga3c.run import Run, create_directory, write_settings
         from ga3c.serial import run_serial
         from ga3c.service import AgentsLost, Service
         start_tensorflow(settings)
@@ -117,6 +124,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, verbo
         reached = run.reached(model.agent_steps)
         if reached:
             raise ConfigError(f"--resume: {directory} has already reached {reached}; give a higher limit")
+        write_settings(directory, settings)
         run.event("start", resumed_at=model.agent_steps, command=sys.argv, passed_over=passed_over)
         for reason in passed_over:
             run.say(f"Passed over: {reason}")
@@ -129,22 +137,25 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, verbo
             return _fail(str(error), 3)
         run.finish(model, reason, skip_checkpoint=interruption.hurried)
         return 128 + interruption.signum if interruption.signum else 0
-    except OSError as error:
-        run.say(f"Ended by a failure of storage: {error}")
-        return 5
     except (ConfigError, CheckpointError):
         raise
-    except Exception:
-        run.say(f"An error in the service itself:\n{traceback.format_exc()}")
-        run.finish(model, "an error", skip_checkpoint=False)
-        return 6
+    except Diverged as error:
+        run.finish(model, "divergence", skip_checkpoint=True)
+        return _fail(f"diverged: {error}", 4)
+    except Exception as error:
+        storage = isinstance(error, OSError) and error.errno in _STORAGE
+        run.say(f"Ended by a failure of storage: {error}" if storage else
+                f"An error in the service itself:\n{traceback.format_exc()}")
+        with contextlib.suppress(OSError):
+            run.finish(model, "an error", skip_checkpoint=storage)
+        return 5 if storage else 6
     finally:
         run.close()
 
 
 def _restore(settings: Settings, model: Any, directory: Path, named: Path | None) -> tuple[dict[str, Any], list[str]]:
     """Puts the newest whole checkpoint, or the one named, into `model`: (its progress, why others were passed over)."""
-    from ga3c.checkpoint import load, newest
+    from ga3c.checkpoint import load, newest, set_aside_after
     passed_over: list[str] = []
     if named is not None:
         checkpoint, path = load(named), named
@@ -157,4 +168,5 @@ def _restore(settings: Settings, model: Any, directory: Path, named: Path | None
         model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
     except ValueError as error:
         raise ConfigError(f"--resume: {path}: {error}") from None
+    set_aside_after(path)
     return progress, passed_over

@@ -86,7 +86,7 @@ class Settings(BaseModel):
     gamma: float = _setting("Learning", 0.99, "discount of the return per agent step (paper: 0.99)", ge=0.0, le=1.0)
     reward_clip: float = _setting(
         "Learning", 1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", ge=0.0)
-    learning_rate: float = _setting("Learning", 2e-3, "RMSProp learning rate at the start (paper: 3e-4)", gt=0.0)
+    learning_rate: float = _setting("Learning", 4e-3, "RMSProp learning rate at the start (paper: 3e-4)", gt=0.0)
     learning_rate_end: float | None = _setting(
         "Learning", None, "learning rate after anneal_steps, linear in between; null: constant", ge=0.0)
     beta: float = _setting("Learning", 0.005, "weight of the entropy at the start (paper: 0.01)", ge=0.0)

@@ -23,10 +23,11 @@ class Interruption:
         self._previous = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.hurried:
-            os._exit(128 + number)
-        self.hurried = self.signum is not None
-        self.signum = number
+        if number == signal.SIGINT and self.signum == signal.SIGINT:  # a repeated SIGTERM is only a repetition
+            if self.hurried:
+                os._exit(128 + number)
+            self.hurried = True
+        self.signum = self.signum or number
         self.wake()
 
     def fileno(self) -> int:

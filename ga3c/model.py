@@ -1,7 +1,7 @@
 """The one model of the service: predict, train, weights. Owns network, optimiser, update lock and version.
 
 With `losses` and `network` the only module that knows TensorFlow. Its functions are compiled in the constructor, before
-any thread exists. Predictions go on while an update is made, as in the paper; updates take turns.
+any thread exists. Predictions do not wait for an update to end, as in the paper; updates take turns.
 
 Next hop of an observation, after `predict`: `channel.Channel.answer`. After `train` there is none.
 """
@@ -41,6 +41,10 @@ class Update(NamedTuple):
     lag: NDArray[np.int64]
 
 
+class Diverged(Exception):
+    """An update had a loss that is not finite; the weights are not worth keeping."""
+
+
 def start_tensorflow(settings: Settings) -> None:
     """Device and thread options; before the first tensor of the process."""
     for device in tf.config.list_physical_devices("GPU"):
@@ -72,6 +76,9 @@ class Model:
         self._optimizer = keras.optimizers.RMSprop(
             settings.learning_rate, rho=settings.rmsprop_decay, epsilon=settings.rmsprop_epsilon)
         self._optimizer.build(self._network.trainable_variables)
+        for mean_square in self._optimizer.variables[2:]:  # after iteration and learning rate
+            # From 1 as in the authors' TensorFlow; from 0 the first updates are ten times too large.
+            mean_square.assign(np.ones(mean_square.shape, np.float32))
         self._update_lock = threading.Lock()
         self._predict, self._train = self._compile(spec)
 
@@ -123,7 +130,7 @@ class Model:
         return policy.numpy(), value.numpy(), version
 
     def train(self, batch: TrainingBatch) -> Update:
-        """One update from all filled steps of `batch` (losses summed over them)."""
+        """One update from all filled steps of `batch` (losses summed over them). Raises Diverged."""
         s, filled = self._settings, batch.filled
         observation = batch.observation.reshape(-1, *batch.observation.shape[3:])
         tensors = [tf.constant(array) for array in (
@@ -135,6 +142,9 @@ class Model:
             rates = np.array([learning_rate, scheduled(s.beta, s.beta_end, progress)], np.float32)
             lag = (self.version - batch.version)[filled[:, :, 0]]
             policy_loss, value_loss, entropy = self._train(*tensors, tf.constant(rates)).numpy().tolist()
+            if not np.isfinite([policy_loss, value_loss, entropy]).all():
+                raise Diverged(f"update {self.version + 1} has losses {policy_loss}, {value_loss}, {entropy} (policy, "
+                               "value, entropy); a lower learning_rate or a gradient_clip_norm helps")
             self.version += 1
             self.agent_steps += batch.agent_steps
             return Update(self.version, self.agent_steps, batch.agent_steps,

@@ -1,4 +1,4 @@
-"""Rollouts in shared memory: written once by an agent, read in place by predictors, copied once by a trainer.
+"""Rollouts in shared memory: written once by an agent, read by index by predictors, copied once by a trainer.
 
 A slot holds the facts of up to t_max steps of E environments; nothing here is a return or an advantage, so that every
 learner finds what it needs. `FIELDS` is the whole layout. Who may touch a slot, and when, is `channel.py`'s business.
@@ -88,7 +88,7 @@ class TrainingBatch:
 
 
 class RolloutStore:
-    """`n_slots` slots in one anonymous block of shared memory, as one array per field: (n_slots, *field shape).
+    """`n_slots` slots in one nameless block of shared memory, as one array per field: (n_slots, *field shape).
 
     Passing it to a child process (as an argument of Process) shares the block. Attributes are named as in `_fields`.
     """
@@ -143,7 +143,7 @@ class RolloutStore:
         return TrainingBatch({name: np.empty(shape(name), field.dtype) for name, field in self._layout.items()})
 
     def gather(self, slots: Iterable[int], into: TrainingBatch, at: int) -> None:
-        """Copies the rollouts in `slots` to places at, at + 1, ... of `into`: the only copy on an observation's way."""
+        """Copies rollouts in `slots` to places at, at + 1, ... of `into`, which frees the slots for their agents."""
         for place, slot in enumerate(slots, at):
             for name in self._layout:
                 facts = getattr(self, name)[slot]

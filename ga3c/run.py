@@ -11,6 +11,7 @@ The service and the serial mode both keep their record here.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -54,9 +55,16 @@ def create_directory(settings: Settings, spec: EnvironmentSpec) -> Path:
                     continue
     except OSError as error:
         raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
-    (path / "config.yaml").write_text(to_yaml(settings), encoding="utf-8")
+    write_settings(path, settings)
     (path / "versions.json").write_text(json.dumps(_versions(), indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def write_settings(directory: Path, settings: Settings) -> None:
+    """Writes the run's config.yaml, whole or not at all; `--resume` starts from it. Raises OSError."""
+    aside = directory / ".config.yaml"
+    aside.write_text(to_yaml(settings), encoding="utf-8")
+    aside.replace(directory / "config.yaml")
 
 
 def _versions() -> dict[str, Any]:
@@ -76,7 +84,7 @@ def _append(path: Path) -> IO[str]:
 
 
 class Run:
-    """The record of one run and when it is over. Used by one thread.
+    """The record of one run and when it is over. Used by the main thread; trainers may ask if a limit is `reached`.
 
     Args:
         resumed: progress of the checkpoint it goes on from, {} for a new run.
@@ -124,7 +132,8 @@ class Run:
 
     def say(self, text: str) -> None:
         """A message for the user: on the display and in log.txt."""
-        self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+        with contextlib.suppress(OSError):  # a full disk must not hide the message that says so
+            self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
         self.display.message(text)
 
     def event(self, kind: str, **facts: Any) -> None:

@@ -46,6 +46,7 @@ def run_serial(settings: Settings, run: Run, model: Model, interruption: Interru
         store.gather(slots, batch, 0)
         free.extend(slots)
         run.statistics.report(model.train(batch), batch)
+        run.statistics.drain()  # so that a limit on episodes falls at the same update in every run
 
     def advance(agent: int, grant: int | None) -> tuple[int, int]:
         """Resumes one agent until it asks for a prediction; returns that (slot, row)."""

@@ -56,6 +56,13 @@ class AgentsLost(Exception):
     """Agents die as fast as they are started and nothing is learned."""
 
 
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
 class _Crew:
     """The threads of one kind. `resize` starts and dismisses; who is dismissed is whoever takes the ticket."""
 
@@ -108,7 +115,7 @@ class Service:
         self._channel = Channel(self._store, capacity, settings.slots_per_agent, self._on_vacant)
         self._wanted = (settings.agent_count, settings.predictors, settings.trainers)
         self._agents: dict[int, ForkServerProcess] = {}
-        self._leaving: set[int] = set()
+        self._leaving: dict[int, float] = {}  # agent index -> when its patience ends
         self._vacant = dict.fromkeys(range(capacity), 0.0)  # agent index -> not to be started before
         self._started_at: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
@@ -169,6 +176,8 @@ class Service:
                           else run.reached(self._model.agent_steps))
         finally:
             self._stop()
+        if self._failures:  # while stopping
+            raise self._failures[0]
         return reason
 
     def _patience(self) -> float:
@@ -182,16 +191,18 @@ class Service:
 
     def _reconcile(self) -> None:
         agents, predictors, trainers = self._wanted
+        now = time.monotonic()
         self._predictors.resize(predictors)
         self._trainers.resize(trainers)
         while self._vacated:
             agent = self._vacated.popleft()
             self._vacant[agent] = self._not_before.pop(agent, 0.0)
-        present = sorted(self._agents.keys() - self._leaving)
+        present = sorted(self._agents.keys() - self._leaving.keys())
         for agent in present[agents:]:
-            self._leaving.add(agent)
+            self._leaving[agent] = now + LEAVE_SECONDS
             self._channel.ask_to_leave(agent)
-        now = time.monotonic()
+        for agent in [agent for agent, due in self._leaving.items() if due <= now]:
+            self._agents[agent].kill()  # stuck in its environment
         ready = sorted(agent for agent, due in self._vacant.items() if due <= now)
         for agent in ready[:max(0, agents - len(present))]:
             self._start(agent)
@@ -214,15 +225,15 @@ class Service:
             del self._agents[agent]
             age = time.monotonic() - self._started_at[agent]
             if agent in self._leaving:
-                self._leaving.discard(agent)
-                self._run.event("agent_left", agent=agent)
+                del self._leaving[agent]
+                self._run.event("agent_left", agent=agent, exitcode=process.exitcode)
             else:
                 self._agent_died(agent, process.exitcode or 0, age)
             process.close()
             self._channel.retire(agent)
 
     def _agent_died(self, agent: int, exitcode: int, age: float) -> None:
-        how = f"was killed by {signal.Signals(-exitcode).name}" if exitcode < 0 else f"ended with exit code {exitcode}"
+        how = f"was killed by {_signal_name(-exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
         self._run.statistics.agent_deaths += 1
         version = self._model.version
         self._deaths = (self._deaths[0] + 1 if version == self._deaths[1] else 1, version)

@@ -58,6 +58,8 @@ class Statistics:
         self.recent_scores = deque(scores, maxlen=100)
         self.agent_deaths = 0
         self._reports: deque[_Report] = deque()
+        self._updates: list[Update] = []
+        self._ended: list[tuple[int, float, int]] = []
         self._counts: list[PredictionCount] = []
         self._predictions_before = predictions
         self._window_start: float | None = None
@@ -80,23 +82,26 @@ class Statistics:
         ended = (batch.episode_length > 0) & batch.filled
         self._reports.append(_Report(update, batch.score[ended].tolist(), batch.episode_length[ended].tolist()))
 
+    def drain(self) -> None:
+        """Takes what has been reported into the totals; from the main thread."""
+        while self._reports:
+            update, scores, lengths = self._reports.popleft()
+            self._updates.append(update)
+            # Two trainers may report in another order than they updated.
+            self.agent_steps = max(self.agent_steps, update.agent_steps)
+            self.trainings = max(self.trainings, update.version)
+            self._ended += [(update.agent_steps, score, length) for score, length in zip(scores, lengths, strict=True)]
+            self.episodes += len(scores)
+            self.recent_scores.extend(scores)
+
     def row(self, time: float, workers: Workers) -> tuple[dict[str, Any], list[Episode]]:
         """One line of metrics.jsonl for the window that ends at `time` (seconds), and the episodes that ended in it.
 
         A window without an update repeats the last losses; a mean over nothing is None.
         """
-        updates: list[Update] = []
-        episodes: list[Episode] = []
-        while self._reports:
-            update, scores, lengths = self._reports.popleft()
-            updates.append(update)
-            # Two trainers may report in another order than they updated.
-            self.agent_steps = max(self.agent_steps, update.agent_steps)
-            self.trainings = max(self.trainings, update.version)
-            episodes += [Episode(time, update.agent_steps, score, length)
-                         for score, length in zip(scores, lengths, strict=True)]
-        self.episodes += len(episodes)
-        self.recent_scores.extend(episode.score for episode in episodes)
+        self.drain()
+        updates, self._updates = self._updates, []
+        episodes, self._ended = [Episode(time, *ended) for ended in self._ended], []
 
         counts = (self.predictions, sum(count.calls for count in self._counts), self.trainings)
         seconds = time - self._window_start if self._window_start is not None else 0.0

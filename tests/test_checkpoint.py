@@ -17,7 +17,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from ga3c.checkpoint import Checkpoint, CheckpointError, load, newest, save, saved
+from ga3c.checkpoint import Checkpoint, CheckpointError, load, newest, save, saved, set_aside_after
 
 FILES = ("arrays.npz", "progress.json", "manifest.json")
 
@@ -221,3 +221,11 @@ def test_everything_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypat
     before, after = done[:done.index("rename")], done[done.index("rename") + 1:]
     assert {*FILES, f".000000000001.{os.getpid()}"} == set(before)
     assert after == [tmp_path.name]
+
+
+def test_going_on_from_an_older_checkpoint_sets_the_newer_ones_aside(tmp_path: Path) -> None:
+    for number in (10, 20, 30):
+        save(tmp_path, f"{number:012d}", some(number), 5)
+    set_aside_after(tmp_path / "000000000010")
+    assert [path.name for path in saved(tmp_path)] == ["000000000010"]
+    assert equal(load(tmp_path / "000000000030.abandoned"), some(30))

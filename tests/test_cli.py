@@ -113,7 +113,7 @@ def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with() -> None:
     assert len((run / "episodes.csv").read_text().splitlines()) == after["episodes"] + 1
 
     reached = train("--resume", "run")
-    assert reached.returncode == 2 and "already reached --steps 4000" in reached.stderr
+    assert reached.returncode == 2 and "already reached --steps 8000" in reached.stderr
 
 
 def flip(path: Path) -> None:
@@ -293,3 +293,30 @@ def test_an_error_of_the_service_itself_is_told_with_a_checkpoint_and_exit_code_
     assert done.returncode == 6, done.stderr
     assert "ZeroDivisionError: of the model" in done.stdout
     assert done.stdout.splitlines()[-1].endswith("--resume run") and checkpoints(Path("run"))
+
+
+def test_divergence_is_told_in_one_line_with_exit_code_4_and_its_weights_are_not_kept() -> None:
+    done = train(*QUICK, "--learning-rate", "1e30", "--run-dir", "run")
+    assert done.returncode == 4 and done.stderr.count("\n") == 1, done.stderr
+    assert "diverged: update" in done.stderr and not Path("run/checkpoints").exists()
+
+
+def test_agents_leave_ctrl_c_to_the_main_process(started: Callable[..., Started]) -> None:
+    each = started(*QUICK, "--run-dir", "run")
+    each.wait_for(learning)
+    agents = [event["pid"] for event in events(Path("run")) if event["event"] == "agent_started"]
+    for pid in agents:
+        blocked = next(line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+                       if line.startswith("SigBlk"))
+        assert int(blocked, 16) & 1 << (signal.SIGINT - 1)
+    each.process.send_signal(signal.SIGTERM)
+    each.process.send_signal(signal.SIGTERM)  # as `timeout` does; a repetition is no reason to lose the checkpoint
+    each.end()
+    assert each.process.returncode == 143 and checkpoints(Path("run"))
+
+
+def test_what_a_resumed_run_was_told_holds_for_the_next_resume_too() -> None:
+    assert train(*QUICK, "--steps", "1000", "--run-dir", "run").returncode == 0
+    assert train("--resume", "run", "--steps", "2000", "--gamma", "0.9").returncode == 0
+    printed = train("--resume", "run", "--print-config").stdout
+    assert "\ngamma: 0.9 " in printed and "\nsteps: 2000 " in printed

@@ -11,7 +11,7 @@ import pytest
 
 from ga3c.config import ConfigError, Settings
 from ga3c.environment import EnvironmentSpec
-from ga3c.model import Model, scheduled
+from ga3c.model import Diverged, Model, scheduled
 from ga3c.network import build_network
 from ga3c.rollout import RolloutStore, TrainingBatch
 
@@ -93,7 +93,8 @@ def test_one_update_is_one_rmsprop_step_down_the_papers_loss(cut: bool) -> None:
                          float(batch.final_value[i, t, e]) if batch.truncated[i, t, e] else following)
                 following = float(np.clip(batch.reward[i, t, e], -1, 1)) + s.gamma * after
                 gradient -= following - float(probe.predict(batch.observation[i, t, e][None])[1][0])
-    expected = -s.learning_rate * gradient / np.sqrt(0.01 * gradient ** 2 + s.rmsprop_epsilon)
+    # The mean square starts at 1.
+    expected = -s.learning_rate * gradient / np.sqrt(0.99 + 0.01 * gradient ** 2 + s.rmsprop_epsilon)
     assert weights(model)[bias] - before[bias] == pytest.approx(expected, rel=1e-3)
 
 
@@ -223,3 +224,10 @@ def test_images_reach_the_network_as_shares_of_255() -> None:
     dark, light = model.predict(np.stack([np.zeros((84, 84, 4)), np.full((84, 84, 4), 255)]).astype(np.uint8))[0]
     floats = model._network.layers[1](np.full((1, 84, 84, 4), 255, np.uint8))
     assert float(np.max(floats)) == pytest.approx(1.0) and not np.array_equal(dark, light)
+
+
+def test_a_loss_that_is_not_finite_is_an_exception() -> None:
+    batch = random_batch()
+    batch.bootstrap_value[0] = np.nan
+    with pytest.raises(Diverged, match="update 1 has losses nan"):
+        Model(settings(), VECTOR).train(batch)

@@ -15,6 +15,8 @@ from counting import CheckingModel
 
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
+from ga3c.model import Update
+from ga3c.rollout import TrainingBatch
 from ga3c.run import Run
 from ga3c.service import AgentsLost, Service
 
@@ -129,6 +131,22 @@ def test_an_exception_in_a_thread_ends_the_run_with_that_exception(
     monkeypatch.setattr(model, method, wrong)
     settings = counting(predictors=2, trainers=2)
     with pytest.raises(ZeroDivisionError, match="of the model"):
+        Service(settings, make_run(settings), model, interruption).run()
+
+
+def test_a_failure_while_stopping_is_not_swallowed(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    right = model.train
+
+    def wrong(batch: TrainingBatch) -> Update:
+        if (batch.steps < 5).any():  # rollouts are cut only when agents leave
+            raise ZeroDivisionError("at the end")
+        return right(batch)
+
+    monkeypatch.setattr(model, "train", wrong)
+    settings = counting(agents=8)
+    with pytest.raises(ZeroDivisionError, match="at the end"):
         Service(settings, make_run(settings), model, interruption).run()
 
 

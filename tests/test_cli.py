@@ -189,7 +189,8 @@ def started() -> Iterator[Callable[..., Started]]:
 
     yield start
     for each in made:
-        left = each.group()
+        # The fork server and the resource tracker end when they see that their parent has.
+        _, left = psutil.wait_procs(each.group(), timeout=2)
         for process in left:
             process.kill()
         each.process.communicate()

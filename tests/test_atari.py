@@ -34,7 +34,9 @@ def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:
     episodes = list(csv.DictReader((run / "episodes.csv").open()))
     assert len(episodes) == rows[-1]["episodes"] > 0
     assert all(-100 <= float(episode["score"]) <= 100 and int(episode["length"]) <= 1_790 for episode in episodes)
-    scalars = EventAccumulator(str(run / "tensorboard"))
+    scalars = EventAccumulator(str(run / "tensorboard"), size_guidance={"tensors": 0})
     scalars.Reload()
-    assert {"pps", "tps", "score_mean", "lag_mean", "entropy"} <= set(scalars.Tags()["scalars"])
-    assert len(scalars.Scalars("pps")) <= len(rows)
+    assert {"pps", "tps", "score_mean", "lag_mean", "entropy"} <= set(scalars.Tags()["tensors"])
+    assert 50 <= len(scalars.Tensors("pps")) <= len(rows)
+    plugin = scalars.SummaryMetadata("pps").plugin_data.plugin_name
+    assert plugin == "scalars"

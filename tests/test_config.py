@@ -87,8 +87,8 @@ def test_the_paper_preset_is_the_papers_own_values() -> None:
     }
 
 
-def test_agents_default_to_eight_per_core_and_room_is_never_less_than_agents() -> None:
-    assert Settings().agent_count == 8 * (os.cpu_count() or 1)
+def test_agents_default_to_five_per_core_and_room_is_never_less_than_agents() -> None:
+    assert Settings().agent_count == 5 * (os.cpu_count() or 1)
     assert Settings(agents=3).agent_capacity == 3
     assert Settings(agents=3, agents_max=2).agent_capacity == 3
     assert Settings(agents=3, agents_max=9).agent_capacity == 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -72,7 +73,12 @@ def test_workers_added_and_removed_meanwhile_lose_nothing(make_run: MakeRun, int
 
 def agent_processes() -> list[psutil.Process]:
     """The agents: children of our child, the fork server."""
-    return [process for process in psutil.Process().children(recursive=True) if process.ppid() != os.getpid()]
+    agents = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.ppid() != os.getpid():
+                agents.append(process)
+    return agents
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 from ga3c import cli
-from ga3c.config import ConfigError, Settings, build_parser, parse, resolve, to_yaml
+from ga3c.config import MAX_SLOTS, ConfigError, Settings, build_parser, parse, resolve, to_yaml
 
 Write = Callable[[str], str]
 
@@ -55,7 +55,10 @@ def values_of(field: FieldInfo) -> st.SearchStrategy:
     return st.none() | value if null else value
 
 
-any_settings = st.builds(Settings, **{name: values_of(field) for name, field in Settings.model_fields.items()})
+# `resolve` also refuses settings that are fine one by one but ask for more slots than a ticket can name.
+any_settings = st.builds(
+    Settings, **{name: values_of(field) for name, field in Settings.model_fields.items()}
+).filter(lambda made: made.agent_capacity * made.slots_per_agent <= MAX_SLOTS)
 
 
 def flags(settings: Settings) -> list[str]:

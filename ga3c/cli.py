@@ -137,7 +137,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, verbo
             return _fail(str(error), 3)
         run.finish(model, reason, skip_checkpoint=interruption.hurried)
         return 128 + interruption.signum if interruption.signum else 0
-    except (ConfigError, CheckpointError):
+    except ConfigError:
         raise
     except Diverged as error:
         run.finish(model, "divergence", skip_checkpoint=True)

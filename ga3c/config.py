@@ -154,10 +154,6 @@ def _section(field: FieldInfo) -> str:
 
 # ------------------------------------------------------------------------------------------------ reading YAML
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses what `safe_load` lets through in silence: a key given twice."""
-
-
 class _File(NamedTuple):
     path: str
     values: dict[str, Any]
@@ -167,7 +163,7 @@ class _File(NamedTuple):
 def _read_yaml(path: str) -> _File:
     try:
         text = Path(path).read_text(encoding="utf-8")
-        loader = _Loader(text)
+        loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
             if node is None:
@@ -196,7 +192,7 @@ def _read_yaml(path: str) -> _File:
         line = mark.line + 1 if mark else 1
         raise ConfigError(f"{path}:{line}: not YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from None
+        raise ConfigError(f"{path}: not YAML: {str(error)[:200]}") from None
     return _File(path, values, lines)
 
 

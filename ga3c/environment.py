@@ -163,14 +163,19 @@ def _supported(name: str, space: gymnasium.Space, action: gymnasium.Space) -> tu
                       "or a uint8 Box of height x width x channels")
 
 
+def _atari_games() -> dict[str, str]:
+    """Name, as in "Boxing" -> gymnasium id."""
+    return {identifier.removeprefix("ALE/").removesuffix("-v5"): identifier
+            for identifier in gymnasium.registry if identifier.startswith("ALE/") and identifier.endswith("-v5")}
+
+
 def atari_id(game: str) -> str | None:
     """The gymnasium id of an Atari game named as people name it ('boxing', 'Boxing', 'ALE/Boxing-v5'), else None."""
-    known = {_plain(identifier.removeprefix("ALE/").removesuffix("-v5")): identifier
-             for identifier in gymnasium.registry if identifier.startswith("ALE/") and identifier.endswith("-v5")}
     spec = gymnasium.registry.get(game)
     if spec is not None and not str(spec.entry_point).startswith("ale_py"):
         return None
     stem = game.removeprefix("ALE/").split("-v")[0]
+    known = {_plain(name): identifier for name, identifier in _atari_games().items()}
     return known.get(_plain(stem.removesuffix("NoFrameskip").removesuffix("Deterministic")))
 
 
@@ -180,8 +185,7 @@ def _plain(name: str) -> str:
 
 def _unknown(game: str) -> ConfigError:
     names = {_plain(name): name for name in
-             [identifier.removeprefix("ALE/").removesuffix("-v5") for identifier in gymnasium.registry
-              if identifier.startswith("ALE/") and identifier.endswith("-v5")]
+             [*_atari_games()]
              + [identifier for identifier in gymnasium.registry if "/" not in identifier
                 and not str(gymnasium.registry[identifier].entry_point).startswith("ale_py")]
              + [f"toy:{name}" for name in toys.TOYS]}
@@ -209,8 +213,7 @@ def make_environment(settings: Settings, n_envs: int) -> Environment:
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
         raise _unknown(game) from None
     except Exception as error:  # a user's own environment may raise anything; it is his mistake, told in one line
-        message = " ".join(str(error).split())
-        raise ConfigError(f"game: {game!r} cannot be made: {type(error).__name__}: {message}") from error
+        raise ConfigError(f"game: {game!r} cannot be made: {type(error).__name__}: {error}") from error
     return GymnasiumEnvironment(env, game)
 
 

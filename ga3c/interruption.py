@@ -30,6 +30,11 @@ class Interruption:
         self.signum = self.signum or number
         self.wake()
 
+    @property
+    def name(self) -> str | None:
+        """The signal that came, as in "SIGINT"; None while none has."""
+        return signal.Signals(self.signum).name if self.signum else None
+
     def fileno(self) -> int:
         """For `multiprocessing.connection.wait`: readable after `wake`."""
         return self._reader

@@ -48,7 +48,25 @@ def _fields(spec: EnvironmentSpec, t_max: int, n_envs: int) -> dict[str, _Field]
     }
 
 
-class TrainingBatch:
+class _Facts:
+    """One array per field; the first axis counts slots, or rollouts in a batch."""
+
+    observation: NDArray
+    policy: NDArray[np.float32]
+    value: NDArray[np.float32]
+    version: NDArray[np.int64]
+    action: NDArray[np.int32]
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    final_value: NDArray[np.float32]
+    bootstrap_value: NDArray[np.float32]
+    score: NDArray[np.float64]
+    episode_length: NDArray[np.int32]
+    steps: NDArray[np.int32]
+
+
+class TrainingBatch(_Facts):
     """Room for up to B rollouts, contiguous per field: observation (B, T, E, *shape), reward (B, T, E), ...
 
     `batch[:n]` is a view of the first n rollouts. Fields are as in `_fields`, without the extra row T.
@@ -56,19 +74,7 @@ class TrainingBatch:
 
     def __init__(self, arrays: dict[str, NDArray]) -> None:
         self._arrays = arrays
-        self.observation: NDArray = arrays["observation"]
-        self.policy: NDArray[np.float32] = arrays["policy"]
-        self.value: NDArray[np.float32] = arrays["value"]
-        self.version: NDArray[np.int64] = arrays["version"]
-        self.action: NDArray[np.int32] = arrays["action"]
-        self.reward: NDArray[np.float32] = arrays["reward"]
-        self.terminated: NDArray[np.bool_] = arrays["terminated"]
-        self.truncated: NDArray[np.bool_] = arrays["truncated"]
-        self.final_value: NDArray[np.float32] = arrays["final_value"]
-        self.bootstrap_value: NDArray[np.float32] = arrays["bootstrap_value"]
-        self.score: NDArray[np.float64] = arrays["score"]
-        self.episode_length: NDArray[np.int32] = arrays["episode_length"]
-        self.steps: NDArray[np.int32] = arrays["steps"]
+        self.__dict__.update(arrays)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -87,25 +93,11 @@ class TrainingBatch:
         return (np.arange(self.reward.shape[1]) < self.steps[:, None])[:, :, None]
 
 
-class RolloutStore:
+class RolloutStore(_Facts):
     """`n_slots` slots in one nameless block of shared memory, as one array per field: (n_slots, *field shape).
 
     Passing it to a child process (as an argument of Process) shares the block. Attributes are named as in `_fields`.
     """
-
-    observation: NDArray
-    policy: NDArray[np.float32]
-    value: NDArray[np.float32]
-    version: NDArray[np.int64]
-    action: NDArray[np.int32]
-    reward: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    final_value: NDArray[np.float32]
-    bootstrap_value: NDArray[np.float32]
-    score: NDArray[np.float64]
-    episode_length: NDArray[np.int32]
-    steps: NDArray[np.int32]
 
     def __init__(self, spec: EnvironmentSpec, t_max: int, n_envs: int, n_slots: int) -> None:
         self.t_max, self.n_envs, self.n_slots = t_max, n_envs, n_slots

@@ -6,7 +6,6 @@ goes on to its next prediction; a training is made as soon as enough rollouts ha
 
 from __future__ import annotations
 
-import signal
 from collections import deque
 
 from ga3c.agent import agent_seed, play, seeded
@@ -79,7 +78,7 @@ def run_serial(settings: Settings, run: Run, model: Model, interruption: Interru
             if run.reached(model.agent_steps):
                 break
         run.tick(model, workers, [])
-        reason = signal.Signals(interruption.signum).name if interruption.signum else run.reached(model.agent_steps)
+        reason = interruption.name or run.reached(model.agent_steps)
         if reason:
             for environment in environments:
                 environment.close()

@@ -172,8 +172,7 @@ class Service:
                 run.tick(self._model, self._workers(), [process.pid or 0 for process in self._agents.values()])
                 if self._failures:
                     raise self._failures[0]
-                reason = (signal.Signals(interruption.signum).name if interruption.signum
-                          else run.reached(self._model.agent_steps))
+                reason = interruption.name or run.reached(self._model.agent_steps)
         finally:
             self._stop()
         if self._failures:  # while stopping
@@ -220,17 +219,23 @@ class Service:
         self._run.event("agent_started", agent=agent, incarnation=port.incarnation, pid=process.pid)
 
     def _reap(self) -> None:
-        for agent, process in [item for item in self._agents.items() if item[1].exitcode is not None]:
-            process.join()
-            del self._agents[agent]
-            age = time.monotonic() - self._started_at[agent]
+        for agent, exitcode in self._ended_agents():
             if agent in self._leaving:
                 del self._leaving[agent]
-                self._run.event("agent_left", agent=agent, exitcode=process.exitcode)
+                self._run.event("agent_left", agent=agent, exitcode=exitcode)
             else:
-                self._agent_died(agent, process.exitcode or 0, age)
-            process.close()
+                self._agent_died(agent, exitcode, time.monotonic() - self._started_at[agent])
             self._channel.retire(agent)
+
+    def _ended_agents(self) -> list[tuple[int, int]]:
+        """(agent, exit code) of those whose process has ended; they are no longer among the agents."""
+        codes = [(agent, process.exitcode) for agent, process in self._agents.items()]
+        ended = [(agent, code) for agent, code in codes if code is not None]
+        for agent, _ in ended:
+            process = self._agents.pop(agent)
+            process.join()
+            process.close()
+        return ended
 
     def _agent_died(self, agent: int, exitcode: int, age: float) -> None:
         how = f"was killed by {_signal_name(-exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
@@ -269,7 +274,4 @@ class Service:
         deadline = time.monotonic() + seconds
         while self._agents and (left := deadline - time.monotonic()) > 0:
             wait([process.sentinel for process in self._agents.values()], left)
-            for agent, process in [item for item in self._agents.items() if item[1].exitcode is not None]:
-                process.join()
-                process.close()
-                del self._agents[agent]
+            self._ended_agents()

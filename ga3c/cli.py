@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ga3c import __version__
-from ga3c.checkpoint import CheckpointError
+from ga3c.checkpoint import CheckpointError, load, newest, set_aside_after
 from ga3c.config import ConfigError, Settings, build_parser, parse, resolve, to_yaml
 from ga3c.interruption import Interruption
 
@@ -115,15 +115,18 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, verbo
 
     resumed: dict[str, Any] = {}
     passed_over: list[str] = []
+    checkpoint_path: Path | None = None
     if directory is None:
         directory = create_directory(settings, spec)
     else:
-        resumed, passed_over = _restore(settings, model, directory, named)
+        checkpoint_path, resumed, passed_over = _restore(settings, model, directory, named)
     run = Run(settings, spec, directory, resumed)
     try:
         reached = run.reached(model.agent_steps)
         if reached:
             raise ConfigError(f"--resume: {directory} has already reached {reached}; give a higher limit")
+        if checkpoint_path is not None:
+            set_aside_after(checkpoint_path)
         write_settings(directory, settings)
         run.event("start", resumed_at=model.agent_steps, command=sys.argv, passed_over=passed_over)
         for reason in passed_over:
@@ -153,9 +156,9 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, verbo
         run.close()
 
 
-def _restore(settings: Settings, model: Any, directory: Path, named: Path | None) -> tuple[dict[str, Any], list[str]]:
-    """Puts the newest whole checkpoint, or the one named, into `model`: (its progress, why others were passed over)."""
-    from ga3c.checkpoint import load, newest, set_aside_after
+def _restore(settings: Settings, model: Any, directory: Path,
+             named: Path | None) -> tuple[Path, dict[str, Any], list[str]]:
+    """Puts the newest whole checkpoint, or the one named, into `model`: path, progress, why others were passed over."""
     passed_over: list[str] = []
     if named is not None:
         checkpoint, path = load(named), named
@@ -168,5 +171,4 @@ def _restore(settings: Settings, model: Any, directory: Path, named: Path | None
         model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
     except ValueError as error:
         raise ConfigError(f"--resume: {path}: {error}") from None
-    set_aside_after(path)
-    return progress, passed_over
+    return path, progress, passed_over

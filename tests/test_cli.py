@@ -321,3 +321,13 @@ def test_what_a_resumed_run_was_told_holds_for_the_next_resume_too() -> None:
     assert train("--resume", "run", "--steps", "2000", "--gamma", "0.9").returncode == 0
     printed = train("--resume", "run", "--print-config").stdout
     assert "\ngamma: 0.9 " in printed and "\nsteps: 2000 " in printed
+
+
+def test_a_refused_resume_from_an_older_checkpoint_leaves_the_newer_ones() -> None:
+    for steps in ("2000", "4000"):
+        how = ["--resume", "run"] if Path("run").exists() else [*QUICK, "--run-dir", "run"]
+        assert train(*how, "--steps", steps).returncode == 0
+    before = checkpoints(Path("run"))
+    refused = train("--resume", str(before[0]), "--steps", "1000")
+    assert refused.returncode == 2 and "already reached --steps 1000" in refused.stderr
+    assert checkpoints(Path("run")) == before

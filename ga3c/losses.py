@@ -13,32 +13,50 @@ from keras import ops
 Tensor = Any  # a tensor of whatever backend Keras runs on
 
 
-def n_step_returns(reward: Tensor, terminated: Tensor, truncated: Tensor, filled: Tensor,
-                   final_value: Tensor, bootstrap_value: Tensor, gamma: float) -> Tensor:
-    """R_t = r_t + gamma R_{t+1} within each rollout (A3C, algorithm S3; GA3C, equation 3).
+def vtrace_returns(reward: Tensor, terminated: Tensor, truncated: Tensor, filled: Tensor, value: Tensor,
+                   final_value: Tensor, bootstrap_value: Tensor, ratio: Tensor, gamma: float, lam: float) -> Tensor:
+    """R_t = V_t + ratio_t (r_t + gamma V_{t+1} - V_t + gamma lam (R_{t+1} - V_{t+1})) within each rollout.
 
-    What follows step t is worth 0 if it terminated its episode, `final_value` if it truncated it, R_{t+1} if the
-    episode goes on, and `bootstrap_value` after the last filled step. The terminal reward itself always counts.
+    V-trace with both truncation levels equal, so that its advantage too is R_t - V_t (IMPALA: Espeholt et al., 2018,
+    equation 1 and remark 2). With ratio = 1 it is the lambda-return, whose advantage is generalised advantage
+    estimation (Schulman et al., 2016, equation 16); with lam = 1 as well, the n-step return R_t = r_t + gamma R_{t+1}
+    (A3C, algorithm S3; GA3C, equation 3).
+
+    What follows step t is worth 0 if it terminated its episode, `final_value` if it truncated it, and
+    `bootstrap_value` after the last filled step. The terminal reward itself always counts.
 
     Args:
-        reward, final_value: (B, T, E); terminated, truncated: (B, T, E) bool; filled: (B, T, 1) bool;
-        bootstrap_value: (B, E).
+        reward, value, final_value: (B, T, E); terminated, truncated: (B, T, E) bool; filled: (B, T, 1) bool;
+        bootstrap_value: (B, E); ratio: (B, T, E), the truncated target over behaviour probability of the action.
     Returns:
         (B, T, E); rows that are not filled repeat the bootstrap value and must be masked.
     """
     assert len(reward.shape) == 3 and len(bootstrap_value.shape) == 2
-    following = bootstrap_value
+    next_return = next_value = bootstrap_value
     returns = []
     for t in reversed(range(reward.shape[1])):
-        after = ops.where(truncated[:, t], final_value[:, t], following)
-        now = reward[:, t] + gamma * ops.where(terminated[:, t], 0.0, after)
-        following = ops.where(filled[:, t], now, following)
-        returns.append(following)
+        worth = ops.where(terminated[:, t], 0.0, ops.where(truncated[:, t], final_value[:, t], next_value))
+        surplus = ops.where(terminated[:, t] | truncated[:, t], 0.0, next_return - next_value)
+        surprise = reward[:, t] + gamma * (worth + lam * surplus) - value[:, t]
+        next_return = ops.where(filled[:, t], value[:, t] + ratio[:, t] * surprise, bootstrap_value)
+        next_value = ops.where(filled[:, t], value[:, t], bootstrap_value)
+        returns.append(next_return)
     return ops.stack(returns[::-1], axis=1)
 
 
+def importance_ratio(policy: Tensor, behaviour: Tensor, action: Tensor, log_epsilon: float) -> Tensor:
+    """min(1, pi(a) / mu(a)) per step (IMPALA, rho and c with both levels 1), a constant to the gradient.
+
+    Args: policy, behaviour (N, A); action (N,) int. Returns (N,) in [0, 1].
+    """
+    assert len(policy.shape) == len(behaviour.shape) == 2
+    chosen = ops.one_hot(action, policy.shape[1])
+    ratio = ops.sum(policy * chosen, axis=1) / (ops.sum(behaviour * chosen, axis=1) + log_epsilon)
+    return ops.stop_gradient(ops.minimum(ratio, 1.0))
+
+
 def policy_loss(policy: Tensor, action: Tensor, advantage: Tensor, log_epsilon: float) -> Tensor:
-    """-log(pi(a) + eps) (R - V) per step (GA3C, equation 5): eps bounds the gradient where lag made pi(a) vanish.
+    """-log(pi(a) + eps) A per step (GA3C, equation 5; A = R - V): eps bounds the gradient where lag made pi(a) vanish.
 
     Args: policy (N, A); action (N,) int; advantage (N,), a constant to the gradient. Returns (N,).
     """

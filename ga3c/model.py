@@ -28,7 +28,8 @@ from ga3c.rollout import TrainingBatch
 
 class Update(NamedTuple):
     """What one training did. `version` and `agent_steps` are totals after it; losses and entropy are means per agent
-    step; `lag` (filled rows,) is the policy lag of each step in updates.
+    step; `gradient_norm` is before clipping; `explained_variance` is the part of the returns' variance that the value
+    predicted, 1 at best; `lag` (filled rows,) is the policy lag of each step in updates.
     """
 
     version: int
@@ -37,8 +38,13 @@ class Update(NamedTuple):
     policy_loss: float
     value_loss: float
     entropy: float
+    gradient_norm: float
+    explained_variance: float
     learning_rate: float
     lag: NDArray[np.int64]
+
+
+_MEANS = ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance")
 
 
 class Diverged(Exception):
@@ -54,6 +60,14 @@ def start_tensorflow(settings: Settings) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
     if settings.serial:
         tf.config.experimental.enable_op_determinism()
+
+
+def _build_optimizer(settings: Settings) -> keras.optimizers.Optimizer:
+    if settings.optimizer == "adam":
+        return keras.optimizers.Adam(settings.learning_rate, epsilon=settings.adam_epsilon)
+    # Non-centred, epsilon inside the root, one set of statistics for all trainers (A3C, equation S2).
+    return keras.optimizers.RMSprop(
+        settings.learning_rate, rho=settings.rmsprop_decay, epsilon=settings.rmsprop_epsilon)
 
 
 def scheduled(start: float, end: float | None, progress: float) -> float:
@@ -72,13 +86,14 @@ class Model:
         self.agent_steps = 0
         self._settings = settings
         self._network = build_network(settings, spec)
-        # Non-centred, epsilon inside the root, one set of statistics for all trainers (A3C, equation S2).
-        self._optimizer = keras.optimizers.RMSprop(
-            settings.learning_rate, rho=settings.rmsprop_decay, epsilon=settings.rmsprop_epsilon)
+        self._optimizer = _build_optimizer(settings)
         self._optimizer.build(self._network.trainable_variables)
-        for mean_square in self._optimizer.variables[2:]:  # after iteration and learning rate
-            # From 1 as in the authors' TensorFlow; from 0 the first updates are ten times too large.
-            mean_square.assign(np.ones(mean_square.shape, np.float32))
+        if settings.optimizer == "rmsprop":
+            for mean_square in self._optimizer.variables[2:]:  # after iteration and learning rate
+                # From 1 as in the authors' TensorFlow; from 0 the first updates are ten times too large.
+                mean_square.assign(np.ones(mean_square.shape, np.float32))
+        # Decayed sums of the squared advantages and of their weights; decayed alike, their ratio has no bias.
+        self._advantage_square = keras.Variable(np.zeros(2, np.float32), trainable=False)
         self._update_lock = threading.Lock()
         self._predict, self._train = self._compile(spec)
 
@@ -87,7 +102,8 @@ class Model:
         observation = tf.TensorSpec((None, *spec.observation_shape), spec.observation_dtype)
         steps = (None, T, None)
 
-        batch = [observation, tf.TensorSpec(steps, tf.int32), tf.TensorSpec(steps, tf.float32),
+        batch = [observation, tf.TensorSpec((*steps, int(spec.n_actions)), tf.float32),
+                 tf.TensorSpec(steps, tf.int32), tf.TensorSpec(steps, tf.float32),
                  tf.TensorSpec(steps, tf.bool), tf.TensorSpec(steps, tf.bool), tf.TensorSpec((None, T, 1), tf.bool),
                  tf.TensorSpec(steps, tf.float32), tf.TensorSpec((None, None), tf.float32)]
         predict = tf.function(self._infer, input_signature=[observation], autograph=False)
@@ -98,30 +114,55 @@ class Model:
         policy, value = self._network(observation, training=False)
         return policy, value[:, 0]
 
-    def _update(self, observation: Tensor, action: Tensor, reward: Tensor, terminated: Tensor, truncated: Tensor,
-                filled: Tensor, final_value: Tensor, bootstrap_value: Tensor, rates: Tensor) -> Tensor:
-        """One update; `rates` is (learning rate, beta). Returns mean policy loss, value loss and entropy, (3,)."""
+    def _update(self, observation: Tensor, behaviour: Tensor, action: Tensor, reward: Tensor, terminated: Tensor,
+                truncated: Tensor, filled: Tensor, final_value: Tensor, bootstrap_value: Tensor,
+                rates: Tensor) -> Tensor:
+        """One update; `rates` is (learning rate, beta). Returns the means named in `_MEANS`."""
         s = self._settings
         if s.reward_clip:
             reward = ops.clip(reward, -s.reward_clip, s.reward_clip)
-        returns = losses.n_step_returns(
-            reward, terminated, truncated, filled, final_value, bootstrap_value, s.gamma)
-        weight = ops.reshape(ops.broadcast_to(ops.cast(filled, "float32"), ops.shape(returns)), (-1,))
-        returns, action = ops.reshape(returns, (-1,)), ops.reshape(action, (-1,))
+        steps = ops.shape(reward)
+        weight = ops.reshape(ops.broadcast_to(ops.cast(filled, "float32"), steps), (-1,))
+        weight = weight / ops.sum(weight)
+        action, behaviour = ops.reshape(action, (-1,)), ops.reshape(behaviour, (-1, behaviour.shape[-1]))
         with tf.GradientTape() as tape:
             policy, value = self._network(observation, training=True)
             value = value[:, 0]
-            policy_loss = ops.sum(weight * losses.policy_loss(policy, action, returns - value, s.log_epsilon))
+            ratio = (ops.ones_like(value) if s.correction == "none" else
+                     losses.importance_ratio(policy, behaviour, action, s.log_epsilon))
+            returns = ops.stop_gradient(ops.reshape(losses.vtrace_returns(
+                reward, terminated, truncated, filled, ops.reshape(value, steps), final_value, bootstrap_value,
+                ops.reshape(ratio if s.correction == "vtrace" else ops.ones_like(ratio), steps),
+                s.gamma, s.gae_lambda), (-1,)))
+            advantage = returns - value
+            if s.correction == "clipped-is":
+                advantage = ratio * advantage
+            if s.normalize_advantages:
+                # A mean that is not 0 would make all that was done likelier, and what is likely likelier still.
+                advantage = ops.stop_gradient(advantage - ops.sum(weight * advantage))
+                advantage = advantage / self._advantage_scale(advantage, weight)
+            policy_loss = ops.sum(weight * losses.policy_loss(policy, action, advantage, s.log_epsilon))
             value_loss = ops.sum(weight * losses.value_loss(value, returns))
             entropy = ops.sum(weight * losses.entropy(policy, s.log_epsilon))
             loss = policy_loss + s.value_loss_factor * value_loss - rates[1] * entropy
+            if s.loss_reduction == "sum":
+                loss = loss * ops.cast(ops.sum(ops.cast(filled, "int32")) * steps[2], "float32")
         variables = self._network.trainable_variables
         gradients = tape.gradient(loss, variables)
+        gradient_norm = tf.linalg.global_norm(gradients)
         if s.gradient_clip_norm:
-            gradients, _ = tf.clip_by_global_norm(gradients, s.gradient_clip_norm)
+            gradients, _ = tf.clip_by_global_norm(gradients, s.gradient_clip_norm, gradient_norm)
         self._optimizer.learning_rate.assign(rates[0])
         self._optimizer.apply(gradients, variables)
-        return ops.stack([policy_loss, value_loss, entropy]) / ops.sum(weight)
+        spread = ops.sum(weight * ops.square(returns - ops.sum(weight * returns)))
+        explained_variance = 1.0 - value_loss / ops.maximum(spread, 1e-8)
+        return ops.stack([policy_loss, value_loss, entropy, gradient_norm, explained_variance])
+
+    def _advantage_scale(self, advantage: Tensor, weight: Tensor) -> Tensor:
+        """Root mean square of the advantages of the last hundred or so updates."""
+        now = ops.stack([ops.sum(weight * ops.square(advantage)), ops.ones(())])
+        self._advantage_square.assign(0.99 * self._advantage_square + 0.01 * now)
+        return ops.sqrt(self._advantage_square[0] / self._advantage_square[1]) + 1e-8
 
     def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
         """Policy (n, A), value (n,) and the version that made them, for observations (n, *shape)."""
@@ -130,30 +171,32 @@ class Model:
         return policy.numpy(), value.numpy(), version
 
     def train(self, batch: TrainingBatch) -> Update:
-        """One update from all filled steps of `batch` (losses summed over them). Raises Diverged."""
+        """One update from all filled steps of `batch`. Raises Diverged."""
         s, filled = self._settings, batch.filled
         observation = batch.observation.reshape(-1, *batch.observation.shape[3:])
         tensors = [tf.constant(array) for array in (
-            observation, batch.action, batch.reward, batch.terminated, batch.truncated, filled,
+            observation, batch.policy, batch.action, batch.reward, batch.terminated, batch.truncated, filled,
             batch.final_value, batch.bootstrap_value)]
         with self._update_lock:
             progress = self.agent_steps / s.anneal_steps
             learning_rate = scheduled(s.learning_rate, s.learning_rate_end, progress)
             rates = np.array([learning_rate, scheduled(s.beta, s.beta_end, progress)], np.float32)
             lag = (self.version - batch.version)[filled[:, :, 0]]
-            policy_loss, value_loss, entropy = self._train(*tensors, tf.constant(rates)).numpy().tolist()
-            if not np.isfinite([policy_loss, value_loss, entropy]).all():
-                raise Diverged(f"update {self.version + 1} has losses {policy_loss}, {value_loss}, {entropy} (policy, "
-                               "value, entropy); a lower learning_rate or a gradient_clip_norm helps")
+            means = dict(zip(_MEANS, self._train(*tensors, tf.constant(rates)).numpy().tolist(), strict=True))
+            if not np.isfinite(list(means.values())).all():
+                shown = ", ".join(f"{name} {value}" for name, value in means.items())
+                raise Diverged(f"update {self.version + 1} is not finite: {shown}; a lower learning_rate or a "
+                               "gradient_clip_norm helps")
             self.version += 1
             self.agent_steps += batch.agent_steps
-            return Update(self.version, self.agent_steps, batch.agent_steps,
-                          policy_loss, value_loss, entropy, learning_rate, lag)
+            return Update(self.version, self.agent_steps, batch.agent_steps, **means,
+                          learning_rate=learning_rate, lag=lag)
 
     def _variables(self) -> dict[str, keras.Variable]:
         # By position: Keras numbers names by what else the process has built.
         return {f"{owner}.{number:02d}": variable
-                for owner, variables in (("network", self._network.weights), ("optimizer", self._optimizer.variables))
+                for owner, variables in (("network", self._network.weights), ("optimizer", self._optimizer.variables),
+                                         ("advantage", [self._advantage_square]))
                 for number, variable in enumerate(variables)}
 
     def state(self) -> tuple[dict[str, NDArray], int, int]:

@@ -38,7 +38,8 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
 
     observation = keras.Input(spec.observation_shape, dtype=str(spec.observation_dtype), name="observation")
     if images:
-        hidden = layers.Rescaling(1 / 255)(observation)
+        # To [-1, 1] as in the authors' code: most of a picture is background, which from 0 to 1 drowns what moves.
+        hidden = layers.Rescaling(1 / 127.5, offset=-1.0)(observation)
         if min(spec.observation_shape[:2]) < 36:
             raise ConfigError(f"network: images of {spec.name} are {spec.observation_shape[0]}x"
                               f"{spec.observation_shape[1]}, at least 36x36 is needed for '{kind}'")

@@ -6,8 +6,11 @@ learner finds what it needs. `FIELDS` is the whole layout. Who may touch a slot,
 
 from __future__ import annotations
 
-import multiprocessing
+import mmap
+import os
+import weakref
 from collections.abc import Iterable
+from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +19,7 @@ from numpy.typing import NDArray
 from ga3c.environment import EnvironmentSpec
 
 _ALIGNMENT = 64
-_EXTRA_ROW = ("observation", "policy", "value", "version")
+_EXTRA_ROW = ("observation", "policy", "value", "version", "asked")
 
 
 class _Field(NamedTuple):
@@ -44,6 +47,9 @@ def _fields(spec: EnvironmentSpec, t_max: int, n_envs: int) -> dict[str, _Field]
         "bootstrap_value": _Field((E,), np.float32),      # V of the observation after the last step
         "score": _Field((T, E), np.float64),              # of the episode that ended in this step, else NaN
         "episode_length": _Field((T, E), np.int32),       # its agent steps, else 0
+        "asked": _Field((T + 1,), np.float64),            # when the prediction was asked for, monotonic seconds
+        "seconds": _Field((3,), np.float32),              # of the agent since its last rollout: waiting for a slot,
+                                                          # waiting for predictions, playing
         "steps": _Field((), np.int32),                    # rows filled: t_max, fewer if the agent was asked to leave
     }
 
@@ -63,6 +69,8 @@ class _Facts:
     bootstrap_value: NDArray[np.float32]
     score: NDArray[np.float64]
     episode_length: NDArray[np.int32]
+    asked: NDArray[np.float64]
+    seconds: NDArray[np.float32]
     steps: NDArray[np.int32]
 
 
@@ -103,16 +111,20 @@ class RolloutStore(_Facts):
         self.t_max, self.n_envs, self.n_slots = t_max, n_envs, n_slots
         self._layout = _fields(spec, t_max, n_envs)
         size = sum(self._field_bytes(field) for field in self._layout.values())
-        self._memory = multiprocessing.get_context("forkserver").RawArray("b", size + _ALIGNMENT)
-        self._map()
+        # Pages are there once they are written to: slots of agents that never come take no memory. Not in /dev/shm,
+        # which may be small.
+        self._file = os.memfd_create("rollouts")
+        weakref.finalize(self, os.close, self._file)
+        os.ftruncate(self._file, size)
+        self._map(self._file)
 
     def _field_bytes(self, field: _Field) -> int:
         size = self.n_slots * int(np.prod(field.shape)) * np.dtype(field.dtype).itemsize
         return int(-(-size // _ALIGNMENT) * _ALIGNMENT)
 
-    def _map(self) -> None:
-        block = np.frombuffer(self._memory, np.uint8)
-        offset = -block.ctypes.data % _ALIGNMENT
+    def _map(self, file: int) -> None:
+        block = np.frombuffer(mmap.mmap(file, 0), np.uint8)
+        offset = 0
         for name, field in self._layout.items():
             shape = (self.n_slots, *field.shape)
             count = int(np.prod(shape)) * np.dtype(field.dtype).itemsize
@@ -120,11 +132,14 @@ class RolloutStore(_Facts):
             offset += self._field_bytes(field)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("t_max", "n_envs", "n_slots", "_layout", "_memory")}
+        return {name: self.__dict__[name] for name in ("t_max", "n_envs", "n_slots", "_layout")} | {
+            "_file": DupFd(self._file)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        file = state.pop("_file").detach()
         self.__dict__.update(state)
-        self._map()
+        self._map(file)
+        os.close(file)  # the mapping has its own
 
     def empty_batch(self, n_rollouts: int) -> TrainingBatch:
         """Room for `n_rollouts` rollouts, to be filled by `gather`."""

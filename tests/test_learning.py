@@ -14,11 +14,10 @@ from ga3c.run import Run
 from ga3c.serial import run_serial
 from ga3c.service import Service
 
-# Small worlds learn in seconds with larger steps than Atari; everything else is as by default.
-TOY = {"learning_rate": 2e-3, "rmsprop_epsilon": 1e-5, "training_batch_min": 40, "gradient_clip_norm": 0.0,
-       "beta": 0.01, "t_max": 5}
-CARTPOLE = {"learning_rate": 1e-3, "rmsprop_epsilon": 1e-5, "training_batch_min": 160, "gradient_clip_norm": 80.0,
-            "beta": 0.001, "t_max": 20, "reward_clip": 0.1}
+# Toys need fewer steps with small batches; CartPole's returns of 100 would drown the policy in a clipped gradient. All
+# else is as by default.
+TOY = {"training_batch_min": 40, "t_max": 5}
+CARTPOLE = {"reward_clip": 0.1}
 WORLDS = {"toy:catch": (1.0, 400_000, TOY), "toy:last-step-reward": (1.0, 400_000, TOY),
           "CartPole-v1": (500.0, 1_000_000, CARTPOLE)}
 
@@ -41,7 +40,7 @@ class UntilLearned(Run):
 def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Run], interruption: Interruption) -> None:
     best, steps, changes = WORLDS[game]
     settings = Settings(game=game, envs_per_agent=envs, agents=8 // envs * 2, steps=steps, tensorboard=False,
-                        serial=mode == "serial", **changes)
+                        dynamic=False, serial=mode == "serial", **changes)
     run = make_run(settings, UntilLearned)
     run.best = best
     model = Model(settings, run.spec)

@@ -13,18 +13,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from ga3c.losses import entropy, n_step_returns, policy_loss, value_loss
+from ga3c.losses import entropy, importance_ratio, policy_loss, value_loss, vtrace_returns
 
 EPSILON = 1e-6
 
 
 def returns_of(reward: Any, terminated: Any, truncated: Any, steps: Any, final_value: Any, bootstrap_value: Any,
-               gamma: float) -> NDArray:
+               gamma: float, value: Any = 0.0, ratio: Any = 1.0, lam: float = 1.0) -> NDArray:
     reward = np.asarray(reward, np.float32)
     filled = (np.arange(reward.shape[1]) < np.asarray(steps)[:, None])[:, :, None]
-    return np.asarray(n_step_returns(
+    value, ratio = (np.broadcast_to(np.asarray(facts, np.float32), reward.shape) for facts in (value, ratio))
+    return np.asarray(vtrace_returns(
         tf.constant(reward), tf.constant(terminated, tf.bool), tf.constant(truncated, tf.bool), tf.constant(filled),
-        tf.constant(final_value, tf.float32), tf.constant(bootstrap_value, tf.float32), gamma))
+        tf.constant(value), tf.constant(final_value, tf.float32), tf.constant(bootstrap_value, tf.float32),
+        tf.constant(ratio), gamma, lam))
 
 
 def slow_return(reward: NDArray, terminated: NDArray, truncated: NDArray, final_value: NDArray, bootstrap_value: float,
@@ -47,6 +49,23 @@ def slow_return(reward: NDArray, terminated: NDArray, truncated: NDArray, final_
     return returns
 
 
+def slow_vtrace(reward: NDArray, terminated: NDArray, truncated: NDArray, final_value: NDArray, value: NDArray,
+                ratio: NDArray, bootstrap_value: float, gamma: float, lam: float) -> list[float]:
+    """One environment, filled rows only: IMPALA's equation 1 as it stands there, a sum of discounted differences."""
+    T, returns = len(reward), []
+    following = [*value[1:], bootstrap_value]
+    for begin in range(T):
+        total, weight = float(value[begin]), 1.0
+        for t in range(begin, T):
+            after = 0.0 if terminated[t] else final_value[t] if truncated[t] else following[t]
+            total += weight * ratio[t] * (reward[t] + gamma * after - value[t])
+            if terminated[t] or truncated[t]:
+                break
+            weight *= gamma * lam * ratio[t]
+        returns.append(total)
+    return returns
+
+
 @st.composite
 def rollouts(draw: st.DrawFn) -> dict[str, Any]:
     B, T, E = draw(st.integers(1, 3)), draw(st.integers(1, 6)), draw(st.integers(1, 4))
@@ -57,6 +76,7 @@ def rollouts(draw: st.DrawFn) -> dict[str, Any]:
         "steps": draw(arrays.arrays(np.int32, B, elements=st.integers(1, T))),
         "final_value": draw(arrays.arrays(np.float32, (B, T, E), elements=numbers)),
         "bootstrap_value": draw(arrays.arrays(np.float32, (B, E), elements=numbers)), "gamma": draw(st.floats(0, 1)),
+        "value": draw(arrays.arrays(np.float32, (B, T, E), elements=numbers)),
     }
 
 
@@ -70,6 +90,42 @@ def test_returns_are_those_of_a_slow_loop_over_every_environment(rollout: dict[s
             facts = [rollout[name][b, :steps, e] for name in ("reward", "terminated", "truncated", "final_value")]
             expected = slow_return(*facts, rollout["bootstrap_value"][b, e], rollout["gamma"])
             np.testing.assert_allclose(returns[b, :steps, e], expected, rtol=1e-5, atol=1e-4)
+
+
+@examples(deadline=None, max_examples=150)
+@given(rollouts(), st.data())
+def test_vtrace_is_that_of_a_slow_sum_over_every_environment(rollout: dict[str, Any], data: st.DataObject) -> None:
+    ratio = data.draw(arrays.arrays(np.float32, rollout["reward"].shape, elements=st.floats(0, 1, width=32)))
+    lam = data.draw(st.floats(0, 1))
+    returns = returns_of(**rollout, ratio=ratio, lam=lam)
+    for b, steps in enumerate(rollout["steps"]):
+        for e in range(returns.shape[2]):
+            facts = [rollout[name][b, :steps, e]
+                     for name in ("reward", "terminated", "truncated", "final_value", "value")]
+            expected = slow_vtrace(*facts, ratio[b, :steps, e], rollout["bootstrap_value"][b, e], rollout["gamma"], lam)
+            np.testing.assert_allclose(returns[b, :steps, e], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_lambda_returns_worked_by_hand() -> None:
+    # gamma 1/2, lambda 1/2, values 4, 2, 6, bootstrap value 8:
+    #   4 + 8/2 = 8      2 + (6 + 8)/2/2 = 5.5      1 + (2 + 5.5)/2/2 = 2.875
+    worked = returns_of([[[1], [2], [4]]], [[[False]] * 3], [[[False]] * 3], [3], np.zeros((1, 3, 1)), [[8.0]], 0.5,
+                        value=[[[4], [2], [6]]], lam=0.5)
+    assert worked[0, :, 0].tolist() == [2.875, 5.5, 8]
+
+
+def test_vtrace_worked_by_hand() -> None:
+    # As above with lambda 1 and the middle action half as likely now:
+    #   4 + 8/2 = 8      2 + 1/2 (2 + 8/2 - 2) = 4      1 + 4/2 = 3
+    worked = returns_of([[[1], [2], [4]]], [[[False]] * 3], [[[False]] * 3], [3], np.zeros((1, 3, 1)), [[8.0]], 0.5,
+                        value=[[[4], [2], [6]]], ratio=[[[1], [0.5], [1]]])
+    assert worked[0, :, 0].tolist() == [3, 4, 8]
+
+
+def test_the_ratio_is_that_of_the_chosen_action_and_at_most_1() -> None:
+    policy, behaviour = tf.constant([[0.2, 0.8], [0.2, 0.8], [0.5, 0.5]]), tf.constant([[0.4, 0.6], [0.4, 0.6], [1, 0]])
+    ratio = importance_ratio(policy, tf.cast(behaviour, tf.float32), tf.constant([0, 1, 0]), EPSILON)
+    np.testing.assert_allclose(ratio, [0.5, 1.0, 0.5], rtol=1e-5)
 
 
 NEVER = [False, False, False]

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from ga3c.config import ConfigError, Settings
+from ga3c.config import PRESETS, ConfigError, Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.model import Diverged, Model, scheduled
 from ga3c.network import build_network
@@ -20,7 +20,8 @@ IMAGE = EnvironmentSpec("image", (84, 84, 4), np.dtype(np.uint8), 6, 4)
 
 
 def settings(**changes: object) -> Settings:
-    return Settings(**{"t_max": 3, "envs_per_agent": 2, "gradient_clip_norm": 0.0, **changes})
+    """The paper's, for tiny worlds."""
+    return Settings(**{**PRESETS["paper"], "t_max": 3, "envs_per_agent": 2, **changes})
 
 
 def random_batch(n: int = 4, t_max: int = 3, seed: int = 0, spec: EnvironmentSpec = VECTOR) -> TrainingBatch:
@@ -118,6 +119,75 @@ def test_a_clipped_gradient_has_the_given_norm() -> None:
     # With a huge epsilon RMSProp is plain descent with learning_rate / sqrt(epsilon) = 1e3.
     norm = np.sqrt(sum(((after[name] - before[name]) ** 2).sum() for name in before)) / 1e3
     assert norm == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_the_mean_loss_has_the_gradient_of_the_summed_loss_over_the_filled_steps() -> None:
+    batch = random_batch()
+    batch.steps[:] = [3, 1, 2, 3]
+    summed, mean = (Model(settings(loss_reduction=how), VECTOR).train(batch) for how in ("sum", "mean"))
+    assert summed.gradient_norm == pytest.approx(batch.agent_steps * mean.gradient_norm, rel=1e-5)
+    assert summed._replace(gradient_norm=0, lag=None) == mean._replace(gradient_norm=0, lag=None)
+
+
+def test_the_first_step_of_adam_is_the_learning_rate_in_every_weight_that_has_a_gradient() -> None:
+    model = Model(settings(optimizer="adam", adam_epsilon=1e-12, learning_rate=1e-3), VECTOR)
+    before = weights(model)
+    model.train(random_batch())
+    moved = [abs(after - before[name]) for name, after in weights(model).items()]
+    assert np.concatenate([step.ravel() for step in moved]) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_normalized_advantages_have_mean_0_and_deviation_1_whatever_the_rewards() -> None:
+    for size in (1.0, 100.0):
+        batch = random_batch(t_max=1)
+        batch.terminated[:], batch.truncated[:] = True, False
+        batch.reward *= size
+        s = settings(t_max=1, normalize_advantages=True, reward_clip=0.0)
+        model = Model(s, VECTOR)
+        policy, value, _ = model.predict(batch.observation.reshape(-1, 3))
+        advantage = batch.reward.ravel() - value
+        advantage = (advantage - advantage.mean()) / advantage.std()
+        likelihood = np.log(policy[np.arange(len(policy)), batch.action.ravel()] + s.log_epsilon)
+        assert model.train(batch).policy_loss == pytest.approx(-(likelihood * advantage).mean(), rel=1e-4)
+
+
+def test_the_scale_of_advantages_is_remembered_across_updates_and_restored() -> None:
+    s = settings(normalize_advantages=True)
+    model, other = Model(s, VECTOR), Model(s, VECTOR)
+    model.train(random_batch(seed=1))
+    other.restore(*model.state())
+    one, two = (m.train(random_batch(seed=2)) for m in (model, other))
+    assert one.policy_loss == two.policy_loss
+    fresh = Model(s, VECTOR)
+    fresh.restore({**fresh.state()[0], **weights(model)}, 0, 0)
+    assert fresh.train(random_batch(seed=2)).policy_loss != one.policy_loss
+
+
+@pytest.mark.parametrize("correction", ["clipped-is", "vtrace"])
+def test_corrections_do_nothing_on_policy_and_something_under_lag(correction: str) -> None:
+    batch = random_batch()
+    plain, corrected, lagging = (Model(settings(correction=how), VECTOR) for how in ("none", correction, correction))
+    batch.policy[:] = plain.predict(batch.observation.reshape(-1, 3))[0].reshape(batch.policy.shape)
+    plain.train(batch)
+    corrected.train(batch)
+    for name, array in weights(plain).items():
+        assert weights(corrected)[name] == pytest.approx(array, abs=1e-6)
+    batch.policy[:] = [0.97, 0.01, 0.01, 0.01]
+    lagging.train(batch)
+    assert any(abs(array - weights(lagging)[name]).max() > 1e-5 for name, array in weights(plain).items())
+
+
+def test_explained_variance_of_the_best_constant_value_is_0() -> None:
+    batch = random_batch(t_max=1)
+    batch.terminated[:], batch.truncated[:], batch.reward[:] = True, False, np.clip(batch.reward, -1, 1)
+    model = Model(settings(t_max=1), VECTOR)
+    names = [name for name, array in weights(model).items() if array.shape in ((64, 1), (1,))]
+    state, _, _ = model.state()
+    for name in names:
+        state[name] = np.zeros_like(state[name])
+    state[next(name for name in names if state[name].shape == (1,))][:] = batch.reward.mean()
+    model.restore(state, 0, 0)
+    assert model.train(batch).explained_variance == pytest.approx(0.0, abs=1e-5)
 
 
 def test_rewards_beyond_the_clip_count_as_the_clip_unless_it_is_off() -> None:
@@ -219,15 +289,14 @@ def test_equal_seeds_give_equal_weights_and_others_do_not() -> None:
     assert not any(np.array_equal(a, b) for a, b in zip(one, other, strict=True) if a.ndim > 1)
 
 
-def test_images_reach_the_network_as_shares_of_255() -> None:
-    model = Model(settings(t_max=3), IMAGE)
-    dark, light = model.predict(np.stack([np.zeros((84, 84, 4)), np.full((84, 84, 4), 255)]).astype(np.uint8))[0]
-    floats = model._network.layers[1](np.full((1, 84, 84, 4), 255, np.uint8))
-    assert float(np.max(floats)) == pytest.approx(1.0) and not np.array_equal(dark, light)
+def test_images_reach_the_network_between_minus_1_and_1_with_mid_grey_as_nothing() -> None:
+    scale = Model(settings(t_max=3), IMAGE)._network.layers[1]
+    shades = [float(np.mean(scale(np.full((1, 84, 84, 4), shade, np.uint8)))) for shade in (0, 255, 127)]
+    assert shades == pytest.approx([-1.0, 1.0, -1 / 255], abs=1e-6)
 
 
 def test_a_loss_that_is_not_finite_is_an_exception() -> None:
     batch = random_batch()
     batch.bootstrap_value[0] = np.nan
-    with pytest.raises(Diverged, match="update 1 has losses nan"):
+    with pytest.raises(Diverged, match="update 1 is not finite: policy_loss nan"):
         Model(settings(), VECTOR).train(batch)

@@ -1,0 +1,434 @@
+"""The annealing controller: finds the N_A, N_P, N_T that train fastest during a run, and follows the load.
+
+Pure decision code, without clock or thread. Once a second the supervisor (`service.Service`) hands a `Measurement` to
+`observe`, sees to the wanted `setting`, and records the `Trial` that `observe` returns when one is over.
+
+What counts is *agent steps trained per second*: TPS times the agent steps of an update. While the training batch stays
+the same it is TPS but for a factor, and smaller updates do not raise it. With `max_lag`, a setting whose mean policy
+lag is below that ceiling beats any whose is not.
+
+`Paper` is the GA3C paper's process: one of the three, by one, every minute. `Fast` is the default.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Setting = tuple[int, int, int]
+"""N_A, N_P, N_T."""
+
+PATIENCE = 60.0       # seconds without one that counts, after which a trial is given up
+FIRST_LOOK = 3        # seconds measured before a verdict is thought of
+LONGEST_LOOK = 20     # ... after which there is one
+REMEASURE = 5         # seconds of the accepted setting, measured again
+ENOUGH = 10           # seconds of it that a trial can be turned down by for good
+KEPT_SECONDS = 40     # of the accepted setting, the newest
+OLD = 30.0            # seconds after which the accepted setting is measured again before anything is compared with it
+WATCHED = 10          # seconds judged at once when nothing is searched for
+PROBE_EVERY = 120.0   # seconds between trials of a neighbour when nothing is searched for
+PROBE_FACTOR = 1.25
+Z_KEEP = 2.5          # standard errors above nothing that keep a trial; a wrong change costs until it is found out
+Z_UNDO = 1.0          # standard errors below the least gain that undo it; a missed gain is found by a later trial
+LEAST_GAIN = 0.02     # a smaller share is not worth a change
+CLEAR_GAIN = 0.25     # a larger share needs no second measurement
+CHANGED = 0.1         # the accepted setting's own rate changed by this share begins a new search
+NOISE = 0.1           # relative standard deviation of a second's rate, before anything is known of it
+NOISE_WEIGHT = 4.0    # seconds that what is known of the noise weighs beside a window's own
+DRIFT = 0.01          # relative standard deviation between windows that no number of seconds averages away
+COARSEST, FINEST = 2.0, 1.15  # factor of a search's first steps; below the other the search is over
+
+
+class Measurement(NamedTuple):
+    """One second of training that ended `time` seconds into the run.
+
+    rate: agent steps trained per second; lag: mean policy lag, updates; queues: tickets that wait. void: workers were
+    starting or leaving, an agent died, a checkpoint was written, or the second was none: it says nothing of a setting.
+    """
+
+    time: float
+    rate: float
+    lag: float
+    prediction_queue: float
+    training_queue: float
+    void: bool
+
+
+class Window:
+    """Seconds measured at one setting: (rate, lag, prediction queue, training queue); the last ended at `newest`."""
+
+    def __init__(self, seconds: Sequence[Sequence[float]] = (), newest: float = 0.0) -> None:
+        self.seconds = [list(second) for second in seconds]
+        self.newest = newest
+
+    def add(self, m: Measurement) -> None:
+        """One more second."""
+        self.seconds.append([m.rate, m.lag, m.prediction_queue, m.training_queue])
+        self.newest = m.time
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def mean(self, column: int = 0) -> float:
+        """Of the rate, or of another column; 0 of nothing."""
+        return math.fsum(second[column] for second in self.seconds) / max(1, len(self.seconds))
+
+    def squares(self) -> float:
+        """Sum of squared deviations of the rate from its mean."""
+        mean = self.mean()
+        return math.fsum((second[0] - mean) ** 2 for second in self.seconds)
+
+    def deviation(self) -> float:
+        """Standard deviation of a second's rate; 0 of fewer than two."""
+        return math.sqrt(self.squares() / (len(self) - 1)) if len(self) > 1 else 0.0
+
+
+class Trial(NamedTuple):
+    """A trial that is over. Rates in agent steps trained per second, with the standard deviation of one second."""
+
+    before: Setting
+    after: Setting
+    rate_before: float
+    deviation_before: float
+    rate: float
+    deviation: float
+    seconds: int
+    lag: float
+    prediction_queue: float
+    training_queue: float
+    kept: bool
+    reason: str
+
+    def brief(self) -> str:
+        """For the status line."""
+        gain = f" {self.rate / self.rate_before - 1:+.0%}" if self.rate_before and self.seconds else ""
+        return f"{name(self.after)} {'kept' if self.kept else 'undone'}{gain}"
+
+
+def name(setting: Sequence[int]) -> str:
+    """N_A/N_P/N_T, as `--start` has it."""
+    return "/".join(map(str, setting))
+
+
+class Controller:
+    """What both processes share: the accepted setting with its own measurements, and the trial under way.
+
+    Args:
+        start: the first accepted setting; brought into bounds.
+        limits: the most of each; the least is 1.
+        max_lag: ceiling of the mean policy lag in updates; None: none.
+        seed: of the decisions left to chance.
+    """
+
+    searching = True
+
+    def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int) -> None:
+        self._limits, self._max_lag = limits, max_lag
+        self._rng = np.random.default_rng(seed)
+        self.accepted = self._bounded(start)
+        self.baseline = Window()
+        self._trial: Setting | None = None
+        self._window, self._fresh = Window(), Window()  # of the trial; of the accepted setting, measured again
+        self._heard = 0.0  # when the trial began, or its last second that counted
+
+    @property
+    def setting(self) -> Setting:
+        """What is wanted now: the trial's, else the accepted."""
+        return self._trial or self.accepted
+
+    def observe(self, m: Measurement) -> Trial | None:
+        """Takes a second into account; returns the trial it ended.
+
+        A void second changes nothing, but that a trial which has waited `PATIENCE` for one that counts is undone.
+        """
+        if m.void:
+            if self._trial is None or m.time - self._heard <= PATIENCE:
+                return None
+            return self._end(m, False, f"not one undisturbed second in {PATIENCE:.0f}")
+        if self._trial is None:
+            self._rest(m)
+            return None
+        self._window.add(m)
+        self._heard = m.time
+        verdict = self._verdict()
+        return self._end(m, *verdict) if verdict else None
+
+    def remeasure(self) -> None:
+        """What was measured is of another hour: a trial under way is undone, the accepted setting measured again."""
+        self._trial, self._window, self._fresh = None, Window(), Window()
+        self.baseline.newest = -OLD
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain JSON values; after `restore` the same measurements lead to the same decisions."""
+        state = {key: vars(value) if isinstance(value, Window) else value for key, value in vars(self).items()
+                 if key not in ("_limits", "_max_lag", "_rng")}
+        state |= {"process": type(self).__name__, "rng": self._rng.bit_generator.state}
+        plain: dict[str, Any] = json.loads(json.dumps(state))
+        return plain
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from `state`. Raises ValueError, changing nothing, if it is another process's or out of bounds."""
+        if state.get("process") != type(self).__name__ or state.keys() != self.state().keys():
+            raise ValueError("it is of another process")
+        for setting in (state["accepted"], state["_trial"] or state["accepted"]):
+            if list(self._bounded(setting)) != setting:
+                raise ValueError(f"{name(setting)} is out of bounds")
+        self._rng.bit_generator.state = state["rng"]
+        for key in state.keys() - {"process", "rng"}:
+            value = state[key]
+            if isinstance(value, dict):
+                value = Window(**value)
+            elif key in ("accepted", "_trial") and value:
+                value = tuple(value)
+            elif key == "_tried":
+                value = [tuple(setting) for setting in value]
+            setattr(self, key, value)
+
+    def _rest(self, m: Measurement) -> None:
+        """A second of the accepted setting."""
+        raise NotImplementedError
+
+    def _verdict(self) -> tuple[bool, str] | None:
+        """On the trial under way: (kept, reason); None as long as there is none."""
+        raise NotImplementedError
+
+    def _next(self, m: Measurement, trial: Trial) -> None:
+        """A trial is over."""
+        raise NotImplementedError
+
+    def _begin(self, m: Measurement, setting: Setting) -> None:
+        self._trial, self._window, self._heard = setting, Window(), m.time
+
+    def _end(self, m: Measurement, kept: bool, reason: str) -> Trial:
+        assert self._trial is not None
+        before, new = self.baseline, self._window
+        trial = Trial(self.accepted, self._trial, before.mean(), before.deviation(), new.mean(), new.deviation(),
+                      len(new), new.mean(1), new.mean(2), new.mean(3), kept, reason)
+        if kept:
+            self.accepted, self.baseline = self._trial, new
+        self._trial, self._window = None, Window()
+        self._next(m, trial)
+        return trial
+
+    def _bounded(self, setting: Sequence[int]) -> Setting:
+        n_a, n_p, n_t = (min(max(1, count), most) for count, most in zip(setting, self._limits, strict=True))
+        return n_a, n_p, n_t
+
+    def _over(self, window: Window) -> bool:
+        return self._max_lag is not None and window.mean(1) > self._max_lag
+
+    def _lag_verdict(self) -> tuple[bool, str] | None:
+        """What the ceiling alone has to say; None where it leaves it to the rate."""
+        before, now = self.baseline.mean(1), self._window.mean(1)
+        if not self._over(self.baseline):
+            return (False, f"lag {now:.1f} is over {self._max_lag:g}") if self._over(self._window) else None
+        return now < 0.95 * before, f"lag {now:.1f} after {before:.1f}, which was over {self._max_lag:g}"
+
+
+class Paper(Controller):
+    """One of the three, chosen by chance, changes by one for `window` seconds (GA3C, section 4.3).
+
+    The rate is compared with the one measured at the accepted setting. Simulated annealing (Kirkpatrick et al., 1983):
+    a trial that loses the share x of it is kept with probability exp(-x / temperature); every trial cools by 3 %.
+    Temperature 0 is the paper's greedy rule.
+    """
+
+    def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int,
+                 window: float = 60.0, temperature: float = 0.0) -> None:
+        super().__init__(start, limits, max_lag, seed)
+        self._length, self._temperature = max(1, round(window)), temperature
+
+    def _rest(self, m: Measurement) -> None:
+        self._fresh.add(m)
+        if len(self._fresh) >= self._length:
+            self.baseline, self._fresh = self._fresh, Window()
+            self._try_neighbour(m)
+
+    def _try_neighbour(self, m: Measurement) -> None:
+        neighbours = []
+        for which in range(3):
+            for sign in (-1, 1):
+                changed = list(self.accepted)
+                changed[which] += sign
+                if list(self._bounded(changed)) == changed:
+                    neighbours.append(self._bounded(changed))
+        if neighbours:
+            self._begin(m, neighbours[self._rng.integers(len(neighbours))])
+
+    def _verdict(self) -> tuple[bool, str] | None:
+        if len(self._window) < self._length:
+            return None
+        ceiling = self._lag_verdict()
+        if ceiling:
+            return ceiling
+        loss = 1 - self._window.mean() / max(self.baseline.mean(), 1e-9)
+        if loss < 0:
+            return True, "faster"
+        if self._temperature and self._rng.random() < math.exp(-loss / self._temperature):
+            return True, f"slower, kept at temperature {self._temperature:.3g}"
+        return False, "not faster"
+
+    def _next(self, m: Measurement, trial: Trial) -> None:
+        self._temperature *= 0.97
+        self._try_neighbour(m)
+
+
+class Fast(Controller):
+    """Compares as long as it takes to tell and no longer, in steps that grow while they pay.
+
+    A step multiplies the number of agents, of predictors or of trainers, or of several of them (where two are limits at
+    once, neither pays alone). When no step pays, steps shrink; when the finest does not, the search is over, the rate
+    is watched, and a neighbour is tried now and then. A rate that has changed by itself begins a new search.
+    """
+
+    def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int) -> None:
+        super().__init__(start, limits, max_lag, seed)
+        self.searching = True
+        self._factor = COARSEST
+        self._tried: list[Setting] = []          # undone since the search began
+        self._towards: list[list[int]] = []      # what the last trial that was kept changed, and up or down
+        self._streak = 0                         # trials kept that way in a row
+        self._noise = NOISE
+        self._confirmed = False
+        self._probe_at = 0.0
+
+    # ------------------------------------------------------------------------- at the accepted setting
+
+    def _rest(self, m: Measurement) -> None:
+        self._fresh.add(m)
+        enough = REMEASURE if self.searching else WATCHED
+        if len(self._fresh) < enough:
+            return
+        fresh, before = self._fresh, self.baseline.mean()
+        differs = len(self.baseline) > 0 and abs(fresh.mean() - before) > Z_KEEP * self._error(fresh, self.baseline)
+        if differs and len(fresh) < 2 * enough:
+            return  # a hiccup, or the load has changed
+        self._learn_noise(fresh.mean(), fresh.deviation(), len(fresh))
+        self._fresh, self._confirmed = Window(), True
+        if differs:
+            self.baseline = fresh
+            if abs(fresh.mean() - before) > CHANGED * before:
+                self._search(COARSEST)
+        else:
+            self.baseline = Window([*self.baseline.seconds, *fresh.seconds][-KEPT_SECONDS:], fresh.newest)
+        self._go_on(m)
+
+    def _search(self, factor: float) -> None:
+        self.searching, self._factor, self._tried, self._streak = True, factor, [], 0
+
+    def _go_on(self, m: Measurement) -> None:
+        """The next trial, if it is time for one."""
+        if self.searching:
+            if not self._confirmed or m.time - self.baseline.newest > OLD:
+                return
+            while self._factor >= FINEST:
+                for candidate in self._candidates(self._factor):
+                    if not self._known(candidate):
+                        self._begin(m, candidate)
+                        return
+                self._factor **= 0.5
+                self._streak = 0
+            self.searching, self._probe_at = False, m.time + PROBE_EVERY
+        elif m.time >= self._probe_at:
+            self._probe_at = m.time + PROBE_EVERY
+            if self._over(self.baseline):
+                self._search(COARSEST)
+                return
+            candidates = [each for each in self._candidates(PROBE_FACTOR) if each != self.accepted]
+            if candidates:
+                self._begin(m, candidates[self._rng.integers(len(candidates))])
+
+    def _known(self, candidate: Setting) -> bool:
+        """Whether it is the accepted one or was undone; threads also, if it was with about as many agents."""
+        if candidate[1:] == self.accepted[1:]:
+            return candidate in (self.accepted, *self._tried)
+        return any(candidate[1:] == tried[1:] and 2 / 3 < candidate[0] / tried[0] < 3 / 2 for tried in self._tried)
+
+    def _candidates(self, factor: float) -> Iterator[Setting]:
+        """Settings a step away, the most promising first."""
+        waiting, handed_in = (self.baseline.mean(column) / self.accepted[0] for column in (2, 3))
+        threads = [[2], [1]] if handed_in > waiting else [[1], [2]]
+        # If most agents wait for the threads, more agents are no help.
+        ups = [*threads, [0]] if waiting + handed_in > 0.5 else [[0], *threads]
+        steps = [(which, 1) for which in ups] + [([0], -1)]
+        if factor >= COARSEST:
+            steps += [([1, 2], 1), ([0, 1, 2], 1)]
+        steps += [(which, -1) for which in threads]
+        if self._over(self.baseline):
+            steps.insert(0, ([0], -1))
+        elif self._towards:
+            which, (sign,) = self._towards
+            steps.insert(0, (which, sign))
+            if self._streak > 1:
+                yield self._step(which, min(factor * factor, 4.0) ** sign)
+        for which, sign in steps:
+            yield self._step(which, factor ** sign)
+
+    def _step(self, which: Sequence[int], factor: float) -> Setting:
+        setting = list(self.accepted)
+        for i in which:
+            count = round(setting[i] * factor)
+            setting[i] = max(count, setting[i] + 1) if factor > 1 else min(count, setting[i] - 1)
+        return self._bounded(setting)
+
+    # ------------------------------------------------------------------------- during and after a trial
+
+    def _verdict(self) -> tuple[bool, str] | None:
+        new, base = self._window, self.baseline
+        if len(new) < FIRST_LOOK:
+            return None
+        ceiling = self._lag_verdict()
+        if ceiling:
+            return ceiling
+        gain, least, error = new.mean() - base.mean(), LEAST_GAIN * base.mean(), self._error(new, base)
+        if gain > max(least, Z_KEEP * error):
+            return True, f"faster by {gain / error:.1f} standard errors"
+        if gain + Z_UNDO * error < least:
+            return False, "no gain worth a change"
+        if len(new) < LONGEST_LOOK:
+            return None
+        return gain > max(least, error), f"{gain / error:+.1f} standard errors after {len(new)} s"
+
+    def _next(self, m: Measurement, trial: Trial) -> None:
+        self._learn_noise(trial.rate, trial.deviation, trial.seconds)
+        if not trial.kept:
+            undecided = trial.seconds >= LONGEST_LOOK and trial.rate > trial.rate_before
+            if self.searching and (len(self.baseline) >= ENOUGH or not undecided):
+                self._tried.append(trial.after)
+            self._streak = 0
+            # A few seconds chosen for being good are enough to climb on from, not to turn others down by.
+            self._confirmed = self._confirmed and len(self.baseline) >= ENOUGH
+        else:
+            ratios = [np.sign(after - before) for before, after in zip(trial.before, trial.after, strict=True)]
+            towards = [[i for i in range(3) if ratios[i]], [int(sum(ratios) > 0) * 2 - 1]]
+            self._streak = self._streak + 1 if towards == self._towards else 1
+            self._towards = towards
+            gain = trial.rate / max(trial.rate_before, 1e-9) - 1
+            self._confirmed = gain > CLEAR_GAIN
+            if self._confirmed:
+                self._tried.append(trial.before)
+            if not self.searching:
+                self._search(COARSEST ** 0.5)
+        self._fresh = Window()
+        self._go_on(m)
+
+    def _learn_noise(self, mean: float, deviation: float, seconds: int) -> None:
+        """Moves what is known of a second's relative deviation towards that of a window."""
+        if mean > 0 and seconds > 1:
+            share = seconds / (seconds + 30)
+            self._noise = math.sqrt((1 - share) * self._noise**2 + share * (deviation / mean) ** 2)
+
+    def _error(self, a: Window, b: Window) -> float:
+        """Standard error of the difference of two windows' mean rates; never 0.
+
+        A window's variance is its own, moderated by what is known of the noise, as few seconds say little of it.
+        """
+        total = (DRIFT * max(a.mean(), b.mean(), 1e-6)) ** 2
+        for window in (a, b):
+            known = NOISE_WEIGHT * (self._noise * window.mean()) ** 2
+            total += (known + window.squares()) / (NOISE_WEIGHT + len(window) - 1) / len(window)
+        return math.sqrt(total)

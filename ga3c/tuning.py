@@ -1,0 +1,154 @@
+"""The controller at work in a run: where it starts, what it may ask for, what it hears each second, what is remembered.
+
+No thread of its own: the supervisor calls `Tuner.second` after each row of metrics.
+
+What a search finds is kept in `$XDG_CACHE_HOME/ga3c/tuned.json` (else `~/.cache/ga3c/tuned.json`), one entry for each
+machine, version, game and shape of work. The file is replaced whole; of two runs whose searches end at the same moment
+only the later one's entry may be kept, which costs the other a search.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from ga3c import __version__
+from ga3c.config import Settings
+from ga3c.controller import Controller, Fast, Measurement, Paper, Setting, name
+from ga3c.run import Run
+
+SETTLED = 2       # undisturbed rows after a change, the first of which still has some of it in its second
+LONG_SECOND = 1.5  # seconds; a row that comes later says nothing of a setting
+
+
+def limits(settings: Settings) -> Setting:
+    """The most agents, predictors and trainers: what memory is laid out for; half the cores, but at least two."""
+    threads = min(16, max(2, (os.cpu_count() or 1) // 2))
+    return settings.agent_capacity, max(threads, settings.predictors), max(threads, settings.trainers)
+
+
+def start(settings: Settings, run: Run) -> Setting:
+    """The first counts: `start`, else those given, else those remembered, else the defaults for this machine."""
+    if settings.start:
+        n_a, n_p, n_t = map(int, settings.start.split("/"))
+        return n_a, n_p, n_t
+    given = (settings.agents, settings.predictors, settings.trainers)
+    default = tuple(Settings.model_fields[each].default for each in ("agents", "predictors", "trainers"))
+    remembered = recall(settings, run) if settings.remember and given == default else None
+    return remembered or (settings.agent_count, settings.predictors, settings.trainers)
+
+
+class Tuner:
+    """Hands the controller a measurement each second, and the record what it decided.
+
+    A resumed run's controller goes on where its checkpoint was, with the accepted setting measured again.
+    """
+
+    def __init__(self, settings: Settings, run: Run) -> None:
+        self._settings, self._run = settings, run
+        first, most = start(settings, run), limits(settings)
+        self.controller: Controller
+        if settings.controller == "paper":
+            self.controller = Paper(first, most, settings.max_lag, settings.seed, settings.window, settings.temperature)
+        else:
+            self.controller = Fast(first, most, settings.max_lag, settings.seed)
+        if run.resumed_controller:
+            try:
+                self.controller.restore(run.resumed_controller)
+                self.controller.remeasure()
+            except ValueError as error:
+                run.say(f"The controller begins anew: its state in the checkpoint does not fit, {error}.")
+        run.controller = self.controller
+        self._quiet = 0  # undisturbed rows in a row
+        self._before = (0.0, 0, run.disturbances)  # time, agent steps, disturbances at the last row
+
+    @property
+    def setting(self) -> Setting:
+        """What is wanted now."""
+        return self.controller.setting
+
+    def second(self, row: dict[str, Any], settled: bool) -> None:
+        """A second has passed. `settled`: as many workers as wanted are at work, and no others."""
+        (time, steps, disturbances), self._before = self._before, (
+            row["time"], row["agent_steps"], self._run.disturbances)
+        seconds = row["time"] - time
+        undisturbed = settled and disturbances == self._run.disturbances and 0 < seconds < LONG_SECOND
+        self._quiet = self._quiet + 1 if undisturbed else 0
+        searching, setting = self.controller.searching, self.controller.setting
+        trial = self.controller.observe(Measurement(
+            row["time"], (row["agent_steps"] - steps) / max(seconds, 1e-3), row["lag_mean"] or 0.0,
+            row["prediction_queue"], row["training_queue"], self._quiet < SETTLED or row["lag_mean"] is None))
+        if self.controller.setting != setting:
+            self._quiet = 0
+        if trial:
+            self._run.tuning = trial.brief()
+            self._run.event(
+                "trial", **{"from": name(trial.before), "to": name(trial.after)},
+                rate_from=round(trial.rate_before, 1), deviation_from=round(trial.deviation_before, 1),
+                rate=round(trial.rate, 1), deviation=round(trial.deviation, 1), seconds=trial.seconds,
+                lag=round(trial.lag, 2), prediction_queue=round(trial.prediction_queue, 2),
+                training_queue=round(trial.training_queue, 2), verdict="kept" if trial.kept else "undone",
+                reason=trial.reason)
+        if searching != self.controller.searching:
+            self._searched()
+
+    def _searched(self) -> None:
+        accepted, rate = self.controller.accepted, self.controller.baseline.mean()
+        self._run.event("search", over=not self.controller.searching, setting=name(accepted), rate=round(rate, 1))
+        if not self.controller.searching:
+            self._run.tuning = f"{name(accepted)} found"
+            if self._settings.remember:
+                remember(self._settings, self._run, accepted, rate)
+
+
+# ------------------------------------------------------------------------------------------------ what is remembered
+
+def _file() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ga3c" / "tuned.json"
+
+
+def _key(settings: Settings, run: Run) -> str:
+    shape = (settings.network, settings.large_stride, settings.envs_per_agent, settings.t_max,
+             settings.training_batch_min, settings.slots_per_agent, settings.max_lag)
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+    return " ".join(map(str, (platform.node(), os.cpu_count(), devices, __version__, run.spec.name, *shape)))
+
+
+def _read(run: Run) -> dict[str, Any]:
+    """All entries; none, with a line to the user, if the file is not what `remember` writes."""
+    try:
+        entries = json.loads(_file().read_text(encoding="utf-8"))
+        if not isinstance(entries, dict):
+            raise ValueError("not an object")
+        return entries
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        run.say(f"Remembered counts are ignored: {_file()}: {error}")
+        return {}
+
+
+def recall(settings: Settings, run: Run) -> Setting | None:
+    """The counts remembered for such a run, if any. Whatever is in the file, they are three positive integers."""
+    entry = _read(run).get(_key(settings, run))
+    counts = entry.get("counts") if isinstance(entry, dict) else None
+    if isinstance(counts, list) and len(counts) == 3 and all(type(count) is int and count > 0 for count in counts):
+        n_a, n_p, n_t = counts
+        return n_a, n_p, n_t
+    return None
+
+
+def remember(settings: Settings, run: Run, counts: Setting, rate: float) -> None:
+    """Keeps these counts for the next such run; a failure to write is told and harmless."""
+    path = _file()
+    aside = path.with_name(f".tuned.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        entries = _read(run) | {_key(settings, run): {"counts": list(counts), "rate": round(rate, 1)}}
+        aside.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        run.say(f"Counts are not remembered: {error.filename or path}: {error.strerror or error}")

@@ -1,0 +1,257 @@
+"""The decisions of both controllers: what no measurement may make them do, and where they lead on simple machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from ga3c.controller import PATIENCE, Controller, Fast, Measurement, Paper, Setting, Trial
+
+counts = st.tuples(st.integers(1, 300), st.integers(1, 9), st.integers(1, 9))
+seconds = st.builds(Measurement, st.just(0.0), st.floats(0, 1e5), st.floats(0, 50), st.floats(0, 300),
+                    st.floats(0, 300), st.booleans())
+processes: dict[str, Callable[..., Controller]] = {
+    "fast": Fast, "paper": lambda *given: Paper(*given, window=3.0),
+    "annealing": lambda *given: Paper(*given, window=2.0, temperature=0.3)}
+controllers = st.builds(
+    lambda kind, *given: processes[kind](*given), st.sampled_from(sorted(processes)), counts, counts,
+    st.none() | st.floats(0.5, 30), st.integers(0, 99))
+
+
+def at(time: int, second: Measurement) -> Measurement:
+    return second._replace(time=float(time))
+
+
+def play(controller: Controller, rate: Callable[[Setting, int], float], seconds: int, noise: float = 0.05,
+         lag: Callable[[Setting], float] = lambda setting: 1.0, first: int = 0) -> list[Trial]:
+    """A machine that answers at once."""
+    rng, trials = np.random.default_rng(0), []
+    for second in range(first, first + seconds):
+        setting = controller.setting
+        trial = controller.observe(Measurement(
+            second + 1.0, rate(setting, second) * (1 + noise * rng.standard_normal()), lag(setting), 0.0, 0.0, False))
+        trials += [trial] if trial else []
+    return trials
+
+
+def hill(setting: Setting, second: int = 0) -> float:
+    """Two cores: best at 12 agents, and more threads cost a little."""
+    n_a, n_p, n_t = setting
+    return 3000 * min(n_a / 12, (12 / n_a) ** 0.3) * 0.97 ** (n_p + n_t - 2)
+
+
+def large(setting: Setting, second: int = 0) -> float:
+    """A large machine: every kind of worker is a limit."""
+    n_a, n_p, n_t = setting
+    parts = np.array([400.0 * min(n_a, 160), 12_000.0 * min(n_p, 6), 16_000.0 * min(n_t, 4)])
+    return float((parts ** -8).sum() ** (-1 / 8)) * (1 - n_a / 4000)
+
+
+# ------------------------------------------------------------------------------------------------ whatever is measured
+
+@examples(deadline=None, max_examples=150)
+@given(controllers, counts, st.lists(seconds, max_size=120))
+def test_counts_stay_in_bounds(controller: Controller, limits: Setting, heard: list[Measurement]) -> None:
+    controller = type(controller)(controller.accepted, limits, 5.0, 1)
+    for time, second in enumerate(heard):
+        controller.observe(at(time, second))
+        for setting in (controller.setting, controller.accepted):
+            assert all(1 <= count <= most for count, most in zip(setting, limits, strict=True))
+
+
+@examples(deadline=None, max_examples=150)
+@given(controllers, st.lists(seconds, max_size=120))
+def test_an_undo_restores_setting_and_baseline_exactly(controller: Controller, heard: list[Measurement]) -> None:
+    for time, second in enumerate(heard):
+        accepted, baseline = controller.accepted, json.dumps(vars(controller.baseline))
+        trial = controller.observe(at(time, second))
+        if trial and not trial.kept:
+            assert trial.before == controller.accepted == accepted
+            assert json.dumps(vars(controller.baseline)) == baseline
+        elif trial:
+            assert (trial.before, trial.after) == (accepted, controller.accepted)
+            assert trial.seconds == len(controller.baseline)
+
+
+@examples(deadline=None, max_examples=150)
+@given(controllers, st.lists(seconds, max_size=60), st.integers(1, int(PATIENCE)))
+def test_a_void_window_changes_nothing(controller: Controller, heard: list[Measurement], length: int) -> None:
+    for time, second in enumerate(heard):
+        controller.observe(at(time, second._replace(void=False)))
+    before = controller.state()
+    for time in range(len(heard), len(heard) + length):
+        void = Measurement(time - 1.0, 1e9, 1e9, 0.0, 0.0, True)
+        assert controller.observe(void) is None
+        assert controller.state() == before
+
+
+@examples(deadline=None, max_examples=150)
+@given(controllers, st.lists(seconds, max_size=60), st.lists(seconds, max_size=60))
+def test_after_a_restore_the_same_measurements_lead_to_the_same_decisions(
+        controller: Controller, heard: list[Measurement], more: list[Measurement]) -> None:
+    def anew() -> Controller:
+        made = type(controller)((1, 1, 1), (300, 9, 9), None, 7)
+        vars(made).update(_limits=controller._limits, _max_lag=controller._max_lag)
+        return made
+
+    for time, second in enumerate(heard):
+        controller.observe(at(time, second))
+    state = json.loads(json.dumps(controller.state()))
+    other = anew()
+    other.restore(state)
+    assert other.state() == controller.state() == state
+    for time, second in enumerate(more, len(heard)):
+        assert other.observe(at(time, second)) == controller.observe(at(time, second))
+    assert other.state() == controller.state()
+
+
+@examples(deadline=None, max_examples=50)
+@given(st.sampled_from(sorted(processes)), st.integers(0, 9), st.lists(seconds, max_size=100))
+def test_the_same_seed_makes_the_same_decisions(kind: str, seed: int, heard: list[Measurement]) -> None:
+    one, two = (processes[kind]((3, 1, 1), (40, 4, 4), None, seed) for _ in range(2))
+    for time, second in enumerate(heard):
+        assert one.observe(at(time, second)) == two.observe(at(time, second))
+        assert one.setting == two.setting
+
+
+# ------------------------------------------------------------------------------------------------ state
+
+@pytest.mark.parametrize("change", [{"process": "Paper"}, {"accepted": [9, 1, 1]}, {"_trial": [0, 1, 1]}, {"more": 1}])
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: dict[str, Any]) -> None:
+    controller = Fast((2, 1, 1), (8, 2, 2), None, 0)
+    before = controller.state()
+    with pytest.raises(ValueError):
+        controller.restore(before | change)
+    assert controller.state() == before
+
+
+def test_after_another_hour_the_accepted_setting_is_measured_again() -> None:
+    controller = Fast((2, 1, 1), (32, 2, 2), None, 0)
+    play(controller, hill, 20)
+    controller.remeasure()
+    assert controller.setting == controller.accepted
+    play(controller, hill, 4, first=5000)
+    assert controller.setting == controller.accepted
+    play(controller, hill, 3, first=5004)
+    assert controller.setting != controller.accepted
+
+
+# ------------------------------------------------------------------------------------------------ patience
+
+@pytest.mark.parametrize("kind", processes)
+def test_a_trial_without_a_second_that_counts_is_given_up(kind: str) -> None:
+    controller = processes[kind]((2, 1, 1), (8, 2, 2), None, 0)
+    second = 0
+    while controller.setting == controller.accepted:
+        play(controller, hill, 1, first=second)
+        second += 1
+    tried, ended = controller.setting, None
+    for time in range(second, second + int(PATIENCE) + 5):
+        ended = ended or controller.observe(Measurement(time, 0.0, 0.0, 0.0, 0.0, True))
+    assert ended is not None and not ended.kept and ended.after == tried
+    assert "undisturbed" in ended.reason
+
+
+# ------------------------------------------------------------------------------------------------ the paper's process
+
+def test_the_paper_changes_one_by_one_and_keeps_what_is_faster() -> None:
+    controller = Paper((4, 1, 1), (20, 3, 3), None, 3, window=60.0)
+    trials = play(controller, hill, 3600)
+    assert len(trials) == 59  # the first minute measures the start
+    for trial in trials:
+        steps = [abs(a - b) for a, b in zip(trial.before, trial.after, strict=True)]
+        assert sorted(steps) == [0, 0, 1]
+        assert trial.kept == (trial.rate > trial.rate_before)
+    assert 10 <= controller.accepted[0] <= 15
+
+
+def test_without_temperature_nothing_slower_is_kept_and_with_it_ever_less() -> None:
+    def falling(setting: Setting, second: int) -> float:
+        return 1000.0 / sum(setting)
+
+    assert not any(trial.kept for trial in play(Paper((1, 1, 1), (50, 9, 9), None, 0, 2.0), falling, 400, noise=0.0))
+    controller = Paper((1, 1, 1), (50, 9, 9), None, 0, window=2.0, temperature=5.0)
+    slower = [trial.kept for trial in play(controller, falling, 1200, noise=0.0)
+              if trial.rate < trial.rate_before]
+    assert sum(slower[:30]) > sum(slower[-30:])
+
+
+# ------------------------------------------------------------------------------------------------ the fast process
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_climbs_a_small_machine_and_wastes_no_time_on_threads(seed: int) -> None:
+    controller = Fast((1, 1, 1), (32, 2, 2), None, seed)
+    trials = play(controller, hill, 120)
+    assert hill(controller.accepted) > 0.95 * 3000
+    assert controller.accepted[1:] == (1, 1)
+    assert sum(trial.after[1:] != (1, 1) for trial in trials) <= 5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_finds_the_threads_of_a_large_machine(seed: int) -> None:
+    controller = Fast((1, 1, 1), (1024, 16, 16), None, seed)
+    play(controller, large, 600)
+    best = max(large((n_a, n_p, n_t)) for n_a in range(1, 400) for n_p in range(1, 10) for n_t in range(1, 10))
+    assert large(controller.accepted) > 0.95 * best
+
+
+def test_steps_grow_while_they_pay() -> None:
+    trials = play(Fast((1, 1, 1), (1024, 4, 4), None, 0), lambda setting, second: 100.0 * setting[0], 40)
+    assert [trial.after[0] for trial in trials[:5]] == [2, 4, 16, 64, 256]
+    assert all(trial.seconds == 3 for trial in trials[:5])
+
+
+def test_a_search_ends_and_the_rate_is_watched() -> None:
+    controller = Fast((10, 1, 1), (32, 2, 2), None, 0)
+    play(controller, hill, 400)
+    assert not controller.searching
+    quiet = play(controller, hill, 1200, first=400)
+    assert sum(trial.seconds for trial in quiet) < 0.12 * 1200
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_rate_that_changes_begins_a_new_search_within_a_minute(factor: float) -> None:
+    controller = Fast((10, 1, 1), (32, 2, 2), None, 0)
+    play(controller, hill, 400)
+    assert not controller.searching
+    play(controller, lambda setting, second: factor * hill(setting), 60, first=400)
+    assert controller.searching
+
+
+def test_a_hiccup_begins_none() -> None:
+    controller = Fast((10, 1, 1), (32, 2, 2), None, 0)
+    play(controller, hill, 400)
+    play(controller, lambda setting, second: hill(setting) * (0.3 if 420 <= second < 423 else 1), 60, first=400)
+    assert not controller.searching
+
+
+# ------------------------------------------------------------------------------------------------ the ceiling
+
+def crowded(setting: Setting) -> float:
+    return 0.6 * setting[0]
+
+
+@pytest.mark.parametrize("kind", ["fast", "paper"])
+def test_lag_is_kept_under_its_ceiling_where_speed_alone_would_break_it(kind: str) -> None:
+    def rising(setting: Setting, second: int) -> float:
+        return 1000.0 * setting[0] ** 0.5
+
+    seconds = 600 if kind == "fast" else 3600
+    free, bound = (processes[kind]((1, 1, 1), (64, 2, 2), ceiling, 0) for ceiling in (None, 6.0))
+    for controller in (free, bound):
+        play(controller, rising, seconds, lag=crowded)
+    assert crowded(free.accepted) > 6.0
+    assert 4.0 < crowded(bound.accepted) <= 6.0
+
+
+def test_a_lag_over_the_ceiling_from_the_start_is_brought_under_it_whatever_it_costs() -> None:
+    controller = Fast((64, 1, 1), (64, 2, 2), 6.0, 0)
+    play(controller, lambda setting, second: 100.0 * setting[0], 300, lag=crowded)
+    assert 4.0 < crowded(controller.accepted) <= 6.0

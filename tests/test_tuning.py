@@ -1,0 +1,210 @@
+"""The controller in a run: where it starts, which seconds it hears of, what is recorded, kept and remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ga3c.config import MAX_SLOTS, Settings
+from ga3c.run import Run
+from ga3c.tuning import Tuner, limits, recall, remember, start
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "ga3c" / "tuned.json"
+
+
+def toy(**changed: Any) -> Settings:
+    return Settings.model_validate({"game": "toy:catch", "tensorboard": False, **changed})
+
+
+class Seconds:
+    """Rows as the supervisor hands them to a tuner."""
+
+    def __init__(self, tuner: Tuner) -> None:
+        self.tuner, self.time, self.steps = tuner, 0.0, 0
+
+    def pass_by(self, number: int, rate: Callable[[int], float] = lambda agents: 1000.0 * agents, lag: float = 2.0,
+                settled: bool = True, length: float = 1.0) -> None:
+        for _ in range(number):
+            self.time += length
+            self.steps += int(rate(self.tuner.setting[0]) * length)
+            self.tuner.second({"time": self.time, "agent_steps": self.steps, "lag_mean": lag, "prediction_queue": 0,
+                               "training_queue": 0}, settled)
+
+
+def events(run: Run, kind: str) -> list[dict]:
+    lines = (run.directory / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+# ------------------------------------------------------------------------------------------------ the start, the bounds
+
+@pytest.mark.parametrize(("given", "first"), [
+    ({}, (7, 2, 1)), ({"remember": False}, None), ({"start": "1/1/1"}, (1, 1, 1)), ({"start": "12/3/2"}, (12, 3, 2)),
+    ({"agents": 4}, (4, 1, 1)), ({"trainers": 2}, None), ({"agents": 4, "start": "3/2/1"}, (3, 2, 1))])
+def test_it_starts_where_told_else_as_given_else_as_remembered_else_by_default(
+        cache: Path, make_run: MakeRun, given: dict[str, Any], first: tuple[int, int, int] | None) -> None:
+    settings = toy(**given)
+    run = make_run(settings)
+    remember(settings, run, (7, 2, 1), 900.0)
+    assert start(settings, run) == (first or (settings.agent_count, settings.predictors, settings.trainers))
+
+
+def test_what_is_remembered_is_brought_into_bounds(cache: Path, make_run: MakeRun) -> None:
+    settings = toy(agents_max=9)
+    run = make_run(settings)
+    remember(settings, run, (4000, 50, 1), 900.0)
+    assert Tuner(settings, run).setting == (max(9, settings.agent_count), limits(settings)[1], 1)
+
+
+def test_there_is_room_for_more_agents_where_their_number_may_change() -> None:
+    cores = os.cpu_count() or 1
+    assert 4 * cores < Settings().agent_capacity <= 16 * cores
+    assert Settings(envs_per_agent=1).agent_capacity > Settings().agent_capacity
+    assert Settings(dynamic=False).agent_capacity == Settings(serial=True).agent_capacity == 4 * cores
+    assert Settings(agents=3, agents_max=4).agent_capacity == 4
+    assert Settings(start="60/1/1", agents_max=4).agent_capacity == 60
+    assert Settings(slots_per_agent=16, envs_per_agent=1).agent_capacity * 16 <= MAX_SLOTS
+
+
+@pytest.mark.parametrize("scarce", ["memory", "descriptors"])
+def test_room_is_no_more_than_the_machine_can_hold(monkeypatch: pytest.MonkeyPatch, scarce: str) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 128)
+    if scarce == "memory":
+        monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 2**20}.get(name, 4096))
+    else:
+        monkeypatch.setattr("ga3c.config.resource.getrlimit", lambda which: (1024, 4096))
+    assert 20 < Settings(agents=20).agent_capacity < 250
+
+
+# ------------------------------------------------------------------------------------------------ seconds
+
+def trial_begun(make_run: MakeRun, **changed: Any) -> tuple[Run, Seconds]:
+    settings = toy(start="2/1/1", agents_max=64, max_lag=None, **changed)
+    run = make_run(settings)
+    seconds = Seconds(Tuner(settings, run))
+    while seconds.tuner.setting == (2, 1, 1):
+        seconds.pass_by(1)
+    return run, seconds
+
+
+def test_trials_are_recorded_and_shown(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    seconds.pass_by(6)
+    trial, *_ = events(run, "trial")
+    assert trial["from"] == "2/1/1" and trial["to"] == "4/1/1" and trial["verdict"] == "kept"
+    assert (trial["rate_from"], trial["rate"], trial["seconds"], trial["lag"]) == (2000.0, 4000.0, 3, 2.0)
+    assert {"deviation_from", "deviation", "prediction_queue", "training_queue", "reason", "time"} <= trial.keys()
+    assert run.tuning == "4/1/1 kept +100%"
+
+
+@pytest.mark.parametrize("disturb", ["unsettled", "disturbances", "late"])
+def test_a_disturbed_second_and_the_one_after_it_do_not_count(cache: Path, make_run: MakeRun, disturb: str) -> None:
+    run, seconds = trial_begun(make_run)
+    trial = seconds.tuner.setting
+    for _ in range(10):
+        if disturb == "disturbances":
+            run.disturbances += 1
+        seconds.pass_by(1, rate=lambda agents: 0.0, settled=disturb != "unsettled",
+                        length=3.0 if disturb == "late" else 1.0)
+        seconds.pass_by(1, rate=lambda agents: 0.0)
+        assert seconds.tuner.setting == trial
+    seconds.pass_by(4)
+    assert [event["rate"] for event in events(run, "trial")] == [4000.0]
+
+
+def test_a_finished_search_is_recorded_and_remembered(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    seconds.pass_by(900, rate=lambda agents: 1000.0 * min(agents, 8))
+    over = events(run, "search")[0]
+    assert over["over"] is True and over["setting"] == "8/1/1" and abs(over["rate"] - 8000) < 1
+    assert recall(run.settings, run) == (8, 1, 1)
+    assert recall(toy(game="toy:identity"), make_run(toy(game="toy:identity"))) is None
+    assert recall(toy(envs_per_agent=1), run) is None
+
+
+def test_nothing_is_remembered_unless_wanted(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run, remember=False)
+    seconds.pass_by(900, rate=lambda agents: 1000.0 * min(agents, 8))
+    assert events(run, "search") and not cache.exists()
+
+
+# ------------------------------------------------------------------------------------------------ going on
+
+def test_a_resumed_controller_goes_on_and_measures_again(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    seconds.pass_by(12)
+    accepted = seconds.tuner.controller.accepted
+    assert accepted != (2, 1, 1)
+    assert run.controller is seconds.tuner.controller
+    again = make_run(run.settings)
+    again.resumed_controller = json.loads(json.dumps(run.controller.state()))
+    assert Tuner(run.settings, again).setting == accepted
+
+
+@pytest.mark.parametrize("state", [{"process": "Fast"}, {"process": "Paper"}, {}])
+def test_a_state_of_another_kind_is_told_and_begun_anew(
+        cache: Path, make_run: MakeRun, capsys: pytest.CaptureFixture[str], state: dict[str, Any]) -> None:
+    settings = toy(start="2/1/1")
+    run = make_run(settings)
+    run.resumed_controller = state
+    assert Tuner(settings, run).setting == (2, 1, 1)
+    assert ("begins anew" in capsys.readouterr().out) == bool(state)
+
+
+# ------------------------------------------------------------------------------------------------ the file
+
+@pytest.mark.parametrize("content", [
+    b"", b"{", b"[]", b"7", b"\xff\xfe", b"[" * 100_000, b'{"x": 1}', b"null"])
+def test_a_damaged_file_is_ignored_with_one_line_and_replaced(
+        cache: Path, make_run: MakeRun, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
+    settings = toy()
+    run = make_run(settings)
+    cache.parent.mkdir(parents=True)
+    cache.write_bytes(content)
+    assert recall(settings, run) is None
+    assert capsys.readouterr().out.count("\n") == (content != b'{"x": 1}')
+    remember(settings, run, (3, 1, 1), 5.0)
+    assert recall(settings, run) == (3, 1, 1)
+    assert os.listdir(cache.parent) == ["tuned.json"]
+
+
+@pytest.mark.parametrize(
+    "counts", [None, [], [1, 1], [0, 1, 1], [1, 1, -1], [1.5, 1, 1], ["1", 1, 1], [True, 1, 1], {}])
+def test_an_entry_that_is_no_counts_is_ignored(cache: Path, make_run: MakeRun, counts: Any) -> None:
+    settings = toy()
+    run = make_run(settings)
+    remember(settings, run, (3, 1, 1), 5.0)
+    key, = json.loads(cache.read_text())
+    cache.write_text(json.dumps({key: {"counts": counts}}))
+    assert recall(settings, run) is None
+    cache.write_text(json.dumps({key: counts}))
+    assert recall(settings, run) is None
+
+
+def test_a_directory_that_cannot_be_written_is_told_in_one_line(
+        cache: Path, make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    cache.parent.parent.write_text("a file where a directory is wanted")
+    settings = toy()
+    run = make_run(settings)
+    remember(settings, run, (3, 1, 1), 5.0)
+    assert recall(settings, run) is None
+    assert "Counts are not remembered" in capsys.readouterr().out
+
+
+def test_entries_of_other_runs_are_kept(cache: Path, make_run: MakeRun) -> None:
+    one, two = toy(), toy(t_max=7)
+    run = make_run(one)
+    remember(one, run, (3, 1, 1), 5.0)
+    remember(two, run, (4, 2, 1), 6.0)
+    assert (recall(one, run), recall(two, run)) == ((3, 1, 1), (4, 2, 1))

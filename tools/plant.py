@@ -1,0 +1,511 @@
+"""A simulated machine that trains, to compare controllers of N_A, N_P and N_T on: hundreds of runs in minutes.
+
+    python tools/plant.py [--seeds 200] [--hours 2] [--json plant.json] [--check | --load]
+
+`simulate` follows every agent, ticket, batch and update through cores (processor sharing; threads come before agents,
+which are niced), the interpreter lock, devices and the update lock. `Table` holds its steady states for a grid of
+settings and interpolates, so that an hour of a controller's run costs milliseconds; `--check` says how far it is off.
+`Plant` plays a table second by second, with noise, drift, whole updates and the seconds that a change takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.controller import Fast, Measurement, Paper, Setting, Trial, name
+
+
+class Machine(NamedTuple):
+    """A machine and what it trains. Times in seconds of one core, or of one device.
+
+    step: one environment, one agent step; ticket: the rest of an agent's cycle (system calls); wake: from an answer
+    to its use, without work. The interpreter runs `call` for a batch of predictions and `each` for an agent in it,
+    `gather` for an agent step that is trained on. A prediction of n observations computes predict + n * observation, an
+    update of n agent steps train + n * sample: on a core, or on one of `devices`. crowd: share by which every agent per
+    core slows all agents down.
+    """
+
+    name: str
+    cores: int
+    devices: int
+    limits: Setting
+    step: float
+    ticket: float = 400e-6
+    call: float = 150e-6
+    each: float = 12e-6
+    gather: float = 6e-6
+    predict: float = 200e-6
+    observation: float = 46e-6
+    train: float = 2100e-6
+    sample: float = 113e-6
+    wake: float = 400e-6
+    crowd: float = 0.002
+    envs: int = 4
+    t_max: int = 20
+    batch: int = 160
+    slots: int = 2
+
+
+# The costs of a CPU are those of docs/experiments.md; of a GPU they are assumptions.
+_GPU: dict[str, Any] = {"predict": 250e-6, "observation": 1.5e-6, "train": 1500e-6, "sample": 6e-6, "batch": 320}
+MACHINES = {machine.name: machine for machine in (
+    Machine("2 cores", 2, 0, (32, 2, 2), 385e-6),
+    Machine("4 cores, paper's batches", 4, 0, (256, 2, 2), 300e-6, envs=1, t_max=5, batch=40, slots=4),
+    Machine("8 cores", 8, 0, (128, 4, 4), 385e-6),
+    Machine("16 cores, 1 GPU", 16, 1, (256, 8, 8), 300e-6, **_GPU),
+    Machine("32 cores, 2 GPUs", 32, 2, (512, 16, 16), 385e-6, **_GPU),
+    Machine("128 cores, 8 GPUs", 128, 8, (1024, 16, 16), 600e-6, **_GPU),
+)}
+
+
+# ------------------------------------------------------------------------------------------------ event by event
+
+class _Station:
+    """Up to `width` jobs at once, the others wait in line; on cores they share, see `simulate`."""
+
+    def __init__(self, width: int, runs_on: str) -> None:
+        self.free, self.runs_on, self.line = width, runs_on, deque[Any]()
+
+
+class Steady(NamedTuple):
+    """Agent steps trained per second, mean lag in updates, mean lengths of prediction and training queue."""
+
+    rate: float
+    lag: float
+    waiting: float
+    handed_in: float
+
+
+def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> Steady:
+    """The steady state, from this many updates after a warm-up."""
+    rng = np.random.default_rng(seed)
+    n_a, n_p, n_t = setting
+    now, version, began, lags = 0.0, 0, 0.0, []
+    warm = 20 + n_a * m.envs * m.t_max // (2 * m.batch)
+    queued = [0.0, 0.0]
+    served = [0.0, 0.0]                                  # seconds a job of either class has had: threads, agents
+    running: list[list[tuple[float, int, Any]]] = [[], []]  # jobs on cores by the `served` at which they end
+    timed: list[tuple[float, int, Any]] = []             # jobs on devices by the time at which they end
+    number = 0
+    stations = {"interpreter": _Station(1, "core"), "update": _Station(1, "core"),
+                "device": _Station(m.devices, "device")}
+    requests: deque[tuple[int, int]] = deque()
+    rollouts: deque[tuple[int, list[int]]] = deque()
+    idle_predictors, idle_trainers = n_p, n_t
+    per_batch = -(-m.batch // (m.envs * m.t_max))
+    free_slots, blocked = [m.slots - 1] * n_a, [False] * n_a
+    held: list[list[int]] = [[] for _ in range(n_a)]
+    collecting: list[tuple[int, list[int]]] = []
+
+    def start(kind: int, work: float, then: Callable[[], None]) -> None:
+        """On a core; kind 0: a thread, 1: an agent, whose work varies."""
+        nonlocal number
+        number += 1
+        heapq.heappush(running[kind], (served[kind] + work, number, then))
+
+    def through(station: str, work: float, then: Callable[[], None]) -> None:
+        at = stations[station]
+        if at.free == 0:
+            at.line.append((work, then))
+            return
+        at.free -= 1
+
+        def over() -> None:
+            at.free += 1
+            if at.line:
+                through(station, *at.line.popleft())
+            then()
+
+        if at.runs_on == "core":
+            start(0, work, over)
+        else:
+            later(work, over)
+
+    def compute(work: float, then: Callable[[], None]) -> None:
+        if m.devices:
+            through("device", work, then)
+        else:
+            start(0, work, then)
+
+    def later(seconds: float, then: Callable[[], None]) -> None:
+        nonlocal number
+        number += 1
+        heapq.heappush(timed, (now + seconds, number, then))
+
+    def wake(agent: int, step: int) -> None:
+        later(m.wake, lambda: play(agent, step))
+
+    def play(agent: int, step: int) -> None:
+        work = (m.envs * m.step + m.ticket) * (1 + m.crowd * n_a / m.cores) * rng.gamma(25.0, 1 / 25.0)
+        start(1, work, lambda: ask(agent, step))
+
+    def ask(agent: int, step: int) -> None:
+        if step == m.t_max:
+            if free_slots[agent] == 0:
+                blocked[agent] = True
+                return
+            free_slots[agent] -= 1
+            step = 0
+        requests.append((agent, step))
+        predict()
+
+    def predict() -> None:
+        nonlocal idle_predictors
+        if not idle_predictors or not requests:
+            return
+        idle_predictors -= 1
+        taken = [requests.popleft() for _ in range(min(len(requests), max(1, 128 // m.envs)))]
+        made_by = version
+        through("interpreter", m.call + m.each * len(taken), lambda: compute(
+            m.predict + m.observation * m.envs * len(taken), lambda: answer(taken, made_by)))
+
+    def answer(taken: list[tuple[int, int]], made_by: int) -> None:
+        nonlocal idle_predictors
+        idle_predictors += 1
+        for agent, step in taken:
+            if step == 0 and len(held[agent]) == m.t_max:
+                rollouts.append((agent, held[agent]))
+                held[agent] = []
+                train()
+            held[agent].append(made_by)
+            wake(agent, step + 1)
+        predict()
+
+    def train() -> None:
+        nonlocal idle_trainers
+        while idle_trainers and rollouts:
+            agent, versions = rollouts.popleft()
+            collecting.append((agent, versions))
+            free_slots[agent] += 1
+            if blocked[agent]:
+                blocked[agent] = False
+                ask(agent, m.t_max)
+            if len(collecting) == per_batch:
+                idle_trainers -= 1
+                update([version for _, versions in collecting for version in versions])
+                collecting.clear()
+
+    def update(versions: list[int]) -> None:
+        through("interpreter", m.gather * m.batch, lambda: through(
+            "device" if m.devices else "update", m.train + m.sample * m.batch, lambda: updated(versions)))
+
+    def updated(versions: list[int]) -> None:
+        nonlocal version, began, idle_trainers
+        if version == warm:
+            began, queued[:] = now, (0.0, 0.0)
+        elif version > warm:
+            lags.append(version - sum(versions) / len(versions))
+        version += 1
+        idle_trainers += 1
+        train()
+
+    for agent, step in enumerate(rng.integers(m.t_max, size=n_a)):
+        held[agent] = [0] * int(step)
+        play(agent, int(step))
+    while len(lags) < updates:
+        threads = min(1.0, m.cores / len(running[0])) if running[0] else 1.0
+        left = m.cores - threads * len(running[0])
+        agents = min(1.0, max(left, 0.1 * m.cores) / len(running[1])) if running[1] else 1.0
+        waits = [(running[kind][0][0] - served[kind]) / speed if running[kind] else math.inf
+                 for kind, speed in enumerate((threads, agents))]
+        waits.append(timed[0][0] - now if timed else math.inf)
+        first = min(range(3), key=waits.__getitem__)
+        elapsed = max(0.0, waits[first])
+        now += elapsed
+        queued = [queued[0] + elapsed * len(requests), queued[1] + elapsed * len(rollouts)]
+        served[0] += elapsed * threads
+        served[1] += elapsed * agents
+        heapq.heappop(timed if first == 2 else running[first])[2]()
+    length = now - began
+    return Steady(updates * per_batch * m.envs * m.t_max / length, float(np.mean(lags)),
+                  queued[0] / length, queued[1] / length)
+
+
+# ------------------------------------------------------------------------------------------------ all settings
+
+class Table:
+    """The steady states of all settings within a machine's limits, interpolated between powers of two (N_A: of 1.5).
+
+    `fields` (4, N_A, N_P, N_T): as `Steady`. `cores_taken` by another process.
+    """
+
+    def __init__(self, m: Machine, cores_taken: int = 0) -> None:
+        self.machine = m
+        counts = [sorted({min(most, round(base ** i)) for i in range(40)})
+                  for most, base in zip(m.limits, (1.5, 2, 2), strict=True)]
+        taken = m._replace(cores=m.cores - cores_taken)
+        grid = np.array([[[simulate(taken, (n_a, n_p, n_t)) for n_t in counts[2]] for n_p in counts[1]]
+                         for n_a in counts[0]])
+        for axis, (points, most) in enumerate(zip(counts, m.limits, strict=True)):
+            # Where each count lies between the points, then linear in the logarithm.
+            where = np.interp(np.log(np.arange(1, most + 1)), np.log(points), np.arange(len(points)))
+            low = where.astype(int)
+            share = (where - low).reshape([-1 if i == axis else 1 for i in range(4)])
+            grid = (grid.take(low, axis) * (1 - share)
+                    + grid.take(np.minimum(low + 1, len(points) - 1), axis) * share)
+        self.fields: NDArray[np.float64] = np.moveaxis(grid, 3, 0)
+
+    def __getitem__(self, setting: Setting) -> Steady:
+        n_a, n_p, n_t = setting
+        return Steady(*self.fields[:, n_a - 1, n_p - 1, n_t - 1].tolist())
+
+    @property
+    def rates(self) -> NDArray[np.float64]:
+        """Agent steps trained per second of every setting."""
+        rates: NDArray[np.float64] = self.fields[0]
+        return rates
+
+    @property
+    def best(self) -> Setting:
+        """The exhaustive optimum."""
+        n_a, n_p, n_t = np.unravel_index(int(self.rates.argmax()), self.rates.shape)
+        return int(n_a) + 1, int(n_p) + 1, int(n_t) + 1
+
+
+# ------------------------------------------------------------------------------------------------ second by second
+
+class Noise(NamedTuple):
+    """Relative standard deviations: of every second alone; of a slow drift that all settings share, with its time
+    constant in seconds. hiccup: probability that a second begins three at 60 %."""
+
+    second: float = 0.05
+    drift: float = 0.03
+    drift_seconds: float = 90.0
+    hiccup: float = 0.003
+
+
+class Decides(Protocol):
+    """As much of a controller as a plant asks for."""
+
+    accepted: Setting
+
+    @property
+    def setting(self) -> Setting:
+        """What is wanted now."""
+
+    def observe(self, m: Measurement) -> Trial | None:
+        """See `Controller.observe`."""
+
+
+class Course(NamedTuple):
+    """Second by second: the true rate of what was running, and of the accepted setting."""
+
+    running: NDArray
+    accepted: NDArray
+
+
+USUAL = Noise()
+
+
+def run(controller: Decides, table_at: Callable[[int], Table], seconds: int, seed: int, noise: Noise = USUAL) -> Course:
+    """Plays so many seconds; `table_at(second)` is the machine's load."""
+    rng = np.random.default_rng(seed)
+    factor = np.exp(rng.normal(0, noise.second, seconds))
+    kept = math.exp(-1 / noise.drift_seconds)
+    drift, pushes = 0.0, rng.normal(0, noise.drift * math.sqrt(1 - kept * kept), seconds)
+    hiccups = rng.random(seconds) < noise.hiccup
+    course, owed, void, last = np.empty((2, seconds)), 0.0, 0.0, controller.setting
+    for second in range(seconds):
+        table, setting = table_at(second), controller.setting
+        steady = table[setting]
+        true = steady.rate
+        if setting != last:  # agents make their environments; threads start at once
+            void = 1.5 + 0.2 * table.machine.envs * max(0, setting[0] - last[0]) / table.machine.cores
+            before, last = table[last].rate, setting
+        if void > 0:
+            true = min(true, before)
+        drift = kept * drift + pushes[second]
+        slow = 0.6 if hiccups[max(0, second - 2):second + 1].any() else 1.0
+        owed += true * factor[second] * math.exp(drift) * slow
+        trained = owed // table.machine.batch * table.machine.batch
+        owed -= trained
+        course[:, second] = true, table[controller.accepted].rate
+        controller.observe(Measurement(second + 1.0, trained, steady.lag * factor[second], steady.waiting,
+                                       steady.handed_in, void > 0))
+        void -= 1.0
+    return Course(*course)
+
+
+class Faulty:
+    """The authors' code: all three move at once, and the rate of a rejected trial is what the next is compared with."""
+
+    def __init__(self, start: Setting, limits: Setting, seed: int, window: int = 60) -> None:
+        self.accepted = self.setting = start
+        self._limits, self._length, self._rng = limits, window, np.random.default_rng(seed)
+        self._before = -1.0
+        self._now: list[float] = []
+
+    def observe(self, m: Measurement) -> None:
+        """One noisy window decides."""
+        if not m.void:
+            self._now.append(m.rate)
+        if len(self._now) < self._length:
+            return
+        rate, self._now = float(np.mean(self._now)), []
+        if rate >= self._before:
+            self.accepted = self.setting
+        self._before = rate
+        moved = [int(count + step) for count, step in zip(self.accepted, self._rng.integers(-1, 2, 3), strict=True)]
+        n_a, n_p, n_t = (min(max(1, count), most) for count, most in zip(moved, self._limits, strict=True))
+        self.setting = n_a, n_p, n_t
+
+
+class RandomSearch:
+    """Every 20 seconds another setting, uniform in the logarithm; after 30 minutes the best seen stays."""
+
+    def __init__(self, start: Setting, limits: Setting, seed: int) -> None:
+        self.accepted = self.setting = start
+        self._limits, self._rng, self._best = limits, np.random.default_rng(seed), -1.0
+        self._now: list[float] = []
+
+    def observe(self, m: Measurement) -> None:
+        """Keeps the best mean."""
+        if m.time > 1800:
+            self.setting = self.accepted
+            return
+        if not m.void:
+            self._now.append(m.rate)
+        if len(self._now) == 20:
+            rate, self._now = float(np.mean(self._now)), []
+            if rate > self._best:
+                self._best, self.accepted = rate, self.setting
+            n_a, n_p, n_t = (int((most + 1) ** self._rng.random()) for most in self._limits)
+            self.setting = n_a, n_p, n_t
+
+
+Maker = Callable[[Machine, int], Decides]
+CONTROLLERS: dict[str, Maker] = {
+    "fast": lambda m, seed: Fast((1, 1, 1), m.limits, None, seed),
+    "paper": lambda m, seed: Paper((1, 1, 1), m.limits, None, seed),
+    "paper, temperature 0.02": lambda m, seed: Paper((1, 1, 1), m.limits, None, seed, temperature=0.02),
+    "authors' code": lambda m, seed: Faulty((1, 1, 1), m.limits, seed),
+    "random search": lambda m, seed: RandomSearch((1, 1, 1), m.limits, seed),
+}
+
+
+def scores(course: Course, best: float) -> dict[str, float]:
+    """Seconds until the accepted setting is within 5 % of the best (infinite if never), share of the best at the end,
+    regret (share of the best lost over the whole run), worst ten minutes of what was running after those seconds."""
+    there = np.flatnonzero(course.accepted >= 0.95 * best)
+    sums = np.concatenate([[0.0], np.cumsum(course.running[there[0]:])]) if len(there) else np.zeros(1)
+    tens = (sums[600:] - sums[:-600]) / 600
+    return {"seconds to 95 %": float(there[0] + 1) if len(there) else math.inf,
+            "end": float(course.accepted[-1] / best), "regret": float(1 - course.running.mean() / best),
+            "worst 10 min": float(tens.min() / best) if len(tens) else math.nan}
+
+
+def adapts(seed: int, full: Table, less: Table) -> dict[str, float]:
+    """Cores are taken from second 1800 to 2100. Of the setting `Fast` has before that, and from 3 minutes after each
+    change on: the mean share of what is possible under that load."""
+    course = run(CONTROLLERS["fast"](full.machine, seed),
+                 lambda second: less if 1800 <= second < 2100 else full, 2700, seed)
+    before = course.accepted[1790] / full.rates.max()
+    return {"before": before, "taken": course.accepted[1980:2100].mean() / less.rates.max(),
+            "given back": course.accepted[2280:].mean() / full.rates.max()}
+
+
+# ------------------------------------------------------------------------------------------------ the report
+
+def check(tables: list[Table], seed: int = 0) -> list[list[Any]]:
+    """The interpolation against the simulation at settings between the grid's points: relative errors of the rate."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for table in tables:
+        limits = table.machine.limits
+        settings = [[math.ceil(most ** rng.random()) for most in limits] for _ in range(20)]
+        errors = [abs(table[n_a, n_p, n_t].rate / simulate(table.machine, (n_a, n_p, n_t), 160, 1).rate - 1)
+                  for n_a, n_p, n_t in settings]
+        rows.append([table.machine.name, f"{np.median(errors):.1%}", f"{max(errors):.1%}"])
+    return rows
+
+
+def calibration() -> list[list[Any]]:
+    """The two-core machine against what docs/results.md and docs/experiments.md measured on it."""
+    m = MACHINES["2 cores"]
+    rows = []
+    for word, machine, agents, measured in (
+            ("Boxing, defaults", m, 10, 2626.0), ("Pong, defaults", m._replace(step=258e-6), 10, 2901.0),
+            ("Boxing, t_max 5, batch 40", m._replace(t_max=5, batch=40), 16, 2848.0)):
+        rate = simulate(machine, (agents, 1, 1), 300).rate
+        rows.append([word, f"{measured:,.0f}", f"{rate:,.0f}", f"{rate / measured - 1:+.0%}"])
+    return rows
+
+
+def markdown(head: list[str], rows: list[list[Any]]) -> str:
+    """A table."""
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
+
+
+def compare(table: Table, seeds: int, hours: float) -> dict[str, dict[str, float]]:
+    """Every controller from 1/1/1 on this machine: medians over the seeds, the worst end, the mean regret."""
+    best = table[table.best].rate
+    result = {}
+    for word, make in CONTROLLERS.items():
+        all_scores = [scores(run(make(table.machine, seed), lambda _: table, int(3600 * hours), seed), best)
+                      for seed in range(seeds)]
+        column = {key: np.array([score[key] for score in all_scores]) for key in all_scores[0]}
+        there = np.isfinite(column["seconds to 95 %"])
+        result[word] = {
+            "seconds to 95 %, median": float(np.median(column["seconds to 95 %"])),
+            "reached": float(there.mean()), "end, median": float(np.median(column["end"])),
+            "end, worst": float(column["end"].min()), "ends below 90 %": float((column["end"] < 0.9).mean()),
+            "regret, mean": float(column["regret"].mean()),
+            "worst 10 min": float(np.fmin.reduce(column["worst 10 min"]))}
+    return result
+
+
+def main() -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(description="Compare controllers of N_A, N_P and N_T on simulated machines.")
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--hours", type=float, default=2.0, help="of simulated training for each")
+    parser.add_argument("--machines", nargs="+", choices=list(MACHINES), default=list(MACHINES), metavar="NAME")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
+    parser.add_argument("--check", action="store_true", help="how far the models are off, and nothing else")
+    parser.add_argument("--load", action="store_true", help="cores taken for five minutes, and nothing else")
+    options = parser.parse_args()
+    began = time.monotonic()
+    tables = [Table(MACHINES[each]) for each in options.machines]
+    everything: dict[str, Any] = {}
+    if options.check:
+        print(markdown(["measured on two cores", "measured", "simulated", "error"], calibration()))
+        print(markdown(["table against simulation", "median error of the rate", "largest"], check(tables)))
+        return 0
+    if options.load:
+        rows = []
+        for table in tables:
+            less = Table(table.machine, table.machine.cores // 2)
+            results = [adapts(seed, table, less) for seed in range(options.seeds)]
+            rows.append([table.machine.name] + [
+                f"{np.median(values):.3f} ({min(values):.3f})" for key in results[0]
+                if (values := [result[key] for result in results])])
+        print(markdown(["half the cores taken; median (worst) share of the best", "before", "taken, after 3 min",
+                        "given back, after 3 min"], rows))
+        return 0
+    for table in tables:
+        result = compare(table, options.seeds, options.hours)
+        everything[table.machine.name] = {"optimum": name(table.best), "rate": table[table.best].rate, **result}
+        print(f"{table.machine.name}: optimum {name(table.best)}, {table[table.best].rate:,.0f} agent steps/s\n")
+        print(markdown(["controller", *result["fast"]],
+                       [[word, *(f"{value:,.0f}" if "seconds" in key else f"{value:.3f}" for key, value in row.items())]
+                        for word, row in result.items()]), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+    print(f"{options.seeds} seeds, {options.hours:g} hours each, {time.monotonic() - began:.0f} s", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

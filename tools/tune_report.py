@@ -1,0 +1,149 @@
+"""What the controller did in runs: their trials, how soon they were fast, and the paper's figure 2 of them.
+
+    for n in 2 4 8 12 16 24 32; do
+        ga3c-train --game Pong --no-dynamic --agents $n --minutes 2 --run-dir sweep/$n
+    done
+    common="--game Pong --start 1/1/1 --no-remember --minutes 20"
+    ga3c-train $common --run-dir fast
+    ga3c-train $common --controller paper --max-lag null --run-dir paper
+    python tools/tune_report.py fast paper --sweep sweep/* --plot tuning.png
+
+The best of the sweep is the largest rate of a run over its second half. A rate is agent steps trained per second;
+"95 %" is reached when the mean of half a minute is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+HALF_MINUTE = 30
+
+
+def read(run: Path, file: str) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl or events.jsonl; a torn one is left out. Raises OSError."""
+    lines = []
+    for line in (run / file).read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return lines
+
+
+def rates(rows: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(seconds into the run, agent steps trained per second until then from the row before)."""
+    time, steps = (np.array([row[name] for row in rows], float) for name in ("time", "agent_steps"))
+    return time[1:], np.diff(steps) / np.maximum(np.diff(time), 1e-3)
+
+
+def at_work(run: Path) -> list[dict[str, Any]]:
+    """The rows without the one written while the run was ending. Raises OSError; ValueError if hardly any are left."""
+    rows = [row for row in read(run, "metrics.jsonl") if row["agents"] > 0]
+    if len(rows) < 2 * HALF_MINUTE:
+        raise ValueError(f"{run} has less than a minute of training")
+    return rows
+
+
+def second_half(run: Path) -> float:
+    """Mean rate of the second half of a run."""
+    _, rate = rates(at_work(run))
+    return float(rate[len(rate) // 2:].mean())
+
+
+def summary(run: Path, best: float | None) -> list[str]:
+    """Name, last setting, trials and how many were kept, mean rate of the last half, then if `best` is known its share,
+    seconds to 95 % of it, and the worst minute and the worst ten minutes from then on as shares of it."""
+    rows = at_work(run)
+    time, rate = rates(rows)
+    trials = [event for event in read(run, "events.jsonl") if event["event"] == "trial"]
+    kept = sum(trial["verdict"] == "kept" for trial in trials)
+    last = rows[-1]
+    cells = [run.name, f"{last['agents']}/{last['predictors']}/{last['trainers']}", f"{len(trials)} ({kept})",
+             f"{second_half(run):,.0f}"]
+    if best is None:
+        return cells
+    smooth = np.convolve(rate, np.ones(HALF_MINUTE) / HALF_MINUTE, "valid")
+    there = np.flatnonzero(smooth >= 0.95 * best)
+    cells.append(f"{second_half(run) / best:.0%}")
+    if not len(there):
+        return [*cells, "never", "-", "-"]
+    after = rate[there[0] + HALF_MINUTE:]
+    worst = ["-" if len(after) < length else f"{np.convolve(after, np.ones(length) / length, 'valid').min() / best:.0%}"
+             for length in (60, 600)]
+    return [*cells, f"{time[there[0] + HALF_MINUTE - 1]:.0f}", *worst]
+
+
+def plot(runs: list[Path], best: float | None, file: Path) -> None:
+    """N_A, N_P, N_T and the rate over time, a column for each run."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(3, len(runs), figsize=(6 * len(runs), 7), sharex="col", sharey="row", squeeze=False,
+                                   constrained_layout=True, height_ratios=(3, 2, 2))
+    for column, run in zip(axes.T, runs, strict=True):
+        rows = at_work(run)
+        time, rate = rates(rows)
+        column[0].plot(time / 60, rate, linewidth=0.5, alpha=0.5)
+        smooth = np.convolve(rate, np.ones(HALF_MINUTE) / HALF_MINUTE, "valid")
+        column[0].plot(time[HALF_MINUTE - 1:] / 60, smooth, linewidth=1.5)
+        if best is not None:
+            column[0].axhline(best, color="grey", linestyle="--", linewidth=0.8)
+        column[0].set_title(run.name, fontsize=10)
+        column[0].set_ylim(bottom=0)
+        minutes = [row["time"] / 60 for row in rows]
+        for axis, names in ((column[1], {"agents": "N_A"}), (column[2], {"predictors": "N_P", "trainers": "N_T"})):
+            for name, label in names.items():
+                axis.step(minutes, [row[name] for row in rows], label=label, linewidth=1.2, where="post")
+            axis.legend(fontsize=8)
+            axis.set_ylim(bottom=0)
+        column[2].set_xlabel("minutes", fontsize=9)
+        for axis in column:
+            axis.grid(alpha=0.3)
+    axes[0, 0].set_ylabel("agent steps trained per second", fontsize=9)
+    figure.savefig(file, dpi=110)
+    pyplot.close(figure)
+
+
+def main() -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(description="Report and plot what the controller did in runs.")
+    parser.add_argument("runs", nargs="+", metavar="RUN", type=Path)
+    parser.add_argument("--sweep", nargs="+", metavar="RUN", type=Path, default=[],
+                        help="runs of fixed counts (--no-dynamic), the best of which is the measure")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw, as PNG or SVG by its name")
+    options = parser.parse_args()
+    try:
+        best = max(map(second_half, options.sweep), default=None)
+        table = Table()
+        head = ["run", "N_A/N_P/N_T", "trials (kept)", "steps/s, second half"]
+        if best is not None:
+            head += ["of the best", "s to 95 %", "worst minute then", "worst 10 min then"]
+            print(f"best of the sweep: {best:,.0f} agent steps/s")
+        for word in head:
+            table.add_column(word)
+        for run in options.runs:
+            table.add_row(*summary(run, best))
+        Console().print(table)
+        if options.plot:
+            plot(options.runs, best, options.plot)
+            print(f"drawn: {options.plot}")
+    except OSError as error:
+        print(f"tune_report: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except ValueError as error:
+        print(f"tune_report: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

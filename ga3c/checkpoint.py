@@ -4,6 +4,7 @@
         arrays.npz                  weights and optimiser, plain arrays
         progress.json               counters, recent scores
         manifest.json               sha256 of the other two
+    checkpoints/best.json           which of them played best when it was evaluated, see `set_best`
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,10 +34,10 @@ class Checkpoint(NamedTuple):
     progress: dict[str, Any]
 
 
-def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int) -> Path:
+def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int, spared: Collection[str] = ()) -> Path:
     """Writes `directory`/`name` so that it is there wholly or not at all, then removes the oldest others over `keep`.
 
-    Raises OSError; the checkpoints that were there before are then untouched.
+    Checkpoints named in `spared` stay, however old. Raises OSError; those that were there before are then untouched.
     """
     directory.mkdir(parents=True, exist_ok=True)
     final, aside, replaced = directory / name, directory / f".{name}.{os.getpid()}", directory / f".{name}.replaced"
@@ -60,7 +61,7 @@ def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int) -> Path:
         shutil.rmtree(aside, ignore_errors=True)
         raise
     others = [path for path in saved(directory) if path != final]
-    for old in [replaced, *others[keep - 1:]]:
+    for old in [replaced, *(path for path in others[keep - 1:] if path.name not in spared)]:
         shutil.rmtree(old, ignore_errors=True)
     return final
 
@@ -80,13 +81,20 @@ def load(path: Path) -> Checkpoint:
         for file in _FILES:
             if _sha256(path / file) != manifest[file]:
                 raise CheckpointError(f"{path / file} is damaged: its sha256 is not the one in manifest.json")
-        with np.load(path / _FILES[0], allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        return Checkpoint(arrays, json.loads((path / _FILES[1]).read_text(encoding="utf-8")))
+        return Checkpoint(read_arrays(path / _FILES[0]), json.loads((path / _FILES[1]).read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is not a whole checkpoint: {Path(error.filename).name} is missing") from None
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
+
+
+def read_arrays(path: Path) -> dict[str, NDArray]:
+    """The arrays of an .npz file by name; pickled ones are refused. Raises CheckpointError, whatever is wrong."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # zip, zlib, NumPy and the tokenizer behind it each raise their own kinds
+        raise CheckpointError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 
 
 def newest(directory: Path) -> tuple[Checkpoint, Path, list[str]]:
@@ -98,6 +106,25 @@ def newest(directory: Path) -> tuple[Checkpoint, Path, list[str]]:
         except CheckpointError as error:
             passed_over.append(str(error))
     raise CheckpointError("; ".join(passed_over) or f"{directory} has no checkpoint")
+
+
+def set_best(directory: Path, name: str, mean: float) -> None:
+    """Notes in best.json that checkpoint `name` scored best, `mean`; the old note or the new one is there, always."""
+    aside = directory / ".best.json"
+    aside.write_text(json.dumps({"checkpoint": name, "mean": mean}) + "\n", encoding="utf-8")
+    _sync(aside)
+    aside.replace(directory / "best.json")
+    _sync(directory)
+
+
+def best(directory: Path) -> tuple[str, float] | None:
+    """(name, mean score) of the checkpoint noted by `set_best`; None if there is none or it is not there any more."""
+    try:
+        noted = json.loads((directory / "best.json").read_text(encoding="utf-8"))
+        name, mean = str(noted["checkpoint"]), float(noted["mean"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return (name, mean) if name in (path.name for path in saved(directory)) else None
 
 
 def set_aside_after(path: Path) -> None:

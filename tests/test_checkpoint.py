@@ -17,7 +17,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from ga3c.checkpoint import Checkpoint, CheckpointError, load, newest, save, saved, set_aside_after
+from ga3c.checkpoint import Checkpoint, CheckpointError, best, load, newest, save, saved, set_aside_after, set_best
 
 FILES = ("arrays.npz", "progress.json", "manifest.json")
 
@@ -229,3 +229,45 @@ def test_going_on_from_an_older_checkpoint_sets_the_newer_ones_aside(tmp_path: P
     set_aside_after(tmp_path / "000000000010")
     assert [path.name for path in saved(tmp_path)] == ["000000000010"]
     assert equal(load(tmp_path / "000000000030.abandoned"), some(30))
+
+
+# ------------------------------------------------------------------------------------------------ the best one
+
+def test_what_is_spared_stays_beside_the_newest_few(tmp_path: Path) -> None:
+    for number in (10, 20, 30, 40, 50):
+        save(tmp_path, f"{number:012d}", some(number), 2, spared={"000000000010", "000000000040"})
+    assert [int(path.name) for path in saved(tmp_path)] == [50, 40, 10]
+    save(tmp_path, "000000000060", some(60), 2)
+    assert [int(path.name) for path in saved(tmp_path)] == [60, 50]
+
+
+def test_the_best_one_is_noted(tmp_path: Path) -> None:
+    assert best(tmp_path) is None
+    for number in (10, 20):
+        save(tmp_path, f"{number:012d}", some(number), 5)
+        set_best(tmp_path, f"{number:012d}", -number / 3)
+        assert best(tmp_path) == (f"{number:012d}", -number / 3)
+    assert sorted(os.listdir(tmp_path)) == ["000000000010", "000000000020", "best.json"]
+
+
+@pytest.mark.parametrize("note", ["", "[]", '{"checkpoint": "000000000010"}', '{"checkpoint": "../x", "mean": 1}',
+                                  '{"checkpoint": "000000000020", "mean": 1}'])
+def test_a_note_that_is_damaged_or_of_a_branch_left_is_none(tmp_path: Path, note: str) -> None:
+    save(tmp_path, "000000000010", some(10), 5)
+    (tmp_path / "best.json").write_text(note)
+    assert best(tmp_path) is None
+
+
+@pytest.mark.parametrize(("owner", "function"), [(os, "fsync"), (Path, "replace"), (Path, "write_text")])
+def test_a_failure_while_noting_leaves_the_old_note(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, function: str) -> None:
+    save(tmp_path, "000000000010", some(10), 5)
+    set_best(tmp_path, "000000000010", 1.0)
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(owner, function, full)
+        set_best(tmp_path, "000000000010", 2.0)
+    assert best(tmp_path) == ("000000000010", 1.0)

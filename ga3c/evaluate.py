@@ -1,0 +1,198 @@
+"""How well a trained policy plays: episodes by the paper's protocol, raw scores, and what they come to.
+
+Episode i has an environment, a seed and a generator of actions of its own, all drawn from (seed, i), and is played to
+its end. So as many episodes count as were asked for, the long ones too, and the same seed plays the same episodes: the
+batch of a prediction always has one row for each environment, those without an episode included, since arithmetic may
+round differently in a batch of another size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ga3c.agent import sample, seeded
+from ga3c.config import Settings
+from ga3c.environment import EnvironmentSpec, atari_id, make_environment
+from ga3c.policy import Trained
+from ga3c.run import open_log
+
+Predict = Callable[[NDArray], tuple[NDArray[np.float32], NDArray[np.float32]]]
+RESAMPLES = 2000  # of the bootstrap
+
+
+class Protocol(NamedTuple):
+    """How to play. `envs` environments play at a time; `greedy`: the likeliest action instead of a sampled one."""
+
+    episodes: int = 30
+    seed: int = 0
+    greedy: bool = False
+    envs: int = 16
+
+
+class Played(NamedTuple):
+    """Raw scores (episodes,) float64 and lengths (episodes,) int64 in agent steps, in the order of the seeds."""
+
+    scores: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+
+
+class _Row:
+    """One row of the batch: an environment and the episode it plays, None when there is none left."""
+
+    def __init__(self, settings: Settings, seed: int, greedy: bool) -> None:
+        self._environment, self._seed, self._greedy = make_environment(settings, 1), seed, greedy
+        self.assign(None)
+
+    def assign(self, episode: int | None) -> None:
+        """The episode that the next turn begins."""
+        self.episode, self.score, self.length, self.ended = episode, 0.0, 0, False
+        self._begun = False
+
+    def turn(self, policy: NDArray[np.float32]) -> NDArray:
+        """Begins the episode, or plays one agent step by the probabilities `policy` (1, A); the observation to show."""
+        if self.episode is not None and not self._begun:
+            self._begun = True
+            seed, self._rng = seeded(np.random.SeedSequence(self._seed, spawn_key=(self.episode,)))
+            self._environment.reset(seed)
+        elif self.episode is not None:
+            transition = self._environment.step(policy.argmax(axis=1) if self._greedy else sample(policy, self._rng))
+            self.score += float(transition.reward[0])
+            self.length += 1
+            self.ended = bool(transition.score_ended[0])
+        return self._environment.observation[0]  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self._environment.close()
+
+
+def play_episodes(predict: Predict, spec: EnvironmentSpec, settings: Settings, protocol: Protocol, threads: int = 1,
+                  on_end: Callable[[], object] = lambda: None) -> Played:
+    """Plays the protocol's episodes of `settings.game`, the world of `spec`; `on_end` is called after each.
+
+    A lost life ends nothing here. With several `threads` environments step beside each other; scores are the same.
+    """
+    settings = settings.model_copy(update={"life_loss": False})
+    scores, lengths = np.zeros(protocol.episodes), np.zeros(protocol.episodes, np.int64)
+    waiting = iter(range(protocol.episodes))
+    n_rows = min(protocol.envs, protocol.episodes)
+    observation = np.zeros((n_rows, *spec.observation_shape), spec.observation_dtype)
+    policy = np.zeros((n_rows, spec.n_actions), np.float32)
+    rows: list[_Row] = []
+
+    def play_turns(share: range) -> None:
+        for number in share:
+            observation[number] = rows[number].turn(policy[number:number + 1])
+
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            rows.extend(pool.map(lambda _: _Row(settings, protocol.seed, protocol.greedy), range(n_rows)))
+            for row in rows:
+                row.assign(next(waiting))
+            while any(row.episode is not None for row in rows):
+                list(pool.map(play_turns, (range(first, n_rows, threads) for first in range(threads))))
+                for row in rows:
+                    if row.ended and row.episode is not None:
+                        scores[row.episode], lengths[row.episode] = row.score, row.length
+                        row.assign(next(waiting, None))
+                        on_end()
+                policy, _ = predict(observation)
+    finally:  # no thread is at work any more
+        for row in rows:
+            row.close()
+    return Played(scores, lengths)
+
+
+# ------------------------------------------------------------------------------------------------ what it comes to
+
+def interquartile_mean(scores: NDArray[np.float64]) -> float:
+    """Mean of what is left when a quarter (rounded down) is cut off at each end (Agarwal et al., NeurIPS 2021)."""
+    cut = len(scores) // 4
+    return float(np.sort(scores)[cut:len(scores) - cut].mean())
+
+
+def bootstrap_interval(scores: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], float],
+                       seed: int = 0) -> tuple[float, float]:
+    """Percentile bootstrap: the middle 95 % of `statistic` over resamples of `scores`, the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    drawn = [statistic(scores[rng.integers(len(scores), size=len(scores))]) for _ in range(RESAMPLES)]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def summarise(played: Played, game: str) -> dict[str, Any]:
+    """Statistics of an evaluation as plain JSON values; `human_normalised` of the mean, where `game` has a reference.
+
+    0 is random play and 1 the human tester of the reference table, `atari_scores.yaml`.
+    """
+    scores = played.scores
+
+    def mean(some: NDArray[np.float64]) -> float:
+        return float(some.mean())
+
+    summary: dict[str, Any] = {
+        "mean": mean(scores), "mean_interval": bootstrap_interval(scores, mean),
+        "median": float(np.median(scores)),
+        "iqm": interquartile_mean(scores), "iqm_interval": bootstrap_interval(scores, interquartile_mean),
+        "min": float(scores.min()), "max": float(scores.max()), "length_mean": float(played.lengths.mean())}
+    table = yaml.safe_load((resources.files("ga3c") / "atari_scores.yaml").read_text(encoding="utf-8"))
+    if game in table:
+        random, human = table[game]
+        summary |= {"random": random, "human": human, "human_normalised": (summary["mean"] - random) / (human - random)}
+    return summary | {"scores": scores.tolist(), "lengths": played.lengths.tolist()}
+
+
+def report(trained: Trained, spec: EnvironmentSpec, settings: Settings, protocol: Protocol,
+           played: Played) -> dict[str, Any]:
+    """Everything there is to say: what was evaluated, how, and `summarise`; the same whenever it is evaluated again."""
+    world = ("noop_max", "frame_skip", "sticky_actions", "max_episode_frames") if atari_id(settings.game) else ()
+    return {"checkpoint": str(trained.path), "game": spec.name, "agent_steps": trained.progress.get("agent_steps"),
+            "protocol": {**protocol._asdict(), **{name: getattr(settings, name) for name in world}},
+            **summarise(played, spec.name)}
+
+
+def record(trained: Trained, found: dict[str, Any]) -> None:
+    """Appends the report as a line to the events.jsonl of the run it belongs to, if any. Raises OSError."""
+    if trained.run is not None:
+        event = {"time": trained.progress.get("time"), "event": "evaluation", **found,
+                 "checkpoint": f"checkpoints/{trained.path.name}"}
+        with open_log(trained.run / "events.jsonl") as file:
+            file.write(json.dumps(event) + "\n")
+
+
+def table(found: dict[str, Any]) -> RenderableType:
+    """The report for people."""
+    protocol = dict(found["protocol"])
+    how = [f"{protocol.pop('episodes')} episodes", f"seed {protocol.pop('seed')}",
+           "likeliest actions" if protocol.pop("greedy") else "sampled actions", f"{protocol.pop('envs')} environments",
+           *(f"{name} {value:,}" for name, value in protocol.items())]
+    steps = "" if found["agent_steps"] is None else f", {found['agent_steps']:,} agent steps"
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(justify="right", style="bold")
+    grid.add_column(style="dim")
+
+    def interval(name: str) -> str:
+        low, high = found[name]
+        return f"95 % interval {low:,.2f} to {high:,.2f}"
+
+    grid.add_row("Mean", f"{found['mean']:,.2f}", interval("mean_interval"))
+    grid.add_row("Median", f"{found['median']:,.2f}")
+    grid.add_row("Interquartile mean", f"{found['iqm']:,.2f}", interval("iqm_interval"))
+    grid.add_row("Least, most", f"{found['min']:,.2f}", f"{found['max']:,.2f}")
+    grid.add_row("Length", f"{found['length_mean']:,.1f}", f"agent steps, {min(found['lengths']):,} to "
+                 f"{max(found['lengths']):,}")
+    if "human" in found:
+        grid.add_row("Human-normalised", f"{100 * found['human_normalised']:,.1f} %",
+                     f"random {found['random']:,}, human {found['human']:,}")
+    return Group(Text(f"{found['game']}: {found['checkpoint']}{steps}", style="bold"), Text(", ".join(how)), grid)

@@ -1,0 +1,164 @@
+"""A trained policy, wherever it is kept: in a run, in one of its checkpoints, in a policy file, or under a name.
+
+A policy file holds what it takes to play and nothing else: the network's weights as plain compressed arrays, what they
+were trained on as JSON, and a sha256 of both; no pickle. Files in `policies/` of this package are found by name.
+
+TensorFlow is imported when a network is built, so that a wrong path is told at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from ga3c import checkpoint
+from ga3c.checkpoint import CheckpointError
+from ga3c.config import ConfigError, Settings, resolve
+from ga3c.environment import probe
+
+SHIPPED = Path(__file__).parent / "policies"
+_FORMAT = "ga3c policy 1"
+_SETTINGS = ("game", "frame_skip", "noop_max", "sticky_actions", "fire_reset", "full_action_space",
+             "max_episode_frames", "network", "large_stride")
+_PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
+
+
+class Trained(NamedTuple):
+    """What was found: `weights` by name (`network.00`, ...), `progress` as in `Run.save`, `run` its directory if any.
+
+    `passed_over` says why newer checkpoints of the run were not taken.
+    """
+
+    path: Path
+    settings: Settings
+    weights: dict[str, NDArray]
+    progress: dict[str, Any]
+    run: Path | None
+    passed_over: list[str]
+
+
+class Policy:
+    """A policy to play with: observations in, probabilities and values out. Callable from any thread.
+
+    `trained` says where it comes from, `spec` what world it plays. Raises ConfigError if the weights are another
+    network's or do not fit the world.
+    """
+
+    def __init__(self, trained: Trained) -> None:
+        import tensorflow as tf
+
+        from ga3c.network import build_network
+        self.trained, self.spec = trained, probe(trained.settings)
+        network = build_network(trained.settings, self.spec)
+        weights = [trained.weights.get(f"network.{number:02d}") for number in range(len(trained.weights))]
+        shapes = [(tuple(variable.shape), np.dtype(np.float32)) for variable in network.weights]
+        if shapes != [weight if weight is None else (weight.shape, weight.dtype) for weight in weights]:
+            raise ConfigError(f"{trained.path}: its weights are not those of a '{network.name}' network for "
+                              f"{self.spec.name}, which its settings ask for")
+        network.set_weights(weights)
+        observation = tf.TensorSpec((None, *self.spec.observation_shape), self.spec.observation_dtype)
+        self._constant = tf.constant
+        self._infer = tf.function(lambda batch: network(batch, training=False), input_signature=[observation],
+                                  autograph=False).get_concrete_function()
+
+    def __call__(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Probabilities (n, A) and values (n,) of `observation` (n, *shape), of the spec's dtype."""
+        policy, value = self._infer(self._constant(observation))
+        return policy.numpy(), value.numpy()[:, 0]
+
+
+def load_policy(where: str | Path) -> Policy:
+    """The policy of a run, a checkpoint, a policy file or a name; see `find`. Raises ConfigError, CheckpointError."""
+    return Policy(find(where))
+
+
+def find(where: str | Path) -> Trained:
+    """What `where` names: RUN (its newest whole checkpoint), RUN/checkpoints/N, RUN/checkpoints/best, FILE or NAME.
+
+    Raises ConfigError if it is none of these or belongs elsewhere, CheckpointError if it is damaged.
+    """
+    path = Path(where)
+    if (path / "config.yaml").is_file():
+        if not checkpoint.saved(path / "checkpoints"):
+            raise ConfigError(f"{path}: this run has no checkpoint yet")
+        return _of_run(path, *checkpoint.newest(path / "checkpoints"))
+    absolute = Path(os.path.abspath(path))
+    if absolute.parent.name == "checkpoints" and (absolute.parent.parent / "config.yaml").is_file():
+        if path.name == "best":
+            best = checkpoint.best(absolute.parent)
+            if best is None:
+                raise ConfigError(f"{path}: no evaluation during training has chosen a best checkpoint")
+            path = path.with_name(best[0])
+        if path.is_dir():
+            return _of_run(absolute.parent.parent, checkpoint.load(path), path, [])
+    if path.is_file():
+        return read_policy(path)
+    names = {file.stem: file for file in sorted(SHIPPED.glob("*.npz"))}
+    if str(where).lower() in names:
+        return read_policy(names[str(where).lower()])
+    raise ConfigError(f"{path} is no run, checkpoint (RUN/checkpoints/N or best), policy file or shipped policy "
+                      f"({', '.join(names) or 'none is shipped'})")
+
+
+def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: list[str]) -> Trained:
+    settings = resolve({}, str(run / "config.yaml"))
+    progress = loaded.progress if isinstance(loaded.progress, dict) else {}
+    if progress.get("game") != settings.game:
+        raise ConfigError(f"{path}: trained on {progress.get('game')}, but {run / 'config.yaml'} says {settings.game}")
+    weights = {name: array for name, array in loaded.arrays.items() if name.startswith("network.")}
+    return Trained(path, settings, weights, progress, run, passed_over)
+
+
+def write_policy(path: Path, trained: Trained) -> None:
+    """Writes `trained` as a policy file, wholly or not at all; optimiser state and run are left out. Raises OSError."""
+    settings = trained.settings.model_dump()
+    metadata = {"format": _FORMAT, "settings": {name: settings[name] for name in _SETTINGS},
+                "progress": {name: trained.progress[name] for name in _PROGRESS if name in trained.progress}}
+    metadata["sha256"] = _digest(metadata, trained.weights)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(aside, "xb") as file:
+            np.savez_compressed(file, allow_pickle=False, **trained.weights,
+                                metadata=np.frombuffer(json.dumps(metadata).encode(), np.uint8))
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def read_policy(path: Path) -> Trained:
+    """Reads and verifies a policy file. Raises ConfigError if it is something else, CheckpointError if damaged."""
+    foreign = ConfigError(f"{path} is no policy file of ga3c")
+    try:
+        with open(path, "rb") as file:
+            if file.read(2) != b"PK":
+                raise foreign
+        weights = checkpoint.read_arrays(path)
+        if "metadata" not in weights:
+            raise foreign
+        metadata = json.loads(weights.pop("metadata").tobytes())
+        if metadata["format"] != _FORMAT:
+            raise foreign
+        if metadata.pop("sha256") != _digest(metadata, weights):
+            raise CheckpointError(f"{path} is damaged: its sha256 is not the one it names")
+        settings = Settings.model_validate(metadata["settings"])
+        return Trained(path, settings, weights, dict(metadata["progress"]), None, [])
+    except ValidationError as error:
+        setting = error.errors(include_url=False)[0]["loc"]
+        raise ConfigError(f"{path}: made by another version of ga3c: setting {setting} is unknown or wrong") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _digest(metadata: dict[str, Any], weights: dict[str, NDArray]) -> str:
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name, array in sorted(weights.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

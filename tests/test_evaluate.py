@@ -1,0 +1,220 @@
+"""Evaluation: exactly the episodes asked for, each from its own seed, and statistics that are right by hand."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+
+import gymnasium
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ga3c import evaluate, toys
+from ga3c.agent import seeded
+from ga3c.config import Settings
+from ga3c.environment import EnvironmentSpec, atari_id, probe
+from ga3c.evaluate import Played, Predict, Protocol, bootstrap_interval, interquartile_mean, play_episodes, summarise
+
+
+def predict(action: Callable[[NDArray], int], n_actions: int) -> Predict:
+    """The policy that is sure of `action(observation)`."""
+    def certain(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        chosen = [action(each) for each in observation]
+        return np.eye(n_actions, dtype=np.float32)[chosen], np.zeros(len(chosen), np.float32)
+
+    return certain
+
+
+def uniform(n_actions: int) -> Predict:
+    def policy(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return np.full((len(observation), n_actions), 1 / n_actions, np.float32), np.zeros(len(observation), np.float32)
+
+    return policy
+
+
+def play(predict: Predict, game: str, protocol: Protocol, threads: int = 1, **changed: object) -> Played:
+    settings = Settings.model_validate({"game": game, **changed})
+    return play_episodes(predict, probe(settings), settings, protocol, threads)
+
+
+def equal(one: Played, other: Played) -> bool:
+    return one.scores.tolist() == other.scores.tolist() and one.lengths.tolist() == other.lengths.tolist()
+
+
+def follow_the_ball(observation: NDArray) -> int:
+    board = observation.reshape(toys.Catch.ROWS, toys.Catch.COLUMNS)
+    return 1 + int(np.sign(int(board[:-1].argmax() % toys.Catch.COLUMNS) - int(board[-1].argmax())))
+
+
+def repeat_the_symbol(observation: NDArray) -> int:
+    return int(observation[toys.LastStepReward.LENGTH:].argmax())
+
+
+# ------------------------------------------------------------------------------------------------ playing
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("envs", [1, 3, 16])
+@pytest.mark.parametrize(("game", "action", "n_actions", "length"), [
+    ("toy:catch", follow_the_ball, 3, 9), ("toy:last-step-reward", repeat_the_symbol, 3, 7),
+    ("toy:identity", lambda observation: int(observation.argmax()), 4, 16)])
+def test_a_perfect_player_has_the_best_score_in_every_episode(
+        game: str, action: Callable[[NDArray], int], n_actions: int, length: int, envs: int, greedy: bool) -> None:
+    played = play(predict(action, n_actions), game, Protocol(7, 0, greedy, envs))
+    assert played.scores.tolist() == [1.0] * 7
+    assert played.lengths.tolist() == [length] * 7
+
+
+class Longer(gymnasium.Env):
+    """An episode lasts as long as its seed says and scores its length; the observation is the time."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (1,), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    @staticmethod
+    def length(seed: int) -> int:
+        return 1 + seed % 40
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[NDArray, dict]:
+        super().reset(seed=seed)
+        self.time, self.end = 0, self.length(seed) if seed is not None else 1
+        return np.zeros(1, np.uint8), {}
+
+    def step(self, action: int) -> tuple[NDArray, float, bool, bool, dict]:
+        self.time += 1
+        return np.full(1, self.time, np.uint8), 1.0, self.time == self.end, False, {}
+
+
+gymnasium.register("Longer-v0", Longer)
+
+
+@pytest.mark.parametrize("envs", [1, 4, 30, 64])
+def test_each_episode_counts_however_long_it_is_and_has_its_own_seed(envs: int) -> None:
+    sizes: list[int] = []
+
+    def policy(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        sizes.append(len(observation))
+        return uniform(2)(observation)
+
+    played = play(policy, "Longer-v0", Protocol(30, seed=5, envs=envs))
+    seeds = [seeded(np.random.SeedSequence(5, spawn_key=(episode,)))[0] for episode in range(30)]
+    assert played.lengths.tolist() == [Longer.length(seed) for seed in seeds]
+    assert len(set(seeds)) == 30 and len(set(played.lengths)) > 10
+    assert played.scores.tolist() == played.lengths.tolist()
+    assert set(sizes) == {min(envs, 30)}, "the batch has one size, to the end"
+
+
+def test_the_same_seed_plays_the_same_and_another_does_not() -> None:
+    one, again, other = (play(uniform(3), "toy:catch", Protocol(40, seed, envs=8)) for seed in (0, 0, 1))
+    assert equal(one, again) and not equal(one, other)
+
+
+def test_a_sampled_action_is_as_likely_as_the_policy_says_and_a_greedy_one_is_the_likeliest() -> None:
+    def leaning(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        policy, value = predict(lambda each: int(each.argmax()), 4)(observation)
+        return 0.6 * policy + 0.1, value
+
+    sampled = play(leaning, "toy:identity", Protocol(100))
+    assert abs(sampled.scores.mean() - 0.7) < 4 * math.sqrt(0.7 * 0.3 / 1600)
+    assert play(leaning, "toy:identity", Protocol(10, greedy=True)).scores.tolist() == [1.0] * 10
+
+
+def test_cartpole_is_played() -> None:
+    played = play(predict(lambda observation: int(observation[2] + observation[3] > 0), 2), "CartPole-v1", Protocol(5))
+    assert played.scores.min() > 150 and played.scores.max() <= 500 and equal(
+        played, Played(played.scores, played.scores.astype(np.int64)))
+
+
+def test_atari_scores_whole_games_whatever_the_threads_and_the_life_loss_of_training() -> None:
+    protocol = Protocol(4, seed=3, envs=3)
+    one = play(uniform(4), "Breakout", protocol)
+    assert equal(one, play(uniform(4), "Breakout", protocol, threads=2, life_loss=True))
+    assert one.lengths.min() > 60 and len(set(one.lengths)) > 1, "five lives, and starts that differ"
+
+
+def test_no_environment_is_closed_while_it_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    closed, torn = threading.Event(), []
+
+    class World:
+        observation = np.zeros((1, 3), np.float32)
+
+        def __init__(self) -> None:
+            made.append(self)
+
+        def reset(self, seed: int) -> None:
+            pass
+
+        def step(self, action: NDArray) -> None:
+            if self is not made[0]:
+                torn.append(closed.wait(0.5))
+            raise ZeroDivisionError("of the world")
+
+        def close(self) -> None:
+            closed.set()
+
+    monkeypatch.setattr(evaluate, "make_environment", lambda settings, n_envs: World())
+    spec = EnvironmentSpec("World", (3,), np.dtype(np.float32), 2, 1)
+    with pytest.raises(ZeroDivisionError, match="of the world"):
+        play_episodes(uniform(2), spec, Settings(), Protocol(2), threads=2)
+    assert torn == [False] and closed.is_set()
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+
+@pytest.mark.parametrize(("scores", "mean"), [
+    ([5], 5), ([1, 2, 3], 2), ([100, 0, 20, 10], 15), ([8, 1, 7, 2, 6, 3, 5, 4], 4.5), ([-1000, 1, 2, 3, 1000], 2)])
+def test_the_interquartile_mean_by_hand(scores: list[float], mean: float) -> None:
+    assert interquartile_mean(np.array(scores, float)) == mean
+
+
+some_scores = st.lists(st.integers(-1000, 1000), min_size=1, max_size=40).map(lambda scores: np.array(scores, float))
+
+
+@examples(deadline=None, max_examples=30)
+@given(some_scores, st.integers(-100, 100))
+def test_a_bootstrap_interval_holds_the_mean_and_moves_with_the_scores(scores: NDArray, shift: int) -> None:
+    low, high = bootstrap_interval(scores, np.mean)
+    assert scores.min() <= low <= scores.mean() + 1e-9 and scores.mean() - 1e-9 <= high <= scores.max()
+    assert bootstrap_interval(scores + shift, np.mean) == pytest.approx((low + shift, high + shift))
+    assert scores.min() <= interquartile_mean(scores) <= scores.max()
+
+
+@examples(deadline=None, max_examples=10)
+@given(st.integers(-1000, 1000), st.integers(1, 40))
+def test_scores_that_are_all_the_same_leave_no_doubt(score: int, number: int) -> None:
+    assert bootstrap_interval(np.full(number, float(score)), interquartile_mean) == (score, score)
+
+
+def test_a_bootstrap_interval_is_as_wide_as_the_standard_error_says_and_the_same_every_time() -> None:
+    scores = np.random.default_rng(0).normal(10, 3, 400)
+    low, high = bootstrap_interval(scores, np.mean)
+    assert high - low == pytest.approx(2 * 1.96 * scores.std() / 20, rel=0.05)
+    assert (low, high) == bootstrap_interval(scores, np.mean)
+
+
+def test_a_summary_by_hand() -> None:
+    made = summarise(Played(np.array([4.0, 1.0, 3.0, 2.0, 10.0]), np.array([7, 9, 8, 6, 10])), "Nothing")
+    assert {name: made[name] for name in ("mean", "median", "iqm", "min", "max", "length_mean")} == {
+        "mean": 4.0, "median": 3.0, "iqm": 3.0, "min": 1.0, "max": 10.0, "length_mean": 8.0}
+    assert made["scores"] == [4.0, 1.0, 3.0, 2.0, 10.0] and made["lengths"] == [7, 9, 8, 6, 10]
+    assert "human_normalised" not in made
+
+
+@pytest.mark.parametrize(("score", "normalised"), [(-20.7, 0.0), (14.6, 1.0), (21.0, 41.7 / 35.3)])
+def test_a_score_is_normalised_by_random_play_and_the_human_tester(score: float, normalised: float) -> None:
+    made = summarise(Played(np.array([score]), np.array([1])), "Pong")
+    assert made["human_normalised"] == pytest.approx(normalised)
+    assert (made["random"], made["human"]) == (-20.7, 14.6)
+
+
+def test_the_reference_table_knows_57_games_by_the_names_of_the_simulator() -> None:
+    table = yaml.safe_load((evaluate.resources.files("ga3c") / "atari_scores.yaml").read_text())
+    assert len(table) == 57
+    assert all(atari_id(game) == f"ALE/{game}-v5" for game in table)
+    assert all(random < human for random, human in table.values())

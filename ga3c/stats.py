@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ga3c.model import Update
 from ga3c.predictor import PredictionCount
 from ga3c.rollout import TrainingBatch
+from ga3c.trainer import Spent
 
 
 class Episode(NamedTuple):
@@ -39,6 +41,56 @@ class _Report(NamedTuple):
     update: Update
     scores: list[float]
     lengths: list[int]
+    rows: int                      # filled rows of all rollouts, one wait for a prediction each
+    agent_seconds: NDArray[np.float64]
+    spent: Spent | None
+
+
+class _Served(NamedTuple):
+    """Totals of all predictors, or their growth; seconds but for the first three."""
+
+    predictions: float = 0
+    calls: float = 0
+    requests: float = 0
+    gathering: float = 0.0
+    predicting: float = 0.0
+    answering: float = 0.0
+    queued: float = 0.0
+    served: float = 0.0
+
+
+_WAITS = ("wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms", "predictor_busy", "predict_ms",
+          "trainer_busy", "gather_ms", "update_ms")
+
+
+def _waits(served: _Served, reports: list[_Report], seconds: float, workers: Workers) -> dict[str, float | None]:
+    """Where time went in a window, as in the paper's section 5.1; None where nothing was measured.
+
+    Per prediction of one agent: `wait_ms` as the agent sees it is `queue_ms` + `service_ms` + `reply_ms`;
+    `slot_wait_ms` and `play_ms` beside it. `predictor_busy`, `trainer_busy`: share of a thread's time that is not
+    waiting. Per call: `predict_ms` and `update_ms` in the model, `gather_ms` copying a training batch.
+    """
+    waits: dict[str, float | None] = dict.fromkeys(_WAITS)
+    if served.requests and served.queued > 0.0:
+        waits |= {"queue_ms": served.queued / served.requests, "service_ms": served.served / served.requests,
+                  "predict_ms": served.predicting / served.calls}
+        if seconds and workers.predictors:
+            waits["predictor_busy"] = ((served.gathering + served.predicting + served.answering)
+                                       / (seconds * workers.predictors))
+    rows = sum(report.rows for report in reports)
+    slot, prediction, play = sum((report.agent_seconds for report in reports), np.zeros(3)).tolist()
+    if rows and play:
+        waits |= {"wait_ms": prediction / rows, "slot_wait_ms": slot / rows, "play_ms": play / rows}
+        if waits["queue_ms"] is not None and waits["service_ms"] is not None:
+            waits["reply_ms"] = max(0.0, prediction / rows - waits["queue_ms"] - waits["service_ms"])
+    spent = [report.spent for report in reports if report.spent is not None]
+    if spent:
+        gathering, updating = (float(np.mean([getattr(s, name) for s in spent])) for name in ("gathering", "updating"))
+        waits |= {"gather_ms": gathering, "update_ms": updating}
+        if seconds and workers.trainers:
+            waits["trainer_busy"] = (gathering + updating) * len(spent) / (seconds * workers.trainers)
+    return {name: value if value is None else round(1000 * value if name.endswith("_ms") else min(value, 1.0), 4)
+            for name, value in waits.items()}
 
 
 class Statistics:
@@ -58,12 +110,13 @@ class Statistics:
         self.recent_scores = deque(scores, maxlen=100)
         self.agent_deaths = 0
         self._reports: deque[_Report] = deque()
-        self._updates: list[Update] = []
+        self._taken: list[_Report] = []
         self._ended: list[tuple[int, float, int]] = []
         self._counts: list[PredictionCount] = []
         self._predictions_before = predictions
         self._window_start: float | None = None
-        self._window_counts = (0, 0, 0)
+        self._window_served = _Served()
+        self._window_trainings = 0
         self._last: dict[str, Any] = {}
 
     @property
@@ -77,16 +130,19 @@ class Statistics:
         self._counts.append(count)
         return count
 
-    def report(self, update: Update, batch: TrainingBatch) -> None:
-        """One update and the batch it was made of; from any thread."""
+    def report(self, update: Update, batch: TrainingBatch, spent: Spent | None = None) -> None:
+        """One update, the batch it was made of and the trainer's time, if measured; from any thread."""
         ended = (batch.episode_length > 0) & batch.filled
-        self._reports.append(_Report(update, batch.score[ended].tolist(), batch.episode_length[ended].tolist()))
+        self._reports.append(_Report(
+            update, batch.score[ended].tolist(), batch.episode_length[ended].tolist(),
+            int(batch.steps.sum()), batch.seconds.sum(axis=0, dtype=np.float64), spent))
 
     def drain(self) -> None:
         """Takes what has been reported into the totals; from the main thread."""
         while self._reports:
-            update, scores, lengths = self._reports.popleft()
-            self._updates.append(update)
+            report = self._reports.popleft()
+            update, scores, lengths = report[:3]
+            self._taken.append(report)
             # Two trainers may report in another order than they updated.
             self.agent_steps = max(self.agent_steps, update.agent_steps)
             self.trainings = max(self.trainings, update.version)
@@ -100,15 +156,17 @@ class Statistics:
         A window without an update repeats the last losses; a mean over nothing is None.
         """
         self.drain()
-        updates, self._updates = self._updates, []
+        reports, self._taken = self._taken, []
+        updates = [report.update for report in reports]
         episodes, self._ended = [Episode(time, *ended) for ended in self._ended], []
 
-        counts = (self.predictions, sum(count.calls for count in self._counts), self.trainings)
+        totals = _Served(**{name: sum(getattr(count, name) for count in self._counts) for name in _Served._fields})
         seconds = time - self._window_start if self._window_start is not None else 0.0
-        predicted, calls, trainings = (now - then for now, then in zip(counts, self._window_counts, strict=True))
+        served = _Served(*(now - then for now, then in zip(totals, self._window_served, strict=True)))
+        trainings = self.trainings - self._window_trainings
         if self._window_start is None:
-            predicted = calls = trainings = 0
-        self._window_start, self._window_counts = time, counts
+            served, trainings = _Served(), 0
+        self._window_start, self._window_served, self._window_trainings = time, totals, self.trainings
 
         if updates:
             lag = np.concatenate([update.lag for update in updates])
@@ -117,17 +175,17 @@ class Statistics:
                 "lag_mean": float(lag.mean()), "lag_p95": float(np.percentile(lag, 95)),
                 "training_batch": float(steps.mean()), "learning_rate": updates[-1].learning_rate,
             } | {name: float(np.average([getattr(update, name) for update in updates], weights=steps))
-                 for name in ("policy_loss", "value_loss", "entropy")}
+                 for name in ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance")}
         row: dict[str, Any] = {
             "time": round(time, 3), "agent_steps": self.agent_steps, "frames": self.agent_steps * self._frames_per_step,
             "episodes": self.episodes, "trainings": self.trainings,
-            "pps": round(predicted / seconds, 1) if seconds else 0.0,
+            "pps": round(served.predictions / seconds, 1) if seconds else 0.0,
             "tps": round(trainings / seconds, 2) if seconds else 0.0,
             **workers._asdict(), "agent_deaths": self.agent_deaths,
-            "prediction_batch": round(predicted / calls, 2) if calls else None,
+            "prediction_batch": round(served.predictions / served.calls, 2) if served.calls else None,
             "score": self.recent_scores[-1] if self.recent_scores else None,
             "score_mean": float(np.mean(self.recent_scores)) if self.recent_scores else None,
         }
         empty = dict.fromkeys(("training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy",
-                               "learning_rate"))
-        return row | empty | self._last, episodes
+                               "gradient_norm", "explained_variance", "learning_rate"))
+        return row | empty | self._last | _waits(served, reports, seconds, workers), episodes

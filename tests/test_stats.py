@@ -12,6 +12,7 @@ from ga3c.environment import EnvironmentSpec
 from ga3c.model import Update
 from ga3c.rollout import RolloutStore, TrainingBatch
 from ga3c.stats import Episode, Statistics, Workers
+from ga3c.trainer import Spent
 
 NOBODY = Workers(0, 0, 0, 0, 0)
 LOSSES = ("training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "learning_rate")
@@ -19,7 +20,8 @@ LOSSES = ("training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", 
 
 def update(version: int = 1, **changed: Any) -> Update:
     facts: dict[str, Any] = {"agent_steps": 10 * version, "batch_steps": 10, "policy_loss": 0.5, "value_loss": 2.0,
-                             "entropy": 1.0, "learning_rate": 3e-4, "lag": np.zeros(5, np.int64)}
+                             "entropy": 1.0, "gradient_norm": 9.0, "explained_variance": 0.1,
+                             "learning_rate": 3e-4, "lag": np.zeros(5, np.int64)}
     return Update(version, **{**facts, **changed})
 
 
@@ -29,7 +31,7 @@ def batch(t_max: int = 3, n_envs: int = 2, steps: tuple[int, ...] = (3,)) -> Tra
     made = RolloutStore(spec, t_max, n_envs, 1).empty_batch(len(steps))
     made.score[:] = np.nan
     made.episode_length[:] = 0
-    made.steps[:] = steps
+    made.steps[:], made.seconds[:] = steps, 0.0
     return made
 
 
@@ -198,3 +200,33 @@ def test_nothing_is_lost_when_many_threads_report_while_rows_are_taken(n_threads
     assert sorted(scores) == list(range(n_threads * each))
     assert row["episodes"] == n_threads * each
     assert statistics.predictions == 3 * n_threads * each
+
+
+# ------------------------------------------------------------------------------------------------ where the time went
+
+def test_an_agents_wait_is_split_into_queue_service_and_reply() -> None:
+    statistics = Statistics(4)
+    count = statistics.new_count()
+    statistics.row(10.0, NOBODY)
+    # 4 calls that took 10 requests: 0.02 s each in the queue, 0.03 s being served.
+    count.predictions, count.calls, count.requests = 40, 4, 10
+    count.queued, count.served = 0.2, 0.3
+    count.gathering, count.predicting, count.answering = 0.02, 0.08, 0.02
+    made = batch(steps=(3, 2))
+    made.seconds[:] = [[0.1, 0.15, 0.3], [0.0, 0.15, 0.2]]  # 5 rows in all: slot, prediction, play
+    statistics.report(update(), made, Spent(waiting=0.5, gathering=0.1, updating=0.3))
+    row, _ = statistics.row(12.0, Workers(2, 1, 2, 0, 0))
+    waits = {name: row[name] for name in (
+        "queue_ms", "service_ms", "wait_ms", "reply_ms", "slot_wait_ms", "play_ms", "predict_ms", "gather_ms",
+        "update_ms", "predictor_busy", "trainer_busy")}
+    assert waits == pytest.approx({
+        "queue_ms": 20, "service_ms": 30, "wait_ms": 60, "reply_ms": 10, "slot_wait_ms": 20, "play_ms": 100,
+        "predict_ms": 20, "gather_ms": 100, "update_ms": 300, "predictor_busy": 0.12 / 2, "trainer_busy": 0.4 / 4})
+
+
+def test_what_was_not_measured_is_none() -> None:
+    statistics = Statistics(4)
+    statistics.row(10.0, NOBODY)
+    statistics.report(update(), batch())
+    row, _ = statistics.row(12.0, Workers(2, 1, 1, 0, 0))
+    assert row["wait_ms"] is row["queue_ms"] is row["reply_ms"] is row["trainer_busy"] is row["update_ms"] is None

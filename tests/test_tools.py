@@ -60,3 +60,70 @@ def test_it_draws(tmp_path: Path) -> None:
 def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:
     done = profile(tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is not a run" in done.stderr
+
+
+REPORT = TOOL.with_name("tune_report.py")
+
+
+def tuned_run(path: Path) -> Path:
+    """Half of the rate for a minute, then all of it, with a trial in between."""
+    path.mkdir()
+    steps, rows = 0, []
+    for t in range(1, 181):
+        steps += 1000 if t <= 60 else 2000
+        rows.append({"time": float(t), "agent_steps": steps, "agents": 4 if t <= 60 else 8, "predictors": 1,
+                     "trainers": 1})
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"time": 1')
+    trial = {"time": 60.0, "event": "trial", "from": "4/1/1", "to": "8/1/1", "verdict": "kept"}
+    (path / "events.jsonl").write_text(json.dumps(trial) + "\n")
+    return path
+
+
+def report(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(REPORT), *map(str, arguments)], capture_output=True, text=True,
+                          check=False, env={"COLUMNS": "160", "PATH": "/usr/bin:/bin"})
+
+
+def test_it_reports_how_soon_a_run_was_fast(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "tuning.png"
+    done = report(tuned_run(tmp_path / "run"), "--sweep", tuned_run(tmp_path / "fixed"), "--plot", picture)
+    assert done.returncode == 0, done.stderr
+    assert "best of the sweep: 2,000 agent steps/s" in done.stdout
+    cells = next([cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines()
+                 if line.startswith("│"))
+    assert cells == ["run", "8/1/1", "1 (1)", "2,000", "100%", "87", "100%", "-"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_too_short_to_report_on_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("")
+    for path, told in ((tmp_path, "less than a minute"), (tmp_path / "none", "No such file")):
+        done = report(path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and told in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ the roofline
+
+def roofline(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(TOOL.parent / "roofline.py"), *map(str, arguments)], capture_output=True,
+                          text=True, check=False)
+
+
+def test_the_roofline_of_a_toy_accounts_for_all_core_time(tmp_path: Path) -> None:
+    file = tmp_path / "roofline.json"
+    done = roofline("--games", "toy:catch", "--minutes", "0.1", "--runs", "1", "--seconds", "0.2", "--json", file,
+                    "--", "--agents", "2", "--no-dynamic", "--no-tensorboard")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(file.read_text())
+    result, = report["results"]
+    assert result["limit"] == pytest.approx(report["machine"]["cores"] * 1e6 / sum(result["costs_us"].values()))
+    assert result["steps_per_second"] == result["runs"][0]["steps_per_second"] > 0
+    assert sum(result["attribution_us"].values()) == pytest.approx(
+        report["machine"]["cores"] * 1e6 / result["steps_per_second"])
+    assert "toy:catch: " in done.stdout and "agents beyond" in done.stdout
+
+
+def test_a_game_the_roofline_does_not_know_is_one_line() -> None:
+    done = roofline("--games", "toy:catch", "--", "--lerning-rate", "1")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "--learning-rate" in done.stderr

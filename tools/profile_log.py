@@ -18,7 +18,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-_SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "training_queue")
+_SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "training_queue",
+           "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms", "predict_ms", "gather_ms",
+           "update_ms", "predictor_busy", "trainer_busy", "cpu_agents", "cpu_server", "cpu_machine")
 
 
 def read(run: Path) -> list[dict[str, Any]]:
@@ -51,7 +53,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
         "N_A/N_P/N_T": f"{last['agents']}/{last['predictors']}/{last['trainers']}",
     }
     for name in _SPREAD:
-        values = [row[name] for row in rows if row[name] is not None]
+        values = [row[name] for row in rows if row.get(name) is not None]  # older runs recorded less
         if values:
             low, middle, high = np.percentile(values, (25, 50, 75))
             result[name] = f"{middle:,.1f} ({low:,.1f} - {high:,.1f})"

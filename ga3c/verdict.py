@@ -1,0 +1,81 @@
+"""What limits the speed of a run, and what to change: pure judgement of the numbers a run measures every second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+Limit = Literal["environments", "predictors", "trainers", "transport", "device", "other load"]
+
+_FULL = 0.9    # of all cores: nobody gets more work done by waiting less
+_BUSY = 0.8    # of a thread's time: more requests would only queue
+_MOST = 0.5    # of an agent's time
+
+_NUMBERS = ("cpu_agents", "cpu_server", "cpu_machine", "wait_ms", "slot_wait_ms", "play_ms", "queue_ms", "service_ms",
+            "reply_ms", "predict_ms", "predictor_busy", "trainer_busy", "gather_ms", "update_ms")
+
+
+class Verdict(NamedTuple):
+    """`limit` names the part that holds the others up; `why` has its numbers; `advice` says what to change."""
+
+    limit: Limit
+    why: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.limit}: {self.why}; {self.advice}"
+
+
+def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
+    """Means of the rows' measurements, None if one of them was never taken (serial mode, a run that has just begun)."""
+    rows = list(rows)
+    means = {}
+    for name in _NUMBERS:
+        values = [row[name] for row in rows if row.get(name) is not None]
+        if not values:
+            return None
+        means[name] = float(np.mean(values))
+    return means
+
+
+def verdict(measured: Mapping[str, float], cores: int) -> Verdict:
+    """Judges averages of the columns `cpu_*`, `*_ms` and `*_busy` of metrics.jsonl on a machine with `cores` cores.
+
+    Full processors are judged by who fills them; with idle ones, whoever makes the agents wait is the limit.
+    """
+    m = measured
+    agents, server, machine = m["cpu_agents"], m["cpu_server"], m["cpu_machine"]
+    others = max(0.0, machine - agents - server)
+    if machine >= _FULL * cores:
+        if others > 0.15 * cores:
+            return Verdict("other load", f"other programs take {others:.1f} of {cores} cores",
+                           "end them, or expect what is left")
+        if agents >= server:
+            return Verdict("environments", f"all {cores} cores are busy, agents take {agents:.1f}",
+                           "only more cores, or a lighter game, would be faster")
+        return Verdict("device", f"all {cores} cores are busy, the model takes {server:.1f}",
+                       "a GPU or a smaller network would be faster")
+
+    life = m["wait_ms"] + m["slot_wait_ms"] + m["play_ms"]
+    if m["play_ms"] > _MOST * life:
+        share = 100 * m["play_ms"] / life
+        return Verdict("environments", f"agents play {share:.0f} % of their time and cores are idle", "more agents")
+    if m["slot_wait_ms"] > m["wait_ms"]:
+        waits = f"agents wait {m['slot_wait_ms']:.1f} ms a step for free slots"
+        if m["trainer_busy"] < _BUSY:
+            return Verdict("transport", f"{waits}, trainers are busy {100 * m['trainer_busy']:.0f} %",
+                           "more slots_per_agent, or a smaller training_batch_min")
+        if m["update_ms"] > m["gather_ms"]:
+            return Verdict("device", f"{waits}, an update takes {m['update_ms']:.0f} ms",
+                           "a larger training_batch_min, more device_threads, a GPU or a smaller network")
+        return Verdict("trainers", f"{waits}, gathering a batch takes {m['gather_ms']:.0f} ms", "more trainers")
+    waits = f"agents wait {m['wait_ms']:.1f} ms for a prediction"
+    if m["predictor_busy"] < _BUSY:
+        return Verdict("transport", f"{waits}, predictors are busy {100 * m['predictor_busy']:.0f} %",
+                       "more agents, or more envs_per_agent")
+    if m["predict_ms"] > _MOST * m["service_ms"]:
+        return Verdict("device", f"{waits}, {m['predict_ms']:.1f} ms of it in the model",
+                       "more device_threads, a GPU or a smaller network")
+    return Verdict("predictors", f"{waits}, {m['queue_ms']:.1f} ms of it in the queue", "more predictors")

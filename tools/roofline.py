@@ -1,0 +1,234 @@
+"""How fast this machine could train, how fast it does, and where the rest goes.
+
+    python tools/roofline.py [--games Pong Boxing Breakout] [--minutes 2] [--runs 3] [--json FILE] [--plot FILE]
+                             [-- any flags of ga3c-train]
+
+For each game, with the service's own code and all cores busy at once, it measures what an agent step costs a core: the
+environment alone, inference alone, training alone. The limit is cores / (their sum): nothing lost in between, no core
+ever idle. Then it runs the service and splits the time of all cores per agent step:
+
+    environment, inference, training   as measured alone
+    agents beyond                      processor time of the agents less the environment: loop, transport
+    server beyond                      processor time of the main process less inference and training: gathering,
+                                       smaller batches than the limit assumes, TensorFlow's overhead per call
+    other programs, idle               the rest of the cores
+
+A part can come out a little below zero: alone, with all cores at the same work, it costs more than in the mixture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ga3c import __version__
+from ga3c.config import ConfigError, Settings, build_parser, parse, resolve
+from ga3c.environment import make_environment
+from ga3c.rollout import RolloutStore
+
+WARM_SECONDS = 1.0
+PARTS = ("environment", "inference", "training", "agents beyond", "server beyond", "other programs", "idle")
+
+
+def train_settings(game: str, flags: list[str]) -> Settings:
+    """What `ga3c-train --game GAME FLAGS` would run with. Raises ConfigError."""
+    return resolve(parse(build_parser("ga3c-train", __version__), ["--game", game, *flags])[0])
+
+
+# ------------------------------------------------------------------------------------------ one part alone, one process
+
+def _microseconds(work: Callable[[], int], seconds: float) -> float:
+    """Wall-clock microseconds per agent step of `work`, which returns how many it did; the first second is left out."""
+    end = time.monotonic() + WARM_SECONDS
+    while time.monotonic() < end:
+        work()
+    steps, began = 0, time.monotonic()
+    while (now := time.monotonic()) < began + seconds:
+        steps += work()
+    return 1e6 * (now - began) / steps
+
+
+def _environment(settings: Settings, seconds: float) -> float:
+    environment = make_environment(settings, settings.envs_per_agent)
+    environment.reset(settings.seed)
+    rng = np.random.default_rng(settings.seed)
+
+    def step() -> int:
+        environment.step(rng.integers(0, environment.spec.n_actions, settings.envs_per_agent))
+        return settings.envs_per_agent
+
+    return _microseconds(step, seconds)
+
+
+def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
+    from ga3c.model import Model, start_tensorflow
+    from ga3c.trainer import rollouts_per_batch
+    settings = settings.model_copy(update={"device_threads": 1})
+    start_tensorflow(settings)
+    spec = make_environment(settings, 1).spec
+    model = Model(settings, spec)
+    rng = np.random.default_rng(settings.seed)
+    if part == "inference":
+        observation = rng.integers(0, 256, (batch, *spec.observation_shape)).astype(spec.observation_dtype)
+
+        def predict() -> int:
+            model.predict(observation)
+            return batch
+
+        return _microseconds(predict, seconds)
+    n = rollouts_per_batch(settings)
+    store = RolloutStore(spec, settings.t_max, settings.envs_per_agent, n)
+    store.observation[:] = rng.integers(0, 256, store.observation.shape)
+    store.policy[:], store.steps[:] = 1 / spec.n_actions, settings.t_max
+    made = store.empty_batch(n)
+    store.gather(range(n), made, 0)
+
+    def train() -> int:
+        return model.train(made).batch_steps
+
+    return _microseconds(train, seconds)
+
+
+def alone(settings: Settings, flags: list[str], part: str, batch: int, seconds: float) -> list[float]:
+    """Microseconds per agent step of one part in as many processes at once as there are cores."""
+    command = [sys.executable, __file__, "--part", part, "--games", settings.game, "--prediction-batch", str(batch),
+               "--seconds", str(seconds), "--", *flags]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                  env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+                 for _ in range(os.cpu_count() or 1)]
+    outputs = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
+        raise SystemExit(f"roofline: measuring {part} of {settings.game} failed; try: {' '.join(command)}")
+    return [float(output.split()[-1]) for output in outputs]
+
+
+# ------------------------------------------------------------------------------------------ the service
+
+def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[str, float]:
+    """Runs the service and returns its speed (agent steps/s) and cores used, over all but the first quarter."""
+    command = [sys.executable, "-m", "ga3c", "--game", game, "--minutes", str(minutes), "--run-dir", str(directory),
+               *flags]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"roofline: {' '.join(command)} ended with {done.returncode}: {done.stdout[-500:]}")
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if row["agents"] and row["time"] >= 15 * minutes]
+    seconds = rows[-1]["time"] - rows[0]["time"]
+    names = ("cpu_agents", "cpu_server", "cpu_machine", "prediction_batch", "training_batch", "lag_mean", "memory_mb")
+    return {"steps_per_second": (rows[-1]["agent_steps"] - rows[0]["agent_steps"]) / seconds,
+            **{name: float(np.mean([row[name] for row in rows[1:] if row[name] is not None])) for name in names}}
+
+
+def attribute(costs: dict[str, float], run: dict[str, float], cores: int) -> dict[str, float]:
+    """Core-microseconds per agent step by part; they add up to cores / speed."""
+    def per_step(busy: float) -> float:
+        return 1e6 * busy / run["steps_per_second"]
+
+    others = max(0.0, run["cpu_machine"] - run["cpu_agents"] - run["cpu_server"])
+    return {**costs, "agents beyond": per_step(run["cpu_agents"]) - costs["environment"],
+            "server beyond": per_step(run["cpu_server"]) - costs["inference"] - costs["training"],
+            "other programs": per_step(others),
+            "idle": per_step(cores - run["cpu_agents"] - run["cpu_server"] - others)}
+
+
+def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[str, Any]:
+    """Everything about one game."""
+    from ga3c.trainer import rollouts_per_batch  # brings TensorFlow, for which a mistake in the flags need not wait
+    cores = os.cpu_count() or 1
+    settings = train_settings(game, flags)
+    measured = {part: alone(settings, flags, part, options.prediction_batch, options.seconds)
+                for part in ("environment", "inference", "training")}
+    costs = {part: float(np.mean(values)) for part, values in measured.items()}
+    limit = cores * 1e6 / sum(costs.values())
+    with tempfile.TemporaryDirectory() as scratch:
+        runs = [serve(game, flags, options.minutes, Path(scratch) / str(number)) for number in range(options.runs)]
+    speeds = [run["steps_per_second"] for run in runs]
+    middle = runs[int(np.argsort(speeds)[len(speeds) // 2])]
+    return {"game": game, "costs_us": costs, "limit": limit, "prediction_batch_of_the_limit": options.prediction_batch,
+            "training_batch": rollouts_per_batch(settings) * settings.t_max * settings.envs_per_agent, "runs": runs,
+            "steps_per_second": float(np.median(speeds)), "share_of_limit": float(np.median(speeds)) / limit,
+            "attribution_us": attribute(costs, middle, cores)}
+
+
+# ------------------------------------------------------------------------------------------ showing
+
+def show(result: dict[str, Any]) -> None:
+    """One game as text."""
+    speeds = [run["steps_per_second"] for run in result["runs"]]
+    print(f"\n{result['game']}: {result['steps_per_second']:,.0f} agent steps/s (median of {len(speeds)}, "
+          f"{min(speeds):,.0f} to {max(speeds):,.0f}) of a limit of {result['limit']:,.0f}: "
+          f"{100 * result['share_of_limit']:.0f} %")
+    whole = sum(result["attribution_us"].values())
+    for part in PARTS:
+        cost = result["attribution_us"][part]
+        print(f"  {part:<16} {cost:7.1f} us  {100 * cost / whole:5.1f} %")
+
+
+def plot(results: list[dict[str, Any]], file: Path) -> None:
+    """The same as a stacked bar for each game."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    figure, axis = pyplot.subplots(figsize=(9, 1.2 + 0.8 * len(results)), constrained_layout=True)
+    for number, part in enumerate(PARTS):
+        widths = [max(0.0, result["attribution_us"][part]) for result in results]
+        starts = [sum(max(0.0, result["attribution_us"][p]) for p in PARTS[:number]) for result in results]
+        names = [f"{result['game']}\n{100 * result['share_of_limit']:.0f} % of the limit" for result in results]
+        axis.barh(names, widths, left=starts, label=part, color=f"C{number}", height=0.55)
+    axis.invert_yaxis()
+    axis.set_xlabel("core-microseconds per agent step")
+    axis.legend(fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.25))
+    figure.savefig(file, dpi=120, bbox_inches="tight")
+    pyplot.close(figure)
+
+
+def main() -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--games", nargs="+", default=["Pong", "Boxing", "Breakout"], metavar="GAME")
+    parser.add_argument("--minutes", type=float, default=2.0, help="length of each run of the service [2]")
+    parser.add_argument("--runs", type=int, default=3, help="runs of the service per game; the median counts [3]")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement alone [10]")
+    parser.add_argument("--prediction-batch", type=int, default=32, help="batch the limit assumes for inference [32]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep everything that was measured")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as PNG or SVG by its name")
+    parser.add_argument("--part", choices=("environment", "inference", "training"), help=argparse.SUPPRESS)
+    parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
+    options = parser.parse_args()
+    try:
+        settings = train_settings(options.games[0], options.flags)
+        if options.part:
+            print(_environment(settings, options.seconds) if options.part == "environment" else
+                  _model(settings, options.part, options.prediction_batch, options.seconds))
+            return 0
+        machine = {"cores": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version(),
+                   "ga3c": __version__, "command": sys.argv}
+        print(f"{machine['cores']} cores, {machine['platform']}, Python {machine['python']}, ga3c {__version__}")
+        results = []
+        for game in options.games:
+            results.append(benchmark(game, options.flags, options))
+            show(results[-1])
+    except ConfigError as error:
+        print(f"roofline: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n", encoding="utf-8")
+    if options.plot:
+        plot(results, options.plot)
+        print(f"drawn: {options.plot}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,11 +11,18 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import psutil
 import pytest
+from hypothesis import settings as examples
 
 from ga3c.config import Settings
 from ga3c.environment import probe
 from ga3c.interruption import Interruption
 from ga3c.run import Run
+
+# The same examples in every run, so that a red test is about the change at hand; `--hypothesis-profile explore` draws
+# new ones.
+examples.register_profile("same", derandomize=True, deadline=None)
+examples.register_profile("explore", deadline=None)
+examples.load_profile("same")
 
 
 def _helpers(process: psutil.Process) -> bool:
@@ -47,6 +54,12 @@ def nothing_left_behind() -> Iterator[None]:
         thread.join(5)
         assert not thread.is_alive(), f"thread left behind: {thread}"
     assert set(os.listdir("/dev/shm")) <= shared_memory
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts found by another run, or by the developer's own, are not this test's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ The package has two halves. The server half (one process) holds the model, the p
 the supervisor; the agent half (many processes) plays and knows nothing of TensorFlow:
 
     cli -> service | serial -> predictor | trainer -> model -> losses | network
+        -> evaluate -> policy -> network
     ---------------------------------------------------------------------------- what an agent may import:
     agent -> channel -> rollout -> environment | toys -> config
 
@@ -16,4 +17,4 @@ of one environment (4 emulator *frames* on Atari); *rollout*: up to t_max steps 
 *PPS*, *TPS*: predictions and trainings (updates) per second; *score*: raw reward of an episode.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -49,9 +49,7 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
                 yield _hand_in(store, slot, t, store.value[slot, t])
             return
 
-        # Inverse transform sampling; scaled by the last sum, so that rounding cannot pick an action out of range.
-        cumulative = store.policy[slot, t].cumsum(axis=1)
-        action = (cumulative > rng.random((n_envs, 1), np.float32) * cumulative[:, -1:]).argmax(axis=1)
+        action = sample(store.policy[slot, t], rng)
         transition = environment.step(action)
 
         store.action[slot, t] = action
@@ -76,10 +74,41 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
         store.observation[slot, t] = environment.observation
 
 
+def sample(policy: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Actions (n,) drawn from the probabilities `policy` (n, A)."""
+    # Inverse transform sampling; scaled by the last sum, so that rounding cannot pick an action out of range.
+    cumulative = policy.cumsum(axis=1)
+    threshold = rng.random((len(policy), 1), np.float32) * cumulative[:, -1:]
+    action: NDArray[np.int64] = (cumulative > threshold).argmax(axis=1)
+    return action
+
+
 def _hand_in(store: RolloutStore, slot: int, steps: int, bootstrap_value: NDArray[np.float32]) -> Request:
     store.steps[slot] = steps
     store.bootstrap_value[slot] = bootstrap_value
     return SUBMIT, slot, 0
+
+
+def _pump(player: Generator[Request, int, None], port: Port, store: RolloutStore) -> None:
+    """Grants the player's requests through the port until it leaves, and records where the time went."""
+    seconds = [0.0, 0.0, 0.0]  # by kind of request: TAKE and PREDICT are waited for, playing takes the rest
+    now = time.monotonic()
+    grant: int | None = None
+    while True:
+        try:
+            kind, slot, row = player.send(grant) if grant is not None else next(player)
+        except StopIteration:
+            return
+        before, now = now, time.monotonic()
+        seconds[SUBMIT] += now - before
+        if kind == PREDICT:
+            store.asked[slot, row] = now
+        elif kind == SUBMIT:
+            store.seconds[slot] = seconds
+            seconds = [0.0, 0.0, 0.0]
+        grant = port.serve((kind, slot, row))
+        before, now = now, time.monotonic()
+        seconds[kind] += now - before
 
 
 def seeded(seed: np.random.SeedSequence) -> tuple[int, np.random.Generator]:
@@ -119,13 +148,8 @@ def agent_main(port: Port, store: RolloutStore, settings: Settings, seed: np.ran
         environment = make_environment(settings, store.n_envs)
         environment_seed, rng = seeded(seed)
         environment.reset(environment_seed)
-        player = play(environment, store, rng)
-        try:
-            request = next(player)
-            while True:
-                request = player.send(port.serve(request))
-        except StopIteration:
-            environment.close()
+        _pump(play(environment, store, rng), port, store)
+        environment.close()
     except ServerGone:
         os._exit(0)
     except Exception:

@@ -26,6 +26,7 @@ import os
 import struct
 import termios
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -146,6 +147,7 @@ class Channel:
         self._predictions, self._rollouts = _TicketQueue(), _TicketQueue()
         self._replies: list[Connection | None] = [None] * capacity
         self._incarnation = np.zeros(capacity, np.uint16)
+        self._playing = np.zeros(capacity, np.bool_)  # answered at least once, in this incarnation
         # Guards replies and incarnations: an answer is written wholly before or wholly not after an agent's end.
         self._lock = threading.Lock()
         self._intake = threading.Lock()
@@ -177,6 +179,7 @@ class Channel:
         """Closes the agent's replies: wherever it waits, it is told `ServerGone`."""
         with self._lock:
             writer, self._replies[agent] = self._replies[agent], None
+            self._playing[agent] = False
         if writer is not None:
             writer.close()
 
@@ -184,6 +187,11 @@ class Channel:
         """The agent's process has ended; `on_vacant` is called once all it submitted has been collected."""
         self.hang_up(agent)
         self._rollouts.put(agent, _FENCE, 0, int(self._incarnation[agent]))
+
+    @property
+    def playing(self) -> int:
+        """Agents that have made their environments and play."""
+        return int(self._playing.sum())
 
     def _send(self, agent: int, slot: int, step: int) -> None:
         writer = self._replies[agent]
@@ -210,6 +218,7 @@ class Channel:
             alive &= [self._replies[agent] is not None for agent in tickets["agent"]]
             if not alive.all():
                 tickets, policy, value = tickets[alive], policy[alive], value[alive]
+            self._playing[tickets["agent"]] = True
             slots, rows = tickets["slot"], tickets["step"]
             self._store.policy[slots, rows] = policy
             self._store.value[slots, rows] = value
@@ -228,25 +237,28 @@ class Channel:
 
     # ---------------------------------------------------------------------------------- for trainers
 
-    def collect(self, batch: TrainingBatch) -> tuple[int, bool]:
+    def collect(self, batch: TrainingBatch) -> tuple[int, bool, float]:
         """Waits until rollouts fill `batch`, copying and freeing each as it comes. One trainer collects at a time.
 
-        Returns (rollouts in the batch, whether the trainer shall end); fewer than fit only if it shall end.
+        Returns (rollouts in the batch, whether the trainer shall end, seconds spent copying); fewer than fit only if it
+        shall end.
         """
         with self._intake:
-            filled, ended = 0, False
+            filled, ended, gathering = 0, False, 0.0
             while filled < len(batch) and not ended:
                 tickets, ended = self._rollouts.without_close(self._rollouts.take(len(batch) - filled))
                 fences = tickets["slot"] == _FENCE
                 rollouts = tickets[~fences]
+                before = time.monotonic()
                 self._store.gather(rollouts["slot"].tolist(), batch, filled)
+                gathering += time.monotonic() - before
                 filled += len(rollouts)
                 with self._lock:
                     for agent, slot, _, _ in rollouts.tolist():
                         self._send(agent, slot, _FREED)  # its index is not given away before its fence
                 for agent in tickets["agent"][fences].tolist():
                     self._on_vacant(agent)
-            return filled, ended
+            return filled, ended, gathering
 
     def dismiss_trainer(self) -> None:
         """One trainer ends after the rollouts that are already waiting, training on a batch that is not full."""

@@ -6,19 +6,22 @@ SIGTERM.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
+import json
 import os
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ga3c import __version__
 from ga3c.checkpoint import CheckpointError, load, newest, set_aside_after
-from ga3c.config import ConfigError, Settings, build_parser, parse, resolve, to_yaml
+from ga3c.config import ConfigError, Parser, Settings, build_parser, parse, resolve, to_yaml
 from ga3c.interruption import Interruption
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
@@ -59,8 +62,8 @@ def train(argv: Sequence[str]) -> int:
         return 130
 
 
-def _fail(message: str, code: int) -> int:
-    print(f"ga3c-train: {message}", file=sys.stderr)
+def _fail(message: str, code: int, program: str = "ga3c-train") -> int:
+    print(f"{program}: {message}", file=sys.stderr)
     return code
 
 
@@ -172,3 +175,118 @@ def _restore(settings: Settings, model: Any, directory: Path,
     except ValueError as error:
         raise ConfigError(f"--resume: {path}: {error}") from None
     return path, progress, passed_over
+
+
+# ------------------------------------------------------------------------------------------------ ga3c-eval
+
+def evaluate_main() -> NoReturn:
+    """`ga3c-eval`: plays episodes with a trained policy; see `--help`."""
+    sys.exit(evaluate(sys.argv[1:]))
+
+
+def evaluate(argv: Sequence[str]) -> int:
+    """Runs `ga3c-eval` with these arguments and returns its exit code."""
+    program = "ga3c-eval"
+    try:
+        return _evaluate(_evaluation_parser(program).parse_args(argv))
+    except ConfigError as error:
+        return _fail(str(error), 2, program)
+    except CheckpointError as error:
+        return _fail(str(error), 5, program)
+    except KeyboardInterrupt:
+        return 130
+    except Exception:
+        traceback.print_exc()
+        return 6
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    if options.background:
+        _stay_in_the_background()
+    from ga3c.environment import atari_id
+    from ga3c.policy import Policy, find
+    trained = find(options.policy)
+    for reason in trained.passed_over:
+        print(f"ga3c-eval: passed over: {reason}", file=sys.stderr)
+    sticky = trained.settings.sticky_actions if options.sticky_actions is None else options.sticky_actions
+    # `serial`: one thread and deterministic operations, so that the same seed gives the same scores.
+    settings = trained.settings.model_copy(update={
+        "noop_max": options.noop_max, "sticky_actions": sticky, "serial": True})
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.verbose else "3")
+    with _quiet(options.verbose):
+        from ga3c.evaluate import Protocol, play_episodes, record, report, table
+        from ga3c.model import start_tensorflow
+        start_tensorflow(settings)
+        policy = Policy(trained)
+    from rich.console import Console
+    from rich.progress import Progress
+    protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
+    # A simulator in Python gains nothing from threads, and may not bear them.
+    threads = (os.cpu_count() or 1) if atari_id(settings.game) and not options.background else 1
+    errors = Console(stderr=True)
+    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        task = progress.add_task("Episodes", total=protocol.episodes)
+        played = play_episodes(policy, policy.spec, settings, protocol, threads, lambda: progress.advance(task))
+    found = report(trained, policy.spec, settings, protocol, played)
+    if options.json:
+        print(json.dumps(found))
+    else:
+        Console(highlight=False).print(table(found), soft_wrap=True)
+    if options.record:
+        try:
+            record(trained, found)
+        except OSError as error:  # somebody else's run, to be read only
+            print(f"ga3c-eval: not recorded: {error}", file=sys.stderr)
+    return 0
+
+
+def _stay_in_the_background() -> None:
+    """For an evaluation during training: takes only the time and devices that are left, ends when its parent does."""
+    os.nice(19)
+
+    def end_with_parent() -> None:
+        os.read(0, 1)  # standard input is a socket to the parent: end of file when that has died
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, name="end-with-parent", daemon=True).start()
+
+
+def _number(kind: Callable[[str], Any], low: float, high: float) -> Callable[[str], Any]:
+    def parse_number(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if low <= kind(text) <= high:
+                return kind(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: a number from {low:,} to {high:,}")
+
+    return parse_number
+
+
+def _evaluation_parser(program: str) -> argparse.ArgumentParser:
+    parser = Parser(
+        prog=program, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Play episodes with a trained policy and say what they score.",
+        epilog="examples:\n  ga3c-eval runs/Boxing-...                          the newest checkpoint of a run\n"
+               "  ga3c-eval runs/Boxing-.../checkpoints/best --json  the best one found while it learned, as JSON\n"
+               "  ga3c-eval pong --episodes 100 --greedy             a policy that comes with the package")
+    parser.add_argument("policy", metavar="POLICY",
+                        help="run directory, one of its checkpoints, policy file, or name of a policy in the package")
+    parser.add_argument("--version", action="version", version=f"ga3c {__version__}")
+    group = parser.add_argument_group("Protocol")
+    group.add_argument("--episodes", metavar="N", type=_number(int, 1, 100_000), default=30,
+                       help="episodes to play, each with a seed of its own [%(default)s]")
+    group.add_argument("--seed", metavar="N", type=_number(int, 0, 2**31 - 1), default=0,
+                       help="the same seed plays the same episodes [%(default)s]")
+    group.add_argument("--greedy", action="store_true", help="the likeliest action instead of a sampled one")
+    group.add_argument("--noop-max", metavar="N", type=_number(int, 0, 200), default=30,
+                       help="at most this many no-ops open an episode, Atari only [%(default)s]")
+    group.add_argument("--sticky-actions", metavar="P", type=_number(float, 0, 0.999),
+                       help="probability that the last action is repeated, Atari only [as in training]")
+    group.add_argument("--envs", metavar="N", type=_number(int, 1, 1024), default=16,
+                       help="environments at a time; another number rounds, and may score, differently [%(default)s]")
+    group = parser.add_argument_group("Output")
+    group.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    group.add_argument("--no-record", action="store_false", dest="record",
+                       help="leave no line in the run's events.jsonl")
+    group.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
+    parser.add_argument("--background", action="store_true", help=argparse.SUPPRESS)  # see evaluator.py
+    return parser

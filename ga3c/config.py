@@ -14,9 +14,10 @@ import contextlib
 import difflib
 import math
 import os
+import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -25,6 +26,10 @@ from pydantic.fields import FieldInfo
 
 MAX_SLOTS = 65_535
 """The most slots a ticket can name."""
+
+_AGENT_BYTES = 50 * 2**20   # private memory of an agent that plays four Atari games, and its slots
+_AGENT_DESCRIPTORS = 4      # that an agent takes in the main process
+_OTHER_DESCRIPTORS = 200    # of everything else
 
 
 class ConfigError(Exception):
@@ -49,7 +54,7 @@ class Settings(BaseModel):
         "Game", "Pong", "Atari game (Boxing, ALE/Boxing-v5), Gymnasium id (CartPole-v1, module:Id) or toy:catch",
         min_length=1)
     envs_per_agent: int = _setting(
-        "Game", 4, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
+        "Game", 8, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
         ge=1, le=256)
     frame_skip: int = _setting("Game", 4, "emulator frames per agent step, Atari only (paper: 4)", ge=1, le=16)
     noop_max: int = _setting(
@@ -64,9 +69,10 @@ class Settings(BaseModel):
         "Game", 108_000, "frames after which an episode is truncated, Atari only (30 minutes of play)", ge=1)
 
     agents: int | None = _setting(
-        "Workers", None, "N_A, agent processes; null: 5 per core (paper: at least one per core)", ge=1, le=4096)
+        "Workers", None, "N_A, agent processes; null: 4 per core (paper: at least one per core)", ge=1, le=4096)
     agents_max: int | None = _setting(
-        "Workers", None, "most agents the shared memory has room for; null: as many as agents", ge=1, le=4096)
+        "Workers", None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
+        ge=1, le=4096)
     predictors: int = _setting("Workers", 1, "N_P, predictor threads; paper: 2", ge=1, le=64)
     trainers: int = _setting("Workers", 1, "N_T, trainer threads; paper: 2", ge=1, le=64)
     agent_nice: int = _setting(
@@ -79,17 +85,34 @@ class Settings(BaseModel):
     prediction_batch_max: int = _setting(
         "Workers", 128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
     training_batch_min: int = _setting(
-        "Workers", 160, "least agent steps in one update (paper, figure 7: 20 to 40 is best, at t_max 5)",
+        "Workers", 320, "least agent steps in one update (paper, figure 7: 20 to 40 is best, at t_max 5)",
         ge=1, le=65_536)
 
-    t_max: int = _setting("Learning", 20, "agent steps of each environment in a rollout (paper: 5)", ge=1, le=1024)
+    dynamic: bool = _setting(
+        "Tuning", True, "change N_A, N_P and N_T while training, for most agent steps trained a second; serial: never")
+    controller: Literal["fast", "paper"] = _setting(
+        "Tuning", "fast", "paper: one of them by 1 every window (paper, section 4.3); fast: as soon as it can tell")
+    start: str | None = _setting(
+        "Tuning", None, "N_A/N_P/N_T to start from, as in 1/1/1; null: agents etc. if given, else as remembered",
+        pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]?/[1-9][0-9]?$")
+    remember: bool = _setting(
+        "Tuning", True, "keep the counts found for this machine and game in the user's cache directory")
+    max_lag: float | None = _setting(
+        "Tuning", 10.0, "ceiling of the mean policy lag in updates, above which speed does not count; null: none",
+        gt=0.0)
+    window: float = _setting("Tuning", 60.0, "seconds of a trial of the paper's controller (paper: 60)", ge=1.0)
+    temperature: float = _setting(
+        "Tuning", 0.0, "share of speed that the paper's controller risks for a way past a local optimum (paper: 0)",
+        ge=0.0)
+
+    t_max: int = _setting("Learning", 10, "agent steps of each environment in a rollout (paper: 5)", ge=1, le=1024)
     gamma: float = _setting("Learning", 0.99, "discount of the return per agent step (paper: 0.99)", ge=0.0, le=1.0)
     reward_clip: float = _setting(
         "Learning", 1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", ge=0.0)
-    learning_rate: float = _setting("Learning", 4e-3, "RMSProp learning rate at the start (paper: 3e-4)", gt=0.0)
+    learning_rate: float = _setting("Learning", 5e-4, "learning rate at the start (paper: 3e-4)", gt=0.0)
     learning_rate_end: float | None = _setting(
         "Learning", None, "learning rate after anneal_steps, linear in between; null: constant", ge=0.0)
-    beta: float = _setting("Learning", 0.005, "weight of the entropy at the start (paper: 0.01)", ge=0.0)
+    beta: float = _setting("Learning", 0.01, "weight of the entropy at the start (paper: 0.01)", ge=0.0)
     beta_end: float | None = _setting(
         "Learning", None, "entropy weight after anneal_steps, linear in between; null: constant", ge=0.0)
     anneal_steps: int = _setting("Learning", 100_000_000, "agent steps over which the two schedules run", ge=1)
@@ -97,12 +120,23 @@ class Settings(BaseModel):
         "Learning", 1e-6, "eps of log(pi + eps) in policy loss and entropy (paper, equation 5)", gt=0.0, lt=1.0)
     value_loss_factor: float = _setting(
         "Learning", 0.5, "weight of (R - V)^2 beside the policy loss (authors' code: 0.5)", ge=0.0)
+    gae_lambda: float = _setting(
+        "Learning", 0.95, "lambda of the returns; 1: n-step as in the paper, below: generalised advantage estimation",
+        ge=0.0, le=1.0)
+    normalize_advantages: bool = _setting(
+        "Learning", True, "subtract a batch's mean from its advantages, divide by their running deviation (paper: no)")
+    correction: Literal["none", "clipped-is", "vtrace"] = _setting(
+        "Learning", "vtrace", "of policy lag: V-trace, policy gradients weighted by min(1, pi / mu), or none (paper)")
+    loss_reduction: Literal["sum", "mean"] = _setting(
+        "Learning", "mean", "of the losses over a training batch: mean, or sum (paper)")
+    optimizer: Literal["rmsprop", "adam"] = _setting("Learning", "adam", "adam, or rmsprop (paper)")
+    adam_epsilon: float = _setting("Learning", 1e-5, "Adam's epsilon, beside the root", gt=0.0)
     rmsprop_decay: float = _setting("Learning", 0.99, "decay of RMSProp's mean square (authors' code: 0.99)",
                                     ge=0.0, lt=1.0)
     rmsprop_epsilon: float = _setting(
         "Learning", 0.1, "RMSProp's epsilon, inside the root (authors' code: 0.1)", gt=0.0)
     gradient_clip_norm: float = _setting(
-        "Learning", 0.0, "largest global norm of an update's gradient, summed over the batch; 0: no clipping", ge=0.0)
+        "Learning", 0.5, "largest global norm of an update's gradient; 0: no clipping (paper)", ge=0.0)
     network: Literal["auto", "small", "large", "dense"] = _setting(
         "Learning", "auto", "small and large (paper) for images, dense for vectors; auto: small or dense")
     large_stride: int = _setting(
@@ -118,17 +152,34 @@ class Settings(BaseModel):
     run_dir: str | None = _setting("Run", None, "directory of the run; null: runs/<Game>-<date>-<time>-s<seed>")
     checkpoint_minutes: float = _setting("Run", 10.0, "minutes between checkpoints", gt=0.0)
     checkpoints_kept: int = _setting("Run", 3, "newest checkpoints that stay on disk", ge=1)
+    evaluation_minutes: float | None = _setting(
+        "Run", None, "minutes between evaluations of the policy while it learns; null: none", gt=0.0)
+    evaluation_episodes: int = _setting(
+        "Run", 10, "episodes of such an evaluation; the checkpoint with the best mean is kept", ge=1, le=100_000)
     tensorboard: bool = _setting("Run", True, "write scalars for TensorBoard, once a second")
 
     @property
     def agent_count(self) -> int:
-        """N_A at the start: as configured, else 5 per core, with 4 environments each."""
-        return self.agents or 5 * (os.cpu_count() or 1)
+        """N_A at the start: as configured, else 4 per core."""
+        return self.agents or 4 * (os.cpu_count() or 1)
 
     @property
     def agent_capacity(self) -> int:
         """The most agents the shared memory has room for."""
-        return max(self.agents_max or 0, self.agent_count)
+        least = max(self.agent_count, int(self.start.split("/")[0]) if self.start else 0)
+        if self.agents_max is None and self.dynamic and not self.serial:
+            return max(least, min(_most_agents(self.envs_per_agent), MAX_SLOTS // self.slots_per_agent))
+        return max(self.agents_max or 0, least)
+
+
+def _most_agents(envs_per_agent: int) -> int:
+    """As many as could pay and as the machine can hold: 64 environments per core, half the memory, its descriptors."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        descriptors = 2**20
+    return min(4096, -(-64 // envs_per_agent) * (os.cpu_count() or 1), memory // 2 // _AGENT_BYTES,
+               (descriptors - _OTHER_DESCRIPTORS) // _AGENT_DESCRIPTORS)
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -138,9 +189,10 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "prediction_batch_max": 128, "training_batch_min": 40, "slots_per_agent": 4,
         "t_max": 5, "gamma": 0.99, "reward_clip": 1.0, "learning_rate": 3e-4, "learning_rate_end": None,
         "beta": 0.01, "beta_end": None, "log_epsilon": 1e-6, "value_loss_factor": 0.5,
-        "rmsprop_decay": 0.99, "rmsprop_epsilon": 0.1, "gradient_clip_norm": 0.0,
+        "gae_lambda": 1.0, "normalize_advantages": False, "correction": "none", "loss_reduction": "sum",
+        "optimizer": "rmsprop", "rmsprop_decay": 0.99, "rmsprop_epsilon": 0.1, "gradient_clip_norm": 0.0,
         "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
-        "network": "auto",
+        "network": "auto", "controller": "paper", "max_lag": None, "window": 60.0, "temperature": 0.0,
     },
 }
 
@@ -238,7 +290,9 @@ def _check(values: Mapping[str, Any], strict: bool) -> tuple[str, str] | None:
 
 # ------------------------------------------------------------------------------------------------ command line
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Tells a mistake on the command line as a ConfigError, with the nearest right name."""
+
     def error(self, message: str) -> Any:
         if message.startswith("unrecognized arguments: "):
             flag = message.removeprefix("unrecognized arguments: ").split("=")[0].split(" ")[0]
@@ -249,7 +303,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser(program: str, version: str) -> argparse.ArgumentParser:
     """The command line of `ga3c-train`: one flag for every setting, grouped as in `config.yaml`."""
-    parser = _Parser(
+    parser = Parser(
         prog=program, allow_abbrev=False, argument_default=argparse.SUPPRESS,
         description="Train an agent with asynchronous advantage actor-critic around one model (GA3C).",
         epilog="examples:  ga3c-train --game Boxing     ga3c-train --game CartPole-v1 --minutes 1     "
@@ -291,7 +345,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[dict[st
 
 
 def _optional(name: str) -> bool:
-    return Settings.model_fields[name].default is None
+    return type(None) in get_args(Settings.model_fields[name].annotation)
 
 
 def resolve(command_line: Mapping[str, Any], file: str | None = None) -> Settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -21,8 +21,8 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 3600}:{int(seconds) % 3600 // 60:02d}:{int(seconds) % 60:02d}"
 
 
-def plain_line(row: dict[str, Any]) -> str:
-    """A row of metrics as one line with the field's names."""
+def plain_line(row: dict[str, Any], notes: Mapping[str, str]) -> str:
+    """A row of metrics, and notes such as the controller's last verdict, as one line with the field's names."""
     return (f"[Time: {_clock(row['time'])}] [Steps: {_number(row['agent_steps'])} Frames: {_number(row['frames'])}] "
             f"[Episode: {_number(row['episodes'])} Score: {_number(row['score'], '.1f')} "
             f"RScore: {_number(row['score_mean'], '.2f')}] "
@@ -30,11 +30,13 @@ def plain_line(row: dict[str, Any]) -> str:
             f"[NT: {row['trainers']} NP: {row['predictors']} NA: {row['agents']}] "
             f"[Queue: {row['training_queue']} Batch: {_number(row['prediction_batch'], '.1f')}/"
             f"{_number(row['training_batch'], '.0f')} Lag: {_number(row['lag_mean'], '.1f')}/"
-            f"{_number(row['lag_p95'], '.0f')}]")
+            f"{_number(row['lag_p95'], '.0f')}]"
+            + (f" [Best: {row['best_evaluation']:.2f}]" if "best_evaluation" in row else "")
+            + "".join(f" [{name}: {note}]" for name, note in notes.items()))
 
 
-def panel(title: str, row: dict[str, Any], messages: list[str]) -> Panel:
-    """A row of metrics as the live screen."""
+def panel(title: str, row: dict[str, Any], messages: list[str], notes: Mapping[str, str]) -> Panel:
+    """A row of metrics and notes as the live screen."""
     table = Table.grid(padding=(0, 2))
     for _ in range(3):
         table.add_column(justify="left", style="dim", no_wrap=True)
@@ -49,8 +51,12 @@ def panel(title: str, row: dict[str, Any], messages: list[str]) -> Panel:
                   "Queue", str(row["training_queue"]))
     table.add_row("Score", _number(row["score"], ".1f"), "Policy lag", lag)
     table.add_row("RScore", _number(row["score_mean"], ".2f"), "Entropy", _number(row["entropy"], ".3f"))
+    if "best_evaluation" in row:
+        table.add_row("Best evaluation", f"{row['best_evaluation']:.2f}")
     body = Table.grid()
     body.add_row(table)
+    for name, note in notes.items():
+        body.add_row(Text(f"{name}  {note}", style="dim", overflow="ellipsis", no_wrap=True))
     for message in messages[-4:]:
         body.add_row(Text(message, style="yellow", overflow="ellipsis", no_wrap=True))
     return Panel(body, title=Text(title, style="bold"), title_align="left", expand=False,
@@ -68,15 +74,15 @@ class Display:
         self._live = Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
         self._started = False
 
-    def show(self, row: dict[str, Any]) -> None:
-        """One row of metrics."""
+    def show(self, row: dict[str, Any], notes: Mapping[str, str]) -> None:
+        """One row of metrics, and what else is worth a line, by name."""
         if self._live is None:
-            self._try(lambda: print(plain_line(row), flush=True))
+            self._try(lambda: print(plain_line(row, notes), flush=True))
             return
         if not self._started:
             self._started = True
             self._try(self._live.start)
-        live, shown = self._live, panel(self._title, row, self._messages)
+        live, shown = self._live, panel(self._title, row, self._messages, notes)
         self._try(lambda: live.update(shown, refresh=True))
 
     def message(self, text: str) -> None:

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import time
+
 from ga3c.channel import Channel
 from ga3c.model import Model
 from ga3c.rollout import RolloutStore
 
 
 class PredictionCount:
-    """Written by one predictor, read by anyone: observations predicted, and calls of the model."""
+    """Written by one predictor, read by anyone. Times are sums of seconds on the wall clock.
+
+    predictions: observations; calls: of the model; requests: tickets, one per agent that waited. Over calls: gathering
+    observations, in the model, answering. Over requests: in the queue, and being served once taken from it.
+    """
 
     def __init__(self) -> None:
-        self.predictions = 0
-        self.calls = 0
+        self.predictions = self.calls = self.requests = 0
+        self.gathering = self.predicting = self.answering = 0.0
+        self.queued = self.served = 0.0
 
 
 def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max: int, count: PredictionCount) -> None:
     """Takes as many requests as are there (up to `batch_max` observations), one inference, answers; until dismissed."""
     n_envs = store.n_envs
     for tickets in channel.requests(max(1, batch_max // n_envs)):
+        n, taken = len(tickets), time.monotonic()
         observation = store.observation[tickets["slot"], tickets["step"]]
+        gathered = time.monotonic()
         policy, value, version = model.predict(observation.reshape(-1, *observation.shape[2:]))
-        channel.answer(tickets, policy.reshape(len(tickets), n_envs, -1), value.reshape(-1, n_envs), version)
+        predicted = time.monotonic()
+        count.queued += n * taken - float(store.asked[tickets["slot"], tickets["step"]].sum())
+        channel.answer(tickets, policy.reshape(n, n_envs, -1), value.reshape(-1, n_envs), version)
+        answered = time.monotonic()
+        count.gathering += gathered - taken
+        count.predicting += predicted - gathered
+        count.answering += answered - predicted
+        count.served += n * (answered - taken)
+        count.requests += n
         count.predictions += len(value)
         count.calls += 1

@@ -14,10 +14,12 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,10 +28,13 @@ import psutil
 from ga3c import __version__, checkpoint
 from ga3c.checkpoint import Checkpoint
 from ga3c.config import ConfigError, Settings, to_yaml
+from ga3c.controller import Controller
 from ga3c.display import Display, plain_line
 from ga3c.environment import EnvironmentSpec
+from ga3c.evaluator import Evaluator
 from ga3c.model import Model
 from ga3c.stats import Statistics, Workers
+from ga3c.verdict import Verdict, averages, verdict
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "ale-py", "pydantic", "PyYAML", "rich")
 
@@ -73,7 +78,7 @@ def _versions() -> dict[str, Any]:
             **{name: importlib.metadata.version(name) for name in _PACKAGES}, "command": sys.argv}
 
 
-def _append(path: Path) -> IO[str]:
+def open_log(path: Path) -> IO[str]:
     """Opens a log for appending; a last line torn by a crash is ended first, so that the next one stands alone."""
     if path.exists() and path.stat().st_size:
         with open(path, "rb+") as file:
@@ -83,8 +88,48 @@ def _append(path: Path) -> IO[str]:
     return open(path, "a", encoding="utf-8", buffering=1)
 
 
+class _CpuMeter:
+    """How many cores were busy since the last question: with agents, with this process, with anything."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._agents: dict[int, float] = {}
+        self._at, self._server, self._machine = time.monotonic(), self._of(self._process), self._busy()
+
+    @staticmethod
+    def _of(process: psutil.Process) -> float:
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            return 0.0
+        return float(times.user + times.system)
+
+    @staticmethod
+    def _busy() -> float:
+        times = psutil.cpu_times()
+        return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)
+                     - getattr(times, "guest_nice", 0.0))
+
+    def used(self, agent_pids: list[int]) -> dict[str, float]:
+        """Core-seconds per second; an agent that has just started or died counts from the next question on."""
+        now, server, machine = time.monotonic(), self._of(self._process), self._busy()
+        agents = {}
+        for pid in agent_pids:
+            with contextlib.suppress(psutil.Error):
+                agents[pid] = self._of(psutil.Process(pid))
+        seconds = max(now - self._at, 1e-3)
+        spent = sum(max(0.0, total - self._agents.get(pid, total)) for pid, total in agents.items())
+        row = {"cpu_agents": spent / seconds, "cpu_server": (server - self._server) / seconds,
+               "cpu_machine": (machine - self._machine) / seconds}
+        self._at, self._server, self._machine, self._agents = now, server, machine, agents
+        return {name: round(value, 3) for name, value in row.items()}
+
+
 class Run:
     """The record of one run and when it is over. Used by the main thread; trainers may ask if a limit is `reached`.
+
+    `disturbances` counts what took time from training, so that no setting is judged by it: checkpoints, dead agents.
+    `controller`, where there is one, is kept in checkpoints; `tuning` is its last verdict, for the display.
 
     Args:
         resumed: progress of the checkpoint it goes on from, {} for a new run.
@@ -97,15 +142,25 @@ class Run:
             resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("recent_scores", ()))
         self.display = Display(f"GA3C  {spec.name}  {directory}")
         self.checkpoint_path: Path | None = None
+        self.evaluator = Evaluator()
+        self.best_evaluation: tuple[str, float] | None = None
+        self.disturbances = 0
+        self.controller: Controller | None = None
+        self.resumed_controller: dict[str, Any] | None = resumed.get("controller")
+        self.tuning = ""
         self._time_before = float(resumed.get("time", 0.0))
         self._started: float | None = None
         self._next_row = self._next_checkpoint = self._next_log = 0.0
+        self._next_evaluation = math.inf
         self._steps_saved = resumed.get("agent_steps", 0)
         self._process = psutil.Process()
-        self._log = _append(directory / "log.txt")
-        self._metrics = _append(directory / "metrics.jsonl")
-        self._events = _append(directory / "events.jsonl")
-        self._episodes = _append(directory / "episodes.csv")
+        self._cpu = _CpuMeter()
+        self._seen: deque[dict[str, Any]] = deque(maxlen=10)
+        self._verdict: Verdict | None = None
+        self._log = open_log(directory / "log.txt")
+        self._metrics = open_log(directory / "metrics.jsonl")
+        self._events = open_log(directory / "events.jsonl")
+        self._episodes = open_log(directory / "episodes.csv")
         if not self._episodes.tell():
             self._episodes.write("time,agent_step,score,length\n")
         self._tensorboard = None
@@ -128,6 +183,8 @@ class Run:
         self._started = time.monotonic()
         self._next_row = self.time + 1.0
         self._next_checkpoint = self.time + 60.0 * self.settings.checkpoint_minutes
+        self._next_evaluation = self.time + 60.0 * (self.settings.evaluation_minutes or math.inf)
+        self.best_evaluation = checkpoint.best(self.directory / "checkpoints")
         self.statistics.row(self.time, Workers(0, 0, 0, 0, 0))
 
     def say(self, text: str) -> None:
@@ -160,33 +217,95 @@ class Run:
             due = min(due, 60.0 * self.settings.minutes)
         return max(0.0, due - self.time)
 
-    def tick(self, model: Model, workers: Workers, agent_pids: list[int]) -> None:
-        """Writes the row of the second that has passed, and a checkpoint if one is due. Cheap when nothing is."""
+    def tick(self, model: Model, workers: Workers, agent_pids: list[int]) -> dict[str, Any] | None:
+        """Writes the row of the second that has passed, and a checkpoint if one is due; returns the row.
+
+        Cheap when nothing is due; then returns None. An evaluation that is due begins with a checkpoint, when the last
+        one has ended; its outcome is recorded.
+        """
+        self._record_evaluation()
         now = self.time
         if now < self._next_row:
-            return
+            return None
         self._next_row += 1.0
         if self._next_row <= now:  # after a stall there is nothing to catch up with
             self._next_row = now + 1.0
-        self.display.show(self._record(now, workers, agent_pids))
-        if now >= self._next_checkpoint:
-            self.save(model)
+        row = self._record(now, workers, agent_pids)
+        self.display.show(row, self._notes())
+        evaluate = now >= self._next_evaluation and self.evaluator.checkpoint is None
+        if evaluate or now >= self._next_checkpoint:
+            path = self.save(model)
             self._next_checkpoint = self.time + 60.0 * self.settings.checkpoint_minutes
+            if evaluate:
+                self._begin_evaluation(path)
+        return row
+
+    def _begin_evaluation(self, path: Path) -> None:
+        self._next_evaluation = self.time + 60.0 * (self.settings.evaluation_minutes or math.inf)
+        # Other episodes than those of `ga3c-eval`, which would else judge the checkpoint by what it was chosen for.
+        seed = (self.settings.seed + 1 + int(path.name)) % 2**31
+        try:
+            self.evaluator.start(path, self.settings.evaluation_episodes, seed)
+        except OSError as error:
+            self._evaluation_failed(path, f"its process cannot be started: {error}")
+
+    def _record_evaluation(self) -> None:
+        outcome = self.evaluator.collect()
+        if outcome is None:
+            return
+        path, report, cause = outcome
+        if report is None:
+            self._evaluation_failed(path, cause)
+            return
+        best = self.best_evaluation is None or report["mean"] > self.best_evaluation[1]
+        self.event("evaluation", **{**report, "checkpoint": str(path.relative_to(self.directory)), "best": best})
+        if best:
+            self.best_evaluation = path.name, report["mean"]
+            checkpoint.set_best(path.parent, *self.best_evaluation)
+        low, high = report["mean_interval"]
+        self.say(f"Evaluation at {report['agent_steps']:,} agent steps: mean {report['mean']:.2f} ({low:.2f} to "
+                 f"{high:.2f}) of {len(report['scores'])} episodes{', the best so far' if best else ''}.")
+
+    def _evaluation_failed(self, path: Path, cause: str) -> None:
+        self.event("evaluation_failed", checkpoint=str(path.relative_to(self.directory)), cause=cause)
+        self.say(f"The evaluation of {path.name} failed, training goes on: {cause}")
 
     def _record(self, now: float, workers: Workers, agent_pids: list[int]) -> dict[str, Any]:
         row, episodes = self.statistics.row(now, workers)
-        row["memory_mb"] = round(sum(self._private_mb(pid) for pid in [self._process.pid, *agent_pids]), 1)
+        pids = [self._process.pid, *agent_pids, *([self.evaluator.pid] if self.evaluator.pid else [])]
+        row["memory_mb"] = round(sum(self._private_mb(pid) for pid in pids), 1)
+        row |= self._cpu.used(agent_pids)
+        if agent_pids:
+            self._judge(row)
+        if self.best_evaluation is not None:
+            row["best_evaluation"] = self.best_evaluation[1]
         self._metrics.write(json.dumps(row) + "\n")
         for episode in episodes:
             self._episodes.write(f"{episode.time:.3f},{episode.agent_step},{episode.score:.12g},{episode.length}\n")
         if self._tensorboard is not None:
             for name, value in row.items():
-                if value is not None and name not in ("time", "agent_steps"):
+                if value is not None and name not in ("time", "agent_steps", "limit"):
                     self._tensorboard.add_scalar(name, value, row["agent_steps"])
         if now >= self._next_log:
-            self._log.write(plain_line(row) + "\n")
+            self._log.write(plain_line(row, self._notes()) + "\n")
+            if self._verdict is not None:
+                self._log.write(f"Limited by {self._verdict}.\n")
             self._next_log = now + 60.0
         return row
+
+    def _judge(self, row: dict[str, Any]) -> None:
+        """What limits the run, by the seconds since the workers last changed, at most the last ten."""
+        if self._seen and any(row[kind] != self._seen[-1][kind] for kind in ("agents", "predictors", "trainers")):
+            self._seen.clear()
+        self._seen.append(row)
+        measured = averages(self._seen) if len(self._seen) >= 3 else None
+        self._verdict = verdict(measured, os.cpu_count() or 1) if measured else None
+        if self._verdict is not None:
+            row["limit"] = self._verdict.limit
+
+    def _notes(self) -> dict[str, str]:
+        notes = {"Tuning": self.tuning, "Limit": self._verdict.limit if self._verdict else ""}
+        return {name: note for name, note in notes.items() if note}
 
     @staticmethod
     def _private_mb(pid: int) -> float:
@@ -196,21 +315,32 @@ class Run:
             return 0.0
         return (memory.rss - getattr(memory, "shared", 0)) / 2**20
 
-    def save(self, model: Model) -> None:
-        """A checkpoint of this moment. Raises OSError."""
+    def save(self, model: Model) -> Path:
+        """A checkpoint of this moment; the best one and the one under evaluation stay beside it. Raises OSError."""
         arrays, version, agent_steps = model.state()
         progress = {"version": version, "agent_steps": agent_steps, "time": self.time,
                     "episodes": self.statistics.episodes, "predictions": self.statistics.predictions,
                     "recent_scores": list(self.statistics.recent_scores), "ga3c": __version__,
                     "game": self.settings.game}
-        self.checkpoint_path = checkpoint.save(
+        if self.controller is not None:
+            progress["controller"] = self.controller.state()
+        spared = [self.best_evaluation[0]] if self.best_evaluation else []
+        if self.evaluator.checkpoint is not None:
+            spared.append(self.evaluator.checkpoint.name)
+        path = self.checkpoint_path = checkpoint.save(
             self.directory / "checkpoints", f"{agent_steps:012d}", Checkpoint(arrays, progress),
-            self.settings.checkpoints_kept)
+            self.settings.checkpoints_kept, spared)
         self._steps_saved = agent_steps
-        self.event("checkpoint", path=str(self.checkpoint_path.relative_to(self.directory)), agent_steps=agent_steps)
+        self.disturbances += 1
+        self.event("checkpoint", path=str(path.relative_to(self.directory)), agent_steps=agent_steps)
+        return path
 
     def finish(self, model: Model, reason: str, skip_checkpoint: bool) -> None:
         """Writes the last row and, if something was learned since the last one, a checkpoint; says how to go on."""
+        self._record_evaluation()
+        if self.evaluator.checkpoint is not None:
+            self.event("evaluation_stopped", checkpoint=str(self.evaluator.checkpoint.relative_to(self.directory)))
+            self.evaluator.stop()
         self._record(self.time, Workers(0, 0, 0, 0, 0), [])
         if not skip_checkpoint and model.agent_steps > self._steps_saved:
             self.save(model)
@@ -218,12 +348,19 @@ class Run:
         self.display.close()
         steps = f"{model.agent_steps:,} agent steps, {self.statistics.episodes:,} episodes"
         self.say(f"Ended by {reason} after {steps}.")
+        if self._verdict is not None:
+            self.say(f"Speed was limited by {self._verdict}.")
+        if self.best_evaluation is not None:
+            name, mean = self.best_evaluation
+            self.say(f"Best evaluation: {mean:.2f}, by {self.directory / 'checkpoints' / name}")
         found = checkpoint.saved(self.directory / "checkpoints")
+        why = "it was not waited for" if skip_checkpoint else "nothing was learned yet"
         self.say(f"Newest checkpoint: {found[0]}   go on with: ga3c-train --resume {self.directory}" if found else
-                 f"No checkpoint: nothing was learned yet. The record is in {self.directory}")
+                 f"No checkpoint: {why}. The record is in {self.directory}")
 
     def close(self) -> None:
-        """Closes all files."""
+        """Closes all files; ends an evaluation that is under way."""
+        self.evaluator.stop()
         self.display.close()
         if self._tensorboard is not None:
             self._tensorboard.close()

@@ -11,14 +11,15 @@
        shared memory: slots of facts      +---------------------------------------------------------+
 
 The main thread starts and replaces workers so that as many are at work as `resize` asked for. It sleeps until an
-agent's process ends, someone wakes it, or a second is over.
+agent's process ends, someone wakes it, or a second is over. After each second's row the controller (`tuning.Tuner`),
+where settings are dynamic, says how many workers it wants next; it needs no thread.
 
 Who waits, what wakes it, and what if the other side is dead:
     agent, for an answer or a free slot   an answer, a freed slot; end of file once the server hangs up or has died
     predictor, for tickets                tickets; the ticket that dismisses it (the server itself can always send one)
     trainer, for rollouts                 likewise; the others wait for its turn to end
     update lock                           the end of the update that holds it
-    main thread                           process sentinels, `Interruption.wake`, a time-out
+    main thread                           process sentinels (an evaluation's too), `Interruption.wake`, a time-out
 Stopping: (a) agents are asked to leave, which takes them one step; (b) those that have not left in time, or all if a
 thread has failed, are hung up on, then killed; (c) trainers are dismissed and finish what was handed in; (d) predictors
 are dismissed; (e) pipes are closed. The first exception of a thread ends the run and is raised by `Service.run`.
@@ -44,7 +45,8 @@ from ga3c.predictor import run_predictor
 from ga3c.rollout import RolloutStore, TrainingBatch
 from ga3c.run import Run
 from ga3c.stats import Workers
-from ga3c.trainer import rollouts_per_batch, run_trainer
+from ga3c.trainer import Spent, rollouts_per_batch, run_trainer
+from ga3c.tuning import Tuner
 
 LEAVE_SECONDS = 3.0   # an agent takes one step to leave; a slow environment gets this long
 JOIN_SECONDS = 5.0    # a thread finishes its update
@@ -113,7 +115,9 @@ class Service:
             run.spec, settings.t_max, settings.envs_per_agent, capacity * settings.slots_per_agent)
         self._vacated: deque[int] = deque()
         self._channel = Channel(self._store, capacity, settings.slots_per_agent, self._on_vacant)
-        self._wanted = (settings.agent_count, settings.predictors, settings.trainers)
+        self._tuner = Tuner(settings, run) if settings.dynamic else None
+        self._wanted = (self._tuner.setting if self._tuner else
+                        (settings.agent_count, settings.predictors, settings.trainers))
         self._agents: dict[int, ForkServerProcess] = {}
         self._leaving: dict[int, float] = {}  # agent index -> when its patience ends
         self._vacant = dict.fromkeys(range(capacity), 0.0)  # agent index -> not to be started before
@@ -142,8 +146,8 @@ class Service:
     def _train(self) -> None:
         run_trainer(self._channel, self._store, self._model, rollouts_per_batch(self._settings), self._on_update)
 
-    def _on_update(self, update: Update, batch: TrainingBatch) -> None:
-        self._run.statistics.report(update, batch)
+    def _on_update(self, update: Update, batch: TrainingBatch, spent: Spent) -> None:
+        self._run.statistics.report(update, batch, spent)
         if self._run.reached(update.agent_steps):
             self._interruption.wake()
 
@@ -166,10 +170,13 @@ class Service:
             while reason is None:
                 self._reconcile()
                 sentinels = [process.sentinel for process in self._agents.values()]
-                wait([interruption.fileno(), *sentinels], self._patience())
+                wait([interruption.fileno(), *sentinels, *run.evaluator.sentinels], self._patience())
                 interruption.clear()
                 self._reap()
-                run.tick(self._model, self._workers(), [process.pid or 0 for process in self._agents.values()])
+                row = run.tick(self._model, self._workers(), [process.pid or 0 for process in self._agents.values()])
+                if row and self._tuner:
+                    self._tuner.second(row, self._settled() and run.evaluator.checkpoint is None)
+                    self._wanted = self._tuner.setting
                 if self._failures:
                     raise self._failures[0]
                 reason = interruption.name or run.reached(self._model.agent_steps)
@@ -187,6 +194,11 @@ class Service:
     def _workers(self) -> Workers:
         return Workers(len(self._agents), len(self._predictors), len(self._trainers),
                        self._channel.prediction_queue, self._channel.training_queue)
+
+    def _settled(self) -> bool:
+        """Whether exactly as many workers are at work as wanted; an agent that makes its environments is not."""
+        return self._wanted == (len(self._agents), len(self._predictors), len(self._trainers)) == (
+            self._channel.playing, *self._wanted[1:])
 
     def _reconcile(self) -> None:
         agents, predictors, trainers = self._wanted
@@ -240,6 +252,7 @@ class Service:
     def _agent_died(self, agent: int, exitcode: int, age: float) -> None:
         how = f"was killed by {_signal_name(-exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
         self._run.statistics.agent_deaths += 1
+        self._run.disturbances += 1
         version = self._model.version
         self._deaths = (self._deaths[0] + 1 if version == self._deaths[1] else 1, version)
         self._run.event("agent_died", agent=agent, exitcode=exitcode, after=round(age, 3))

@@ -66,7 +66,7 @@ class CheckingModel:
             self.version += 1
             self.agent_steps += batch.agent_steps
             self.on_update(self.version)
-            return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, lag)
+            return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, lag)
 
     def check(self, batch: TrainingBatch, i: int, e: int, steps: int) -> None:
         moments = decode(batch.observation[i, :steps, e])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -41,15 +42,63 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted((run / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("flag", ["--help", "--version", "--print-config"])
-def test_a_question_is_answered_without_anything_heavy(flag: str) -> None:
-    program = ("import sys\nfrom ga3c.cli import train\n"
-               "try:\n    code = train(sys.argv[1:])\nexcept SystemExit as end:\n    code = end.code\n"
+@pytest.mark.parametrize(("command", "flag"), [
+    ("train", "--help"), ("train", "--version"), ("train", "--print-config"), ("evaluate", "--help"),
+    ("evaluate", "--version")])
+def test_a_question_is_answered_without_anything_heavy(command: str, flag: str) -> None:
+    program = (f"import sys\nfrom ga3c.cli import {command}\n"
+               f"try:\n    code = {command}(sys.argv[1:])\nexcept SystemExit as end:\n    code = end.code\n"
                "heavy = {'tensorflow', 'keras', 'gymnasium', 'ale_py', 'rich'} & set(sys.modules)\n"
                "sys.exit(code or (f'imported {heavy}' if heavy else 0))")
     done = subprocess.run([sys.executable, "-c", program, flag], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "ga3c" in done.stdout
+
+
+def evaluate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", "from ga3c.cli import evaluate_main; evaluate_main()", *arguments],
+                          capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    ([], "the following arguments are required: POLICY"),
+    (["nothing"], "nothing is no run, checkpoint (RUN/checkpoints/N or best), policy file or shipped policy"),
+    (["run", "--episode", "3"], "unknown option --episode; did you mean --episodes?"),
+    (["run", "--episodes", "0"], "argument --episodes: '0' is not allowed: a number from 1 to 100,000"),
+    (["run", "--sticky-actions", "nan"], "argument --sticky-actions: 'nan' is not allowed"),
+])
+def test_a_mistake_about_what_to_evaluate_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
+    done = evaluate(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("ga3c-eval: ") and says in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("game", ["toy:catch", "CartPole-v1"])
+def test_the_same_checkpoint_and_seed_give_the_same_scores_twice_and_the_run_a_record(game: str) -> None:
+    made = train("--game", game, "--serial", "--agents", "2", "--no-tensorboard", "--steps", "2000", "--run-dir", "run")
+    assert made.returncode == 0, made.stderr
+    newest, = checkpoints(Path("run"))
+    one, two = evaluate("run", "--json", "--episodes", "20"), evaluate(str(newest), "--json", "--episodes", "20")
+    assert (one.returncode, one.stderr, one.stdout.count("\n")) == (0, "", 1)
+    assert one.stdout == two.stdout
+    found = json.loads(one.stdout)
+    assert found["checkpoint"] == str(newest) and found["agent_steps"] == int(newest.name)
+    assert found["protocol"] == {"episodes": 20, "seed": 0, "greedy": False, "envs": 16}
+    assert len(found["scores"]) == len(found["lengths"]) == 20 and found["mean"] == sum(found["scores"]) / 20
+    recorded = [event for event in events(Path("run")) if event["event"] == "evaluation"]
+    assert [event["scores"] for event in recorded] == 2 * [found["scores"]]
+    assert recorded[0]["checkpoint"] == f"checkpoints/{newest.name}" and recorded[0]["time"] > 0
+
+    shown = evaluate("run", "--seed", "1", "--greedy", "--no-record")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    for text in (game, str(newest), "30 episodes, seed 1, likeliest actions", "Mean", "Median", "Interquartile mean",
+                 "95 % interval", "Least, most", "Length"):
+        assert text in shown.stdout
+    assert len([event for event in events(Path("run")) if event["event"] == "evaluation"]) == 2
+
+    flip(newest / "arrays.npz")
+    damaged = evaluate("run")
+    assert damaged.returncode == 5 and damaged.stderr.count("\n") == 1 and "is damaged" in damaged.stderr
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
@@ -167,8 +216,8 @@ class Started:
                 continue
         return members
 
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
         while not condition():
             assert self.process.poll() is None and time.monotonic() < deadline, self.process.communicate()
             time.sleep(0.02)
@@ -237,6 +286,59 @@ def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Sta
     each.process.communicate()
     _, alive = psutil.wait_procs(others, timeout=2)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def evaluation(each: Started) -> list[psutil.Process]:
+    """The process of an evaluation that is under way."""
+    found = []
+    for process in each.group():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "--background" in process.cmdline():
+                found.append(process)
+    return found
+
+
+def recorded(kind: str) -> list[dict]:
+    path = Path("run/events.jsonl")
+    return [event for event in events(Path("run")) if event["event"] == kind] if path.exists() else []
+
+
+EVALUATING = [*QUICK, "--run-dir", "run", "--evaluation-minutes", "0.001", "--evaluation-episodes", "3"]
+
+
+@pytest.mark.parametrize("mode", ["--serial", "--no-serial"])
+def test_evaluations_while_it_trains_keep_the_best_checkpoint_and_end_with_it(
+        mode: str, started: Callable[..., Started]) -> None:
+    each = started(*EVALUATING, mode, "--checkpoints-kept", "1", "--checkpoint-minutes", "0.01")
+    # What is left for it may be little.
+    each.wait_for(lambda: len(recorded("evaluation")) >= 1 and bool(evaluation(each)), 200)
+    process, = evaluation(each)
+    each.wait_for(lambda: process.nice() == 19)
+    os.killpg(each.process.pid, signal.SIGINT)
+    out, err, seconds = each.end()
+    assert (each.process.returncode, err) == (130, "") and seconds < 10
+    assert not process.is_running()
+    assert "Best evaluation" in out and len(recorded("evaluation") + recorded("evaluation_stopped")) >= 2
+    best = max(recorded("evaluation"), key=lambda event: event["mean"])  # the first of equals
+    assert json.loads(Path("run/checkpoints/best.json").read_text()) == {
+        "checkpoint": best["checkpoint"].removeprefix("checkpoints/"), "mean": best["mean"]}
+    again = evaluate("run/checkpoints/best", "--json", "--no-record", "--episodes", "3",
+                     "--seed", str(best["protocol"]["seed"]))
+    assert json.loads(again.stdout)["scores"] == best["scores"]
+
+
+def test_an_evaluation_that_is_killed_is_told_and_a_killed_main_process_takes_one_along(
+        started: Callable[..., Started]) -> None:
+    each = started(*EVALUATING)
+    each.wait_for(lambda: bool(evaluation(each)))
+    evaluation(each)[0].kill()
+    each.wait_for(lambda: bool(recorded("evaluation_failed")) and bool(evaluation(each)))
+    assert recorded("evaluation_failed")[0]["cause"] == "killed by signal 9"
+    process, = evaluation(each)
+    each.process.kill()
+    each.process.communicate()
+    _, alive = psutil.wait_procs([process], timeout=20)  # it may have to start up before it can look
+    assert not alive
 
 
 def test_training_goes_on_when_nobody_reads_its_output() -> None:

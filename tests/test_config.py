@@ -49,6 +49,9 @@ def values_of(field: FieldInfo) -> st.SearchStrategy:
     if get_origin(field.annotation) is Literal:
         return st.sampled_from(get_args(field.annotation))
     kind, *null = get_args(field.annotation) or (field.annotation,)
+    patterns = [limit.pattern for limit in field.metadata if hasattr(limit, "pattern")]
+    if patterns:
+        return st.none() | st.from_regex(patterns[0].removesuffix("$"), fullmatch=True)
     value = st.from_type(Annotated[(kind, *field.metadata)]) if field.metadata else st.from_type(kind)
     if kind is float:
         value = value.filter(math.isfinite)
@@ -85,14 +88,17 @@ def test_the_paper_preset_is_the_papers_own_values() -> None:
         "slots_per_agent": 4, "prediction_batch_max": 128, "training_batch_min": 40,
         "t_max": 5, "gamma": 0.99, "reward_clip": 1.0, "value_loss_factor": 0.5, "log_epsilon": 1e-6,
         "learning_rate": 3e-4, "learning_rate_end": None, "beta": 0.01, "beta_end": None,
-        "rmsprop_decay": 0.99, "rmsprop_epsilon": 0.1, "gradient_clip_norm": 0.0, "network": "auto",
+        "gae_lambda": 1.0, "normalize_advantages": False, "correction": "none", "loss_reduction": "sum",
+        "optimizer": "rmsprop", "rmsprop_decay": 0.99, "rmsprop_epsilon": 0.1, "gradient_clip_norm": 0.0,
+        "network": "auto",
         "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
+        "controller": "paper", "max_lag": None, "window": 60.0, "temperature": 0.0,
     }
 
 
-def test_agents_default_to_five_per_core_and_room_is_never_less_than_agents() -> None:
-    assert Settings().agent_count == 5 * (os.cpu_count() or 1)
-    assert Settings(agents=3).agent_capacity == 3
+def test_agents_default_to_four_per_core_and_room_is_never_less_than_agents() -> None:
+    assert Settings().agent_count == 4 * (os.cpu_count() or 1)
+    assert Settings(agents=3, dynamic=False).agent_capacity == 3
     assert Settings(agents=3, agents_max=2).agent_capacity == 3
     assert Settings(agents=3, agents_max=9).agent_capacity == 9
 
@@ -264,6 +270,8 @@ def test_a_seed_too_long_to_write_down_is_refused(write: Write) -> None:
     (("--agents", "0"), "--agents: '0' is not allowed: input should be greater than or equal to 1"),
     (("--t-max", "x\ny"), "--t-max: 'x\\ny' is not allowed"),
     (("--preset", "papr"), "did you mean paper?"),
+    (("--start", "1/1"), "--start: '1/1' is not allowed"),
+    (("--start", "0/1/1"), "--start: '0/1/1' is not allowed"),
 ])
 def test_a_mistake_on_the_command_line_names_the_flag(argv: tuple[str, ...], told: str) -> None:
     assert told in mistake(*argv)

@@ -27,9 +27,10 @@ SHOWN = ("3:25:07", "123,456,789", "493,827,156", "98,765", "-21.0", "-20.37", "
          "6.4", "19", "57", "1.639")
 
 
-def screen(columns: int, row: dict[str, Any], title: str = "GA3C  Pong", messages: list[str] | None = None) -> str:
+def screen(columns: int, row: dict[str, Any], title: str = "GA3C  Pong", messages: list[str] | None = None,
+           notes: dict[str, str] | None = None) -> str:
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
-    console.print(panel(title, row, messages or []))
+    console.print(panel(title, row, messages or [], notes or {}))
     text = console.export_text()
     assert max(len(line) for line in text.splitlines()) <= columns
     return text
@@ -38,15 +39,27 @@ def screen(columns: int, row: dict[str, Any], title: str = "GA3C  Pong", message
 # ------------------------------------------------------------------------------------------------ a plain line
 
 def test_a_plain_line_has_the_fields_names_and_values() -> None:
-    assert plain_line(ROW) == (
+    assert plain_line(ROW, {}) == (
         "[Time: 3:25:07] [Steps: 123,456,789 Frames: 493,827,156] [Episode: 98,765 Score: -21.0 RScore: -20.37] "
         "[PPS: 12,346 TPS: 432.1] [NT: 3 NP: 2 NA: 128] [Queue: 57 Batch: 63.9/42 Lag: 6.4/19]")
 
 
 def test_a_plain_line_shows_a_dash_for_what_is_not_known_yet() -> None:
-    line = plain_line(BEGUN)
+    line = plain_line(BEGUN, {})
     assert "[Episode: 98,765 Score: - RScore: -]" in line
     assert "Batch: -/- Lag: -/-" in line
+
+
+def test_the_best_evaluation_is_shown_once_there_is_one() -> None:
+    evaluated = ROW | {"best_evaluation": 18.456}
+    assert plain_line(evaluated, {}) == f"{plain_line(ROW, {})} [Best: 18.46]"
+    assert "18.46" in screen(80, evaluated) and "Best" not in screen(80, ROW)
+
+
+def test_notes_end_the_line_and_have_rows_of_their_own_on_the_screen() -> None:
+    notes = {"Tuning": "16/1/1 kept +9%", "Limit": "environments"}
+    assert plain_line(ROW, notes) == f"{plain_line(ROW, {})} [Tuning: 16/1/1 kept +9%] [Limit: environments]"
+    assert "environments" in screen(80, ROW, notes=notes)
 
 
 # ------------------------------------------------------------------------------------------------ the panel
@@ -90,10 +103,10 @@ def test_brackets_are_shown_as_they_are(odd: str) -> None:
 def test_without_a_terminal_rows_and_messages_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     display = Display("GA3C  Pong")
     display.message("it begins")
-    display.show(ROW)
+    display.show(ROW, {})
     display.message("it ends")
     display.close()
-    assert capsys.readouterr().out == f"it begins\n{plain_line(ROW)}\nit ends\n"
+    assert capsys.readouterr().out == f"it begins\n{plain_line(ROW, {})}\nit ends\n"
 
 
 def test_on_a_terminal_the_panel_stays_and_later_messages_are_lines(
@@ -101,9 +114,9 @@ def test_on_a_terminal_the_panel_stays_and_later_messages_are_lines(
     for name, value in {"TTY_COMPATIBLE": "1", "TERM": "xterm", "COLUMNS": "120"}.items():
         monkeypatch.setenv(name, value)
     display = Display("GA3C  Pong")
-    display.show(ROW)
+    display.show(ROW, {})
     display.message("an agent died")
-    display.show(ROW | {"score": 17.0})
+    display.show(ROW | {"score": 17.0}, {})
     display.close()
     display.message("it ends")
     display.close()
@@ -119,7 +132,7 @@ import sys
 from ga3c.display import Display
 display = Display("GA3C  Pong")
 for _ in range(3):
-    display.show({ROW!r})
+    display.show({ROW!r}, {{}})
 display.message("it ends")
 display.close()
 print("the run went on", file=sys.stderr)
@@ -146,4 +159,4 @@ def test_a_run_goes_on_when_its_output_is_closed(terminal: dict[str, str]) -> No
 def test_a_run_piped_into_head_goes_on() -> None:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", '"$0" -c "$1" | head -1', sys.executable, LOOKED_AT],
                           capture_output=True, text=True, env=PLAIN, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{plain_line(ROW)}\n", "the run went on\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{plain_line(ROW, {})}\n", "the run went on\n")

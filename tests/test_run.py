@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,10 +18,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from ga3c import checkpoint, run
 from ga3c.config import ConfigError, Settings, resolve, to_yaml
 from ga3c.environment import EnvironmentSpec
+from ga3c.evaluator import Outcome
 from ga3c.model import Model, Update
 from ga3c.rollout import RolloutStore, TrainingBatch
 from ga3c.run import Run, create_directory
 from ga3c.stats import Workers
+from ga3c.trainer import Spent
 
 SPEC = EnvironmentSpec("Pong", (2,), np.dtype("u1"), 3, 4)
 WORKERS = Workers(2, 1, 1, 0, 0)
@@ -70,12 +73,13 @@ def model(version: int = 0) -> Model:
     return cast(Model, Learned(version))
 
 
-def learned(record: Run, version: int, *scores: float) -> Model:
+def learned(record: Run, version: int, *scores: float, spent: Spent | None = None) -> Model:
     """The record hears of an update in which episodes ended with these scores."""
     batch: TrainingBatch = RolloutStore(SPEC, max(1, len(scores)), 1, 1).empty_batch(1)
-    batch.steps[:] = len(scores)
+    batch.steps[:], batch.seconds[:] = len(scores), 0.01
     batch.score[0, :len(scores), 0], batch.episode_length[:] = scores, 7
-    record.statistics.report(Update(version, 10 * version, 10, 0.5, 2.0, 1.0, 3e-4, np.zeros(3, np.int64)), batch)
+    lag = np.zeros(3, np.int64)
+    record.statistics.report(Update(version, 10 * version, 10, 0.5, 2.0, 1.0, 9.0, 0.1, 3e-4, lag), batch, spent)
     return model(version)
 
 
@@ -161,7 +165,10 @@ def test_a_row_holds_the_facts_and_memory(
     assert set(row) == {
         "time", "agent_steps", "frames", "episodes", "trainings", "pps", "tps", "agents", "predictors", "trainers",
         "prediction_queue", "training_queue", "agent_deaths", "prediction_batch", "score", "score_mean",
-        "training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "learning_rate", "memory_mb"}
+        "training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "gradient_norm",
+        "explained_variance", "learning_rate", "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms",
+        "play_ms", "predictor_busy", "predict_ms", "trainer_busy", "gather_ms", "update_ms", "memory_mb", "cpu_agents",
+        "cpu_server", "cpu_machine"}
     assert (row["agent_steps"], row["frames"], row["tps"], row["score_mean"]) == (50, 200, 2.5, 1.5)
     assert row["memory_mb"] > 1
     assert capsys.readouterr().out.startswith("[Time: 0:00:02] [Steps: 50 Frames: 200]")
@@ -223,6 +230,23 @@ def test_what_was_written_is_on_disk_while_the_run_goes_on(
     record.event("x")
     for file in ("metrics.jsonl", "episodes.csv", "events.jsonl", "log.txt"):
         assert (tmp_path / file).read_text().endswith("\n")
+
+
+def test_three_seconds_with_the_same_workers_give_a_verdict_in_rows_log_and_last_words(
+        tmp_path: Path, clock: Clock, begin: Callable[..., Run], capsys: pytest.CaptureFixture[str]) -> None:
+    record = begin()
+    count = record.statistics.new_count()
+    record.start()
+    for second, agents in enumerate((1, 2, 2, 2, 2)):
+        count.requests, count.calls, count.queued, count.served = (count.requests + 10, count.calls + 5,
+                                                                   count.queued + 0.1, count.served + 0.2)
+        learned(record, second + 1, 1.0, spent=Spent(0.1, 0.1, 0.2))
+        clock.now += 1.0
+        record.tick(model(second + 1), WORKERS._replace(agents=agents), [os.getpid()])
+    limits = [row.get("limit") for row in rows(tmp_path)]
+    assert limits[:3] == [None] * 3 and None not in limits[3:]
+    record.finish(model(5), "a test", skip_checkpoint=True)
+    assert f"Speed was limited by {limits[-1]}: " in capsys.readouterr().out
 
 
 def test_tensorboard_gets_the_same_numbers(tmp_path: Path, clock: Clock, begin: Callable[..., Run]) -> None:
@@ -347,6 +371,150 @@ def test_a_resumed_run_goes_on_where_its_checkpoint_was(
     assert second.statistics.predictions == 77
     header, *lines = (tmp_path / "episodes.csv").read_text().splitlines()
     assert [float(line.split(",")[2]) for line in lines] == [1, 3, 8]
+
+
+# ------------------------------------------------------------------------------------------------ evaluations
+
+class Evaluations:
+    """Stands for the evaluator; the test says when an evaluation has ended, and how."""
+
+    pid, sentinels = None, ()
+
+    def __init__(self) -> None:
+        self.checkpoint: Path | None = None
+        self.started: list[tuple[str, int, int]] = []
+        self.ended: Outcome | None = None
+        self.error: OSError | None = None
+
+    def start(self, path: Path, episodes: int, seed: int) -> None:
+        assert self.checkpoint is None and path.is_dir()
+        if self.error:
+            raise self.error
+        self.checkpoint = path
+        self.started.append((path.name, episodes, seed))
+
+    def end(self, mean: float | None) -> None:
+        assert self.checkpoint is not None
+        report = {"checkpoint": "x", "agent_steps": int(self.checkpoint.name), "mean": mean, "mean_interval": [0, 1],
+                  "scores": [mean]}
+        self.ended = Outcome(self.checkpoint, report if mean is not None else None, "exit code 1: of the world")
+
+    def collect(self) -> Outcome | None:
+        ended, self.ended = self.ended, None
+        if ended is not None:
+            self.checkpoint = None
+        return ended
+
+    def stop(self) -> None:
+        self.checkpoint = None
+
+
+@pytest.fixture
+def evaluated(begin: Callable[..., Run]) -> Callable[..., tuple[Run, Evaluations]]:
+    """A run that evaluates every three seconds and keeps one checkpoint."""
+    def evaluated(**changed: Any) -> tuple[Run, Evaluations]:
+        record = begin(**{"evaluation_minutes": 0.05, "evaluation_episodes": 7, "checkpoints_kept": 1, **changed})
+        record.evaluator = cast(Any, Evaluations())
+        record.start()
+        return record, cast(Any, record.evaluator)
+
+    return evaluated
+
+
+def seconds(record: Run, clock: Clock, first: int, last: int) -> None:
+    for second in range(first, last + 1):
+        clock.now += 1.0
+        record.tick(model(second), WORKERS, [])
+
+
+def names(directory: Path) -> list[int]:
+    return sorted(int(path.name) for path in checkpoint.saved(directory / "checkpoints"))
+
+
+def evaluations(directory: Path) -> list[dict[str, Any]]:
+    return [event for event in rows(directory, "events.jsonl") if event["event"].startswith("evaluation")]
+
+
+def test_an_evaluation_begins_with_a_checkpoint_when_it_is_due_and_the_last_has_ended(
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]]) -> None:
+    record, evaluator = evaluated(seed=5)
+    seconds(record, clock, 1, 7)
+    assert evaluator.started == [("000000000030", 7, 36)] and names(tmp_path) == [30]
+    evaluator.end(1.0)
+    seconds(record, clock, 8, 8)
+    assert [name for name, _, _ in evaluator.started] == ["000000000030", "000000000080"]
+
+
+def test_without_evaluation_minutes_nothing_is_evaluated(
+        clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]]) -> None:
+    record, evaluator = evaluated(evaluation_minutes=None)
+    seconds(record, clock, 1, 20)
+    assert evaluator.started == []
+
+
+def test_the_best_checkpoint_and_the_one_under_evaluation_outlast_the_newest(
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]],
+        capsys: pytest.CaptureFixture[str]) -> None:
+    record, evaluator = evaluated(checkpoint_minutes=1 / 60)
+    seconds(record, clock, 1, 4)
+    assert names(tmp_path) == [30, 40]
+    evaluator.end(2.0)
+    seconds(record, clock, 5, 7)
+    assert names(tmp_path) == [30, 60, 70], "the best, the one under evaluation, the newest"
+    evaluator.end(1.5)
+    seconds(record, clock, 8, 10)
+    assert names(tmp_path) == [30, 90, 100]
+    evaluator.end(2.5)
+    seconds(record, clock, 11, 11)
+    assert names(tmp_path) == [90, 110] and checkpoint.best(tmp_path / "checkpoints") == ("000000000090", 2.5)
+    assert [(event["checkpoint"], event["mean"], event["best"]) for event in evaluations(tmp_path)] == [
+        ("checkpoints/000000000030", 2.0, True), ("checkpoints/000000000060", 1.5, False),
+        ("checkpoints/000000000090", 2.5, True)]
+    assert rows(tmp_path)[-1]["best_evaluation"] == 2.5
+    out = capsys.readouterr().out
+    assert "Evaluation at 30 agent steps: mean 2.00 (0.00 to 1.00) of 1 episodes, the best so far." in out
+    assert "[Best: 2.50]" in out
+
+
+@pytest.mark.parametrize("error", [None, OSError(11, "Resource temporarily unavailable")])
+def test_an_evaluation_that_fails_is_told_and_the_next_one_begins(
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]], error: OSError | None,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    record, evaluator = evaluated()
+    evaluator.error = error
+    seconds(record, clock, 1, 4)
+    if error is None:
+        evaluator.end(None)
+    seconds(record, clock, 5, 5)
+    event, = evaluations(tmp_path)
+    assert (event["event"], event["checkpoint"]) == ("evaluation_failed", "checkpoints/000000000030")
+    assert ("of the world" if error is None else "Resource temporarily unavailable") in event["cause"]
+    assert "failed, training goes on" in capsys.readouterr().out and record.best_evaluation is None
+    evaluator.error = None
+    seconds(record, clock, 6, 7)
+    assert evaluator.started[-1][0] == "000000000060"
+
+
+def test_the_end_stops_an_evaluation_but_takes_one_that_is_ready(
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]],
+        capsys: pytest.CaptureFixture[str]) -> None:
+    record, evaluator = evaluated()
+    seconds(record, clock, 1, 3)
+    evaluator.end(3.0)
+    record.finish(model(3), "--steps 30", skip_checkpoint=False)
+    assert [event["event"] for event in evaluations(tmp_path)] == ["evaluation"]
+    path = tmp_path / "checkpoints/000000000030"
+    assert f"Best evaluation: 3.00, by {path}" in capsys.readouterr().out
+    record.close()
+
+    again, evaluator = evaluated(resumed={"agent_steps": 30, "time": 3.0})
+    assert again.best_evaluation == ("000000000030", 3.0)
+    seconds(again, clock, 4, 6)
+    again.finish(model(6), "SIGINT", skip_checkpoint=False)
+    assert evaluator.checkpoint is None
+    assert evaluations(tmp_path)[-1] == {
+        "time": 6.0, "event": "evaluation_stopped", "checkpoint": "checkpoints/000000000060"}
+    assert names(tmp_path) == [30, 60]
 
 
 # ------------------------------------------------------------------------------------------------ the end

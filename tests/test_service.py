@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import psutil
 import pytest
 from counting import CheckingModel
 
+from ga3c.agent import start_forkserver
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
 from ga3c.model import Update
@@ -26,7 +28,7 @@ MakeRun = Callable[..., Run]
 
 def counting(**changes: object) -> Settings:
     return Settings(**{
-        "game": "toy:counting", "tensorboard": False, "steps": 6000,
+        "game": "toy:counting", "tensorboard": False, "steps": 6000, "dynamic": False,
         "agents": 3, "agents_max": 8, "envs_per_agent": 2, "t_max": 5, "training_batch_min": 30, **changes})
 
 
@@ -40,9 +42,10 @@ def events(run: Run, kind: str) -> list[dict]:
 def test_every_observation_comes_back_once_and_whole(
         agents: int, predictors: int, trainers: int, envs: int, make_run: MakeRun, interruption: Interruption) -> None:
     model = CheckingModel()
-    settings = counting(agents=agents, predictors=predictors, trainers=trainers, envs_per_agent=envs)
+    # Enough for the last agent to have begun, however busy the machine is.
+    settings = counting(agents=agents, predictors=predictors, trainers=trainers, envs_per_agent=envs, steps=24_000)
     run = make_run(settings)
-    assert Service(settings, run, model, interruption).run() == "--steps 6000"
+    assert Service(settings, run, model, interruption).run() == "--steps 24000"
     assert len(model.trained) == agents * envs
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
@@ -67,6 +70,55 @@ def test_workers_added_and_removed_meanwhile_lose_nothing(make_run: MakeRun, int
     service.run()
     assert len(sizes) > 20
     assert len(events(run, "agent_left")) > 10 and not events(run, "agent_died")
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+
+
+def test_hundreds_of_changes_lose_and_leave_nothing(make_run: MakeRun, interruption: Interruption) -> None:
+    chance = random.Random(3)
+    wanted, changes = [3, 1, 1], 0
+
+    def change(updates: int) -> None:
+        nonlocal changes
+        if updates % 20 == 0 and changes < 300:
+            which = chance.randrange(3)
+            wanted[which] = chance.choice([n for n in range(1, (9, 4, 4)[which]) if n != wanted[which]])
+            service.resize(*wanted)
+            changes += 1
+        elif changes == 300 and updates % 50 == 0:
+            signal.raise_signal(signal.SIGTERM)
+
+    process = psutil.Process()
+    start_forkserver()
+    gc.collect()
+    before = process.num_fds(), process.num_threads()
+    model = CheckingModel(change)
+    settings = counting(steps=None)
+    run = make_run(settings)
+    files = process.num_fds() - before[0]  # of the record, which stays open
+    service = Service(settings, run, model, interruption)
+    assert service.run() == "SIGTERM" and changes == 300
+    assert len(events(run, "agent_left")) > 100 and not events(run, "agent_died")
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+    service = None
+    gc.collect()
+    assert "memfd:rollouts" not in Path("/proc/self/maps").read_text()
+    assert process.num_fds() - files <= before[0] and process.num_threads() <= before[1]
+
+
+def test_the_controller_tunes_a_real_run_and_loses_nothing(make_run: MakeRun, interruption: Interruption) -> None:
+    def stop(updates: int) -> None:
+        if updates % 100 == 0 and events(run, "trial"):
+            signal.raise_signal(signal.SIGTERM)
+
+    model = CheckingModel(stop)
+    settings = counting(steps=None, dynamic=True, agents=1)
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    trial = events(run, "trial")[0]
+    assert trial["from"] == "1/1/1" and trial["to"] != "1/1/1" and trial["rate"] > 0
+    assert len(events(run, "agent_started")) + int(trial["to"] == "1/2/1") >= 2
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
 

@@ -34,37 +34,49 @@ def main() -> NoReturn:
 
 def train(argv: Sequence[str]) -> int:
     """Runs `ga3c-train` with these arguments and returns its exit code."""
+    return guarded("ga3c-train", lambda: _prepare(argv))
+
+
+def guarded(program: str, work: Callable[[], int]) -> int:
+    """Does a command's `work`, returns its exit code; a mistake or a failure is one line that begins with `program`."""
     try:
-        given, options = parse(build_parser("ga3c-train", __version__), argv)
-        directory = checkpoint = None
-        if "resume" in options:
-            misplaced = [name for name in ("config", "run_dir", "preset") if name in options or name in given]
-            if misplaced:
-                raise ConfigError(f"--{misplaced[0].replace('_', '-')}: --resume goes on with its own directory and "
-                                  "config.yaml; use other flags")
-            directory, checkpoint = _resumed(options["resume"])
-        settings = resolve(given, str(directory / "config.yaml") if directory else options.get("config"))
-        if options.get("print_config"):
-            print(to_yaml(settings), end="")
-            return 0
-        interruption = Interruption()
-        try:
-            return _train(settings, directory, checkpoint, bool(options.get("verbose")), interruption)
-        finally:
-            interruption.close()
+        return work()
     except ConfigError as error:
-        return _fail(str(error), 2)
+        return _fail(str(error), 2, program)
     except CheckpointError as error:
-        return _fail(str(error), 5)
-    except OSError as error:  # of the run's directory: inside a run all others are handled
-        return _fail(f"{error.filename or 'storage'}: {error.strerror or error}", 5)
+        return _fail(str(error), 5, program)
+    except OSError as error:
+        return _fail(f"{error.filename or 'storage'}: {error.strerror or error}", 5, program)
     except KeyboardInterrupt:
         return 130
+    except Exception:
+        traceback.print_exc()
+        return 6
 
 
 def _fail(message: str, code: int, program: str = "ga3c-train") -> int:
     print(f"{program}: {message}", file=sys.stderr)
     return code
+
+
+def _prepare(argv: Sequence[str]) -> int:
+    given, options = parse(build_parser("ga3c-train", __version__), argv)
+    directory = checkpoint = None
+    if "resume" in options:
+        misplaced = [name for name in ("config", "run_dir", "preset") if name in options or name in given]
+        if misplaced:
+            raise ConfigError(f"--{misplaced[0].replace('_', '-')}: --resume goes on with its own directory and "
+                              "config.yaml; use other flags")
+        directory, checkpoint = _resumed(options["resume"])
+    settings = resolve(given, str(directory / "config.yaml") if directory else options.get("config"))
+    if options.get("print_config"):
+        print(to_yaml(settings), end="")
+        return 0
+    interruption = Interruption()
+    try:
+        return _train(settings, directory, checkpoint, bool(options.get("verbose")), interruption)
+    finally:
+        interruption.close()
 
 
 def _resumed(argument: str) -> tuple[Path, Path | None]:
@@ -186,18 +198,7 @@ def evaluate_main() -> NoReturn:
 
 def evaluate(argv: Sequence[str]) -> int:
     """Runs `ga3c-eval` with these arguments and returns its exit code."""
-    program = "ga3c-eval"
-    try:
-        return _evaluate(_evaluation_parser(program).parse_args(argv))
-    except ConfigError as error:
-        return _fail(str(error), 2, program)
-    except CheckpointError as error:
-        return _fail(str(error), 5, program)
-    except KeyboardInterrupt:
-        return 130
-    except Exception:
-        traceback.print_exc()
-        return 6
+    return guarded("ga3c-eval", lambda: _evaluate(_evaluation_parser("ga3c-eval").parse_args(argv)))
 
 
 def _evaluate(options: argparse.Namespace) -> int:

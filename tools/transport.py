@@ -70,7 +70,7 @@ class NullModel:
         self.version += 1
         self.agent_steps += batch.agent_steps
         lag = (self.version - 1 - batch.version)[batch.filled[:, :, 0]]
-        return Update(self.version, self.agent_steps, batch.agent_steps, *[0.0] * 6, lag)
+        return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, lag)
 
 
 def null_agent(port: Port, store: RolloutStore) -> None:

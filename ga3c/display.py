@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-_CURVE_ROWS, _CURVE_COLUMNS, _BAR_COLUMNS = 3, 56, 28
+_PANEL_COLUMNS, _CURVE_COLUMNS, _CURVE_ROWS, _BAR_COLUMNS = 74, 60, 3, 28
 _KEPT = 1024     # points of the score's curve; when there are more, every second one is dropped
 _RECENT = 60     # rows that the speed towards a limit is taken from
 _SMOOTH = 10     # rows that the cores' limit is taken from
@@ -116,14 +116,16 @@ class View:
         """The newest row, the score's curve, notes by name, and the last four messages."""
         row = self._recent[-1]
         body = Table.grid()
+        body.add_column(min_width=_PANEL_COLUMNS)  # so that it stays as it is when a note changes
         body.add_row(self._curve())
         body.add_row(self._numbers(row))
         left = self.left()
         if left is not None:
             flag, share, seconds = left
             progress = Table.grid(padding=(0, 2))
-            progress.add_row(Text(flag, style="dim"), ProgressBar(total=1.0, completed=share, width=_BAR_COLUMNS),
-                             Text(f"{share:.0%}", style="bold"),
+            bar = ProgressBar(total=1.0, completed=share, width=_BAR_COLUMNS, complete_style="green",
+                              finished_style="green")
+            progress.add_row(Text(flag, style="dim"), bar, Text(f"{share:.0%}", style="bold"),
                              "" if seconds is None else Text(f"{_clock(seconds)} left", style="dim"))
             body.add_row(progress)
         for name, note in notes.items():

@@ -279,6 +279,8 @@ def _play(options: argparse.Namespace) -> int:
         raise ConfigError(f"--record: {options.record} is none of {', '.join(SUFFIXES)} by its name")
     if options.record and not options.record.absolute().parent.is_dir():
         raise ConfigError(f"--record: {options.record.parent} is no directory")
+    if options.record:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # for worlds that draw with pygame
     from ga3c.policy import Policy, find
     trained = find(_shipped(options.game) if options.pretrained else options.policy)
     for reason in trained.passed_over:

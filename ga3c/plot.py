@@ -212,6 +212,7 @@ def _draw_workers(axis: Axes, group: Group, colours: Sequence[str]) -> None:
                 axis.annotate(label, (rows[-1]["time"] / 60, rows[-1][kind]), xytext=(3, 0), color=colour, fontsize=7,
                               textcoords="offset points", va="bottom" if kind == "predictors" else "top")
     axis.set_yscale("log", base=2)
+    axis.set_ylim(bottom=0.7)  # room for a name below 1
     axis.yaxis.set_major_formatter("{x:g}")
 
 

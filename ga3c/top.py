@@ -103,8 +103,9 @@ class Watched:
             self._messages.append(f"{at}an evaluation failed: {event['cause']}")
 
     def notes(self) -> dict[str, str]:
-        """The controller's last verdict and what limits the run, where known."""
-        notes = {"Tuning": self._tuning, "Limit": str(self._verdict or "")}
+        """The controller's last verdict and what limits the run, where known; how to go on with one that has ended."""
+        notes = {"Tuning": self._tuning, "Limit": str(self._verdict or ""),
+                 "Go on with": f"ga3c-train --resume {self._run}" if self.ended else ""}
         return {name: note for name, note in notes.items() if note}
 
     def state(self) -> str:
@@ -114,13 +115,12 @@ class Watched:
         silent = time.time() - (self._run / "metrics.jsonl").stat().st_mtime
         return f"no row for {silent:,.0f} s: killed, or stuck" if silent > SILENT else "at work"
 
-    def panel(self) -> Any:
-        """What to show."""
+    def panel(self, hint: str = "") -> Any:
+        """What to show; `hint` is added to a run that has not ended."""
         from rich.text import Text
         if not self.rows:
             return Text(f"{self._run}: no second of training yet, {self.state()}")
-        return self.view.panel(self._messages, self.notes(), f"{self.state()}; q leaves" if not self.ended else
-                               f"{self.ended}; go on with: ga3c-train --resume {self._run}")
+        return self.view.panel(self._messages, self.notes(), self.ended or self.state() + hint)
 
 
 def _cores(run: Path) -> int | None:
@@ -152,10 +152,11 @@ def _top(options: argparse.Namespace) -> int:
                 return 0
             time.sleep(PAUSE)
             rows = watched.look()
-    with _keys() as pressed, Live(watched.panel(), console=console, auto_refresh=False) as live:
+    hint = "; q leaves"
+    with _keys() as pressed, Live(watched.panel(hint), console=console, auto_refresh=False) as live:
         while not watched.ended and not pressed(PAUSE):
             watched.look()
-            live.update(watched.panel(), refresh=True)
+            live.update(watched.panel(hint), refresh=True)
     return 0
 
 

@@ -22,7 +22,8 @@ def command(name: str, *arguments: str) -> list[str]:
     """The entry point as pip installs it, naming on standard error what heavy things it has imported."""
     module, function = COMMANDS[name].split(":")
     program = (f"import sys\nfrom {module} import {function}\nsys.argv[0] = {name!r}\n"
-               f"try:\n    {function}()\nfinally:\n    print(*sorted({HEAVY!r} & set(sys.modules)), end='', file=sys.stderr)\n")
+               f"try:\n    {function}()\nfinally:\n"
+               f"    print(*sorted({HEAVY!r} & set(sys.modules)), end='', file=sys.stderr)\n")
     return [sys.executable, "-c", program, *arguments]
 
 

@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class Watched:
+class Followed:
     """A run as far as its files tell: `view`, and why it has ended or seems to have."""
 
     def __init__(self, run: Path) -> None:
@@ -136,27 +136,27 @@ def _top(options: argparse.Namespace) -> int:
     from rich.live import Live
 
     from ga3c.display import bears_panels, plain_line
-    watched = Watched(find_run(options.run))
+    followed = Followed(find_run(options.run))
     console = Console(highlight=False)
-    rows = watched.look()
-    if options.once or (watched.ended and rows):
-        console.print(watched.panel())
+    rows = followed.look()
+    if options.once or (followed.ended and rows):
+        console.print(followed.panel())
         return 0
     if not bears_panels(console):
         rows = rows[-1:]
         while True:
             for row in rows:
-                console.print(plain_line(row, watched.notes()), soft_wrap=True, markup=False)
-            if watched.ended:
-                console.print(watched.ended, markup=False)
+                console.print(plain_line(row, followed.notes()), soft_wrap=True, markup=False)
+            if followed.ended:
+                console.print(followed.ended, markup=False)
                 return 0
             time.sleep(PAUSE)
-            rows = watched.look()
+            rows = followed.look()
     hint = "; q leaves"
-    with _keys() as pressed, Live(watched.panel(hint), console=console, auto_refresh=False) as live:
-        while not watched.ended and not pressed(PAUSE):
-            watched.look()
-            live.update(watched.panel(hint), refresh=True)
+    with _keys() as pressed, Live(followed.panel(hint), console=console, auto_refresh=False) as live:
+        while not followed.ended and not pressed(PAUSE):
+            followed.look()
+            live.update(followed.panel(hint), refresh=True)
     return 0
 
 

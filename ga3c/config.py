@@ -306,9 +306,10 @@ def build_parser(program: str, version: str) -> argparse.ArgumentParser:
     """The command line of `ga3c-train`: one flag for every setting, grouped as in `config.yaml`."""
     parser = Parser(
         prog=program, allow_abbrev=False, argument_default=argparse.SUPPRESS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Train an agent with asynchronous advantage actor-critic around one model (GA3C).",
-        epilog="examples:  ga3c-train --game Boxing     ga3c-train --game CartPole-v1 --minutes 1     "
-               "ga3c-train --resume runs/Boxing-...")
+        epilog="examples:\n  ga3c-train --game Boxing\n  ga3c-train --game CartPole-v1 --minutes 1\n"
+               "  ga3c-train --resume runs/Boxing-...             go on, after Ctrl-C or a crash")
     parser.add_argument("--version", action="version", version=f"ga3c {version}")
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings; `config.yaml` shows them all")
     parser.add_argument("--print-config", action="store_true", help="print the resolved settings and end")

@@ -1,16 +1,28 @@
-"""What a person sees while a run goes on: a live panel on a terminal, plain lines elsewhere. Never stops a run."""
+"""What a person sees of a run: a live panel on a terminal, plain lines elsewhere. Never stops a run.
+
+`ga3c-top` shows the same panel for any run from another terminal.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+_PANEL_COLUMNS, _CURVE_COLUMNS, _CURVE_ROWS, _BAR_COLUMNS = 74, 60, 3, 28
+_KEPT = 1024     # points of the score's curve; when there are more, every second one is dropped
+_RECENT = 60     # rows that the speed towards a limit is taken from
+_SMOOTH = 10     # rows that the cores' limit is taken from
+_TOTALS = ("time", "agent_steps", "frames", "episodes", "trainings", "score", "score_mean")
+_LIMITS = {"steps": "agent_steps", "frames": "frames", "minutes": "time", "episodes": "episodes"}
 
 
 def _number(value: float | None, form: str = ",.0f") -> str:
@@ -21,7 +33,7 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 3600}:{int(seconds) % 3600 // 60:02d}:{int(seconds) % 60:02d}"
 
 
-def plain_line(row: dict[str, Any], notes: Mapping[str, str]) -> str:
+def plain_line(row: Mapping[str, Any], notes: Mapping[str, str]) -> str:
     """A row of metrics, and notes such as the controller's last verdict, as one line with the field's names."""
     return (f"[Time: {_clock(row['time'])}] [Steps: {_number(row['agent_steps'])} Frames: {_number(row['frames'])}] "
             f"[Episode: {_number(row['episodes'])} Score: {_number(row['score'], '.1f')} "
@@ -35,54 +47,155 @@ def plain_line(row: dict[str, Any], notes: Mapping[str, str]) -> str:
             + "".join(f" [{name}: {note}]" for name, note in notes.items()))
 
 
-def panel(title: str, row: dict[str, Any], messages: list[str], notes: Mapping[str, str]) -> Panel:
-    """A row of metrics and notes as the live screen."""
-    table = Table.grid(padding=(0, 2))
-    for _ in range(3):
-        table.add_column(justify="left", style="dim", no_wrap=True)
-        table.add_column(justify="right", style="bold", no_wrap=True)
-    lag = f"{_number(row['lag_mean'], '.1f')} (p95 {_number(row['lag_p95'], '.0f')})"
-    table.add_row("Time", _clock(row["time"]), "PPS", _number(row["pps"]), "N_A", str(row["agents"]))
-    table.add_row("Agent steps", _number(row["agent_steps"]), "TPS", _number(row["tps"], ".1f"),
-                  "N_P", str(row["predictors"]))
-    table.add_row("Frames", _number(row["frames"]), "Prediction batch", _number(row["prediction_batch"], ".1f"),
-                  "N_T", str(row["trainers"]))
-    table.add_row("Episodes", _number(row["episodes"]), "Training batch", _number(row["training_batch"], ".1f"),
-                  "Queue", str(row["training_queue"]))
-    table.add_row("Score", _number(row["score"], ".1f"), "Policy lag", lag)
-    table.add_row("RScore", _number(row["score_mean"], ".2f"), "Entropy", _number(row["entropy"], ".3f"))
-    if "best_evaluation" in row:
-        table.add_row("Best evaluation", f"{row['best_evaluation']:.2f}")
-    body = Table.grid()
-    body.add_row(table)
-    for name, note in notes.items():
-        body.add_row(Text(f"{name}  {note}", style="dim", overflow="ellipsis", no_wrap=True))
-    for message in messages[-4:]:
-        body.add_row(Text(message, style="yellow", overflow="ellipsis", no_wrap=True))
-    return Panel(body, title=Text(title, style="bold"), title_align="left", expand=False,
-                 subtitle="Ctrl-C ends the run with a checkpoint", subtitle_align="right")
+def blocks(values: Sequence[float], columns: int, rows: int) -> list[str]:
+    """`values` as a filled curve of block characters, top row first; of more values than columns, means are shown."""
+    n = min(columns, len(values))
+    bounds = [len(values) * i // n for i in range(n + 1)]
+    means = [sum(values[low:high]) / (high - low) for low, high in zip(bounds, bounds[1:], strict=False)]
+    low, high = min(means), max(means)
+    heights = [1 + round((8 * rows - 1) * (mean - low) / (high - low)) if high > low else 1 for mean in means]
+    return ["".join(" ▁▂▃▄▅▆▇█"[min(8, max(0, height - 8 * row))] for height in heights)
+            for row in reversed(range(rows))]
+
+
+class View:
+    """The panel of a run, made of the rows of metrics it is given in their order.
+
+    Args:
+        limits: when the run ends: its settings `steps`, `frames`, `minutes` and `episodes`; None is no limit.
+        cores: of the machine it runs on; None if not known.
+    """
+
+    def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
+        self._title, self._cores = title, cores
+        self._limits = {name: limits[name] for name in _LIMITS if limits.get(name) is not None}
+        self._recent: deque[Mapping[str, Any]] = deque(maxlen=_RECENT)
+        self._scores: list[float] = []
+        self._stride = 1  # rows for each point of the curve
+        self._skipped = 0
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """A second has passed. Of the last row, which is written without workers, only the totals count."""
+        if self._recent and not row["agents"]:
+            row = {**self._recent[-1], **{name: row[name] for name in _TOTALS}}
+        if self._recent and row["time"] < self._recent[-1]["time"]:  # resumed from an older checkpoint
+            self._recent.clear()
+        self._recent.append(row)
+        if row["score_mean"] is None:
+            return
+        self._skipped += 1
+        if self._skipped >= self._stride:
+            self._skipped = 0
+            self._scores.append(row["score_mean"])
+        if len(self._scores) > _KEPT:
+            self._scores, self._stride = self._scores[::2], 2 * self._stride
+
+    def pps_limit(self) -> float | None:
+        """PPS if all cores did what agents and model now do, and nothing else; None where that was not measured."""
+        rows = [row for row in list(self._recent)[-_SMOOTH:] if row["pps"] and row.get("cpu_agents")]
+        busy = sum(row["cpu_agents"] + row["cpu_server"] for row in rows)
+        return sum(row["pps"] for row in rows) * self._cores / busy if self._cores and busy else None
+
+    def left(self) -> tuple[str, float, float | None] | None:
+        """(flag, share done, seconds left if that can be told) of the limit that will end the run first."""
+        if not self._limits or not self._recent:
+            return None
+        first, row = self._recent[0], self._recent[-1]
+        seconds = row["time"] - first["time"]
+        found = []
+        for name, limit in self._limits.items():
+            whole = 60.0 * limit if name == "minutes" else float(limit)
+            done, before = row[_LIMITS[name]], first[_LIMITS[name]]
+            rate = 1.0 if name == "minutes" else (done - before) / seconds if seconds else 0.0
+            text = f"--{name} {limit:,g}" if name == "minutes" else f"--{name} {limit:,}"
+            left = max(0.0, whole - done) / rate if rate else None
+            found.append((text, min(1.0, done / whole), left))
+        return min(found, key=lambda each: (each[2] is None, each[2] or 0.0))
+
+    def panel(self, messages: Sequence[str], notes: Mapping[str, str], footer: str) -> Panel:
+        """The newest row, the score's curve, notes by name, and the last four messages."""
+        row = self._recent[-1]
+        body = Table.grid()
+        body.add_column(min_width=_PANEL_COLUMNS)  # so that it stays as it is when a note changes
+        body.add_row(self._curve())
+        body.add_row(self._numbers(row))
+        left = self.left()
+        if left is not None:
+            flag, share, seconds = left
+            progress = Table.grid(padding=(0, 2))
+            bar = ProgressBar(total=1.0, completed=share, width=_BAR_COLUMNS, complete_style="green",
+                              finished_style="green")
+            progress.add_row(Text(flag, style="dim"), bar, Text(f"{share:.0%}", style="bold"),
+                             "" if seconds is None else Text(f"{_clock(seconds)} left", style="dim"))
+            body.add_row(progress)
+        for name, note in notes.items():
+            body.add_row(Text(f"{name}  {note}", style="dim"))
+        for message in messages[-4:]:
+            body.add_row(Text(message, style="yellow", overflow="ellipsis", no_wrap=True))
+        return Panel(body, title=Text(self._title, style="bold"), title_align="left", expand=False,
+                     subtitle=Text(footer), subtitle_align="right")
+
+    def _curve(self) -> Table | Text:
+        if len(self._scores) < 2:
+            return Text("RScore: no episode has ended yet" if not self._scores else "", style="dim")
+        scores = [*self._scores, self._recent[-1]["score_mean"]]
+        low, high = min(scores), max(scores)
+        labels = [f"{high:,.1f}", "RScore", f"{low:,.1f}"]
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(justify="right", style="dim")
+        grid.add_column(style="green", no_wrap=True)
+        for label, line in zip(labels, blocks(scores, _CURVE_COLUMNS, _CURVE_ROWS), strict=True):
+            grid.add_row(label, line)
+        return grid
+
+    def _numbers(self, row: Mapping[str, Any]) -> Table:
+        table = Table.grid(padding=(0, 2))
+        for _ in range(3):
+            table.add_column(justify="left", style="dim", no_wrap=True)
+            table.add_column(justify="right", style="bold", no_wrap=True)
+        lag = f"{_number(row['lag_mean'], '.1f')} (p95 {_number(row['lag_p95'], '.0f')})"
+        table.add_row("Time", _clock(row["time"]), "PPS", _number(row["pps"]), "N_A", str(row["agents"]))
+        table.add_row("Agent steps", _number(row["agent_steps"]), "PPS at most", _number(self.pps_limit()),
+                      "N_P", str(row["predictors"]))
+        table.add_row("Frames", _number(row["frames"]), "TPS", _number(row["tps"], ".1f"), "N_T", str(row["trainers"]))
+        table.add_row("Episodes", _number(row["episodes"]), "Prediction batch", _number(row["prediction_batch"], ".1f"),
+                      "Queue", str(row["training_queue"]))
+        table.add_row("Score", _number(row["score"], ".1f"), "Training batch", _number(row["training_batch"], ".1f"),
+                      "Entropy", _number(row["entropy"], ".3f"))
+        table.add_row("RScore", _number(row["score_mean"], ".2f"), "Policy lag", lag)
+        if "best_evaluation" in row:
+            table.add_row("Best evaluation", f"{row['best_evaluation']:.2f}")
+        return table
+
+
+def bears_panels(console: Console) -> bool:
+    """Whether the panel can be drawn in place: a terminal that moves its cursor and has the block characters."""
+    return console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf")
 
 
 class Display:
     """Shows rows and messages on standard output; if that goes away, is silent and the run goes on."""
 
-    def __init__(self, title: str) -> None:
-        self._title = title
+    def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
+        self._view = View(title, limits, cores)
         self._messages: list[str] = []
         self._gone = False
         console = Console(highlight=False)
-        self._live = Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
+        self._live = Live(console=console, auto_refresh=False, transient=False) if bears_panels(console) else None
         self._started = False
 
-    def show(self, row: dict[str, Any], notes: Mapping[str, str]) -> None:
-        """One row of metrics, and what else is worth a line, by name."""
+    def show(self, row: Mapping[str, Any], notes: Mapping[str, str], limit: object = None) -> None:
+        """One row of metrics, and what else is worth a line, by name; `limit`: more than the note Limit."""
         if self._live is None:
             self._try(lambda: print(plain_line(row, notes), flush=True))
             return
+        self._view.add(row)
         if not self._started:
             self._started = True
             self._try(self._live.start)
-        live, shown = self._live, panel(self._title, row, self._messages, notes)
+        shown = self._view.panel(self._messages, {**notes, "Limit": str(limit)} if limit else notes,
+                                 "Ctrl-C ends the run with a checkpoint")
+        live = self._live
         self._try(lambda: live.update(shown, refresh=True))
 
     def message(self, text: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import ale_py
 import gymnasium
@@ -151,6 +151,25 @@ class GymnasiumEnvironment:
     def close(self) -> None:
         self._env.close()
 
+    def screen(self) -> NDArray[np.uint8]:
+        """What the first environment shows: RGB (height, width, 3); of one that shows nothing, its observation."""
+        try:
+            shown = self._env.render()
+        except NotImplementedError:
+            shown = None
+        if shown is not None and np.ndim(shown[0]) == 3:
+            return np.asarray(shown[0], np.uint8)
+        seen = self.observation[0]
+        if seen.ndim == 3:
+            return np.repeat(seen[..., -1:], 3, axis=2) if seen.shape[2] != 3 else seen.copy()
+        grey = np.clip((seen if seen.dtype == np.uint8 else 255 * seen), 0, 255).astype(np.uint8)
+        return np.repeat(np.repeat(grey, 16)[None, :, None], 16, axis=0).repeat(3, axis=2)
+
+    @property
+    def screens_per_second(self) -> float:
+        """How fast it is meant to be seen."""
+        return float(self._env.metadata.get("render_fps") or 10)
+
 
 def _supported(name: str, space: gymnasium.Space, action: gymnasium.Space) -> tuple[gymnasium.spaces.Box, np.dtype]:
     if not isinstance(action, gymnasium.spaces.Discrete):
@@ -194,7 +213,7 @@ def _unknown(game: str) -> ConfigError:
     return ConfigError(f"game: no game is called {game!r}; nearest: {hint}")
 
 
-def make_environment(settings: Settings, n_envs: int) -> Environment:
+def make_environment(settings: Settings, n_envs: int, render_mode: str | None = None) -> Environment:
     """`n_envs` environments of `settings.game`. Raises ConfigError if it is unknown, unsupported or cannot be made."""
     game = settings.game
     if game.startswith("toy:"):
@@ -207,9 +226,11 @@ def make_environment(settings: Settings, n_envs: int) -> Environment:
         return AtariEnvironment(settings, atari, n_envs)
     if ":" in game and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # `module:Id` is looked for where the user stands
+    drawing: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
         env = gymnasium.make_vec(game, num_envs=n_envs, vectorization_mode="sync",
-                                 vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP})
+                                 vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+                                 **drawing)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
         raise _unknown(game) from None
     except Exception as error:  # a user's own environment may raise anything; it is his mistake, told in one line
@@ -222,3 +243,87 @@ def probe(settings: Settings) -> EnvironmentSpec:
     environment = make_environment(settings, 1)
     environment.close()
     return environment.spec
+
+
+class Watched:
+    """One environment to look at while it is played: the world of `make_environment(settings, 1)`, and its screen.
+
+    `frames` are the pictures that the last `reset` or `step` showed, oldest first, RGB (height, width, 3) uint8, to be
+    seen `fps` a second; `lives` None where there are none; `action_names` one for each action.
+
+    An Atari policy is shown small grey pictures, and the emulator that makes them has no other. So a second one plays
+    the same game beside it, from the same seed and by the same actions, frame by frame and in colour.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        settings = settings.model_copy(update={"life_loss": False})
+        try:
+            self.environment = make_environment(settings, 1, "rgb_array")
+        except ConfigError:  # its maker takes no such argument: it has no screen
+            self.environment = make_environment(settings, 1)
+        self.frames: list[NDArray[np.uint8]] = []
+        self.lives: int | None = None
+        self.action_names = [str(action) for action in range(self.environment.spec.n_actions)]
+        self._frame_skip = settings.frame_skip
+        self._colour: gymnasium.vector.VectorEnv | None = None
+        game = atari_id(settings.game)
+        if not isinstance(self.environment, AtariEnvironment):
+            assert isinstance(self.environment, GymnasiumEnvironment)
+            self.fps = self.environment.screens_per_second
+        elif game:
+            self.fps = 60.0
+            self._colour = gymnasium.make_vec(
+                game, num_envs=1, vectorization_mode="vector_entry_point", autoreset_mode=AutoresetMode.SAME_STEP,
+                num_threads=1, stack_num=1, grayscale=False, img_height=210, img_width=160, maxpool=False, frameskip=1,
+                noop_max=settings.noop_max, reward_clipping=False, repeat_action_probability=settings.sticky_actions,
+                use_fire_reset=settings.fire_reset, full_action_space=settings.full_action_space,
+                max_num_frames_per_episode=settings.max_episode_frames)
+            self.action_names = [action.name for action in self._colour.ale.get_action_set()]  # type: ignore
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """Of the environment."""
+        return self.environment.spec
+
+    @property
+    def observation(self) -> NDArray:
+        """(1, *shape), what to act on next."""
+        return self.environment.observation
+
+    def reset(self, seed: int) -> None:
+        """Begins an episode; `seed` fixes everything random in it."""
+        self.environment.reset(seed)
+        if self._colour is None:
+            self._show()
+            return
+        picture, info = self._colour.reset(seed=seed % (2**31 - 1))
+        self.frames, self.lives = [picture[0, 0]], int(info["lives"][0])
+
+    def step(self, action: NDArray[np.int64]) -> Transition:
+        """Plays `action` (1,), as `Environment.step`; at the end of an episode `frames` has its last picture, too."""
+        transition = self.environment.step(action)
+        if self._colour is None:
+            self._show()
+            return transition
+        self.frames, reward = [], 0.0
+        for _ in range(self._frame_skip):
+            picture, gained, terminated, truncated, info = self._colour.step(action)
+            reward += float(gained[0])
+            ended = bool(terminated[0] or truncated[0])
+            self.frames += [info["final_obs"][0, 0], picture[0, 0]] if ended else [picture[0, 0]]
+            if ended:
+                break
+        self.lives = int(info["lives"][0])
+        if (reward, ended) != (float(transition.reward[0]), bool(transition.score_ended[0])):
+            raise RuntimeError("the picture shows another game than the one that is played")
+        return transition
+
+    def _show(self) -> None:
+        assert isinstance(self.environment, GymnasiumEnvironment)
+        self.frames = [self.environment.screen()]
+
+    def close(self) -> None:
+        """Gives back what the simulators hold."""
+        self.environment.close()
+        if self._colour is not None:
+            self._colour.close()

@@ -19,7 +19,6 @@ import os
 import platform
 import sys
 import time
-from collections import deque
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,7 +33,7 @@ from ga3c.environment import EnvironmentSpec
 from ga3c.evaluator import Evaluator
 from ga3c.model import Model
 from ga3c.stats import Statistics, Workers
-from ga3c.verdict import Verdict, averages, verdict
+from ga3c.verdict import Judge, Verdict
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "ale-py", "pydantic", "PyYAML", "rich")
 
@@ -140,7 +139,7 @@ class Run:
         self.statistics = Statistics(
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
             resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("recent_scores", ()))
-        self.display = Display(f"GA3C  {spec.name}  {directory}")
+        self.display = Display(f"GA3C  {spec.name}  {directory}", settings.model_dump(), os.cpu_count() or 1)
         self.checkpoint_path: Path | None = None
         self.evaluator = Evaluator()
         self.best_evaluation: tuple[str, float] | None = None
@@ -155,7 +154,7 @@ class Run:
         self._steps_saved = resumed.get("agent_steps", 0)
         self._process = psutil.Process()
         self._cpu = _CpuMeter()
-        self._seen: deque[dict[str, Any]] = deque(maxlen=10)
+        self._judge = Judge(os.cpu_count() or 1)
         self._verdict: Verdict | None = None
         self._log = open_log(directory / "log.txt")
         self._metrics = open_log(directory / "metrics.jsonl")
@@ -231,7 +230,7 @@ class Run:
         if self._next_row <= now:  # after a stall there is nothing to catch up with
             self._next_row = now + 1.0
         row = self._record(now, workers, agent_pids)
-        self.display.show(row, self._notes())
+        self.display.show(row, self._notes(), self._verdict)
         evaluate = now >= self._next_evaluation and self.evaluator.checkpoint is None
         if evaluate or now >= self._next_checkpoint:
             path = self.save(model)
@@ -276,7 +275,9 @@ class Run:
         row["memory_mb"] = round(sum(self._private_mb(pid) for pid in pids), 1)
         row |= self._cpu.used(agent_pids)
         if agent_pids:
-            self._judge(row)
+            self._verdict = self._judge.hear(row)
+            if self._verdict is not None:
+                row["limit"] = self._verdict.limit
         if self.best_evaluation is not None:
             row["best_evaluation"] = self.best_evaluation[1]
         self._metrics.write(json.dumps(row) + "\n")
@@ -292,16 +293,6 @@ class Run:
                 self._log.write(f"Limited by {self._verdict}.\n")
             self._next_log = now + 60.0
         return row
-
-    def _judge(self, row: dict[str, Any]) -> None:
-        """What limits the run, by the seconds since the workers last changed, at most the last ten."""
-        if self._seen and any(row[kind] != self._seen[-1][kind] for kind in ("agents", "predictors", "trainers")):
-            self._seen.clear()
-        self._seen.append(row)
-        measured = averages(self._seen) if len(self._seen) >= 3 else None
-        self._verdict = verdict(measured, os.cpu_count() or 1) if measured else None
-        if self._verdict is not None:
-            row["limit"] = self._verdict.limit
 
     def _notes(self) -> dict[str, str]:
         notes = {"Tuning": self.tuning, "Limit": self._verdict.limit if self._verdict else ""}

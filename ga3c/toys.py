@@ -46,6 +46,11 @@ class Catch(gymnasium.Env):
         reward = (1.0 if self._paddle == self._ball_column else -1.0) if over else 0.0
         return self._observation(), reward, over, False, {}
 
+    def render(self) -> NDArray[np.uint8]:
+        """The board, 16 by 16 pixels a field."""
+        board = self._observation().reshape(self.ROWS, self.COLUMNS)
+        return np.repeat(np.kron(255 * board.astype(np.uint8), np.ones((16, 16), np.uint8))[..., None], 3, axis=2)
+
 
 class LastStepReward(gymnasium.Env):
     """Seven steps; only the last action counts, and pays 1 if it repeats the symbol then shown.

@@ -106,7 +106,8 @@ class Tuner:
 
 # ------------------------------------------------------------------------------------------------ what is remembered
 
-def _file() -> Path:
+def cache_file() -> Path:
+    """Where the counts found are kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ga3c" / "tuned.json"
 
 
@@ -120,14 +121,14 @@ def _key(settings: Settings, run: Run) -> str:
 def _read(run: Run) -> dict[str, Any]:
     """All entries; none, with a line to the user, if the file is not what `remember` writes."""
     try:
-        entries = json.loads(_file().read_text(encoding="utf-8"))
+        entries = json.loads(cache_file().read_text(encoding="utf-8"))
         if not isinstance(entries, dict):
             raise ValueError("not an object")
         return entries
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        run.say(f"Remembered counts are ignored: {_file()}: {error}")
+        run.say(f"Remembered counts are ignored: {cache_file()}: {error}")
         return {}
 
 
@@ -143,7 +144,7 @@ def recall(settings: Settings, run: Run) -> Setting | None:
 
 def remember(settings: Settings, run: Run, counts: Setting, rate: float) -> None:
     """Keeps these counts for the next such run; a failure to write is told and harmless."""
-    path = _file()
+    path = cache_file()
     aside = path.with_name(f".tuned.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

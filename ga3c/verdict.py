@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -79,3 +80,19 @@ def verdict(measured: Mapping[str, float], cores: int) -> Verdict:
         return Verdict("device", f"{waits}, {m['predict_ms']:.1f} ms of it in the model",
                        "more device_threads, a GPU or a smaller network")
     return Verdict("predictors", f"{waits}, {m['queue_ms']:.1f} ms of it in the queue", "more predictors")
+
+
+class Judge:
+    """The verdict of the seconds since the workers last changed, at most the last ten; none of fewer than three."""
+
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+        self._seen: deque[Mapping[str, Any]] = deque(maxlen=10)
+
+    def hear(self, row: Mapping[str, Any]) -> Verdict | None:
+        """A second has passed; what limits the run now."""
+        if self._seen and any(row[kind] != self._seen[-1][kind] for kind in ("agents", "predictors", "trainers")):
+            self._seen.clear()
+        self._seen.append(row)
+        measured = averages(self._seen) if len(self._seen) >= 3 else None
+        return verdict(measured, self._cores) if measured else None

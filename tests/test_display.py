@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ga3c.display import Display, panel, plain_line
+from ga3c.display import Display, View, blocks, plain_line
 
 ROW: dict[str, Any] = {
     "time": 3 * 3600 + 25 * 60 + 7.9, "agent_steps": 123_456_789, "frames": 493_827_156, "episodes": 98_765,
@@ -29,8 +29,14 @@ SHOWN = ("3:25:07", "123,456,789", "493,827,156", "98,765", "-21.0", "-20.37", "
 
 def screen(columns: int, row: dict[str, Any], title: str = "GA3C  Pong", messages: list[str] | None = None,
            notes: dict[str, str] | None = None) -> str:
+    view = View(title, {}, None)
+    view.add(row)
+    return drawn(view, columns, messages, notes)
+
+
+def drawn(view: View, columns: int, messages: list[str] | None = None, notes: dict[str, str] | None = None) -> str:
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
-    console.print(panel(title, row, messages or [], notes or {}))
+    console.print(view.panel(messages or [], notes or {}, "Ctrl-C ends it"))
     text = console.export_text()
     assert max(len(line) for line in text.splitlines()) <= columns
     return text
@@ -80,15 +86,96 @@ def test_the_panel_of_a_run_that_has_just_begun_shows_dashes(columns: int) -> No
 def test_the_panel_names_what_it_shows() -> None:
     text = screen(120, ROW)
     for name in ("Time", "Agent steps", "Frames", "Episodes", "Score", "RScore", "PPS", "TPS", "N_A", "N_P", "N_T",
-                 "Policy lag", "Prediction batch", "Training batch", "Queue", "Entropy", "GA3C  Pong", "Ctrl-C"):
+                 "Policy lag", "Prediction batch", "Training batch", "Queue", "Entropy", "GA3C  Pong", "Ctrl-C",
+                 "PPS at most"):
         assert name in text
     assert re.search(r"N_A +128 .*N_P +2 .*N_T +3 .*Queue +57 ", text, re.DOTALL)
+
+
+def test_a_note_too_long_for_a_line_goes_on_in_the_next() -> None:
+    why = "environments: all 2 cores are busy, agents take 1.5; only more cores, or a lighter game, would be faster"
+    text = screen(80, ROW, notes={"Limit": why})
+    assert why in " ".join(line.strip("│ ") for line in text.splitlines())
 
 
 def test_the_panel_shows_the_last_four_messages_one_line_each() -> None:
     text = screen(80, ROW, messages=[f"message {number} " + "x" * 100 for number in range(6)])
     assert [f"message {number}" in text for number in range(6)] == [False, False, True, True, True, True]
     assert len(text.splitlines()) - len(screen(80, ROW).splitlines()) == 4
+
+
+def rows(n: int, **of: Any) -> list[dict[str, Any]]:
+    """A run of n seconds, 2,000 agent steps each; a list in `of` has a value for each row."""
+    return [ROW | {"time": t + 1.0, "agent_steps": 2000 * (t + 1), "frames": 8000 * (t + 1), "episodes": t // 10}
+            | {name: value[t] if isinstance(value, list) else value for name, value in of.items()} for t in range(n)]
+
+
+def viewed(given: list[dict[str, Any]], cores: int | None = None, **limits: Any) -> View:
+    view = View("GA3C  Pong", limits, cores)
+    for row in given:
+        view.add(row)
+    return view
+
+
+def test_blocks_rise_with_the_values() -> None:
+    assert blocks([0, 1, 2, 3, 4, 5, 6, 7], 8, 1) == ["▁▂▃▄▅▆▇█"]
+    assert blocks([-5.0, 10.0], 9, 2) == [" █", "▁█"]
+    assert blocks([1, 3, 7, 5, 0, 0], 3, 1) == ["▃█▁"], "means of two each: 2, 6, 0"
+    assert blocks([4.0, 4.0], 9, 1) == ["▁▁"]
+
+
+def test_the_curve_is_of_the_mean_score_over_the_whole_run_however_long() -> None:
+    scores: list[float | None] = [None] * 10 + [float(t) for t in range(5000)]
+    lines = drawn(viewed(rows(5010, score_mean=scores)), 80).splitlines()[1:4]
+    top, _, bottom = (line.strip("│ ") for line in lines)
+    assert top.split(" ")[0] == "4,999.0"
+    assert bottom.split(" ")[0] == "0.0"
+    assert bottom.endswith("█" * 37) and top.endswith("█")
+    assert bottom.split(" ")[1][0] == "▁"
+
+
+def test_before_the_first_episode_the_curve_says_so() -> None:
+    assert "no episode has ended yet" in drawn(viewed(rows(3, score_mean=None)), 80)
+
+
+def test_pps_at_most_is_that_of_cores_that_do_nothing_else() -> None:
+    busy = rows(20, pps=[9999.0] * 10 + [1000.0] * 10, cpu_agents=0.9, cpu_server=0.6)
+    assert viewed(busy, cores=2).pps_limit() == pytest.approx(1000 * 2 / 1.5), "of the last ten seconds"
+    assert "1,333" in drawn(viewed(busy, cores=2), 80)
+    assert viewed(busy).pps_limit() is None
+    assert viewed(rows(3), cores=2).pps_limit() is None
+
+
+@pytest.mark.parametrize(("limits", "told"), [
+    ({"steps": 400_000}, ("--steps 400,000", 0.5, 100.0)),
+    ({"frames": 1_600_000}, ("--frames 1,600,000", 0.5, 100.0)),
+    ({"minutes": 2.5}, ("--minutes 2.5", 2 / 3, 50.0)),
+    ({"steps": 400_000, "minutes": 2.5}, ("--minutes 2.5", 2 / 3, 50.0)),
+    ({"steps": 100}, ("--steps 100", 1.0, 0.0)),
+    ({"steps": None, "game": "Pong"}, None),
+])
+def test_time_left_is_by_the_speed_of_the_last_minute(limits: dict[str, Any], told: tuple[str, float, float]) -> None:
+    # Half as fast before the last minute, which must not count.
+    given = rows(40, agent_steps=[1000 * t for t in range(40)], frames=[4000 * t for t in range(40)])
+    given += [row | {"time": 40.0 + t, "agent_steps": 80_000 + 2000 * t, "frames": 320_000 + 8000 * t}
+              for t, row in enumerate(rows(61), 0)]
+    assert viewed(given, **limits).left() == (told if told is None else (told[0], pytest.approx(told[1]),
+                                                                         pytest.approx(told[2])))
+
+
+def test_what_will_end_the_run_is_shown_with_the_time_left() -> None:
+    text = drawn(viewed(rows(100), steps=2_000_000), 80)
+    assert re.search(r"--steps 2,000,000 .* 10% +0:15:00 left", text)
+
+
+def test_a_limit_that_nothing_comes_nearer_to_has_no_time_left() -> None:
+    assert viewed(rows(9, agent_steps=0), steps=100).left() == ("--steps 100", 0.0, None)
+
+
+def test_the_last_row_of_a_run_keeps_its_speed_and_workers_on_the_panel() -> None:
+    end = ROW | {"time": 4.0, "agent_steps": 8001, "agents": 0, "predictors": 0, "trainers": 0, "pps": 7.0}
+    text = drawn(viewed([*rows(3), end]), 80)
+    assert "8,001" in text and "12,346" in text and re.search(r"N_A +128 ", text)
 
 
 @pytest.mark.parametrize("odd", ["[x]", "[/x]", "[red]", "a[b"])
@@ -101,7 +188,7 @@ def test_brackets_are_shown_as_they_are(odd: str) -> None:
 # ------------------------------------------------------------------------------------------------ the display
 
 def test_without_a_terminal_rows_and_messages_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    display = Display("GA3C  Pong")
+    display = Display("GA3C  Pong", {}, None)
     display.message("it begins")
     display.show(ROW, {})
     display.message("it ends")
@@ -113,7 +200,7 @@ def test_on_a_terminal_the_panel_stays_and_later_messages_are_lines(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for name, value in {"TTY_COMPATIBLE": "1", "TERM": "xterm", "COLUMNS": "120"}.items():
         monkeypatch.setenv(name, value)
-    display = Display("GA3C  Pong")
+    display = Display("GA3C  Pong", {}, None)
     display.show(ROW, {})
     display.message("an agent died")
     display.show(ROW | {"score": 17.0}, {})
@@ -130,7 +217,7 @@ def test_on_a_terminal_the_panel_stays_and_later_messages_are_lines(
 LOOKED_AT = f"""
 import sys
 from ga3c.display import Display
-display = Display("GA3C  Pong")
+display = Display("GA3C  Pong", {{}}, None)
 for _ in range(3):
     display.show({ROW!r}, {{}})
 display.message("it ends")

@@ -1,0 +1,251 @@
+"""`ga3c-doctor`: is everything here that a run needs, and how fast is it? Each failure with what mends it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import multiprocessing
+import os
+import platform
+import resource
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c import __version__
+from ga3c.cli import _quiet, guarded
+from ga3c.config import Parser, Settings
+
+PATIENCE, MEASURED = 20.0, 1.0   # seconds: until an agent plays; of a measurement
+_AGENT_DESCRIPTORS, _OTHER_DESCRIPTORS = 4, 200
+_DISK_BYTES = 500 * 2**20
+
+
+class Finding(NamedTuple):
+    """One thing looked at: whether it is `ok`, the `numbers` it was judged by, the `remedy` if it is not."""
+
+    name: str
+    ok: bool
+    numbers: str
+    remedy: str
+
+
+def main() -> NoReturn:
+    """`ga3c-doctor`: examines this machine; see `--help`."""
+    sys.exit(doctor(sys.argv[1:]))
+
+
+def doctor(argv: Sequence[str]) -> int:
+    """Runs `ga3c-doctor` with these arguments and returns its exit code: 0 if all is well, else 1."""
+    return guarded("ga3c-doctor", lambda: _doctor(_parser().parse_args(argv)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="ga3c-doctor", allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Examine this machine: what a run needs, and how fast it is. Takes about ten seconds.",
+        epilog="examples:\n  ga3c-doctor\n  ga3c-doctor --game Boxing        that game's environments\n"
+               "  ga3c-doctor --json               for a script, or for a report of a mistake\n\n"
+               "exit code: 0 if all is well, 1 if something is not")
+    parser.add_argument("--version", action="version", version=f"ga3c {__version__}")
+    group = parser.add_argument_group("What")
+    group.add_argument("--game", metavar="GAME", default="Pong", help="whose environments are measured [%(default)s]")
+    group = parser.add_argument_group("Output")
+    group.add_argument("--json", action="store_true", help="print the findings as one JSON array")
+    return parser
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    settings = Settings(game=options.game)
+    checks: list[Callable[[], list[Finding]]] = [
+        _python, _tensorflow, _cores, lambda: _resources(settings, Path()), lambda: _environments(settings), _transport,
+        _remembered]
+    findings = [finding for check in checks for finding in check()]
+    if options.json:
+        print(json.dumps([finding._asdict() for finding in findings]))
+    else:
+        _show(findings)
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+def _show(findings: Sequence[Finding]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+    table = Table.grid(padding=(0, 2))
+    for finding in findings:
+        table.add_row(Text("ok", "green") if finding.ok else Text("NO", "bold red"), Text(finding.name, "bold"),
+                      finding.numbers)
+        if not finding.ok:
+            table.add_row("", "", Text(f"-> {finding.remedy}", "yellow"))
+    console = Console(highlight=False)
+    console.print(table)
+    wrong = sum(not finding.ok for finding in findings)
+    console.print(f"{wrong} of {len(findings)} need mending." if wrong else "All is well.", style="bold")
+
+
+# ------------------------------------------------------------------------------------------------ what is there
+
+def _python() -> list[Finding]:
+    version = platform.python_version()
+    return [Finding("Python", sys.version_info >= (3, 11), f"{version}, {platform.platform()}, ga3c {__version__}",
+                    "make a virtual environment with Python 3.11 or newer")]
+
+
+def _tensorflow() -> list[Finding]:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        with _quiet(False):
+            import tensorflow as tf
+            gpus = tf.config.list_physical_devices("GPU")
+            names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+    except Exception as error:  # a broken installation raises anything
+        return [Finding("TensorFlow", False, f"cannot be imported: {type(error).__name__}: {error}",
+                        "pip install --force-reinstall tensorflow")]
+    cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*"))
+    return [Finding("TensorFlow", True, tf.__version__, ""),
+            Finding("GPU", bool(gpus) or not cards,
+                    ", ".join(names) or (f"{len(cards)} NVIDIA, but TensorFlow sees none" if cards else
+                                         "none: the model runs on the CPU"), "pip install 'ga3c[gpu]'")]
+
+
+def available_cores() -> float:
+    """Cores this process may use: its affinity, and its control group's quota where there is one."""
+    cores = float(len(os.sched_getaffinity(0)))
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        cores = min(cores, int(quota) / int(period))
+    return cores
+
+
+def _cores() -> list[Finding]:
+    there, free = os.cpu_count() or 1, available_cores()
+    load = os.getloadavg()[0]
+    return [Finding("cores", free >= there, f"{there}, of which {free:g} may be used; load {load:.1f}",
+                    f"the defaults count on all {there} cores: give --agents {4 * max(1, math.floor(free))} "
+                    f"--device-threads {max(1, math.floor(free / 2))}")]
+
+
+def _resources(settings: Settings, directory: Path) -> list[Finding]:
+    agents = settings.agent_count
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _OTHER_DESCRIPTORS + _AGENT_DESCRIPTORS * agents
+    free = shutil.disk_usage(directory).free
+    return [Finding("descriptors", allowed == resource.RLIM_INFINITY or allowed >= needed,
+                    f"{needed} needed for {agents} agents, {allowed} allowed", "ulimit -n $(ulimit -Hn)"),
+            Finding("disk", free >= _DISK_BYTES,
+                    f"{_DISK_BYTES / 2**20:.0f} MB needed in {directory.absolute()}, {free / 2**20:,.0f} MB free",
+                    "make room, or give another --run-dir")]
+
+
+# ------------------------------------------------------------------------------------------------ how fast it is
+
+def _environments(settings: Settings) -> list[Finding]:
+    """Agent steps a second of one process that does nothing but play. Raises ConfigError for an unknown game."""
+    from ga3c.environment import atari_id, make_environment
+    if atari_id(settings.game):
+        from ale_py import roms
+        ids = roms.get_all_rom_ids()
+        missing = [rom for rom in ids if roms.get_rom_path(rom) is None]
+        if missing or not ids:
+            return [Finding("ROMs", False, f"{len(ids) - len(missing)} of {len(ids)}",
+                            "pip install --force-reinstall ale-py")]
+        found = [Finding("ROMs", True, f"{len(ids)} Atari games", "")]
+    else:
+        found = []
+    environment = make_environment(settings, settings.envs_per_agent)
+    environment.reset(0)
+    rng, steps, began = np.random.default_rng(0), 0, time.monotonic()
+    while (seconds := time.monotonic() - began) < MEASURED:
+        environment.step(rng.integers(0, environment.spec.n_actions, settings.envs_per_agent))
+        steps += settings.envs_per_agent
+    environment.close()
+    return [*found, Finding("environments", True, f"{steps / seconds:,.0f} agent steps/s of {environment.spec.name} by "
+                            "one core that does nothing else", "")]
+
+
+class _Uniform:
+    """A model of no opinion; `asked` once it was."""
+
+    def __init__(self, n_actions: int) -> None:
+        self._n = n_actions
+        self.asked = threading.Event()
+
+    def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
+        self.asked.set()
+        n = len(observation)
+        return np.full((n, self._n), 1 / self._n, np.float32), np.zeros(n, np.float32), 0
+
+
+def _transport() -> list[Finding]:
+    """Requests a second that one agent process gets answered, through the queues and slots of a run."""
+    from ga3c.agent import agent_main, agent_seed, start_forkserver
+    from ga3c.channel import Channel
+    from ga3c.environment import probe
+    from ga3c.predictor import PredictionCount, run_predictor
+    from ga3c.rollout import RolloutStore
+    settings = Settings(game="toy:catch", envs_per_agent=1)
+    spec = probe(settings)
+    store = RolloutStore(spec, settings.t_max, 1, settings.slots_per_agent)
+    channel, count, model = Channel(store, 1, settings.slots_per_agent), PredictionCount(), _Uniform(spec.n_actions)
+    batch = store.empty_batch(1)
+
+    def collect() -> None:
+        while not channel.collect(batch)[1]:
+            pass
+
+    threads = [threading.Thread(target=run_predictor, args=(channel, store, model, 16, count)),
+               threading.Thread(target=collect)]
+    for thread in threads:
+        thread.start()
+    start_forkserver()
+    port = channel.open(0)
+    agent: Any = multiprocessing.get_context("forkserver").Process(
+        target=agent_main, args=(port, store, settings, agent_seed(settings, 0, 1, 0), os.devnull))
+    rate = 0.0
+    try:
+        agent.start()
+        Channel.handed_over(port)
+        model.asked.wait(PATIENCE)
+        before, began = count.requests, time.monotonic()
+        agent.join(MEASURED)  # which it does not do
+        rate = (count.requests - before) / (time.monotonic() - began)
+    finally:
+        channel.hang_up(0)
+        agent.join(5.0)
+        if agent.is_alive():
+            agent.kill()
+            agent.join()
+        agent.close()
+        channel.dismiss_predictor()
+        channel.dismiss_trainer()
+        for thread in threads:
+            thread.join()
+        channel.close()
+    return [Finding("transport", rate > 0, f"{rate:,.0f} requests/s answered for one agent" if rate else
+                    "an agent's process got no answer", "python -m ga3c --game toy:catch --minutes 0.1 --verbose")]
+
+
+def _remembered() -> list[Finding]:
+    from ga3c.tuning import cache_file
+    file = cache_file()
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+        found = [(key.split(), "/".join(map(str, entry["counts"])), float(entry["rate"]))
+                 for key, entry in entries.items()]
+    except FileNotFoundError:
+        return [Finding("best settings", True, "none remembered yet: the first run will search", "")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return [Finding("best settings", False, f"{file} cannot be read: {error}", f"rm {file}")]
+    here = [f"{words[4]} {counts} at {rate:,.0f} agent steps/s" for words, counts, rate in found
+            if words[0] == platform.node() and len(words) > 4]
+    return [Finding("best settings", True, "; ".join(here) or "none remembered for this machine", "")]

@@ -1,0 +1,232 @@
+"""`ga3c-plot`: what runs recorded, as figures: score, speed, workers, policy lag; runs of several seeds as one curve.
+
+Runs of the same settings but for the seed are a group: the line is their mean and the band goes from the lowest to the
+highest of them, as far as all of them go.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c import __version__
+from ga3c.cli import guarded
+from ga3c.config import ConfigError, Parser
+from ga3c.record import column, find_run, read, settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""x (n,) ascending and y (n,), both float64 and without NaN."""
+
+SUFFIXES = (".png", ".svg", ".pdf")
+_NOT_COMPARED = {"seed", "run_dir", "steps", "frames", "minutes", "episodes", "checkpoint_minutes", "checkpoints_kept",
+                 "evaluation_minutes", "evaluation_episodes", "tensorboard", "start", "remember"}
+_POINTS = 500
+_STYLE: Any = {
+    "font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+    "legend.fontsize": 7, "lines.linewidth": 1.4, "axes.grid": True, "grid.alpha": 0.25, "grid.linewidth": 0.6,
+    "svg.fonttype": "none", "pdf.fonttype": 42}  # text stays text
+# Okabe and Ito's colours, which people who see colours differently can tell apart.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_X = {"steps": ("agent_steps", 1e6, "million agent steps"), "frames": ("frames", 1e6, "million frames"),
+      "time": ("time", 60.0, "minutes of training")}
+
+
+class _Panel(NamedTuple):
+    x: str
+    y: str
+    title: str
+
+
+PANELS = {
+    "score-steps": _Panel("steps", "score_mean", "Score, mean of the last 100 episodes"),
+    "score-frames": _Panel("frames", "score_mean", "Score, mean of the last 100 episodes"),
+    "score-time": _Panel("time", "score_mean", "Score, mean of the last 100 episodes"),
+    "pps": _Panel("time", "pps", "Predictions per second (PPS)"),
+    "tps": _Panel("time", "tps", "Trainings per second (TPS)"),
+    "workers": _Panel("time", "agents", "Agents, predictors, trainers"),
+    "lag": _Panel("time", "lag_mean", "Policy lag, mean, in updates"),
+}
+_OVERVIEW = ("score-steps", "score-time", "workers", "pps", "tps", "lag")
+
+
+class Group(NamedTuple):
+    """Runs to be drawn as one curve: `label`, and the rows of each run while it was at work."""
+
+    label: str
+    runs: list[list[dict[str, Any]]]
+
+
+def main() -> NoReturn:
+    """`ga3c-plot`: draws runs; see `--help`."""
+    sys.exit(plot(sys.argv[1:]))
+
+
+def plot(argv: Sequence[str]) -> int:
+    """Runs `ga3c-plot` with these arguments and returns its exit code."""
+    return guarded("ga3c-plot", lambda: _plot(_parser().parse_args(argv)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="ga3c-plot", allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Draw what runs recorded. Runs that differ in the seed alone become one curve with its spread.",
+        epilog="examples:\n  ga3c-plot runs/Boxing-...                            an overview, to ga3c-plot.png\n"
+               "  ga3c-plot runs/Pong-*-s? --panels score-frames -o pong.svg\n"
+               "  ga3c-plot RUN --panels workers tps -o figure2.pdf    the paper's figure 2\n"
+               "  ga3c-plot RUN RUN --labels fast paper -o compare.png compare.svg\n\n"
+               f"panels: {', '.join(PANELS)}")
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="run directories")
+    parser.add_argument("--version", action="version", version=f"ga3c {__version__}")
+    group = parser.add_argument_group("What")
+    group.add_argument("--panels", metavar="PANEL", nargs="+", choices=PANELS, default=list(_OVERVIEW),
+                       help="what to draw, in this order [all but score-frames]")
+    group.add_argument("--labels", metavar="NAME", nargs="+", help="names of the curves [game, and what differs]")
+    group.add_argument("--smooth", metavar="S", type=float, default=30.0,
+                       help="seconds that rates and lag are averaged over [%(default)g]")
+    group = parser.add_argument_group("Output")
+    group.add_argument("-o", "--output", metavar="FILE", nargs="+", type=Path, default=[Path("ga3c-plot.png")],
+                       help="PNG, SVG or PDF by the name [ga3c-plot.png]")
+    group.add_argument("--columns", metavar="N", type=int, default=3, help="panels side by side [%(default)s]")
+    return parser
+
+
+# ------------------------------------------------------------------------------------------------ the numbers
+
+def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[Group]:
+    """The runs in groups of equal settings, named by game and by what differs between groups. Raises ConfigError."""
+    found: dict[str, tuple[dict[str, Any], list[list[dict[str, Any]]]]] = {}
+    for run in runs:
+        rows = [row for row in read(find_run(run)) if row["agents"]]
+        if not rows:
+            raise ConfigError(f"{run} has no second of training in its metrics.jsonl")
+        compared = {name: value for name, value in settings(run).items() if name not in _NOT_COMPARED}
+        key = repr(sorted(compared.items(), key=str)) if compared else str(run)
+        found.setdefault(key, (compared or {"game": run.name}, []))[1].append(rows)
+    all_settings = [compared for compared, _ in found.values()]
+    names = [_name(compared, all_settings) for compared in all_settings]
+    if labels and len(labels) != len(names):
+        raise ConfigError(f"--labels: {len(labels)} names for {len(names)} curves: {', '.join(names)}")
+    return [Group((label + f" ({len(rows)} seeds)") if len(rows) > 1 else label, rows)
+            for label, (_, rows) in zip(labels or names, found.values(), strict=True)]
+
+
+def _name(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
+    differing = [name for name in own if name not in ("game", "preset")
+                 and any(other.get(name, own[name]) != own[name] for other in all_settings)]
+    if len(differing) > 4 and own.get("preset", "default") != "default":
+        differing = ["preset"]
+    return " ".join([str(own.get("game", "")), *(f"{name}={own[name]}" for name in differing)])
+
+
+def curve(rows: Sequence[Mapping[str, Any]], panel: _Panel, smooth: float) -> Curve:
+    """A run's numbers for a panel; agent steps and frames in millions, time in minutes.
+
+    Rates and lag are means over the `smooth` seconds that end there; scores and workers are as they are.
+    """
+    name, unit, _ = _X[panel.x]
+    x, y, time = column(rows, name) / unit, column(rows, panel.y), column(rows, "time")
+    known = ~np.isnan(y)
+    x, y, time = x[known], y[known], time[known]
+    if panel.y in ("score_mean", "agents") or not len(y):
+        return x, y
+    after = np.arange(len(y)) + 1
+    first = np.minimum(np.searchsorted(time, time - smooth, side="right"), after - 1)
+    total = np.concatenate([[0.0], np.cumsum(y)])
+    means = (total[after] - total[first]) / (after - first)
+    whole = (time - time[0] >= smooth) | (time[-1] - time[0] < 2 * smooth)  # the first seconds are of too few
+    return x[whole], means[whole]
+
+
+def spread(curves: Sequence[Curve]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """(x, mean, lowest, highest) of several curves, each (500,), where all of them are known."""
+    low, high = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    grid = np.linspace(low, max(low, high), _POINTS)
+    values = np.stack([np.interp(grid, x, y) for x, y in curves])
+    return grid, values.mean(axis=0), values.min(axis=0), values.max(axis=0)
+
+
+# ------------------------------------------------------------------------------------------------ the figure
+
+def figure_of(groups: Sequence[Group], panels: Sequence[str], columns: int, smooth: float) -> Figure:
+    """A figure of the panels. Needs matplotlib; no display."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    with matplotlib.rc_context(_STYLE):
+        columns = min(columns, len(panels))
+        lines = -(-len(panels) // columns)
+        figure = Figure(figsize=(2.7 * columns + 0.3, 2.1 * lines + 0.3), layout="constrained")
+        axes = figure.subplots(lines, columns, squeeze=False).ravel()
+        for name, axis in zip(panels, axes, strict=False):
+            _draw(axis, groups, name, smooth)
+        for spare in axes[len(panels):]:
+            spare.remove()
+        if len(groups) > 1 or len(groups[0].runs) > 1:
+            handles, labels = figure.axes[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(groups)))
+        else:
+            figure.suptitle(groups[0].label, fontsize=9)
+    return figure
+
+
+def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None:
+    panel = PANELS[name]
+    axis.set_title(panel.title)
+    axis.set_xlabel(_X[panel.x][2])
+    for number, group in enumerate(groups):
+        colour = _COLOURS[number % len(_COLOURS)]
+        if name == "workers":
+            _draw_workers(axis, group, [colour] * 3 if len(groups) > 1 else list(_COLOURS[:3]))
+            continue
+        curves = [found for rows in group.runs if len((found := curve(rows, panel, smooth))[0])]
+        if len(curves) > 1:
+            x, mean, low, high = spread(curves)
+            axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+            axis.plot(x, mean, color=colour, label=group.label)
+        elif curves:
+            axis.plot(*curves[0], color=colour, label=group.label)
+        else:
+            axis.plot([], [], color=colour, label=group.label)  # so that the legend names it
+    axis.set_xlim(left=0)
+    if panel.y != "score_mean" and name != "workers":
+        axis.set_ylim(bottom=0)
+
+
+def _draw_workers(axis: Axes, group: Group, colours: Sequence[str]) -> None:
+    """The path of the three numbers, a step where one changes, on a scale on which doubling is always as high."""
+    kinds = (("agents", "$N_A$", "-"), ("predictors", "$N_P$", "--"), ("trainers", "$N_T$", ":"))
+    for rows in group.runs:
+        for (kind, label, style), colour in zip(kinds, colours, strict=True):
+            axis.step(column(rows, "time") / 60, column(rows, kind), style, where="post", color=colour, linewidth=1.2,
+                      label=group.label if kind == "agents" and rows is group.runs[0] else f"_{label}")
+            if rows is group.runs[-1]:
+                axis.annotate(label, (rows[-1]["time"] / 60, rows[-1][kind]), xytext=(3, 0), color=colour, fontsize=7,
+                              textcoords="offset points", va="bottom" if kind == "predictors" else "top")
+    axis.set_yscale("log", base=2)
+    axis.set_ylim(bottom=0.7)  # room for a name below 1
+    axis.yaxis.set_major_formatter("{x:g}")
+
+
+def _plot(options: argparse.Namespace) -> int:
+    for file in options.output:
+        if file.suffix.lower() not in SUFFIXES:
+            raise ConfigError(f"--output: {file} is none of {', '.join(SUFFIXES)} by its name")
+    if options.columns < 1 or not options.smooth >= 0:
+        raise ConfigError("--columns is at least 1, --smooth at least 0")
+    groups = grouped(options.runs, options.labels)
+    figure = figure_of(groups, options.panels, options.columns, options.smooth)
+    import matplotlib
+    for file in options.output:
+        with matplotlib.rc_context(_STYLE):
+            figure.savefig(file, dpi=200)
+        print(f"drawn: {file}")
+    return 0

@@ -1,0 +1,99 @@
+"""The examination of a machine: what is wrong is found, and told with what mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ga3c import doctor as examined
+from ga3c.config import Settings
+from ga3c.doctor import Finding, doctor
+from ga3c.tuning import cache_file
+
+
+def named(findings: list[Finding], name: str) -> Finding:
+    found, = [finding for finding in findings if finding.name == name]
+    return found
+
+
+def test_a_machine_that_can_train_is_well_and_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(["--game", "Pong", "--json"]) == 0
+    findings = [Finding(**entry) for entry in json.loads(capsys.readouterr().out)]
+    assert {finding.name for finding in findings} >= {
+        "Python", "TensorFlow", "GPU", "cores", "descriptors", "disk", "ROMs", "environments", "transport",
+        "best settings"}
+    for name, least in (("environments", 50), ("transport", 50), ("ROMs", 60)):
+        assert float(named(findings, name).numbers.split()[0].replace(",", "")) > least
+    assert "of Pong" in named(findings, "environments").numbers
+
+
+def test_what_is_wrong_is_said_with_its_remedy_and_the_exit_code(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = Finding("disk", False, "1 MB free", "make room")
+    for check in ("_python", "_tensorflow", "_cores", "_transport", "_remembered"):
+        monkeypatch.setattr(examined, check, lambda: [Finding("other", True, "fine", "never said")])
+    monkeypatch.setattr(examined, "_resources", lambda settings, directory: [wrong])
+    monkeypatch.setattr(examined, "_environments", lambda settings: [])
+    assert doctor([]) == 1
+    said = capsys.readouterr().out
+    assert "NO  disk" in said and "-> make room" in said and "1 of 6 need mending" in said and "never" not in said
+    monkeypatch.setattr(examined, "_resources", lambda settings, directory: [])
+    assert doctor([]) == 0
+    assert "All is well." in capsys.readouterr().out
+
+
+def test_a_broken_tensorflow_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    found, = examined._tensorflow()
+    assert not found.ok and "cannot be imported" in found.numbers and found.remedy.endswith("tensorflow")
+
+
+def test_cores_that_may_not_be_used_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    found, = examined._cores()
+    assert not found.ok and found.numbers.startswith("8, of which 1 may be used")
+    assert "--agents 4 --device-threads 1" in found.remedy
+
+
+def test_too_few_descriptors_and_too_little_disk_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 4096))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3 * 2**20))
+    found = examined._resources(Settings(agents=100), tmp_path)
+    assert not named(found, "descriptors").ok and "600 needed for 100 agents, 256 allowed" in found[0].numbers
+    assert not named(found, "disk").ok and "3 MB free" in named(found, "disk").numbers
+    assert named(examined._resources(Settings(agents=10), tmp_path), "descriptors").ok
+
+
+def test_an_agent_that_cannot_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.agent.agent_main", os.abort)  # which takes no arguments
+    monkeypatch.setattr(examined, "PATIENCE", 0.5)
+    found, = examined._transport()
+    assert not found.ok and "no answer" in found.numbers
+
+
+def test_what_is_remembered_is_told_and_what_cannot_be_read_is_to_be_removed() -> None:
+    assert "none remembered yet" in examined._remembered()[0].numbers
+    file = cache_file()
+    file.parent.mkdir(parents=True)
+    here = f"{os.uname().nodename} 2 all 0.2.0 Boxing auto 4"
+    file.write_text(json.dumps({here: {"counts": [16, 1, 2], "rate": 3085.2},
+                                "elsewhere 64 all 0.2.0 Pong auto 4": {"counts": [99, 1, 2], "rate": 9.0}}))
+    assert examined._remembered() == [Finding("best settings", True, "Boxing 16/1/2 at 3,085 agent steps/s", "")]
+    for damaged in ("{", "[1]", '{"a": 1}'):
+        file.write_text(damaged)
+        found, = examined._remembered()
+        assert not found.ok and found.remedy == f"rm {file}"
+
+
+def test_an_unknown_game_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(["--game", "Pog"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "nearest: Pong" in told

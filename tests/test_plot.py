@@ -1,0 +1,140 @@
+"""Figures of runs: the lines show what the runs recorded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ga3c.config import ConfigError, Settings, to_yaml
+from ga3c.plot import PANELS, Group, curve, figure_of, grouped, plot, spread
+
+
+def written(path: Path, offset: float = 0.0, seconds: int = 120, **settings: Any) -> Path:
+    """A run whose score rises by 0.1 a second from `offset` after 20 seconds, with a trial at its 60th second."""
+    path.mkdir(parents=True)
+    if settings:
+        (path / "config.yaml").write_text(to_yaml(Settings(**settings)))
+    rows = [{"time": float(t), "agent_steps": 1000 * t, "frames": 4000 * t, "pps": 1000.0 + offset, "tps": float(t % 2),
+             "agents": 8 if t < 60 else 16, "predictors": 1, "trainers": 2, "lag_mean": None if t < 5 else 2.0,
+             "score_mean": None if t < 20 else offset + 0.1 * t} for t in range(1, seconds + 1)]
+    end = {**rows[-1], "agents": 0, "predictors": 0, "trainers": 0, "pps": 0.0}
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, end]) + '{"torn')
+    return path
+
+
+def lines(groups: list[Group], panel: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    axis, = figure_of(groups, [panel], 3, 10.0).axes
+    return [(np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)) for line in axis.lines]
+
+
+@pytest.mark.parametrize(("panel", "last"), [("score-steps", 0.12), ("score-frames", 0.48), ("score-time", 2.0)])
+def test_the_score_is_drawn_from_its_first_episode_to_the_last_second_at_work(
+        tmp_path: Path, panel: str, last: float) -> None:
+    (x, y), = lines(grouped([written(tmp_path / "run", game="Pong")]), panel)
+    assert len(x) == 101 and x[-1] == pytest.approx(last) and x[0] == pytest.approx(last / 6)
+    assert (y[0], y[-1]) == pytest.approx((2.0, 12.0))
+
+
+def test_seeds_are_one_curve_with_a_band_from_the_lowest_to_the_highest(tmp_path: Path) -> None:
+    runs = [written(tmp_path / f"{seed}", 10.0 * seed, seconds, game="Pong", seed=seed)
+            for seed, seconds in ((0, 120), (1, 100), (2, 120))]
+    groups = grouped(runs)
+    assert [group.label for group in groups] == ["Pong (3 seeds)"]
+    axis, = figure_of(groups, ["score-time"], 3, 10.0).axes
+    line, = axis.lines
+    x, y = (np.asarray(data, float) for data in line.get_data())
+    assert (x[0], x[-1]) == pytest.approx((20 / 60, 100 / 60)), "where all three are known"
+    assert y == pytest.approx(10.0 + 6.0 * x)
+    band, = axis.collections
+    corners = band.get_paths()[0].vertices
+    assert corners[:, 1].min() == pytest.approx(2.0) and corners[:, 1].max() == pytest.approx(20 + 10.0)
+
+
+def test_spread_is_mean_lowest_and_highest() -> None:
+    one, two = (np.array([0.0, 2.0]), np.array([0.0, 2.0])), (np.array([1.0, 3.0]), np.array([5.0, 5.0]))
+    x, mean, low, high = spread([one, two])
+    assert (x[0], x[-1]) == (1.0, 2.0)
+    assert (low == pytest.approx(x)) and (high == 5.0).all() and mean == pytest.approx((x + 5) / 2)
+
+
+def test_groups_are_named_by_game_and_what_differs(tmp_path: Path) -> None:
+    one = written(tmp_path / "one", game="Pong", learning_rate=1e-3, minutes=3.0, run_dir="here")
+    two = written(tmp_path / "two", game="Pong", learning_rate=1e-3, seed=7)
+    three = written(tmp_path / "three", game="Pong", beta=0.02)
+    labels = [group.label for group in grouped([one, three, two])]
+    assert labels == ["Pong learning_rate=0.001 beta=0.01 (2 seeds)", "Pong learning_rate=0.0005 beta=0.02"]
+    assert [group.label for group in grouped([one, three], ["fast", "slow"])] == ["fast", "slow"]
+    with pytest.raises(ConfigError, match="1 names for 2 curves"):
+        grouped([one, three], ["fast"])
+    paper = written(tmp_path / "paper", game="Pong", preset="paper", t_max=5, correction="none", agents=32,
+                    optimizer="rmsprop", gae_lambda=1.0)
+    assert grouped([one, paper])[1].label == "Pong preset=paper"
+
+
+def test_records_without_settings_are_drawn_one_by_one_under_their_own_names(tmp_path: Path) -> None:
+    groups = grouped([written(tmp_path / "boxing"), written(tmp_path / "pong")])
+    assert [(group.label, len(group.runs)) for group in groups] == [("boxing", 1), ("pong", 1)]
+
+
+def test_rates_are_means_over_the_seconds_asked_for(tmp_path: Path) -> None:
+    rows = grouped([written(tmp_path / "run")])[0].runs[0]
+    x, tps = curve(rows, PANELS["tps"], 10.0)
+    assert x[0] == pytest.approx(11 / 60) and tps == pytest.approx(0.5), "as many odd seconds as even ones"
+    assert curve(rows, PANELS["tps"], 0.0)[1][:4].tolist() == [1.0, 0.0, 1.0, 0.0]
+    x, lag = curve(rows, PANELS["lag"], 1.0)
+    assert x[0] == pytest.approx(6 / 60) and (lag == 2.0).all(), "from its first measurement"
+
+
+def test_the_path_of_the_workers_is_a_step_for_each_change(tmp_path: Path) -> None:
+    agents, predictors, trainers = lines(grouped([written(tmp_path / "run")]), "workers")
+    assert agents[1][:59].tolist() == [8.0] * 59 and agents[1][59:].tolist() == [16.0] * 61
+    assert (predictors[1] == 1).all() and (trainers[1] == 2).all()
+    axis, = figure_of(grouped([tmp_path / "run"]), ["workers"], 1, 10.0).axes
+    assert axis.get_yscale() == "log" and {line.get_drawstyle() for line in axis.lines} == {"steps-post"}
+
+
+def test_runs_are_compared_panel_by_panel_in_the_order_asked_for(tmp_path: Path) -> None:
+    groups = grouped([written(tmp_path / "one"), written(tmp_path / "two", 5.0)])
+    figure = figure_of(groups, ["lag", "pps", "score-steps"], 2, 10.0)
+    assert [axis.get_title() for axis in figure.axes] == [PANELS[name].title for name in ("lag", "pps", "score-steps")]
+    assert [line.get_ydata()[-1] for line in figure.axes[1].lines] == pytest.approx([1000.0, 1005.0])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "two"]
+    assert len({line.get_color() for line in figure.axes[1].lines}) == 2
+
+
+def test_a_run_without_a_score_yet_is_named_and_harms_nothing(tmp_path: Path) -> None:
+    figure = figure_of(grouped([written(tmp_path / "young", seconds=10), written(tmp_path / "old")]),
+                       ["score-time"], 1, 10.0)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["young", "old"]
+
+
+def test_it_writes_pictures_that_a_paper_takes(tmp_path: Path) -> None:
+    files = [tmp_path / f"figure{suffix}" for suffix in (".png", ".svg", ".pdf")]
+    assert plot([str(written(tmp_path / "run", game="Boxing")), "-o", *map(str, files)]) == 0
+    png, svg, pdf = (file.read_bytes() for file in files)
+    assert png.startswith(b"\x89PNG") and pdf.startswith(b"%PDF")
+    assert b"<text" in svg and b"Trainings per second" in svg, "text stays text"
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["nowhere"], "nowhere is no run"),
+    (["run", "-o", "figure.jpg"], "figure.jpg is none of .png, .svg, .pdf"),
+    (["run", "--panels", "scores"], "invalid choice: 'scores'"),
+    (["run", "--columns", "0"], "--columns is at least 1"),
+    (["empty"], "empty has no second of training"),
+])
+def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], says: str) -> None:
+    written(tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "metrics.jsonl").touch()
+    done = subprocess.run([sys.executable, "-c", "from ga3c.plot import main; main()", *arguments], cwd=tmp_path,
+                          capture_output=True, text=True, check=False,
+                          env={"PYTHONPATH": str(Path(__file__).parent.parent), "PATH": "/usr/bin:/bin"})
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("ga3c-plot: ") and says in done.stderr

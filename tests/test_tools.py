@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ def written_run(path: Path, seconds: int, pps: float) -> Path:
 
 def profile(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(TOOL), *map(str, arguments)], capture_output=True, text=True,
-                          check=False, env={"COLUMNS": "140", "PATH": "/usr/bin:/bin"})
+                          check=False, env={**os.environ, "COLUMNS": "140"})
 
 
 def test_it_summarises_and_compares_runs(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def tuned_run(path: Path) -> Path:
 
 def report(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(REPORT), *map(str, arguments)], capture_output=True, text=True,
-                          check=False, env={"COLUMNS": "160", "PATH": "/usr/bin:/bin"})
+                          check=False, env={**os.environ, "COLUMNS": "160"})
 
 
 def test_it_reports_how_soon_a_run_was_fast(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ per second over the whole window.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from ga3c.record import read
+
 _SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "training_queue",
            "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms", "predict_ms", "gather_ms",
            "update_ms", "predictor_busy", "trainer_busy", "cpu_agents", "cpu_server", "cpu_machine")
-
-
-def read(run: Path) -> list[dict[str, Any]]:
-    """The rows of a run's metrics.jsonl; a torn last line is left out. Raises OSError."""
-    rows = []
-    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return rows
 
 
 def window(rows: list[dict[str, Any]], last_minutes: float | None) -> list[dict[str, Any]]:

@@ -15,7 +15,6 @@ The best of the sweep is the largest rate of a run over its second half. A rate 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,18 +24,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from ga3c.record import read
+
 HALF_MINUTE = 30
-
-
-def read(run: Path, file: str) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl or events.jsonl; a torn one is left out. Raises OSError."""
-    lines = []
-    for line in (run / file).read_text(encoding="utf-8").splitlines():
-        try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return lines
 
 
 def rates(rows: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

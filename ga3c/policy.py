@@ -25,7 +25,7 @@ from ga3c.environment import probe
 
 SHIPPED = Path(__file__).parent / "policies"
 _FORMAT = "ga3c policy 1"
-_SETTINGS = ("game", "frame_skip", "noop_max", "sticky_actions", "fire_reset", "full_action_space",
+_SETTINGS = ("game", "wrappers", "frame_skip", "noop_max", "sticky_actions", "fire_reset", "full_action_space",
              "max_episode_frames", "network", "large_stride")
 _PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
 

@@ -215,7 +215,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         "noop_max": options.noop_max, "sticky_actions": sticky, "serial": True})
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.verbose else "3")
     with _quiet(options.verbose):
-        from ga3c.evaluate import Protocol, play_episodes, record, report, table
+        from ga3c.evaluation import Protocol, play_episodes, record, report, table
         from ga3c.model import start_tensorflow
         start_tensorflow(settings)
         policy = Policy(trained)
@@ -227,7 +227,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("Episodes", total=protocol.episodes)
-        played = play_episodes(policy, policy.spec, settings, protocol, threads, lambda: progress.advance(task))
+        played = play_episodes(policy.predict, policy.spec, settings, protocol, threads, lambda: progress.advance(task))
     found = report(trained, policy.spec, settings, protocol, played)
     if options.json:
         print(json.dumps(found))

@@ -386,6 +386,17 @@ def resolve(command_line: Mapping[str, Any], file: str | None = None) -> Setting
     return settings
 
 
+def configured(file: str | None = None, /, **settings: Any) -> Settings:
+    """Settings as Python gives them, `ga3c.Config(game="Boxing", minutes=10)`: over the preset and `file`, if named.
+
+    Raises ConfigError, of one line, if one is unknown or wrong.
+    """
+    wrong = _check(settings, strict=True)
+    if wrong:
+        raise ConfigError(wrong[1])
+    return resolve(settings, file)
+
+
 # ------------------------------------------------------------------------------------------------ writing YAML
 
 def yaml_scalar(value: Any) -> str:

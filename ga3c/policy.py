@@ -59,8 +59,8 @@ class Choice(NamedTuple):
 class Policy:
     """A policy to play with: `policy(observation)` chooses, `predict` only says what the network says.
 
-    `trained` says where it comes from, `spec` what world it plays, `network` is the Keras model. `predict` may be called from any thread; `seed` is
-    that of the actions. Raises ConfigError if the weights are another network's or do not fit the world.
+    `trained` says where it comes from, `spec` what world it plays, `network` is the Keras model. `predict` may be
+    called from any thread; `seed` is of the actions. Raises ConfigError if the weights are another network's.
     """
 
     def __init__(self, trained: Trained, seed: int = 0) -> None:

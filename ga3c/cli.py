@@ -59,8 +59,13 @@ def _fail(message: str, code: int, program: str = "ga3c-train") -> int:
     return code
 
 
+def training_parser() -> argparse.ArgumentParser:
+    """The command line of `ga3c-train`."""
+    return build_parser("ga3c-train", __version__)
+
+
 def _prepare(argv: Sequence[str]) -> int:
-    given, options = parse(build_parser("ga3c-train", __version__), argv)
+    given, options = parse(training_parser(), argv)
     directory = checkpoint = None
     if "resume" in options:
         misplaced = [name for name in ("config", "run_dir", "preset") if name in options or name in given]
@@ -198,7 +203,7 @@ def evaluate_main() -> NoReturn:
 
 def evaluate(argv: Sequence[str]) -> int:
     """Runs `ga3c-eval` with these arguments and returns its exit code."""
-    return guarded("ga3c-eval", lambda: _evaluate(_evaluation_parser("ga3c-eval").parse_args(argv)))
+    return guarded("ga3c-eval", lambda: _evaluate(evaluation_parser().parse_args(argv)))
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -262,9 +267,10 @@ def _number(kind: Callable[[str], Any], low: float, high: float) -> Callable[[st
     return parse_number
 
 
-def _evaluation_parser(program: str) -> argparse.ArgumentParser:
+def evaluation_parser() -> argparse.ArgumentParser:
+    """The command line of `ga3c-eval`."""
     parser = Parser(
-        prog=program, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="ga3c-eval", allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Play episodes with a trained policy and say what they score.",
         epilog="examples:\n  ga3c-eval runs/Boxing-...                          the newest checkpoint of a run\n"
                "  ga3c-eval runs/Boxing-.../checkpoints/best --json  the best one found while it learned, as JSON\n"

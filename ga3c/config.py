@@ -223,7 +223,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 _NAMES = tuple(Settings.model_fields)
 
 
-def _section(field: FieldInfo) -> str:
+def group_of(field: FieldInfo) -> str:
+    """The group of settings that a field of `Settings` belongs to."""
     assert isinstance(field.json_schema_extra, dict)
     return str(field.json_schema_extra["section"])
 
@@ -339,7 +340,7 @@ def build_parser(program: str, version: str) -> argparse.ArgumentParser:
     parser.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
     groups: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
-        section = _section(field)
+        section = group_of(field)
         if section not in groups:
             groups[section] = parser.add_argument_group(section)
         flag = "--" + name.replace("_", "-")
@@ -410,8 +411,8 @@ def to_yaml(settings: Settings) -> str:
              "# Agent step: one decision of one environment; on Atari one agent step is frame_skip frames."]
     section = ""
     for name, field in Settings.model_fields.items():
-        if _section(field) != section:
-            section = _section(field)
+        if group_of(field) != section:
+            section = group_of(field)
             lines += ["", f"# {section}"]
         value = f"{name}: {yaml_scalar(getattr(settings, name))}"
         lines += [f"{value:<28}  # {field.description}"]

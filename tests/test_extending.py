@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from ga3c import record
 from ga3c.config import ConfigError, Settings, resolve
 from ga3c.environment import EnvironmentSpec, make_environment, probe
 
@@ -59,17 +60,18 @@ def one_line(error: BaseException) -> str:
 QUICK = ("--agents", "2", "--no-dynamic", "--no-tensorboard", "--learning-rate", "0.002", "--run-dir", "run")
 
 
-@pytest.mark.parametrize(("arguments", "chance", "good"), [
-    (["--game", "corridor:Corridor-v0", "--steps", "30000"], 0.0, 0.9),
-    (["--config", "minigrid_own_network.yaml", "--steps", "20000"], 0.3, 0.7),
-])
-def test_an_example_learns_and_is_evaluated(arguments: list[str], chance: float, good: float) -> None:
-    trained = command("main", *arguments, *QUICK)
+def test_a_game_of_ones_own_is_learned() -> None:
+    trained = command("main", "--game", "corridor:Corridor-v0", "--steps", "30000", *QUICK)
+    assert trained.returncode == 0, trained.stderr
+    assert record.read(Path("run"))[-1]["score_mean"] > 0.9  # by chance: 0
+
+
+def test_wrapped_pixels_are_learned_by_a_network_of_ones_own_and_evaluated() -> None:
+    trained = command("main", "--config", "minigrid_own_network.yaml", "--steps", "20000", *QUICK)
     assert trained.returncode == 0, trained.stderr
     found = command("evaluate_main", "run", "--episodes", "50", "--json")
     assert found.returncode == 0, found.stderr
-    mean = json.loads(found.stdout.splitlines()[-1])["mean"]
-    assert mean > good > chance
+    assert json.loads(found.stdout.splitlines()[-1])["mean"] > 0.7  # by chance: 0.3
 
 
 @pytest.mark.parametrize(("file", "spec"), [

@@ -100,6 +100,12 @@ def test_a_mistake_is_one_config_error(call: object, told: str) -> None:
     assert not Path("new").exists()
 
 
+def test_what_fails_later_is_told_with_its_exit_code() -> None:
+    Path("torn.npz").write_bytes(b"PK torn")
+    with pytest.raises(ga3c.CommandFailed, match=r"^ended with exit code 5: torn\.npz cannot be read"):
+        ga3c.evaluate("torn.npz")
+
+
 def test_config_starts_from_its_preset_and_its_file() -> None:
     Path("mine.yaml").write_text("gamma: 0.5\nseed: 4\n")
     config = configured("mine.yaml", preset="paper", seed=5)

@@ -1,4 +1,4 @@
-"""What is shipped: sdist and wheel are whole, the documentation builds without a warning and says what the code says."""
+"""What is shipped: sdist and wheel are whole, the documentation builds without a warning and agrees with the code."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ The package has two halves. The server half (one process) holds the model, the p
 the supervisor; the agent half (many processes) plays and knows nothing of TensorFlow:
 
     cli -> service | serial -> predictor | trainer -> model -> losses | network
-        -> evaluate -> policy -> network
+        -> evaluation -> policy -> network
     ---------------------------------------------------------------------------- what an agent may import:
     agent -> channel -> rollout -> environment | toys -> config
 
@@ -15,6 +15,36 @@ The words, one per thing: *agent*, *predictor*, *trainer* and their numbers N_A,
 of one environment (4 emulator *frames* on Atari); *rollout*: up to t_max steps of an agent's environments, kept in a
 *slot* of shared memory; *version*: updates so far; *policy lag*: version at training minus version at prediction;
 *PPS*, *TPS*: predictions and trainings (updates) per second; *score*: raw reward of an episode.
+
+From Python, in scripts and notebooks: `from ga3c import Config, train, evaluate, load_policy, load_run`; see `api.py`.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ga3c.api import CommandFailed as CommandFailed
+    from ga3c.api import RunRecord as RunRecord
+    from ga3c.api import evaluate as evaluate
+    from ga3c.api import load_run as load_run
+    from ga3c.api import train as train
+    from ga3c.config import ConfigError as ConfigError
+    from ga3c.config import configured as Config
+    from ga3c.environment import make_environment as make_environment
+    from ga3c.policy import load_policy as load_policy
+
 __version__ = "0.2.0"
+__all__ = ["CommandFailed", "Config", "ConfigError", "RunRecord", "evaluate", "load_policy", "load_run",
+           "make_environment", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when asked for: an agent, and `--help`, need none of it.
+    if name not in __all__:
+        raise AttributeError(f"module 'ga3c' has no attribute {name!r}")
+    module, name = {"Config": ("config", "configured"), "ConfigError": ("config", "ConfigError"),
+                    "load_policy": ("policy", "load_policy"),
+                    "make_environment": ("environment", "make_environment")}.get(name, ("api", name))
+    return getattr(import_module(f"ga3c.{module}"), name)

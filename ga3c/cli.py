@@ -59,8 +59,13 @@ def _fail(message: str, code: int, program: str = "ga3c-train") -> int:
     return code
 
 
+def training_parser() -> argparse.ArgumentParser:
+    """The command line of `ga3c-train`."""
+    return build_parser("ga3c-train", __version__)
+
+
 def _prepare(argv: Sequence[str]) -> int:
-    given, options = parse(build_parser("ga3c-train", __version__), argv)
+    given, options = parse(training_parser(), argv)
     directory = checkpoint = None
     if "resume" in options:
         misplaced = [name for name in ("config", "run_dir", "preset") if name in options or name in given]
@@ -90,7 +95,7 @@ def _resumed(argument: str) -> tuple[Path, Path | None]:
 
 
 @contextlib.contextmanager
-def _quiet(verbose: bool) -> Iterator[None]:
+def quiet(verbose: bool) -> Iterator[None]:
     """Holds back what C++ writes to standard error, unless it ends in an exception."""
     if verbose:
         yield
@@ -120,7 +125,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, verbo
     if not settings.serial:
         start_forkserver()  # it imports what agents need while this process imports TensorFlow
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "3")
-    with _quiet(verbose):
+    with quiet(verbose):
         from ga3c.model import Diverged, Model, start_tensorflow
         from ga3c.run import Run, create_directory, write_settings
         from ga3c.serial import run_serial
@@ -198,7 +203,7 @@ def evaluate_main() -> NoReturn:
 
 def evaluate(argv: Sequence[str]) -> int:
     """Runs `ga3c-eval` with these arguments and returns its exit code."""
-    return guarded("ga3c-eval", lambda: _evaluate(_evaluation_parser("ga3c-eval").parse_args(argv)))
+    return guarded("ga3c-eval", lambda: _evaluate(evaluation_parser().parse_args(argv)))
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -214,8 +219,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     settings = trained.settings.model_copy(update={
         "noop_max": options.noop_max, "sticky_actions": sticky, "serial": True})
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.verbose else "3")
-    with _quiet(options.verbose):
-        from ga3c.evaluate import Protocol, play_episodes, record, report, table
+    with quiet(options.verbose):
+        from ga3c.evaluation import Protocol, play_episodes, record, report, table
         from ga3c.model import start_tensorflow
         start_tensorflow(settings)
         policy = Policy(trained)
@@ -227,7 +232,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("Episodes", total=protocol.episodes)
-        played = play_episodes(policy, policy.spec, settings, protocol, threads, lambda: progress.advance(task))
+        played = play_episodes(policy.predict, policy.spec, settings, protocol, threads, lambda: progress.advance(task))
     found = report(trained, policy.spec, settings, protocol, played)
     if options.json:
         print(json.dumps(found))
@@ -252,7 +257,7 @@ def _stay_in_the_background() -> None:
     threading.Thread(target=end_with_parent, name="end-with-parent", daemon=True).start()
 
 
-def _number(kind: Callable[[str], Any], low: float, high: float) -> Callable[[str], Any]:
+def number(kind: Callable[[str], Any], low: float, high: float) -> Callable[[str], Any]:
     def parse_number(text: str) -> Any:
         with contextlib.suppress(ValueError):
             if low <= kind(text) <= high:
@@ -262,9 +267,10 @@ def _number(kind: Callable[[str], Any], low: float, high: float) -> Callable[[st
     return parse_number
 
 
-def _evaluation_parser(program: str) -> argparse.ArgumentParser:
+def evaluation_parser() -> argparse.ArgumentParser:
+    """The command line of `ga3c-eval`."""
     parser = Parser(
-        prog=program, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="ga3c-eval", allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Play episodes with a trained policy and say what they score.",
         epilog="examples:\n  ga3c-eval runs/Boxing-...                          the newest checkpoint of a run\n"
                "  ga3c-eval runs/Boxing-.../checkpoints/best --json  the best one found while it learned, as JSON\n"
@@ -273,16 +279,16 @@ def _evaluation_parser(program: str) -> argparse.ArgumentParser:
                         help="run directory, one of its checkpoints, policy file, or name of a policy in the package")
     parser.add_argument("--version", action="version", version=f"ga3c {__version__}")
     group = parser.add_argument_group("Protocol")
-    group.add_argument("--episodes", metavar="N", type=_number(int, 1, 100_000), default=30,
+    group.add_argument("--episodes", metavar="N", type=number(int, 1, 100_000), default=30,
                        help="episodes to play, each with a seed of its own [%(default)s]")
-    group.add_argument("--seed", metavar="N", type=_number(int, 0, 2**31 - 1), default=0,
+    group.add_argument("--seed", metavar="N", type=number(int, 0, 2**31 - 1), default=0,
                        help="the same seed plays the same episodes [%(default)s]")
     group.add_argument("--greedy", action="store_true", help="the likeliest action instead of a sampled one")
-    group.add_argument("--noop-max", metavar="N", type=_number(int, 0, 200), default=30,
+    group.add_argument("--noop-max", metavar="N", type=number(int, 0, 200), default=30,
                        help="at most this many no-ops open an episode, Atari only [%(default)s]")
-    group.add_argument("--sticky-actions", metavar="P", type=_number(float, 0, 0.999),
+    group.add_argument("--sticky-actions", metavar="P", type=number(float, 0, 0.999),
                        help="probability that the last action is repeated, Atari only [as in training]")
-    group.add_argument("--envs", metavar="N", type=_number(int, 1, 1024), default=16,
+    group.add_argument("--envs", metavar="N", type=number(int, 1, 1024), default=16,
                        help="environments at a time; another number rounds, and may score, differently [%(default)s]")
     group = parser.add_argument_group("Output")
     group.add_argument("--json", action="store_true", help="print everything as one JSON object")

@@ -14,18 +14,23 @@ import contextlib
 import difflib
 import math
 import os
+import re
 import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 
 MAX_SLOTS = 65_535
 """The most slots a ticket can name."""
+
+NETWORKS = ("auto", "small", "large", "dense")
+_IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
 
 _AGENT_BYTES = 50 * 2**20   # private memory of an agent that plays four Atari games, and its slots
 _AGENT_DESCRIPTORS = 4      # that an agent takes in the main process
@@ -56,6 +61,8 @@ class Settings(BaseModel):
     envs_per_agent: int = _setting(
         "Game", 16, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
         ge=1, le=256)
+    wrappers: tuple[str, ...] = _setting(
+        "Game", (), "wrappers around each environment, innermost first: module:Name, a list or with commas; not Atari")
     frame_skip: int = _setting("Game", 4, "emulator frames per agent step, Atari only (paper: 4)", ge=1, le=16)
     noop_max: int = _setting(
         "Game", 30, "at most this many no-ops open an episode, Atari only (paper: 30)", ge=0, le=200)
@@ -138,8 +145,8 @@ class Settings(BaseModel):
         "Learning", 0.1, "RMSProp's epsilon, inside the root (authors' code: 0.1)", gt=0.0)
     gradient_clip_norm: float = _setting(
         "Learning", 0.5, "largest global norm of an update's gradient; 0: no clipping (paper)", ge=0.0)
-    network: Literal["auto", "small", "large", "dense"] = _setting(
-        "Learning", "auto", "small and large (paper) for images, dense for vectors; auto: small or dense")
+    network: str = _setting(
+        "Learning", "auto", "small, large (paper): images; dense: vectors; auto: small or dense; or a module:function")
     large_stride: int = _setting(
         "Learning", 4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
 
@@ -158,6 +165,23 @@ class Settings(BaseModel):
     evaluation_episodes: int = _setting(
         "Run", 10, "episodes of such an evaluation; the checkpoint with the best mean is kept", ge=1, le=100_000)
     tensorboard: bool = _setting("Run", True, "write scalars for TensorBoard, once a second")
+
+    @field_validator("wrappers", mode="before")
+    @classmethod
+    def _wrappers(cls, value: Any) -> Any:
+        names = [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+        if not isinstance(names, list | tuple) or not all(
+                isinstance(name, str) and _IMPORT_PATH.fullmatch(name) for name in names):
+            raise PydanticCustomError("import_path", "each is to be module:Name, as in my_module:MyWrapper")
+        return tuple(names)
+
+    @field_validator("network")
+    @classmethod
+    def _network(cls, value: str) -> str:
+        if value not in NETWORKS and not _IMPORT_PATH.fullmatch(value):
+            raise PydanticCustomError("import_path", "input should be {kinds} or module:function{near}", {
+                "kinds": ", ".join(NETWORKS), "near": _nearest(value, NETWORKS)})
+        return value
 
     @property
     def agent_count(self) -> int:
@@ -200,7 +224,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 _NAMES = tuple(Settings.model_fields)
 
 
-def _section(field: FieldInfo) -> str:
+def group_of(field: FieldInfo) -> str:
+    """The group of settings that a field of `Settings` belongs to."""
     assert isinstance(field.json_schema_extra, dict)
     return str(field.json_schema_extra["section"])
 
@@ -317,7 +342,7 @@ def build_parser(program: str, version: str) -> argparse.ArgumentParser:
     parser.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
     groups: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
-        section = _section(field)
+        section = group_of(field)
         if section not in groups:
             groups[section] = parser.add_argument_group(section)
         flag = "--" + name.replace("_", "-")
@@ -364,6 +389,17 @@ def resolve(command_line: Mapping[str, Any], file: str | None = None) -> Setting
     return settings
 
 
+def configured(file: str | None = None, /, **settings: Any) -> Settings:
+    """Settings as Python gives them, `ga3c.Config(game="Boxing", minutes=10)`: over the preset and `file`, if named.
+
+    Raises ConfigError, of one line, if one is unknown or wrong.
+    """
+    wrong = _check(settings, strict=True)
+    if wrong:
+        raise ConfigError(wrong[1])
+    return resolve(settings, file)
+
+
 # ------------------------------------------------------------------------------------------------ writing YAML
 
 def yaml_scalar(value: Any) -> str:
@@ -377,8 +413,8 @@ def to_yaml(settings: Settings) -> str:
              "# Agent step: one decision of one environment; on Atari one agent step is frame_skip frames."]
     section = ""
     for name, field in Settings.model_fields.items():
-        if _section(field) != section:
-            section = _section(field)
+        if group_of(field) != section:
+            section = group_of(field)
             lines += ["", f"# {section}"]
         value = f"{name}: {yaml_scalar(getattr(settings, name))}"
         lines += [f"{value:<28}  # {field.description}"]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c import __version__
-from ga3c.cli import _quiet, guarded
+from ga3c.cli import quiet, guarded
 from ga3c.config import Parser, Settings
 
 PATIENCE, MEASURED = 20.0, 1.0   # seconds: until an agent plays; of a measurement
@@ -104,7 +104,7 @@ def _python() -> list[Finding]:
 def _tensorflow() -> list[Finding]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        with _quiet(False):
+        with quiet(False):
             import tensorflow as tf
             gpus = tf.config.list_physical_devices("GPU")
             names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]

@@ -10,8 +10,13 @@ Supported: discrete actions; images (uint8, height x width x channels) and vecto
 from __future__ import annotations
 
 import difflib
+import functools
+import importlib
+import operator
 import os
 import sys
+import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import ale_py
@@ -213,24 +218,66 @@ def _unknown(game: str) -> ConfigError:
     return ConfigError(f"game: no game is called {game!r}; nearest: {hint}")
 
 
+def imported(name: str, setting: str) -> Callable[..., Any]:
+    """What `name`, as in my_module:MyWrapper, names; looked for where the user stands, too. Raises ConfigError."""
+    module, _, attribute = name.partition(":")
+    _look_here()
+    try:
+        found: Callable[..., Any] = operator.attrgetter(attribute)(importlib.import_module(module))
+    except Exception as error:  # a user's own module may raise anything
+        raise ConfigError(f"{setting}: {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise ConfigError(f"{setting}: {name!r} is no class or function but {found!r}")
+    return found
+
+
+def _look_here() -> None:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def _wrapped(name: str) -> Callable[..., Any]:
+    wrapper = imported(name, "wrappers")
+
+    def wrap(env: gymnasium.Env) -> Any:
+        try:
+            wrapped = wrapper(env)
+        except Exception as error:
+            raise ConfigError(f"wrappers: {name!r} cannot wrap {env}: {type(error).__name__}: {error}") from error
+        if not isinstance(wrapped, gymnasium.Env):
+            raise ConfigError(f"wrappers: {name!r} made no gymnasium.Env of {env} but {wrapped!r}")
+        return wrapped
+
+    return wrap
+
+
 def make_environment(settings: Settings, n_envs: int, render_mode: str | None = None) -> Environment:
     """`n_envs` environments of `settings.game`. Raises ConfigError if it is unknown, unsupported or cannot be made."""
     game = settings.game
+    wrappers = [_wrapped(name) for name in settings.wrappers]
     if game.startswith("toy:"):
         if game.removeprefix("toy:") not in toys.TOYS:
             raise _unknown(game)
         toy = toys.TOYS[game.removeprefix("toy:")]
-        return GymnasiumEnvironment(SyncVectorEnv([toy] * n_envs, autoreset_mode=AutoresetMode.SAME_STEP), game)
+
+        def make() -> gymnasium.Env:
+            return functools.reduce(lambda env, wrap: wrap(env), wrappers, toy())
+
+        return GymnasiumEnvironment(SyncVectorEnv([make] * n_envs, autoreset_mode=AutoresetMode.SAME_STEP), game)
     atari = atari_id(game)
     if atari:
+        if wrappers:
+            raise ConfigError(f"wrappers: {settings.wrappers[0]!r} cannot wrap {game}: Atari games run in ale-py's own "
+                              "vector environment; register a game of your own and name it as module:Id")
         return AtariEnvironment(settings, atari, n_envs)
-    if ":" in game and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # `module:Id` is looked for where the user stands
+    if ":" in game:
+        _look_here()
     drawing: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
-        env = gymnasium.make_vec(game, num_envs=n_envs, vectorization_mode="sync",
-                                 vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
-                                 **drawing)
+        env = gymnasium.make_vec(game, num_envs=n_envs, vectorization_mode="sync", wrappers=wrappers,
+                                 vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}, **drawing)
+    except ConfigError:
+        raise
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
         raise _unknown(game) from None
     except Exception as error:  # a user's own environment may raise anything; it is his mistake, told in one line
@@ -239,9 +286,22 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
 
 
 def probe(settings: Settings) -> EnvironmentSpec:
-    """The spec of `settings.game`, found by making it once. Raises ConfigError as `make_environment`."""
+    """The spec of `settings.game`, found by making it once; one that is not Atari's plays a step, to see that it can.
+
+    Raises ConfigError as `make_environment`, and if the step fails or shows something else than its space says.
+    """
     environment = make_environment(settings, 1)
-    environment.close()
+    try:
+        if isinstance(environment, GymnasiumEnvironment):
+            with warnings.catch_warnings(action="ignore"):  # agents will give them
+                environment.reset(settings.seed)
+                environment.step(np.zeros(1, np.int64))
+    except Exception as error:  # a user's own environment may raise anything
+        raise ConfigError(f"game: {settings.game!r} fails at its first step: {type(error).__name__}: {error}; its "
+                          f"space says {environment.spec.observation_dtype} {environment.spec.observation_shape}"
+                          ) from error
+    finally:
+        environment.close()
     return environment.spec
 
 

@@ -1,4 +1,7 @@
-"""The networks: plain Keras, observations in (bytes stay bytes until here), policy (A) and value (1) out."""
+"""The networks: plain Keras, observations in (bytes stay bytes until here), policy (A) and value (1) out.
+
+A user's own, named as `network: my_module:build_network`, is a function like `build_network` below.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import numpy as np
 from keras import layers
 
 from ga3c.config import ConfigError, Settings
-from ga3c.environment import EnvironmentSpec
+from ga3c.environment import EnvironmentSpec, imported
 
 
 def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
@@ -19,7 +22,12 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
     large: three convolutions, the first with stride `large_stride`: the paper varies it from 4 to 1 to make a network
         that is heavier without having more weights in its convolutions. Filters are 32 8x8, 64 4x4, 64 3x3, 512 units.
     dense: two layers of 64 units for vectors.
+    module:function: what that function returns, called and checked by `_own_network`.
+
+    Raises ConfigError if it does not fit the observations, or is not what a network must be.
     """
+    if ":" in settings.network:
+        return _own_network(settings, spec)
     images = len(spec.observation_shape) == 3
     kind = settings.network if settings.network != "auto" else "small" if images else "dense"
     if images == (kind == "dense"):
@@ -56,3 +64,32 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
     policy = dense(int(spec.n_actions), "softmax", 0.01, "policy")(hidden)  # the first policy is all but uniform
     value = dense(1, None, 1.0, "value")(hidden)
     return keras.Model(observation, [policy, value], name=kind)
+
+
+def _own_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
+    """`function(settings, spec)` of the user, tried on two observations. Raises ConfigError, whatever it does wrong."""
+    name = settings.network
+    function = imported(name, "network")
+    keras.utils.set_random_seed(settings.seed)  # weights that he draws without a seed of their own repeat, too
+    try:
+        network = function(settings, spec)
+        if not isinstance(network, keras.Model):
+            raise ConfigError(f"network: {name!r} returned {network!r}; it must return a keras.Model")
+        outputs = network(np.zeros((2, *spec.observation_shape), spec.observation_dtype), training=False)
+        outputs = [np.asarray(keras.ops.convert_to_numpy(each)) for each in outputs] if isinstance(
+            outputs, list | tuple) else []
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"network: {name!r} fails on observations {spec.observation_shape} "
+                          f"{spec.observation_dtype}: {type(error).__name__}: {error}") from error
+    shapes = [(each.shape, str(each.dtype)) for each in outputs]
+    n_actions = int(spec.n_actions)
+    if shapes != [((2, n_actions), "float32"), ((2, 1), "float32")]:
+        found = ", ".join(f"{dtype} {('n', *shape[1:])}" for shape, dtype in shapes) or "no list of tensors"
+        raise ConfigError(f"network: {name!r} gives {found}; it must give [policy, value], float32 (n, {n_actions}) "
+                          f"and (n, 1)".replace("'n'", "n"))
+    if (outputs[0] < 0).any() or not np.allclose(outputs[0].sum(axis=1), 1, atol=1e-4):
+        raise ConfigError(f"network: {name!r} gives a policy that is no probabilities, {outputs[0][0]}; end it with "
+                          "softmax")
+    return network

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c import __version__
-from ga3c.cli import _number, _quiet, guarded
+from ga3c.cli import guarded, number, quiet
 from ga3c.config import ConfigError, Parser, Settings
 
 if TYPE_CHECKING:
@@ -70,20 +70,20 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--pretrained", action="store_true", help="the policy for this game that comes with the package")
     group.add_argument("--human", action="store_true", help="you play; the window's keys are said at the start")
     group = parser.add_argument_group("Play")
-    group.add_argument("--episodes", metavar="N", type=_number(int, 1, 100_000), default=1,
+    group.add_argument("--episodes", metavar="N", type=number(int, 1, 100_000), default=1,
                        help="episodes to play [%(default)s]")
-    group.add_argument("--seed", metavar="N", type=_number(int, 0, 2**31 - 1), default=0,
+    group.add_argument("--seed", metavar="N", type=number(int, 0, 2**31 - 1), default=0,
                        help="plays the episodes that ga3c-eval plays with this seed [%(default)s]")
     group.add_argument("--greedy", action="store_true", help="the likeliest action instead of a sampled one")
-    group.add_argument("--seconds", metavar="S", type=_number(float, 0.1, 86_400), default=60.0,
+    group.add_argument("--seconds", metavar="S", type=number(float, 0.1, 86_400), default=60.0,
                        help="of the game, at most [%(default)g]")
     group = parser.add_argument_group("Picture")
     group.add_argument("--record", metavar="FILE", type=Path, help="a .gif, .webp or .mp4 instead of a window")
     group.add_argument("--overlay", action="store_true", help="draw score, lives, value and policy beside the frame")
-    group.add_argument("--zoom", metavar="N", type=_number(int, 1, 16), help="enlarge each pixel [to about 400 lines]")
-    group.add_argument("--fps", metavar="N", type=_number(float, 1, 60), default=30.0,
+    group.add_argument("--zoom", metavar="N", type=number(int, 1, 16), help="enlarge each pixel [to about 400 lines]")
+    group.add_argument("--fps", metavar="N", type=number(float, 1, 60), default=30.0,
                        help="most pictures a second of a recording [%(default)g]")
-    group.add_argument("--speed", metavar="X", type=_number(float, 0.05, 100), default=1.0,
+    group.add_argument("--speed", metavar="X", type=number(float, 0.05, 100), default=1.0,
                        help="of the window, as a multiple of the game's own [%(default)g]")
     return parser
 
@@ -249,14 +249,14 @@ def _pygame() -> Any:
     try:
         import pygame
     except ImportError:
-        raise ConfigError("a window needs pygame: pip install pygame-ce; without one: --record out.gif") from None
+        raise ConfigError("a window needs pygame: pip install pygame; without one: --record out.gif") from None
     return pygame
 
 
 def _open_display(pygame: Any) -> None:
     """Raises ConfigError where there is no screen; SDL would then draw where nobody sees it."""
     try:
-        with _quiet(False):
+        with quiet(False):
             pygame.display.init()
         if pygame.display.get_driver() != "offscreen" or "SDL_VIDEODRIVER" in os.environ:
             return
@@ -291,13 +291,13 @@ def _play(options: argparse.Namespace) -> int:
     shown: Shown = (Recording(options.record, watched.fps, options.fps) if options.record else
                     Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with _quiet(False):
+    with quiet(False):
         from ga3c.model import start_tensorflow
         start_tensorflow(settings)
         policy = Policy(trained)
     try:
         with contextlib.suppress(KeyboardInterrupt):  # what has been recorded is kept
-            _show(moments(policy, watched, options.seed, options.episodes, options.greedy), shown,
+            _show(moments(policy.predict, watched, options.seed, options.episodes, options.greedy), shown,
                   Painter(options.zoom, watched.action_names if options.overlay else None),
                   round(options.seconds * watched.fps))
     finally:

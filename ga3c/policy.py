@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from ga3c import checkpoint
+from ga3c.agent import sample
 from ga3c.checkpoint import CheckpointError
 from ga3c.config import ConfigError, Settings, resolve
 from ga3c.environment import probe
 
 SHIPPED = Path(__file__).parent / "policies"
 _FORMAT = "ga3c policy 1"
-_SETTINGS = ("game", "frame_skip", "noop_max", "sticky_actions", "fire_reset", "full_action_space",
+_SETTINGS = ("game", "wrappers", "frame_skip", "noop_max", "sticky_actions", "fire_reset", "full_action_space",
              "max_episode_frames", "network", "large_stride")
 _PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
 
@@ -44,18 +45,30 @@ class Trained(NamedTuple):
     passed_over: list[str]
 
 
-class Policy:
-    """A policy to play with: observations in, probabilities and values out. Callable from any thread.
+class Choice(NamedTuple):
+    """To observations (n, *shape): action (n,) int64, probabilities (n, A) and value (n,), float32.
 
-    `trained` says where it comes from, `spec` what world it plays. Raises ConfigError if the weights are another
-    network's or do not fit the world.
+    To one observation (*shape): action (), probabilities (A,), value ().
     """
 
-    def __init__(self, trained: Trained) -> None:
+    action: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
+    value: NDArray[np.float32]
+
+
+class Policy:
+    """A policy to play with: `policy(observation)` chooses, `predict` only says what the network says.
+
+    `trained` says where it comes from, `spec` what world it plays, `network` is the Keras model. `predict` may be
+    called from any thread; `seed` is of the actions. Raises ConfigError if the weights are another network's.
+    """
+
+    def __init__(self, trained: Trained, seed: int = 0) -> None:
         import tensorflow as tf
 
         from ga3c.network import build_network
         self.trained, self.spec = trained, probe(trained.settings)
+        self._rng = np.random.default_rng(seed)
         network = build_network(trained.settings, self.spec)
         weights = [trained.weights.get(f"network.{number:02d}") for number in range(len(trained.weights))]
         shapes = [(tuple(variable.shape), np.dtype(np.float32)) for variable in network.weights]
@@ -63,23 +76,51 @@ class Policy:
             raise ConfigError(f"{trained.path}: its weights are not those of a '{network.name}' network for "
                               f"{self.spec.name}, which its settings ask for")
         network.set_weights(weights)
-        observation = tf.TensorSpec((None, *self.spec.observation_shape), self.spec.observation_dtype)
+        self.network = network
         self._constant = tf.constant
-        self._infer = tf.function(lambda batch: network(batch, training=False), input_signature=[observation],
-                                  autograph=False).get_concrete_function()
+        self._infer = self.function().get_concrete_function()
 
-    def __call__(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def function(self) -> Any:
+        """The network as a `tf.function`: observation (n, *shape) -> {"policy": (n, A), "value": (n,)}."""
+        import tensorflow as tf
+
+        def infer(observation: Any) -> dict[str, Any]:
+            policy, value = self.network(observation, training=False)
+            return {"policy": policy, "value": value[:, 0]}
+
+        shape, dtype = self.spec.observation_shape, self.spec.observation_dtype
+        return tf.function(infer, autograph=False,
+                           input_signature=[tf.TensorSpec((None, *shape), dtype, name="observation")])
+
+    def __call__(self, observation: NDArray, greedy: bool = False) -> Choice:
+        """An action for each of `observation` (n, *shape), or for one (*shape): drawn, or the likeliest if `greedy`.
+
+        Raises ValueError if the observation is not of the spec's shape, or of a kind that its dtype cannot hold.
+        """
+        shape, dtype = self.spec.observation_shape, self.spec.observation_dtype
+        batch = np.asarray(observation)
+        single = batch.shape == shape
+        batch = batch[None] if single else batch
+        if batch.shape[1:] != shape or not np.can_cast(batch.dtype, dtype, "same_kind"):
+            raise ValueError(f"observation is {np.asarray(observation).dtype} {np.shape(observation)}; "
+                             f"{self.spec.name} shows {dtype} {shape}, or n of them")
+        probabilities, value = self.predict(batch.astype(dtype, copy=False))
+        action = probabilities.argmax(axis=1) if greedy else sample(probabilities, self._rng)
+        choice = Choice(action, probabilities, value)
+        return Choice(*(each[0] for each in choice)) if single else choice
+
+    def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Probabilities (n, A) and values (n,) of `observation` (n, *shape), of the spec's dtype."""
-        policy, value = self._infer(self._constant(observation))
-        return policy.numpy(), value.numpy()[:, 0]
+        found = self._infer(self._constant(observation))
+        return found["policy"].numpy(), found["value"].numpy()
 
 
-def load_policy(where: str | Path) -> Policy:
+def load_policy(where: str | os.PathLike[str], seed: int = 0) -> Policy:
     """The policy of a run, a checkpoint, a policy file or a name; see `find`. Raises ConfigError, CheckpointError."""
-    return Policy(find(where))
+    return Policy(find(where), seed)
 
 
-def find(where: str | Path) -> Trained:
+def find(where: str | os.PathLike[str]) -> Trained:
     """What `where` names: RUN (its newest whole checkpoint), RUN/checkpoints/N, RUN/checkpoints/best, FILE or NAME.
 
     Raises ConfigError if it is none of these or belongs elsewhere, CheckpointError if it is damaged.

@@ -4,7 +4,7 @@
         config.yaml     settings as resolved           metrics.jsonl   one row a second (fields: stats.Statistics.row)
         versions.json   of everything that matters     episodes.csv    time, agent step, score, length
         log.txt         messages, tracebacks           events.jsonl    starts, deaths, checkpoints, the end
-        checkpoints/    see checkpoint.py              tensorboard/    the same scalars
+        checkpoints/    see checkpoint.py              tensorboard/    see tensorboard.py
 
 The service and the serial mode both keep their record here.
 """
@@ -164,8 +164,8 @@ class Run:
             self._episodes.write("time,agent_step,score,length\n")
         self._tensorboard = None
         if settings.tensorboard:
-            from tensorboard.summary import Writer
-            self._tensorboard = Writer(str(directory / "tensorboard"))
+            from ga3c.tensorboard import TensorBoard
+            self._tensorboard = TensorBoard(directory / "tensorboard", to_yaml(settings), self._steps_saved)
 
     @property
     def log_path(self) -> str:
@@ -261,6 +261,8 @@ class Run:
         if best:
             self.best_evaluation = path.name, report["mean"]
             checkpoint.set_best(path.parent, *self.best_evaluation)
+        if self._tensorboard is not None:
+            self._tensorboard.evaluation(report)
         low, high = report["mean_interval"]
         self.say(f"Evaluation at {report['agent_steps']:,} agent steps: mean {report['mean']:.2f} ({low:.2f} to "
                  f"{high:.2f}) of {len(report['scores'])} episodes{', the best so far' if best else ''}.")
@@ -284,9 +286,7 @@ class Run:
         for episode in episodes:
             self._episodes.write(f"{episode.time:.3f},{episode.agent_step},{episode.score:.12g},{episode.length}\n")
         if self._tensorboard is not None:
-            for name, value in row.items():
-                if value is not None and name not in ("time", "agent_steps", "limit"):
-                    self._tensorboard.add_scalar(name, value, row["agent_steps"])
+            self._tensorboard.row(row, self.statistics.lags)
         if now >= self._next_log:
             self._log.write(plain_line(row, self._notes()) + "\n")
             if self._verdict is not None:

@@ -96,7 +96,8 @@ def _waits(served: _Served, reports: list[_Report], seconds: float, workers: Wor
 class Statistics:
     """Totals since the run began (also across resumes) and rates over the last window.
 
-    `agent_deaths` is the supervisor's: agents that ended unasked.
+    `agent_deaths` is the supervisor's: agents that ended unasked. `lags` (n,): the policy lag of each agent step that
+    the last window trained on.
 
     Args:
         frames_per_step: emulator frames in one agent step.
@@ -118,6 +119,7 @@ class Statistics:
         self._window_served = _Served()
         self._window_trainings = 0
         self._last: dict[str, Any] = {}
+        self.lags = np.zeros(0, np.int64)
 
     @property
     def predictions(self) -> int:
@@ -168,8 +170,9 @@ class Statistics:
             served, trainings = _Served(), 0
         self._window_start, self._window_served, self._window_trainings = time, totals, self.trainings
 
+        self.lags = np.concatenate([np.zeros(0, np.int64), *(update.lag for update in updates)])
         if updates:
-            lag = np.concatenate([update.lag for update in updates])
+            lag = self.lags
             steps = np.array([update.batch_steps for update in updates])
             self._last = {
                 "lag_mean": float(lag.mean()), "lag_p95": float(np.percentile(lag, 95)),

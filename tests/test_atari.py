@@ -37,7 +37,8 @@ def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:
     assert all(-100 <= float(episode["score"]) <= 100 and int(episode["length"]) <= 1_790 for episode in episodes)
     scalars = EventAccumulator(str(run / "tensorboard"), size_guidance={"tensors": 0})
     scalars.Reload()
-    assert {"pps", "tps", "score_mean", "lag_mean", "entropy"} <= set(scalars.Tags()["tensors"])
-    assert 50 <= len(scalars.Tensors("pps")) <= len(rows)
-    plugin = scalars.SummaryMetadata("pps").plugin_data.plugin_name
+    assert {"speed/pps", "speed/tps", "score/score_mean", "lag/lag_mean", "lag/policy_lag", "learning/entropy"} <= set(
+        scalars.Tags()["tensors"])
+    assert 50 <= len(scalars.Tensors("speed/pps")) <= len(rows)
+    plugin = scalars.SummaryMetadata("speed/pps").plugin_data.plugin_name
     assert plugin == "scalars"

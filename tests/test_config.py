@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 from ga3c import cli
-from ga3c.config import MAX_SLOTS, ConfigError, Settings, build_parser, parse, resolve, to_yaml
+from ga3c.config import MAX_SLOTS, NETWORKS, ConfigError, Settings, build_parser, parse, resolve, to_yaml
 
 Write = Callable[[str], str]
 
@@ -45,7 +45,14 @@ def mistake(*argv: str) -> str:
     return message
 
 
-def values_of(field: FieldInfo) -> st.SearchStrategy:
+IMPORT_PATHS = st.from_regex(r"[a-z_]{1,5}(\.[a-z_]{1,5})?:[A-Za-z_]{1,5}", fullmatch=True)
+
+
+def values_of(name: str, field: FieldInfo) -> st.SearchStrategy:
+    if name == "wrappers":
+        return st.lists(IMPORT_PATHS, max_size=3).map(tuple)
+    if name == "network":
+        return st.sampled_from(NETWORKS) | IMPORT_PATHS
     if get_origin(field.annotation) is Literal:
         return st.sampled_from(get_args(field.annotation))
     kind, *null = get_args(field.annotation) or (field.annotation,)
@@ -60,7 +67,7 @@ def values_of(field: FieldInfo) -> st.SearchStrategy:
 
 # `resolve` also refuses settings that are fine one by one but ask for more slots than a ticket can name.
 any_settings = st.builds(
-    Settings, **{name: values_of(field) for name, field in Settings.model_fields.items()}
+    Settings, **{name: values_of(name, field) for name, field in Settings.model_fields.items()}
 ).filter(lambda made: made.agent_capacity * made.slots_per_agent <= MAX_SLOTS)
 
 
@@ -71,7 +78,8 @@ def flags(settings: Settings) -> list[str]:
         if isinstance(value, bool):
             argv.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            argv.append(f"--{flag}={'null' if value is None else value}")
+            text = ",".join(value) if isinstance(value, tuple) else value
+            argv.append(f"--{flag}={'null' if value is None else text}")
     return argv
 
 

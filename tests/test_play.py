@@ -16,7 +16,7 @@ from PIL import Image
 
 from ga3c.config import ConfigError, Settings
 from ga3c.environment import Watched, probe
-from ga3c.evaluate import Protocol, play_episodes
+from ga3c.evaluation import Protocol, play_episodes
 from ga3c.play import Moment, Painter, Recording, Window, moments, play
 
 PLAY = [sys.executable, "-c", "from ga3c.play import main; main()"]

@@ -71,11 +71,32 @@ def test_a_policy_answers_as_the_model_that_was_saved_and_so_does_its_file(
     observation = np.random.default_rng(0).integers(0, 2, (5, *loaded.spec.observation_shape)).astype(dtype)
     expected = model.predict(observation)
     for each in (loaded, again):
-        probabilities, value = each(observation)
+        probabilities, value = each.predict(observation)
         assert probabilities.shape == (5, loaded.spec.n_actions) and value.shape == (5,)
         assert probabilities.tobytes() == expected[0].tobytes() and value.tobytes() == expected[1].tobytes()
     assert again.spec == loaded.spec and again.trained.progress == loaded.trained.progress
     assert sorted(os.listdir(tmp_path)) == ["mine.npz", "run"]
+
+
+def test_a_policy_chooses_for_one_observation_and_for_many(run: Path) -> None:
+    loaded = load_policy(run)
+    batch = np.random.default_rng(0).integers(0, 2, (40, 50)).astype(np.float64)
+    many, one = loaded(batch, greedy=True), loaded(batch[3], greedy=True)
+    probabilities, value = loaded.predict(batch.astype(np.float32))
+    np.testing.assert_array_equal(many.probabilities, probabilities)
+    assert many.action.tolist() == probabilities.argmax(axis=1).tolist()
+    assert (one.action, one.probabilities.shape, one.value.shape) == (many.action[3], (3,), ())
+    np.testing.assert_allclose(one.value, value[3], rtol=1e-5)
+    drawn = np.array([loaded(batch[0]).action for _ in range(300)])
+    assert set(drawn) == {0, 1, 2}
+    again = load_policy(run)
+    assert [int(again(batch[0]).action) for _ in range(300)] == drawn.tolist()
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(49), np.zeros((2, 2, 50)), np.zeros(50, np.complex64), 3.0])
+def test_an_observation_of_another_shape_or_kind_is_refused(run: Path, wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"toy:catch shows float32 \(50,\), or n of them"):
+        load_policy(run)(wrong)
 
 
 def test_a_run_gives_its_newest_whole_checkpoint_and_says_what_it_passed_over(run: Path) -> None:

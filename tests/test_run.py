@@ -262,9 +262,9 @@ def test_tensorboard_gets_the_same_numbers(tmp_path: Path, clock: Clock, begin: 
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     shown = {name: [(event.step, float(event.tensor_proto.float_val[0])) for event in events.Tensors(name)]
-             for name in ("score_mean", "pps", "tps")}
-    assert shown == {
-        "score_mean": [(10, 1.0), (20, 1.5)], "pps": [(10, 30.0), (20, 30.0)], "tps": [(10, 1.0), (20, 1.0)]}
+             for name in ("score/score_mean", "speed/pps", "speed/tps")}
+    assert shown == {"score/score_mean": [(10, 1.0), (20, 1.5)], "speed/pps": [(10, 30.0), (20, 30.0)],
+                     "speed/tps": [(10, 1.0), (20, 1.0)]}
 
 
 def test_without_tensorboard_no_events_are_written(tmp_path: Path, begin: Callable[..., Run]) -> None:

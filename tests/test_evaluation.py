@@ -15,11 +15,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ga3c import evaluate, toys
+from ga3c import evaluation, toys
 from ga3c.agent import seeded
 from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec, atari_id, probe
-from ga3c.evaluate import Played, Predict, Protocol, bootstrap_interval, interquartile_mean, play_episodes, summarise
+from ga3c.evaluation import Played, Predict, Protocol, bootstrap_interval, interquartile_mean, play_episodes, summarise
 
 
 def predict(action: Callable[[NDArray], int], n_actions: int) -> Predict:
@@ -158,7 +158,7 @@ def test_no_environment_is_closed_while_it_steps(monkeypatch: pytest.MonkeyPatch
         def close(self) -> None:
             closed.set()
 
-    monkeypatch.setattr(evaluate, "make_environment", lambda settings, n_envs: World())
+    monkeypatch.setattr(evaluation, "make_environment", lambda settings, n_envs: World())
     spec = EnvironmentSpec("World", (3,), np.dtype(np.float32), 2, 1)
     with pytest.raises(ZeroDivisionError, match="of the world"):
         play_episodes(uniform(2), spec, Settings(), Protocol(2), threads=2)
@@ -214,7 +214,7 @@ def test_a_score_is_normalised_by_random_play_and_the_human_tester(score: float,
 
 
 def test_the_reference_table_knows_57_games_by_the_names_of_the_simulator() -> None:
-    table = yaml.safe_load((evaluate.resources.files("ga3c") / "atari_scores.yaml").read_text())
+    table = yaml.safe_load((evaluation.resources.files("ga3c") / "atari_scores.yaml").read_text())
     assert len(table) == 57
     assert all(atari_id(game) == f"ALE/{game}-v5" for game in table)
     assert all(random < human for random, human in table.values())

@@ -1,0 +1,73 @@
+"""What TensorBoard shows of a run: scalars in groups, the policy lag as histograms, evaluations, the settings as text.
+
+Everything goes through one writer into one file: TensorBoard follows the newest file of a directory only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.histogram.summary_v2 import histogram_pb
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.plugins.text.summary_v2 import text_pb
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+HISTOGRAM_SECONDS = 10.0
+
+_GROUPS = {
+    "score": ("score", "score_mean", "episodes", "best_evaluation"),
+    "speed": ("pps", "tps", "frames", "trainings", "prediction_batch", "training_batch"),
+    "lag": ("lag_mean", "lag_p95"),
+    "learning": ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance", "learning_rate"),
+    "workers": ("agents", "predictors", "trainers", "prediction_queue", "training_queue", "agent_deaths"),
+    "machine": ("memory_mb", "cpu_agents", "cpu_server", "cpu_machine"),
+}
+_GROUP = {name: group for group, names in _GROUPS.items() for name in names}
+
+
+def tag(name: str) -> str:
+    """The scalar of a field of metrics.jsonl, as in `score/score_mean`; what has no group says where time goes."""
+    return f"{_GROUP.get(name, 'time')}/{name}"
+
+
+class TensorBoard:
+    """Writes into `directory`; the scale is agent steps. Used by the main thread. Raises OSError."""
+
+    def __init__(self, directory: Path, settings: str, agent_steps: int) -> None:
+        self._writer = EventFileWriter(str(directory))
+        self._lags: list[NDArray[np.int64]] = []
+        self._next_histogram = 0.0
+        self._add(agent_steps, text_pb("settings", "".join(f"    {line}\n" for line in settings.splitlines())))
+
+    def row(self, row: Mapping[str, Any], lags: NDArray[np.int64]) -> None:
+        """A row of metrics.jsonl and the policy lag (n,) of each agent step trained on in its second."""
+        shown = {tag(name): value for name, value in row.items()
+                 if isinstance(value, int | float) and name not in ("time", "agent_steps")}
+        summaries = [scalar_pb(name, value) for name, value in shown.items()]
+        self._lags.append(lags)
+        if row["time"] >= self._next_histogram and any(map(len, self._lags)):
+            summaries.append(histogram_pb("lag/policy_lag", np.concatenate(self._lags).astype(np.float64)))
+            self._lags, self._next_histogram = [], row["time"] + HISTOGRAM_SECONDS
+        self._add(row["agent_steps"], *summaries)
+
+    def evaluation(self, report: Mapping[str, Any]) -> None:
+        """The report of an evaluation, at the agent steps of its checkpoint."""
+        self._add(report["agent_steps"], *(scalar_pb(f"evaluation/{name}", report[name])
+                                           for name in ("mean", "median", "iqm", "human_normalised", "length_mean")
+                                           if name in report),
+                  histogram_pb("evaluation/scores", np.asarray(report["scores"], np.float64)))
+
+    def _add(self, agent_steps: int, *summaries: Summary) -> None:
+        values = [value for summary in summaries for value in summary.value]
+        self._writer.add_event(Event(wall_time=time.time(), step=agent_steps, summary=Summary(value=values)))
+
+    def close(self) -> None:
+        """Writes what is still held back."""
+        self._writer.close()

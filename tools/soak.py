@@ -129,7 +129,7 @@ def main() -> int:
             next_shot, next_sample = began + 2.0, began
             while process.poll() is None:
                 now = time.monotonic()
-                if now >= next_sample:
+                if now >= next_sample and now < began + 60 * options.minutes - 2.0:  # the end is not part of it
                     next_sample += max(0.5, options.minutes / 60)
                     if taken := sample(watched):
                         samples.append((now - began, taken))

@@ -54,7 +54,7 @@ class Settings(BaseModel):
         "Game", "Pong", "Atari game (Boxing, ALE/Boxing-v5), Gymnasium id (CartPole-v1, module:Id) or toy:catch",
         min_length=1)
     envs_per_agent: int = _setting(
-        "Game", 8, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
+        "Game", 16, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
         ge=1, le=256)
     frame_skip: int = _setting("Game", 4, "emulator frames per agent step, Atari only (paper: 4)", ge=1, le=16)
     noop_max: int = _setting(
@@ -69,7 +69,8 @@ class Settings(BaseModel):
         "Game", 108_000, "frames after which an episode is truncated, Atari only (30 minutes of play)", ge=1)
 
     agents: int | None = _setting(
-        "Workers", None, "N_A, agent processes; null: 4 per core (paper: at least one per core)", ge=1, le=4096)
+        "Workers", None, "N_A, agent processes; null: 2 to 16 per core, so as to play 32 games (paper: 32 agents)",
+        ge=1, le=4096)
     agents_max: int | None = _setting(
         "Workers", None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
         ge=1, le=4096)
@@ -162,8 +163,8 @@ class Settings(BaseModel):
 
     @property
     def agent_count(self) -> int:
-        """N_A at the start: as configured, else 4 per core."""
-        return self.agents or 4 * (os.cpu_count() or 1)
+        """N_A at the start: as configured, else 32 environments per core, played by 2 to 16 agents."""
+        return self.agents or max(2, min(16, 32 // self.envs_per_agent)) * (os.cpu_count() or 1)
 
     @property
     def agent_capacity(self) -> int:

@@ -60,7 +60,8 @@ def start_tensorflow(settings: Settings) -> None:
         tf.config.experimental.set_memory_growth(device, True)
     threads = 1 if settings.serial else settings.device_threads or max(1, (os.cpu_count() or 1) // 2)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    # A call holds one of these until it ends: with fewer than predictors and trainers, predictions wait for updates.
+    tf.config.threading.set_inter_op_parallelism_threads(1 if settings.serial else max(16, os.cpu_count() or 1))
     if settings.serial:
         tf.config.experimental.enable_op_determinism()
 
@@ -109,7 +110,10 @@ class Model:
         self._update_lock = threading.Lock()
         self.learning_rate_factor = 1.0
         self.skipped = self._skipped_in_a_row = 0  # updates that were not finite
-        self._predict, self._train = self._compile(spec)
+        # Operations one after the other in one thread: on processors what runs at the same time are whole calls.
+        self._executor = "" if tf.config.list_physical_devices("GPU") else "SINGLE_THREADED_EXECUTOR"
+        with tf.experimental.function_executor_type(self._executor):  # it must know a conditional when it is traced
+            self._predict, self._train = self._compile(spec)
 
     def _compile(self, spec: EnvironmentSpec) -> tuple[tf.types.experimental.ConcreteFunction, ...]:
         T = self._settings.t_max
@@ -190,7 +194,8 @@ class Model:
     def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
         """Policy (n, A), value (n,) and the version that made them, for observations (n, *shape)."""
         version = self.version
-        policy, value = self._predict(tf.constant(observation))
+        with tf.experimental.function_executor_type(self._executor):
+            policy, value = self._predict(tf.constant(observation))
         return policy.numpy(), value.numpy(), version
 
     def train(self, batch: TrainingBatch) -> Update | None:
@@ -208,7 +213,8 @@ class Model:
             learning_rate = self.learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_end, progress)
             rates = np.array([learning_rate, scheduled(s.beta, s.beta_end, progress)], np.float32)
             lag = (self.version - batch.version)[filled[:, :, 0]]
-            means = dict(zip(_MEANS, self._train(*tensors, tf.constant(rates)).numpy().tolist(), strict=True))
+            with tf.experimental.function_executor_type(self._executor):
+                means = dict(zip(_MEANS, self._train(*tensors, tf.constant(rates)).numpy().tolist(), strict=True))
             finite = np.isfinite(list(means.values())).all()
             self._skipped_in_a_row = 0 if finite else self._skipped_in_a_row + 1
             if not finite:

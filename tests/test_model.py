@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -327,3 +330,54 @@ def test_a_new_model_may_begin_with_the_weights_of_another_but_not_of_another_sh
     with pytest.raises(ValueError, match=r"another network: network.0. is \("):
         other.start_from({name: array[:1] for name, array in ours[0].items() if array.ndim})
     assert all(array.tobytes() == before[name].tobytes() for name, array in other.state()[0].items())
+
+
+_DURING_AN_UPDATE = """
+import threading
+import numpy as np
+from ga3c.config import Settings
+from ga3c.environment import probe
+from ga3c.model import Model, start_tensorflow
+from ga3c.rollout import RolloutStore
+
+settings = Settings(game="Pong", device_threads=1)
+start_tensorflow(settings)
+spec = probe(settings)
+model = Model(settings, spec)
+store = RolloutStore(spec, settings.t_max, settings.envs_per_agent, 4)
+store.steps[:] = settings.t_max
+batch = store.empty_batch(4)
+store.gather(range(4), batch, 0)
+model.train(batch)
+observation = np.zeros((1, *spec.observation_shape), np.uint8)
+model.predict(observation)
+updating = 0
+operation = model._train
+
+
+def watched(*tensors):
+    global updating
+    updating = model.version + 1
+    try:
+        return operation(*tensors)
+    finally:
+        updating = 0
+
+
+model._train = watched
+updates = threading.Thread(target=lambda: [model.train(batch) for _ in range(3)])
+updates.start()
+during = 0
+while updates.is_alive():
+    before = updating
+    model.predict(observation)
+    during += 0 < before == updating
+updates.join()
+print(during)
+"""
+
+
+def test_predictions_do_not_wait_for_an_update_to_end() -> None:
+    done = subprocess.run([sys.executable, "-c", _DURING_AN_UPDATE], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, check=True)
+    assert int(done.stdout) > 30, done.stdout

@@ -69,9 +69,9 @@ def test_what_is_remembered_is_brought_into_bounds(cache: Path, make_run: MakeRu
 
 def test_there_is_room_for_more_agents_where_their_number_may_change() -> None:
     cores = os.cpu_count() or 1
-    assert 4 * cores < Settings().agent_capacity <= 16 * cores
+    assert 2 * cores < Settings().agent_capacity <= 16 * cores
     assert Settings(envs_per_agent=1).agent_capacity > Settings().agent_capacity
-    assert Settings(dynamic=False).agent_capacity == Settings(serial=True).agent_capacity == 4 * cores
+    assert Settings(dynamic=False).agent_capacity == Settings(serial=True).agent_capacity == 2 * cores
     assert Settings(agents=3, agents_max=4).agent_capacity == 4
     assert Settings(start="60/1/1", agents_max=4).agent_capacity == 60
     assert Settings(slots_per_agent=16, envs_per_agent=1).agent_capacity * 16 <= MAX_SLOTS

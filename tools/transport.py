@@ -1,0 +1,157 @@
+"""How many agent steps a second the transport could carry: real processes, queues and threads, nothing to compute.
+
+    python tools/transport.py [--agents 4] [--envs 16] [--t-max 10] [--batch 320] [--seconds 10] [--runs 3]
+                              [--json FILE]
+
+The environments show the same picture (84x84x4 bytes) in every step and the model answers with constants, so all the
+time goes to the agents' loop, tickets, wake-ups, gathering of predictions and training batches, answers and statistics.
+Prints agent steps/s and what a step costs the agents and the server, in microseconds of processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from ga3c.agent import _pump, play, start_forkserver
+from ga3c.channel import Channel, Port, ServerGone
+from ga3c.environment import EnvironmentSpec, Transition
+from ga3c.rollout import RolloutStore, TrainingBatch
+
+SPEC = EnvironmentSpec("null", (84, 84, 4), np.dtype(np.uint8), 6, 1)
+
+
+class NullEnvironment:
+    """E environments in which nothing ever happens."""
+
+    spec = SPEC
+
+    def __init__(self, n_envs: int) -> None:
+        self.observation = np.zeros((n_envs, *SPEC.observation_shape), SPEC.observation_dtype)
+        never = np.zeros(n_envs, np.bool_)
+        self._transition = Transition(np.zeros(n_envs, np.float32), never, never, never, None)
+
+    def reset(self, seed: int) -> None:
+        """There is no episode to begin."""
+
+    def step(self, action: NDArray[np.int64]) -> Transition:
+        """The same transition for any `action`."""
+        return self._transition
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class NullModel:
+    """Answers at once; written by one trainer, read by anyone."""
+
+    def __init__(self) -> None:
+        self.version = self.agent_steps = 0
+
+    def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
+        """Uniform policy (n, A) and value 0 (n,)."""
+        n = len(observation)
+        return np.full((n, SPEC.n_actions), 1 / SPEC.n_actions, np.float32), np.zeros(n, np.float32), self.version
+
+    def train(self, batch: TrainingBatch) -> Any:
+        """Counts the steps of `batch`."""
+        from ga3c.model import Update
+        self.version += 1
+        self.agent_steps += batch.agent_steps
+        lag = (self.version - 1 - batch.version)[batch.filled[:, :, 0]]
+        return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, lag)
+
+
+def null_agent(port: Port, store: RolloutStore) -> None:
+    """Entry point of an agent's process."""
+    try:
+        _pump(play(NullEnvironment(store.n_envs), store, np.random.default_rng(port.agent)), port, store)
+    except ServerGone:
+        os._exit(0)
+
+
+def measure(agents: int, envs: int, t_max: int, batch: int, seconds: float) -> dict[str, float]:
+    """One run; its first two seconds are not counted."""
+    from ga3c.model import Model
+    from ga3c.predictor import run_predictor
+    from ga3c.stats import Statistics
+    from ga3c.trainer import run_trainer
+    store = RolloutStore(SPEC, t_max, envs, 2 * agents)
+    channel, model, statistics = Channel(store, agents, 2), NullModel(), Statistics(1)
+    threads = [
+        threading.Thread(target=run_predictor, name="predictor", args=(
+            channel, store, cast(Model, model), 1024, statistics.new_count())),
+        threading.Thread(target=run_trainer, name="trainer", args=(
+            channel, store, cast(Model, model), -(-batch // (t_max * envs)), statistics.report))]
+    for thread in threads:
+        thread.start()
+    context = multiprocessing.get_context("forkserver")
+    processes = []
+    for agent in range(agents):
+        port = channel.open(agent)
+        processes.append(context.Process(target=null_agent, args=(port, store), daemon=True))
+        processes[-1].start()
+        Channel.handed_over(port)
+    players = [psutil.Process(process.pid) for process in processes]
+    try:
+        time.sleep(2.0)
+        server = time.process_time()
+        playing = sum(sum(player.cpu_times()[:2]) for player in players)
+        steps, began = model.agent_steps, time.monotonic()
+        while time.monotonic() < began + seconds:
+            time.sleep(1.0)
+            statistics.drain()
+        steps, elapsed = model.agent_steps - steps, time.monotonic() - began
+        return {"steps_per_second": steps / elapsed, "server_us": 1e6 * (time.process_time() - server) / steps,
+                "agents_us": 1e6 * (sum(sum(player.cpu_times()[:2]) for player in players) - playing) / steps}
+    finally:
+        for agent in range(agents):
+            channel.ask_to_leave(agent)
+        for process in processes:
+            process.join()
+        channel.dismiss_trainer()
+        channel.dismiss_predictor()
+        for thread in threads:
+            thread.join()
+        channel.close()
+
+
+def main() -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--agents", type=int, default=2 * (os.cpu_count() or 1), help="[2 per core]")
+    parser.add_argument("--envs", type=int, default=16, help="environments per agent [16]")
+    parser.add_argument("--t-max", type=int, default=10, help="[10]")
+    parser.add_argument("--batch", type=int, default=320, help="least agent steps per update [320]")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of a run [10]")
+    parser.add_argument("--runs", type=int, default=3, help="the median counts [3]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep what was measured")
+    options = parser.parse_args()
+    start_forkserver()
+    runs = [measure(options.agents, options.envs, options.t_max, options.batch, options.seconds)
+            for _ in range(options.runs)]
+    middle = sorted(runs, key=lambda run: run["steps_per_second"])[len(runs) // 2]
+    print(f"{options.agents} agents x {options.envs} environments, {os.cpu_count()} cores: "
+          f"{middle['steps_per_second']:,.0f} agent steps/s (median of {len(runs)}, "
+          f"{min(run['steps_per_second'] for run in runs):,.0f} to "
+          f"{max(run['steps_per_second'] for run in runs):,.0f}); "
+          f"server {middle['server_us']:.1f} us, agents {middle['agents_us']:.1f} us per step")
+    if options.json:
+        found = {"command": sys.argv, "cores": os.cpu_count(), "runs": runs}
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,6 +8,8 @@ Next hop of an observation: `channel.Port.serve`, which sends a ticket to the pr
 
 from __future__ import annotations
 
+import faulthandler
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 from ga3c.channel import PREDICT, SUBMIT, TAKE, Port, Request, ServerGone
 from ga3c.config import Settings
 from ga3c.environment import Environment, make_environment
+from ga3c.guard import GuardedEnvironment
 from ga3c.rollout import RolloutStore
 
 
@@ -63,7 +66,10 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
         store.episode_length[slot, t] = np.where(ended, length, 0)
         score[ended] = 0.0
         length[ended] = 0
-        if transition.final_observation is not None:
+        if transition.dropped:  # what came next is not known: the value of the last observation stands for it
+            score[:], length[:] = 0.0, 0
+            store.final_value[slot, t] = store.value[slot, t]
+        elif transition.final_observation is not None:
             store.observation[slot, t_max] = transition.final_observation
             yield PREDICT, slot, t_max
             store.final_value[slot, t] = store.value[slot, t_max]
@@ -103,6 +109,8 @@ def _pump(player: Generator[Request, int, None], port: Port, store: RolloutStore
         seconds[SUBMIT] += now - before
         if kind == PREDICT:
             store.asked[slot, row] = now
+        elif kind == TAKE:
+            store.taken[port.first_slot] += 1
         elif kind == SUBMIT:
             store.seconds[slot] = seconds
             seconds = [0.0, 0.0, 0.0]
@@ -137,22 +145,42 @@ def start_forkserver() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _end_with_the_main_process() -> None:
+    """An agent that hangs in its environment, or is stopped, would not notice that the main process is gone."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    lifeline = parent.sentinel  # a pipe that says nothing until the main process ends; then the kernel kills us
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+
 def agent_main(port: Port, store: RolloutStore, settings: Settings, seed: np.random.SeedSequence, log: str) -> None:
     """Entry point of an agent's process: makes the environments and grants `play` its requests through `port`.
 
-    Ends when asked to leave or when the main process is gone; an exception is appended to the file `log`, exit code 1.
+    Ends when asked to leave or when the main process is gone. Environments that fail are replaced; what cannot be
+    mended here ends the process with exit code 1 and leaves its traceback in the store (`last_words`). The file `log`
+    gets all stacks if the interpreter is shot down, and on SIGUSR1.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the main process will say what to do
+    _end_with_the_main_process()
     os.nice(settings.agent_nice)
-    try:
-        environment = make_environment(settings, store.n_envs)
-        environment_seed, rng = seeded(seed)
-        environment.reset(environment_seed)
-        _pump(play(environment, store, rng), port, store)
-        environment.close()
-    except ServerGone:
-        os._exit(0)
-    except Exception:
-        with open(log, "a", encoding="utf-8") as file:
-            file.write(f"{time.strftime('%H:%M:%S')} agent {port.agent}: {traceback.format_exc()}")
-        sys.exit(1)
+
+    def failed() -> None:
+        store.last_words[port.first_slot] = traceback.format_exc().encode()[-3900:]
+        store.faults[port.first_slot] += 1
+
+    with open(log, "a", encoding="utf-8") as file:
+        faulthandler.enable(file)
+        faulthandler.register(signal.SIGUSR1, file)
+        try:
+            environment_seed, rng = seeded(seed)
+            environment = GuardedEnvironment(lambda: make_environment(settings, store.n_envs), failed)
+            environment.reset(environment_seed)
+            _pump(play(environment, store, rng), port, store)
+            environment.close()
+        except ServerGone:
+            os._exit(0)
+        except Exception:
+            failed()
+            sys.exit(1)

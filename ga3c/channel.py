@@ -58,7 +58,7 @@ class Port:
 
     def __init__(self, agent: int, incarnation: int, slots: range,
                  requests: Connection, rollouts: Connection, replies: Connection) -> None:
-        self.agent, self.incarnation = agent, incarnation
+        self.agent, self.incarnation, self.first_slot = agent, incarnation, slots[0]
         self._requests, self._rollouts, self._replies = requests, rollouts, replies
         self._free = deque(slots)
         self._leave = 0
@@ -147,7 +147,10 @@ class Channel:
         self._predictions, self._rollouts = _TicketQueue(), _TicketQueue()
         self._replies: list[Connection | None] = [None] * capacity
         self._incarnation = np.zeros(capacity, np.uint16)
-        self._playing = np.zeros(capacity, np.bool_)  # answered at least once, in this incarnation
+        # Of the incarnation at work, monotonic seconds: when it was opened, when it was last sent an answer or a slot.
+        self._opened_at, self._answered_at, self._freed_at = (np.zeros(capacity) for _ in range(3))
+        self._last_answer = 0.0
+        self._freed = np.zeros(capacity, np.int64)  # slots it was given back
         # Guards replies and incarnations: an answer is written wholly before or wholly not after an agent's end.
         self._lock = threading.Lock()
         self._intake = threading.Lock()
@@ -162,6 +165,10 @@ class Channel:
             self._incarnation[agent] = (int(self._incarnation[agent]) + 1) % 2**16
             self._replies[agent] = writer
             first = agent * self._slots_per_agent
+            self._opened_at[agent] = self._answered_at[agent] = self._freed_at[agent] = time.monotonic()
+            self._freed[agent] = 0
+            self._store.asked[first:first + self._slots_per_agent] = 0.0
+            self._store.taken[first] = self._store.faults[first] = 0
             return Port(agent, int(self._incarnation[agent]), range(first, first + self._slots_per_agent),
                         self._predictions.writer, self._rollouts.writer, replies)
 
@@ -179,7 +186,7 @@ class Channel:
         """Closes the agent's replies: wherever it waits, it is told `ServerGone`."""
         with self._lock:
             writer, self._replies[agent] = self._replies[agent], None
-            self._playing[agent] = False
+            self._answered_at[agent] = self._opened_at[agent]
         if writer is not None:
             writer.close()
 
@@ -191,7 +198,41 @@ class Channel:
     @property
     def playing(self) -> int:
         """Agents that have made their environments and play."""
-        return int(self._playing.sum())
+        return int((self._answered_at > self._opened_at).sum())
+
+    def is_playing(self, agent: int) -> bool:
+        """Whether the agent has made its environments and been answered."""
+        return bool(self._answered_at[agent] > self._opened_at[agent])
+
+    @property
+    def waiting(self) -> int:
+        """Agents that have asked for a prediction and not been answered."""
+        asked = self._store.asked.reshape(len(self._freed), -1).max(axis=1)
+        return int(((asked > self._answered_at) & [replies is not None for replies in self._replies]).sum())
+
+    def idle_since(self, agent: int) -> float | None:
+        """Since when it has been the agent's turn (monotonic seconds); None while it waits for a predictor or a slot.
+
+        Nothing is written for this: it follows from what the agent asks for and what it has been sent.
+        """
+        first = agent * self._slots_per_agent
+        asked = float(self._store.asked[first:first + self._slots_per_agent].max())
+        if asked > self._answered_at[agent]:
+            # The queue keeps its order: if others were answered much later, this one never sent what it wrote down.
+            return asked if self._last_answer > asked + 1.0 else None
+        if self._store.taken[first] > self._slots_per_agent + self._freed[agent]:
+            return None
+        return float(max(self._answered_at[agent], self._freed_at[agent]))
+
+    def has_delivered(self, agent: int) -> bool:
+        """Whether a rollout of this incarnation has reached a trainer."""
+        return bool(self._freed[agent])
+
+    def faults(self, agent: int) -> tuple[int, str]:
+        """(environments that failed the agent in this incarnation, traceback of the last one)."""
+        first = agent * self._slots_per_agent
+        count = int(self._store.faults[first])
+        return count, self._store.last_words[first].decode(errors="replace") if count else ""
 
     def _send(self, agent: int, slot: int, step: int) -> None:
         writer = self._replies[agent]
@@ -218,13 +259,18 @@ class Channel:
             alive &= [self._replies[agent] is not None for agent in tickets["agent"]]
             if not alive.all():
                 tickets, policy, value = tickets[alive], policy[alive], value[alive]
-            self._playing[tickets["agent"]] = True
+            self._answered_at[tickets["agent"]] = self._last_answer = time.monotonic()
             slots, rows = tickets["slot"], tickets["step"]
             self._store.policy[slots, rows] = policy
             self._store.value[slots, rows] = value
             self._store.version[slots, rows] = version
             for agent, slot, row, _ in tickets.tolist():
                 self._send(agent, slot, row)
+
+    def ask_again(self, tickets: NDArray) -> None:
+        """Puts tickets back that could not be answered; another predictor takes them."""
+        for ticket in tickets.tolist():
+            self._predictions.put(*ticket)
 
     def dismiss_predictor(self) -> None:
         """One predictor ends after the tickets that are already waiting."""
@@ -254,6 +300,8 @@ class Channel:
                 gathering += time.monotonic() - before
                 filled += len(rollouts)
                 with self._lock:
+                    np.add.at(self._freed, rollouts["agent"], 1)
+                    self._freed_at[rollouts["agent"]] = time.monotonic()
                     for agent, slot, _, _ in rollouts.tolist():
                         self._send(agent, slot, _FREED)  # its index is not given away before its fence
                 for agent in tickets["agent"][fences].tolist():

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -61,9 +62,31 @@ def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int, spared: 
         shutil.rmtree(aside, ignore_errors=True)
         raise
     others = [path for path in saved(directory) if path != final]
-    for old in [replaced, *(path for path in others[keep - 1:] if path.name not in spared)]:
-        shutil.rmtree(old, ignore_errors=True)
+    for old in (path for path in others[keep - 1:] if path.name not in spared):
+        with contextlib.suppress(OSError):  # its name goes first: half of a checkpoint must not look like one
+            old.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(replaced, ignore_errors=True)
     return final
+
+
+def clean(directory: Path) -> list[str]:
+    """Removes what a killed `save` has left, puts back what it was about to replace; says what, one line each.
+
+    Only while nobody else saves there: see `run.lock_directory`.
+    """
+    told = []
+    for path in sorted(directory.glob(".*.*")) if directory.is_dir() else []:
+        _, name, rest = path.name.split(".", 2)
+        if not name.isdigit() or not (rest.isdigit() or rest == "replaced") or path.is_symlink():
+            continue
+        if rest == "replaced" and not (directory / name).exists():
+            path.rename(directory / name)
+            told.append(f"{directory / name} is back: its replacement was never finished")
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+            told.append(f"{path} was removed: it was never finished")
+    return told
 
 
 def saved(directory: Path) -> list[Path]:

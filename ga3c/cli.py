@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ga3c import __version__
-from ga3c.checkpoint import CheckpointError, load, newest, set_aside_after
+from ga3c.checkpoint import CheckpointError, clean, load, newest, set_aside_after
 from ga3c.config import ConfigError, Parser, Settings, build_parser, parse, resolve, to_yaml
 from ga3c.interruption import Interruption
 
@@ -65,21 +65,29 @@ def training_parser() -> argparse.ArgumentParser:
 
 
 def _prepare(argv: Sequence[str]) -> int:
+    from ga3c.preflight import raise_limits
+    raise_limits()
     given, options = parse(training_parser(), argv)
     directory = checkpoint = None
+    anew = bool(options.get("weights_only"))
+    if anew and "resume" not in options:
+        raise ConfigError("--weights-only: goes with --resume RUN, whose weights are taken")
     if "resume" in options:
-        misplaced = [name for name in ("config", "run_dir", "preset") if name in options or name in given]
+        own = ("config", "preset") if anew else ("config", "run_dir", "preset")
+        misplaced = [name for name in own if name in options or name in given]
         if misplaced:
             raise ConfigError(f"--{misplaced[0].replace('_', '-')}: --resume goes on with its own directory and "
                               "config.yaml; use other flags")
         directory, checkpoint = _resumed(options["resume"])
+        if anew:  # what ended that run, and where it is, is not this one's
+            given = {"run_dir": None, "steps": None, "frames": None, "minutes": None, "episodes": None, **given}
     settings = resolve(given, str(directory / "config.yaml") if directory else options.get("config"))
     if options.get("print_config"):
         print(to_yaml(settings), end="")
         return 0
     interruption = Interruption()
     try:
-        return _train(settings, directory, checkpoint, bool(options.get("verbose")), interruption)
+        return _train(settings, directory, checkpoint, anew, bool(options.get("verbose")), interruption)
     finally:
         interruption.close()
 
@@ -117,29 +125,47 @@ def quiet(verbose: bool) -> Iterator[None]:
             os.close(stderr)
 
 
-def _train(settings: Settings, directory: Path | None, named: Path | None, verbose: bool,
+def _train(settings: Settings, directory: Path | None, named: Path | None, anew: bool, verbose: bool,
            interruption: Interruption) -> int:
     from ga3c.agent import start_forkserver
     from ga3c.environment import probe
+    from ga3c.preflight import preflight
     spec = probe(settings)
+    for finding in preflight(settings, directory or Path(settings.run_dir or "runs")):
+        if not finding.ok:
+            raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.serial:
         start_forkserver()  # it imports what agents need while this process imports TensorFlow
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "3")
     with quiet(verbose):
-        from ga3c.model import Diverged, Model, start_tensorflow
-        from ga3c.run import Run, create_directory, write_settings
-        from ga3c.serial import run_serial
-        from ga3c.service import AgentsLost, Service
+        from ga3c.model import Model, start_tensorflow
+        from ga3c.run import create_directory, lock_directory
         start_tensorflow(settings)
         model = Model(settings, spec)
 
     resumed: dict[str, Any] = {}
-    passed_over: list[str] = []
+    told: list[str] = []
     checkpoint_path: Path | None = None
-    if directory is None:
-        directory = create_directory(settings, spec)
-    else:
-        checkpoint_path, resumed, passed_over = _restore(settings, model, directory, named)
+    with contextlib.ExitStack() as held:
+        if directory is not None and not anew:
+            held.callback(os.close, lock_directory(directory))
+            cleaned = clean(directory / "checkpoints")
+            checkpoint_path, resumed, passed_over = _restore(settings, model, directory, named)
+            told = [*cleaned, *(f"Passed over: {reason}" for reason in passed_over)]
+        else:
+            if directory is not None:
+                told = _begin_with_weights(model, directory, named)
+            directory = create_directory(settings, spec)
+            held.callback(os.close, lock_directory(directory))
+        return _run(settings, spec, model, directory, resumed, checkpoint_path, told, interruption)
+
+
+def _run(settings: Settings, spec: Any, model: Any, directory: Path, resumed: dict[str, Any],
+         checkpoint_path: Path | None, told: list[str], interruption: Interruption) -> int:
+    from ga3c.model import Diverged
+    from ga3c.run import Run, write_settings
+    from ga3c.serial import run_serial
+    from ga3c.service import AgentsLost, Service
     run = Run(settings, spec, directory, resumed)
     try:
         reached = run.reached(model.agent_steps)
@@ -148,9 +174,9 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, verbo
         if checkpoint_path is not None:
             set_aside_after(checkpoint_path)
         write_settings(directory, settings)
-        run.event("start", resumed_at=model.agent_steps, command=sys.argv, passed_over=passed_over)
-        for reason in passed_over:
-            run.say(f"Passed over: {reason}")
+        run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told)
+        for line in told:
+            run.say(line)
         run.say(f"{spec.name}: {'going on' if resumed else 'a new run'} in {directory}")
         try:
             reason = (run_serial(settings, run, model, interruption) if settings.serial
@@ -185,13 +211,26 @@ def _restore(settings: Settings, model: Any, directory: Path,
     else:
         checkpoint, path, passed_over = newest(directory / "checkpoints")
     progress = checkpoint.progress
-    if progress["game"] != settings.game:
-        raise ConfigError(f"--game: {settings.game}, but {path} was trained on {progress['game']}")
+    for name in ("game", "t_max"):
+        ours, theirs = getattr(settings, name), progress.get(name, getattr(settings, name))
+        if ours != theirs:
+            raise ConfigError(f"--{name.replace('_', '-')}: {ours}, but {path} was trained on {theirs}; "
+                              "--weights-only begins a new run with its weights")
     try:
         model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
     except ValueError as error:
         raise ConfigError(f"--resume: {path}: {error}") from None
     return path, progress, passed_over
+
+
+def _begin_with_weights(model: Any, directory: Path, named: Path | None) -> list[str]:
+    """Gives a new model the weights of the newest whole checkpoint, or of the one named; says so."""
+    checkpoint, path, _ = (load(named), named, []) if named is not None else newest(directory / "checkpoints")
+    try:
+        model.start_from(checkpoint.arrays)
+    except ValueError as error:
+        raise ConfigError(f"--weights-only: {path}: {error}") from None
+    return [f"Begins with the weights of {path}"]
 
 
 # ------------------------------------------------------------------------------------------------ ga3c-eval

@@ -32,9 +32,9 @@ MAX_SLOTS = 65_535
 NETWORKS = ("auto", "small", "large", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
 
-_AGENT_BYTES = 50 * 2**20   # private memory of an agent that plays four Atari games, and its slots
-_AGENT_DESCRIPTORS = 4      # that an agent takes in the main process
-_OTHER_DESCRIPTORS = 200    # of everything else
+AGENT_BYTES = 50 * 2**20    # private memory of an agent that plays four Atari games, and its slots
+AGENT_DESCRIPTORS = 4       # that an agent takes in the main process
+OTHER_DESCRIPTORS = 200     # of everything else
 
 
 class ConfigError(Exception):
@@ -85,6 +85,8 @@ class Settings(BaseModel):
     trainers: int = _setting("Workers", 1, "N_T, trainer threads; paper: 2", ge=1, le=64)
     agent_nice: int = _setting(
         "Workers", 10, "niceness of agent processes, so that they do not starve the model; paper: 0", ge=0, le=19)
+    agent_timeout: float = _setting(
+        "Workers", 60.0, "seconds an agent may take for one step, or to begin; then it is killed and replaced", gt=0.0)
     device_threads: int | None = _setting(
         "Workers", None, "threads TensorFlow may use inside one operation; null: half the cores, agents need the rest",
         ge=1, le=1024)
@@ -203,8 +205,8 @@ def _most_agents(envs_per_agent: int) -> int:
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         descriptors = 2**20
-    return min(4096, -(-64 // envs_per_agent) * (os.cpu_count() or 1), memory // 2 // _AGENT_BYTES,
-               (descriptors - _OTHER_DESCRIPTORS) // _AGENT_DESCRIPTORS)
+    return min(4096, -(-64 // envs_per_agent) * (os.cpu_count() or 1), memory // 2 // AGENT_BYTES,
+               (descriptors - OTHER_DESCRIPTORS) // AGENT_DESCRIPTORS)
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -339,6 +341,8 @@ def build_parser(program: str, version: str) -> argparse.ArgumentParser:
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings; `config.yaml` shows them all")
     parser.add_argument("--print-config", action="store_true", help="print the resolved settings and end")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run directory or one of its checkpoints")
+    parser.add_argument("--weights-only", action="store_true",
+                        help="with --resume: a new run that begins with those weights, on any game they fit")
     parser.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
     groups: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():

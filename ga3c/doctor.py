@@ -9,14 +9,12 @@ import math
 import multiprocessing
 import os
 import platform
-import resource
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,19 +22,9 @@ from numpy.typing import NDArray
 from ga3c import __version__
 from ga3c.cli import quiet, guarded
 from ga3c.config import Parser, Settings
+from ga3c.preflight import Finding, preflight
 
 PATIENCE, MEASURED = 20.0, 1.0   # seconds: until an agent plays; of a measurement
-_AGENT_DESCRIPTORS, _OTHER_DESCRIPTORS = 4, 200
-_DISK_BYTES = 500 * 2**20
-
-
-class Finding(NamedTuple):
-    """One thing looked at: whether it is `ok`, the `numbers` it was judged by, the `remedy` if it is not."""
-
-    name: str
-    ok: bool
-    numbers: str
-    remedy: str
 
 
 def main() -> NoReturn:
@@ -67,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 def _doctor(options: argparse.Namespace) -> int:
     settings = Settings(game=options.game)
     checks: list[Callable[[], list[Finding]]] = [
-        _python, _tensorflow, _cores, lambda: _resources(settings, Path()), lambda: _environments(settings), _transport,
+        _python, _tensorflow, _cores, lambda: preflight(settings, Path()), lambda: _environments(settings), _transport,
         _remembered]
     findings = [finding for check in checks for finding in check()]
     if options.json:
@@ -133,18 +121,6 @@ def _cores() -> list[Finding]:
     return [Finding("cores", free >= there, f"{there}, of which {free:g} may be used; load {load:.1f}",
                     f"the defaults count on all {there} cores: give --agents {4 * max(1, math.floor(free))} "
                     f"--device-threads {max(1, math.floor(free / 2))}")]
-
-
-def _resources(settings: Settings, directory: Path) -> list[Finding]:
-    agents = settings.agent_count
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = _OTHER_DESCRIPTORS + _AGENT_DESCRIPTORS * agents
-    free = shutil.disk_usage(directory).free
-    return [Finding("descriptors", allowed == resource.RLIM_INFINITY or allowed >= needed,
-                    f"{needed} needed for {agents} agents, {allowed} allowed", "ulimit -n $(ulimit -Hn)"),
-            Finding("disk", free >= _DISK_BYTES,
-                    f"{_DISK_BYTES / 2**20:.0f} MB needed in {directory.absolute()}, {free / 2**20:,.0f} MB free",
-                    "make room, or give another --run-dir")]
 
 
 # ------------------------------------------------------------------------------------------------ how fast it is

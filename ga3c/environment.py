@@ -45,7 +45,8 @@ class Transition(NamedTuple):
     """The facts of one agent step of E environments. `score_ended` marks episodes whose score is complete.
 
     reward (E,) float32, raw; terminated, truncated, score_ended (E,) bool; final_observation (E, *shape), to be read
-    where `truncated`, None if no environment was.
+    where `truncated`, None if no environment was. `dropped`: the environments failed, all episodes end here and their
+    scores do not count; there is no final observation.
     """
 
     reward: NDArray[np.float32]
@@ -53,6 +54,7 @@ class Transition(NamedTuple):
     truncated: NDArray[np.bool_]
     score_ended: NDArray[np.bool_]
     final_observation: NDArray | None
+    dropped: bool = False
 
 
 class Environment(Protocol):

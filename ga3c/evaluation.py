@@ -8,6 +8,7 @@ round differently in a batch of another size.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from ga3c.agent import sample, seeded
 from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec, atari_id, make_environment
 from ga3c.policy import Trained
-from ga3c.run import open_log
+from ga3c.run import Log
 
 Predict = Callable[[NDArray], tuple[NDArray[np.float32], NDArray[np.float32]]]
 RESAMPLES = 2000  # of the bootstrap
@@ -166,7 +167,7 @@ def record(trained: Trained, found: dict[str, Any]) -> None:
     if trained.run is not None:
         event = {"time": trained.progress.get("time"), "event": "evaluation", **found,
                  "checkpoint": f"checkpoints/{trained.path.name}"}
-        with open_log(trained.run / "events.jsonl") as file:
+        with contextlib.closing(Log(trained.run / "events.jsonl")) as file:
             file.write(json.dumps(event) + "\n")
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 
 from ga3c import __version__, record
-from ga3c.cli import quiet, guarded
+from ga3c.cli import guarded, quiet
 from ga3c.config import ConfigError, Parser
 
 if TYPE_CHECKING:

@@ -10,17 +10,29 @@ from types import FrameType
 class Interruption:
     """SIGINT and SIGTERM as a wish: `signum` says which came, `wake` is readable when one did.
 
-    The second Ctrl-C asks to skip the last checkpoint (`hurried`), the third ends the process at once.
+    The second Ctrl-C asks to skip the last checkpoint (`hurried`), the third ends the process at once. SIGUSR1 asks for
+    a checkpoint and nothing else.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
         self.hurried = False
+        self._checkpoint_wish = False
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
         self._reader, self._writer = reader, writer
         self._previous = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._note_checkpoint)
+
+    def _note_checkpoint(self, number: int, frame: FrameType | None) -> None:
+        self._checkpoint_wish = True
+        self.wake()
+
+    def take_checkpoint_wish(self) -> bool:
+        """Whether a checkpoint has been asked for since the last call."""
+        wish, self._checkpoint_wish = self._checkpoint_wish, False
+        return wish
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.signum == signal.SIGINT:  # a repeated SIGTERM is only a repetition

@@ -47,8 +47,11 @@ class Update(NamedTuple):
 _MEANS = ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance")
 
 
+SKIPS = 10  # updates in a row that were not finite, and skipped, before it counts as divergence
+
+
 class Diverged(Exception):
-    """An update had a loss that is not finite; the weights are not worth keeping."""
+    """Update after update is not finite. Each was skipped, but the weights lead nowhere."""
 
 
 def start_tensorflow(settings: Settings) -> None:
@@ -76,6 +79,15 @@ def scheduled(start: float, end: float | None, progress: float) -> float:
     return start if end is None else start + (end - start) * min(progress, 1.0)
 
 
+def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]) -> str:
+    """The first difference in name or shape; "" if there is none."""
+    for name in sorted(variables.keys() | arrays.keys()):
+        ours, theirs = (tuple(found[name].shape) if name in found else "missing" for found in (variables, arrays))
+        if ours != theirs:
+            return f"{name} is {theirs}, here {ours}"
+    return ""
+
+
 class Model:
     """Network, optimiser and counters. `predict` and `train` may be called from any thread.
 
@@ -96,9 +108,12 @@ class Model:
         # Decayed sums of the squared advantages and of their weights; decayed alike, their ratio has no bias.
         self._advantage_square = keras.Variable(np.zeros(2, np.float32), trainable=False)
         self._update_lock = threading.Lock()
+        self.learning_rate_factor = 1.0
+        self.skipped = self._skipped_in_a_row = 0  # updates that were not finite
         # Operations one after the other in one thread: on processors what runs at the same time are whole calls.
         self._executor = "" if tf.config.list_physical_devices("GPU") else "SINGLE_THREADED_EXECUTOR"
-        self._predict, self._train = self._compile(spec)
+        with tf.experimental.function_executor_type(self._executor):  # it must know a conditional when it is traced
+            self._predict, self._train = self._compile(spec)
 
     def _compile(self, spec: EnvironmentSpec) -> tuple[tf.types.experimental.ConcreteFunction, ...]:
         T = self._settings.t_max
@@ -128,6 +143,7 @@ class Model:
         weight = ops.reshape(ops.broadcast_to(ops.cast(filled, "float32"), steps), (-1,))
         weight = weight / ops.sum(weight)
         action, behaviour = ops.reshape(action, (-1,)), ops.reshape(behaviour, (-1, behaviour.shape[-1]))
+        square = self._advantage_square
         with tf.GradientTape() as tape:
             policy, value = self._network(observation, training=True)
             value = value[:, 0]
@@ -143,7 +159,8 @@ class Model:
             if s.normalize_advantages:
                 # A mean that is not 0 would make all that was done likelier, and what is likely likelier still.
                 advantage = ops.stop_gradient(advantage - ops.sum(weight * advantage))
-                advantage = advantage / self._advantage_scale(advantage, weight)
+                square = self._advantage_squares(advantage, weight)
+                advantage = advantage / (ops.sqrt(square[0] / square[1]) + 1e-8)
             policy_loss = ops.sum(weight * losses.policy_loss(policy, action, advantage, s.log_epsilon))
             value_loss = ops.sum(weight * losses.value_loss(value, returns))
             entropy = ops.sum(weight * losses.entropy(policy, s.log_epsilon))
@@ -155,17 +172,24 @@ class Model:
         gradient_norm = tf.linalg.global_norm(gradients)
         if s.gradient_clip_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, s.gradient_clip_norm, gradient_norm)
-        self._optimizer.learning_rate.assign(rates[0])
-        self._optimizer.apply(gradients, variables)
         spread = ops.sum(weight * ops.square(returns - ops.sum(weight * returns)))
         explained_variance = 1.0 - value_loss / ops.maximum(spread, 1e-8)
-        return ops.stack([policy_loss, value_loss, entropy, gradient_norm, explained_variance])
+        means = ops.stack([policy_loss, value_loss, entropy, gradient_norm, explained_variance])
 
-    def _advantage_scale(self, advantage: Tensor, weight: Tensor) -> Tensor:
-        """Root mean square of the advantages of the last hundred or so updates."""
+        def apply() -> Tensor:
+            self._optimizer.learning_rate.assign(rates[0])
+            self._optimizer.apply(gradients, variables)
+            self._advantage_square.assign(square)
+            return tf.constant(True)
+
+        # The norm holds every gradient: if one is not finite, nothing is written, of the optimiser neither.
+        tf.cond(tf.reduce_all(tf.math.is_finite(means)), apply, lambda: tf.constant(False))
+        return means
+
+    def _advantage_squares(self, advantage: Tensor, weight: Tensor) -> Tensor:
+        """Decaying sums over the last hundred or so updates: of mean squared advantages, and of their weights."""
         now = ops.stack([ops.sum(weight * ops.square(advantage)), ops.ones(())])
-        self._advantage_square.assign(0.99 * self._advantage_square + 0.01 * now)
-        return ops.sqrt(self._advantage_square[0] / self._advantage_square[1]) + 1e-8
+        return 0.99 * self._advantage_square + 0.01 * now
 
     def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
         """Policy (n, A), value (n,) and the version that made them, for observations (n, *shape)."""
@@ -174,8 +198,11 @@ class Model:
             policy, value = self._predict(tf.constant(observation))
         return policy.numpy(), value.numpy(), version
 
-    def train(self, batch: TrainingBatch) -> Update:
-        """One update from all filled steps of `batch`. Raises Diverged."""
+    def train(self, batch: TrainingBatch) -> Update | None:
+        """One update from all filled steps of `batch`; None if it is not finite: then nothing has changed.
+
+        Raises Diverged after `SKIPS` of those in a row.
+        """
         s, filled = self._settings, batch.filled
         observation = batch.observation.reshape(-1, *batch.observation.shape[3:])
         tensors = [tf.constant(array) for array in (
@@ -183,12 +210,18 @@ class Model:
             batch.final_value, batch.bootstrap_value)]
         with self._update_lock:
             progress = self.agent_steps / s.anneal_steps
-            learning_rate = scheduled(s.learning_rate, s.learning_rate_end, progress)
+            learning_rate = self.learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_end, progress)
             rates = np.array([learning_rate, scheduled(s.beta, s.beta_end, progress)], np.float32)
             lag = (self.version - batch.version)[filled[:, :, 0]]
             with tf.experimental.function_executor_type(self._executor):
                 means = dict(zip(_MEANS, self._train(*tensors, tf.constant(rates)).numpy().tolist(), strict=True))
-            if not np.isfinite(list(means.values())).all():
+            finite = np.isfinite(list(means.values())).all()
+            self._skipped_in_a_row = 0 if finite else self._skipped_in_a_row + 1
+            if not finite:
+                self.skipped += 1
+                if self._skipped_in_a_row < SKIPS:
+                    return None
+                self._skipped_in_a_row = 0
                 shown = ", ".join(f"{name} {value}" for name, value in means.items())
                 raise Diverged(f"update {self.version + 1} is not finite: {shown}; a lower learning_rate or a "
                                "gradient_clip_norm helps")
@@ -209,11 +242,21 @@ class Model:
         with self._update_lock:
             return {name: v.numpy() for name, v in self._variables().items()}, self.version, self.agent_steps
 
+    def start_from(self, arrays: dict[str, NDArray]) -> None:
+        """Takes the network's weights out of a `state`. Raises ValueError, changing nothing, if they do not fit."""
+        variables = {name: variable for name, variable in self._variables().items() if name.startswith("network.")}
+        wrong = _difference(variables, {name: array for name, array in arrays.items() if name in variables})
+        if wrong:
+            raise ValueError(f"its weights are of another network: {wrong}")
+        for name, variable in variables.items():
+            variable.assign(arrays[name])
+
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
         """Goes on from `state`. Raises ValueError, changing nothing, if it is another network's."""
         variables = self._variables()
-        if {name: v.shape for name, v in variables.items()} != {name: a.shape for name, a in arrays.items()}:
-            raise ValueError("its weights are of another network")
+        wrong = _difference(variables, arrays)
+        if wrong:
+            raise ValueError(f"its weights are of another network: {wrong}")
         with self._update_lock:
             for name, variable in variables.items():
                 variable.assign(arrays[name])

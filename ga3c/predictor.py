@@ -29,7 +29,11 @@ def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max
         n, taken = len(tickets), time.monotonic()
         observation = store.observation[tickets["slot"], tickets["step"]]
         gathered = time.monotonic()
-        policy, value, version = model.predict(observation.reshape(-1, *observation.shape[2:]))
+        try:
+            policy, value, version = model.predict(observation.reshape(-1, *observation.shape[2:]))
+        except BaseException:
+            channel.ask_again(tickets)  # their agents would wait for ever
+            raise
         predicted = time.monotonic()
         count.queued += n * taken - float(store.asked[tickets["slot"], tickets["step"]].sum())
         channel.answer(tickets, policy.reshape(n, n_envs, -1), value.reshape(-1, n_envs), version)

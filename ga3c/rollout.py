@@ -54,6 +54,14 @@ def _fields(spec: EnvironmentSpec, t_max: int, n_envs: int) -> dict[str, _Field]
     }
 
 
+# One row for each agent, at its first slot: what its supervisor may know of it, living or dead. Never in a batch.
+_VITALS = {
+    "taken": _Field((), np.int64),           # slots the agent has asked for, in this incarnation
+    "faults": _Field((), np.int64),          # environments that failed it, in this incarnation
+    "last_words": _Field((), "S4000"),       # traceback of the last of them
+}
+
+
 class _Facts:
     """One array per field; the first axis counts slots, or rollouts in a batch."""
 
@@ -104,13 +112,19 @@ class TrainingBatch(_Facts):
 class RolloutStore(_Facts):
     """`n_slots` slots in one nameless block of shared memory, as one array per field: (n_slots, *field shape).
 
+    Beside them, for each agent at its first slot, the fields of `_VITALS`.
+
     Passing it to a child process (as an argument of Process) shares the block. Attributes are named as in `_fields`.
     """
+
+    taken: NDArray[np.int64]
+    faults: NDArray[np.int64]
+    last_words: NDArray[np.bytes_]
 
     def __init__(self, spec: EnvironmentSpec, t_max: int, n_envs: int, n_slots: int) -> None:
         self.t_max, self.n_envs, self.n_slots = t_max, n_envs, n_slots
         self._layout = _fields(spec, t_max, n_envs)
-        size = sum(self._field_bytes(field) for field in self._layout.values())
+        size = sum(self._field_bytes(field) for field in (self._layout | _VITALS).values())
         # Pages are there once they are written to: slots of agents that never come take no memory. Not in /dev/shm,
         # which may be small.
         self._file = os.memfd_create("rollouts")
@@ -125,7 +139,7 @@ class RolloutStore(_Facts):
     def _map(self, file: int) -> None:
         block = np.frombuffer(mmap.mmap(file, 0), np.uint8)
         offset = 0
-        for name, field in self._layout.items():
+        for name, field in (self._layout | _VITALS).items():
             shape = (self.n_slots, *field.shape)
             count = int(np.prod(shape)) * np.dtype(field.dtype).itemsize
             setattr(self, name, block[offset:offset + count].view(field.dtype).reshape(shape))

@@ -12,6 +12,8 @@ The service and the serial mode both keep their record here.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import fcntl
 import importlib.metadata
 import json
 import math
@@ -20,8 +22,9 @@ import platform
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+import numpy as np
 import psutil
 
 from ga3c import __version__, checkpoint
@@ -77,14 +80,59 @@ def _versions() -> dict[str, Any]:
             **{name: importlib.metadata.version(name) for name in _PACKAGES}, "command": sys.argv}
 
 
-def open_log(path: Path) -> IO[str]:
-    """Opens a log for appending; a last line torn by a crash is ended first, so that the next one stands alone."""
-    if path.exists() and path.stat().st_size:
-        with open(path, "rb+") as file:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-    return open(path, "a", encoding="utf-8", buffering=1)
+def lock_directory(directory: Path) -> int:
+    """Takes the run directory for this process until the descriptor returned is closed or the process has ended.
+
+    Raises ConfigError, naming the process, if another has it.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        inode = f":{os.fstat(descriptor).st_ino}"
+        os.close(descriptor)
+        owners = [fields[4] for fields in map(str.split, Path("/proc/locks").read_text(encoding="ascii").splitlines())
+                  if fields[1] == "FLOCK" and fields[5].endswith(inode)]
+        raise ConfigError(f"run_dir: {directory} is in use by process {', '.join(owners) or 'unknown'}") from None
+    except OSError:
+        pass  # a file system without locks
+    return descriptor
+
+
+class Log:
+    """A file that whole lines are appended to, each at once. A full disk loses lines, counted in `lost`, not the run.
+
+    A last line torn by a crash is ended first, so that the next one stands alone. The constructor raises OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.lost = 0
+        self._torn = False
+        if path.is_file() and path.stat().st_size:
+            with open(path, "rb") as file:
+                file.seek(-1, os.SEEK_END)
+                self._torn = file.read(1) != b"\n"
+        self._file = open(path, "ab", buffering=0)
+        self.empty = self._file.tell() == 0
+        self.closed = False
+
+    def write(self, text: str) -> None:
+        """Appends `text`, which ends with a newline."""
+        data = (b"\n" if self._torn else b"") + text.encode(errors="replace")
+        try:
+            self._torn = os.write(self._file.fileno(), data) < len(data)
+            self.lost += self._torn
+        except OSError:
+            self.lost += 1
+
+    def fileno(self) -> int:
+        """For faulthandler."""
+        return self._file.fileno()
+
+    def close(self) -> None:
+        """Nothing is held back, so nothing can fail."""
+        self.closed = True
+        self._file.close()
 
 
 class _CpuMeter:
@@ -156,11 +204,10 @@ class Run:
         self._cpu = _CpuMeter()
         self._judge = Judge(os.cpu_count() or 1)
         self._verdict: Verdict | None = None
-        self._log = open_log(directory / "log.txt")
-        self._metrics = open_log(directory / "metrics.jsonl")
-        self._events = open_log(directory / "events.jsonl")
-        self._episodes = open_log(directory / "episodes.csv")
-        if not self._episodes.tell():
+        self._next_warning, self._lost_told = 0.0, 0
+        self._log, self._metrics, self._events, self._episodes = self._logs = [
+            Log(directory / name) for name in ("log.txt", "metrics.jsonl", "events.jsonl", "episodes.csv")]
+        if self._episodes.empty:
             self._episodes.write("time,agent_step,score,length\n")
         self._tensorboard = None
         if settings.tensorboard:
@@ -188,9 +235,16 @@ class Run:
 
     def say(self, text: str) -> None:
         """A message for the user: on the display and in log.txt."""
-        with contextlib.suppress(OSError):  # a full disk must not hide the message that says so
-            self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+        self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
         self.display.message(text)
+
+    def note(self, text: str) -> None:
+        """Into log.txt only."""
+        self._log.write(f"{text.rstrip()}\n")
+
+    def note_stacks(self) -> None:
+        """The stacks of all threads of this process into log.txt."""
+        faulthandler.dump_traceback(self._log.fileno())
 
     def event(self, kind: str, **facts: Any) -> None:
         """A line of events.jsonl."""
@@ -232,12 +286,46 @@ class Run:
         row = self._record(now, workers, agent_pids)
         self.display.show(row, self._notes(), self._verdict)
         evaluate = now >= self._next_evaluation and self.evaluator.checkpoint is None
+        self._warn_of_losses(now)
         if evaluate or now >= self._next_checkpoint:
-            path = self.save(model)
-            self._next_checkpoint = self.time + 60.0 * self.settings.checkpoint_minutes
-            if evaluate:
+            path = self.save_or_warn(model)
+            if evaluate and path:
                 self._begin_evaluation(path)
         return row
+
+    def _warn_of_losses(self, now: float) -> None:
+        lost = sum(log.lost for log in self._logs)
+        if lost > self._lost_told and now >= self._next_warning:
+            self.say(f"{lost - self._lost_told} lines of the record could not be written; training goes on.")
+            self._lost_told, self._next_warning = lost, now + 60.0
+
+    def save_or_warn(self, model: Model) -> Path | None:
+        """A checkpoint; if storage fails, a warning and another try within a minute: training goes on."""
+        minutes = self.settings.checkpoint_minutes
+        try:
+            path = self.save(model)
+        except OSError as error:
+            path, minutes = None, min(minutes, 1.0)
+            self.disturbances += 1
+            self.event("checkpoint_failed", cause=str(error))
+            self.say(f"No checkpoint: {error.strerror or error}; training goes on, the next try is in "
+                     f"{60 * minutes:.0f} s. Earlier checkpoints are whole.")
+        self._next_checkpoint = self.time + 60.0 * minutes
+        return path
+
+    def back_to_finite(self, model: Model) -> Path | None:
+        """Gives `model` the weights of the newest whole checkpoint without NaN or infinity, and a lower learning rate.
+
+        Its counters go on. Returns where the weights are from; None, with nothing changed, if there is no such one.
+        """
+        for path in checkpoint.saved(self.directory / "checkpoints"):
+            with contextlib.suppress(checkpoint.CheckpointError):
+                arrays = checkpoint.load(path).arrays
+                if all(np.isfinite(array).all() for array in arrays.values()):
+                    model.restore(arrays, model.version, model.agent_steps)
+                    model.learning_rate_factor *= 0.5
+                    return path
+        return None
 
     def _begin_evaluation(self, path: Path) -> None:
         self._next_evaluation = self.time + 60.0 * (self.settings.evaluation_minutes or math.inf)
@@ -286,7 +374,11 @@ class Run:
         for episode in episodes:
             self._episodes.write(f"{episode.time:.3f},{episode.agent_step},{episode.score:.12g},{episode.length}\n")
         if self._tensorboard is not None:
-            self._tensorboard.row(row, self.statistics.lags)
+            try:
+                self._tensorboard.row(row, self.statistics.lags)
+            except Exception as error:  # TensorBoard's writer has a thread, and hands on whatever ended it
+                self._close_tensorboard()
+                self.say(f"TensorBoard gets no more numbers, training goes on: {error}")
         if now >= self._next_log:
             self._log.write(plain_line(row, self._notes()) + "\n")
             if self._verdict is not None:
@@ -312,7 +404,7 @@ class Run:
         progress = {"version": version, "agent_steps": agent_steps, "time": self.time,
                     "episodes": self.statistics.episodes, "predictions": self.statistics.predictions,
                     "recent_scores": list(self.statistics.recent_scores), "ga3c": __version__,
-                    "game": self.settings.game}
+                    "game": self.settings.game, "t_max": self.settings.t_max}
         if self.controller is not None:
             progress["controller"] = self.controller.state()
         spared = [self.best_evaluation[0]] if self.best_evaluation else []
@@ -349,12 +441,16 @@ class Run:
         self.say(f"Newest checkpoint: {found[0]}   go on with: ga3c-train --resume {self.directory}" if found else
                  f"No checkpoint: {why}. The record is in {self.directory}")
 
+    def _close_tensorboard(self) -> None:
+        if self._tensorboard is not None:
+            with contextlib.suppress(Exception):
+                self._tensorboard.close()
+            self._tensorboard = None
+
     def close(self) -> None:
         """Closes all files; ends an evaluation that is under way."""
         self.evaluator.stop()
         self.display.close()
-        if self._tensorboard is not None:
-            self._tensorboard.close()
-            self._tensorboard = None
-        for file in (self._log, self._metrics, self._events, self._episodes):
-            file.close()
+        self._close_tensorboard()
+        for log in self._logs:
+            log.close()

@@ -44,7 +44,9 @@ def run_serial(settings: Settings, run: Run, model: Model, interruption: Interru
         slots = [submitted.popleft() for _ in range(n_rollouts)]
         store.gather(slots, batch, 0)
         free.extend(slots)
-        run.statistics.report(model.train(batch), batch)
+        update = model.train(batch)
+        if update is not None:
+            run.statistics.report(update, batch)
         run.statistics.drain()  # so that a limit on episodes falls at the same update in every run
 
     def advance(agent: int, grant: int | None) -> tuple[int, int]:
@@ -78,6 +80,8 @@ def run_serial(settings: Settings, run: Run, model: Model, interruption: Interru
             if run.reached(model.agent_steps):
                 break
         run.tick(model, workers, [])
+        if interruption.take_checkpoint_wish():
+            run.save_or_warn(model)
         reason = interruption.name or run.reached(model.agent_steps)
         if reason:
             for environment in environments:

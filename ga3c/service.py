@@ -22,26 +22,40 @@ Who waits, what wakes it, and what if the other side is dead:
     main thread                           process sentinels (an evaluation's too), `Interruption.wake`, a time-out
 Stopping: (a) agents are asked to leave, which takes them one step; (b) those that have not left in time, or all if a
 thread has failed, are hung up on, then killed; (c) trainers are dismissed and finish what was handed in; (d) predictors
-are dismissed; (e) pipes are closed. The first exception of a thread ends the run and is raised by `Service.run`.
+are dismissed; (e) pipes are closed.
+
+What goes wrong meanwhile comes to the main thread alone, which asks `recovery.Recovery` and carries out what that says:
+    environment fails     its agent makes it anew (`guard.py`) and goes on; counted, its traceback logged once per kind
+    agent dies            a fence, then a new incarnation: at once, later, or never (parked)
+    agent is silent       its stacks into the log (SIGUSR1), a second later SIGKILL; then as above
+    thread raises         its tickets go back to the queue, or its batch is dropped; a new thread, once a minute
+    updates not finite    skipped by the model; too many in a row: newest finite checkpoint, lower learning rate, once
+    nothing moves         all stacks into the log
+The last resort is an exception raised by `Service.run`, which the command turns into a checkpoint and an exit code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import signal
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 
 from ga3c.agent import agent_main, agent_seed
 from ga3c.channel import Channel
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
-from ga3c.model import Model, Update
+from ga3c.model import Diverged, Model, Update
 from ga3c.predictor import run_predictor
+from ga3c.recovery import Recovery
 from ga3c.rollout import RolloutStore, TrainingBatch
 from ga3c.run import Run
 from ga3c.stats import Workers
@@ -50,12 +64,12 @@ from ga3c.tuning import Tuner
 
 LEAVE_SECONDS = 3.0   # an agent takes one step to leave; a slow environment gets this long
 JOIN_SECONDS = 5.0    # a thread finishes its update
-EARLY_DEATH = 10.0    # an agent that dies sooner than this after its start is restarted after a pause
-PAUSE = 1.0           # seconds
+STALL_SECONDS = 30.0  # work is waiting and nothing is done for so long: an alarm
+INATTENTION = 3.0     # after such a gap between two looks (suspend, SIGSTOP, a slow disk) nobody is judged by old times
 
 
 class AgentsLost(Exception):
-    """Agents die as fast as they are started and nothing is learned."""
+    """All agents are parked: each died again and again before it had handed in anything."""
 
 
 def _signal_name(number: int) -> str:
@@ -63,6 +77,15 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
+
+
+def _oom_kills() -> int:
+    """Processes that the kernel has killed because memory ran out, since it started; 0 where it does not say."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
 
 
 class _Crew:
@@ -94,7 +117,7 @@ class _Crew:
     def _run(self) -> None:
         try:
             self._work()
-        except BaseException as error:  # noqa: B036  # handed to the main thread, which raises it
+        except BaseException as error:  # noqa: B036  # handed to the main thread, which decides
             self._failed(error)
 
     def join(self, seconds: float) -> bool:
@@ -103,6 +126,32 @@ class _Crew:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
+
+
+class _Progress:
+    """Notices that predictors or trainers have work and do none."""
+
+    def __init__(self, rollouts_per_update: int) -> None:
+        self._rollouts_per_update = rollouts_per_update
+        self._done = (0, 0)
+        self._moved = [0.0, 0.0]
+        self._alarmed = False
+
+    def stalled(self, now: float, not_before: float, predictions: int, version: int, waiting: int,
+                training_queue: int) -> str:
+        """What stands still, once for each stall; "" if nothing does. Times are monotonic seconds."""
+        idle = (waiting == 0, training_queue < self._rollouts_per_update)
+        moved = (predictions != self._done[0], version != self._done[1])
+        self._done = (predictions, version)
+        for index in range(2):
+            if idle[index] or moved[index] or not self._moved[index]:
+                self._moved[index] = now
+        stands = [now - max(at, not_before) >= STALL_SECONDS for at in self._moved]
+        before, self._alarmed = self._alarmed, any(stands)
+        if before or not self._alarmed:
+            return ""
+        return (f"{waiting} agents wait for a prediction" if stands[0] else
+                f"{training_queue} rollouts wait for an update")
 
 
 class Service:
@@ -123,7 +172,15 @@ class Service:
         self._vacant = dict.fromkeys(range(capacity), 0.0)  # agent index -> not to be started before
         self._started_at: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
-        self._deaths = (0, 0)  # agents that died since the update of this version
+        self._most_agents = capacity
+        self._recovery = Recovery()
+        self._hung: set[int] = set()
+        self._faults_seen: dict[int, int] = {}
+        self._kinds_seen: set[tuple[str, ...]] = set()
+        self._last_fault = ""
+        self._oom_kills = _oom_kills()
+        self._looked = self._attentive_since = time.monotonic()
+        self._progress = _Progress(rollouts_per_batch(settings))
         self._resumed_at = model.agent_steps
         self._failures: deque[BaseException] = deque()
         self._predictors = _Crew("predictor", self._predict, self._channel.dismiss_predictor, self._on_failure)
@@ -173,12 +230,15 @@ class Service:
                 wait([interruption.fileno(), *sentinels, *run.evaluator.sentinels], self._patience())
                 interruption.clear()
                 self._reap()
+                self._mend()
                 row = run.tick(self._model, self._workers(), [process.pid or 0 for process in self._agents.values()])
+                if row:
+                    self._watch()
+                if interruption.take_checkpoint_wish():
+                    run.save_or_warn(self._model)
                 if row and self._tuner:
                     self._tuner.second(row, self._settled() and run.evaluator.checkpoint is None)
                     self._wanted = self._tuner.setting
-                if self._failures:
-                    raise self._failures[0]
                 reason = interruption.name or run.reached(self._model.agent_steps)
         finally:
             self._stop()
@@ -187,9 +247,13 @@ class Service:
         return reason
 
     def _patience(self) -> float:
-        if len(self._agents) - len(self._leaving) < self._wanted[0] and self._vacant:
+        if len(self._agents) - len(self._leaving) < self._agents_wanted() and self._vacant:
             return min(self._run.seconds_to_next(), max(0.0, min(self._vacant.values()) - time.monotonic()))
         return self._run.seconds_to_next()
+
+    def _agents_wanted(self) -> int:
+        """Those asked for, as far as memory and parked ones allow; 0 if there are none to be had."""
+        return min(self._wanted[0], self._most_agents) - len(self._recovery.parked)
 
     def _workers(self) -> Workers:
         return Workers(len(self._agents), len(self._predictors), len(self._trainers),
@@ -197,17 +261,19 @@ class Service:
 
     def _settled(self) -> bool:
         """Whether exactly as many workers are at work as wanted; an agent that makes its environments is not."""
-        return self._wanted == (len(self._agents), len(self._predictors), len(self._trainers)) == (
-            self._channel.playing, *self._wanted[1:])
+        wanted = (self._agents_wanted(), *self._wanted[1:])
+        return wanted == (len(self._agents), len(self._predictors), len(self._trainers)) == (
+            self._channel.playing, *wanted[1:])
 
     def _reconcile(self) -> None:
-        agents, predictors, trainers = self._wanted
+        agents, (_, predictors, trainers) = self._agents_wanted(), self._wanted
         now = time.monotonic()
         self._predictors.resize(predictors)
         self._trainers.resize(trainers)
         while self._vacated:
             agent = self._vacated.popleft()
-            self._vacant[agent] = self._not_before.pop(agent, 0.0)
+            if agent not in self._recovery.parked:
+                self._vacant[agent] = self._not_before.pop(agent, 0.0)
         present = sorted(self._agents.keys() - self._leaving.keys())
         for agent in present[agents:]:
             self._leaving[agent] = now + LEAVE_SECONDS
@@ -232,12 +298,19 @@ class Service:
 
     def _reap(self) -> None:
         for agent, exitcode in self._ended_agents():
+            self._take_faults(agent)
+            self._faults_seen.pop(agent, None)
+            hung = agent in self._hung
+            self._hung.discard(agent)
             if agent in self._leaving:
                 del self._leaving[agent]
                 self._run.event("agent_left", agent=agent, exitcode=exitcode)
             else:
-                self._agent_died(agent, exitcode, time.monotonic() - self._started_at[agent])
+                self._agent_died(agent, exitcode, hung, time.monotonic() - self._started_at[agent])
             self._channel.retire(agent)
+        if self._agents_wanted() <= 0 and not self._agents:
+            raise AgentsLost(f"agents: all {len(self._recovery.parked)} died again and again before they had handed in "
+                             f"anything; the last one: {self._last_fault}")
 
     def _ended_agents(self) -> list[tuple[int, int]]:
         """(agent, exit code) of those whose process has ended; they are no longer among the agents."""
@@ -249,20 +322,97 @@ class Service:
             process.close()
         return ended
 
-    def _agent_died(self, agent: int, exitcode: int, age: float) -> None:
+    def _agent_died(self, agent: int, exitcode: int, hung: bool, age: float) -> None:
+        now, run = time.monotonic(), self._run
         how = f"was killed by {_signal_name(-exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
-        self._run.statistics.agent_deaths += 1
-        self._run.disturbances += 1
-        version = self._model.version
-        self._deaths = (self._deaths[0] + 1 if version == self._deaths[1] else 1, version)
-        self._run.event("agent_died", agent=agent, exitcode=exitcode, after=round(age, 3))
-        trace = f"; its traceback is in {self._run.log_path}" if exitcode == 1 else ""
-        self._run.say(f"Agent {agent} {how} after {age:.1f} s and is replaced{trace}.")
-        if self._deaths[0] >= max(5, 2 * self._wanted[0]):
-            raise AgentsLost(f"agents: {self._deaths[0]} died without one update in between, "
-                             f"the last one {how}{trace}")
-        if age < EARLY_DEATH:
-            self._not_before[agent] = time.monotonic() + PAUSE
+        hung = hung and exitcode in (-signal.SIGKILL, -signal.SIGUSR1)
+        cause = "hung" if hung else "signal" if exitcode < 0 else "exception" if exitcode == 1 else "exit"
+        if exitcode == -signal.SIGKILL and not hung and (kills := _oom_kills()) > self._oom_kills:
+            self._oom_kills, cause, how = kills, "out of memory", "was killed, likely because memory ran out,"
+            self._most_agents = max(1 + len(self._recovery.parked), len(self._agents))
+        if cause != "exception":
+            self._last_fault = how
+        run.statistics.agent_deaths += 1
+        run.disturbances += 1
+        due = self._recovery.agent_died(agent, self._channel.has_delivered(agent), now)
+        self._not_before[agent] = due or 0.0
+        run.event("agent_died", agent=agent, exitcode=exitcode, cause=cause, after=round(age, 3), parked=due is None)
+        next_ = "is parked: it never handed in anything" if due is None else (
+            "is replaced" if due <= now else f"is replaced in {due - now:.1f} s")
+        why = f" ({self._last_fault})" if cause == "exception" else ""
+        run.say(f"Agent {agent} {how} after {age:.1f} s{why} and {next_}.")
+
+    def _take_faults(self, agent: int) -> None:
+        """Counts the environments that failed the agent since the last look; logs what has not been logged yet."""
+        count, trace = self._channel.faults(agent)
+        new = count - self._faults_seen.get(agent, 0)
+        if not new:
+            return
+        self._faults_seen[agent] = count
+        self._run.statistics.environment_faults += new
+        lines = trace.strip().splitlines() or ["unknown"]
+        self._last_fault = lines[-1][:200]
+        # Its type and where it was raised: a message may have a number in it that is different each time.
+        kind = (lines[-1].split(":")[0], *[line for line in lines if line.startswith("  File ")][-1:])
+        if kind not in self._kinds_seen and len(self._kinds_seen) < 1000:
+            self._kinds_seen.add(kind)
+            self._run.event("environment_failed", agent=agent, cause=self._last_fault)
+            self._run.say(f"An environment of agent {agent} failed: {self._last_fault}. Others of this kind are only "
+                          f"counted; the traceback is in {self._run.log_path}")
+            self._run.note(trace)
+
+    def _watch(self) -> None:
+        """Once a second: what environments did, agents that are silent, work that nobody does."""
+        now = time.monotonic()
+        if now - self._looked > INATTENTION:
+            self._attentive_since = now
+        self._looked = now
+        for agent, process in self._agents.items():
+            self._take_faults(agent)
+            since = self._channel.idle_since(agent)
+            silent = now - max(since, self._attentive_since) if since is not None else 0.0
+            if silent < self._settings.agent_timeout:
+                self._hung.discard(agent)
+            elif agent in self._hung:
+                process.kill()
+            elif process.pid:
+                self._hung.add(agent)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGUSR1)
+                where = "in its environment" if self._channel.is_playing(agent) else "making its environments"
+                self._run.event("agent_hung", agent=agent, where=where, silent=round(silent, 3))
+                self._run.say(f"Agent {agent} has been silent for {silent:.0f} s {where} and is killed; where exactly, "
+                              f"if it still runs, is in {self._run.log_path}")
+        stalled = self._progress.stalled(
+            now, self._attentive_since, self._run.statistics.predictions,
+            self._model.version, self._channel.waiting, self._channel.training_queue)
+        if stalled:
+            self._run.event("stalled", what=stalled)
+            self._run.say(f"Nothing has moved for {STALL_SECONDS:.0f} s: {stalled}. All stacks are in "
+                          f"{self._run.log_path}")
+            self._run.note_stacks()
+
+    def _mend(self) -> None:
+        """Goes on after what a thread raised, or raises it."""
+        while self._failures:
+            error = self._failures[0]
+            if isinstance(error, Diverged):
+                path = self._run.back_to_finite(self._model) if self._recovery.diverged() else None
+                if path is None:
+                    raise error
+                self._run.event("diverged", cause=str(error), back_to=str(path.relative_to(self._run.directory)),
+                                learning_rate_factor=self._model.learning_rate_factor)
+                self._run.say(f"Diverged: {error}. Going on once from the weights in {path}, with "
+                              f"{self._model.learning_rate_factor:g} times the learning rate.")
+            else:
+                if not isinstance(error, Exception) or not self._recovery.thread_failed(time.monotonic()):
+                    raise error
+                self._run.event("thread_failed", cause=f"{type(error).__name__}: {error}")
+                self._run.say(f"A thread failed and is started again: {type(error).__name__}: {error}. If it fails "
+                              f"again within a minute, the run ends. The traceback is in {self._run.log_path}")
+                self._run.note("".join(traceback.format_exception(error)))
+            self._failures.popleft()
+            self._run.disturbances += 1
 
     def _stop(self) -> None:
         if not self._failures:

@@ -96,8 +96,8 @@ def _waits(served: _Served, reports: list[_Report], seconds: float, workers: Wor
 class Statistics:
     """Totals since the run began (also across resumes) and rates over the last window.
 
-    `agent_deaths` is the supervisor's: agents that ended unasked. `lags` (n,): the policy lag of each agent step that
-    the last window trained on.
+    `agent_deaths` and `environment_faults` are the supervisor's: agents that ended unasked, and environments that
+    their agents made anew. `lags` (n,): the policy lag of each agent step that the last window trained on.
 
     Args:
         frames_per_step: emulator frames in one agent step.
@@ -109,7 +109,7 @@ class Statistics:
         self._frames_per_step = frames_per_step
         self.agent_steps, self.trainings, self.episodes = agent_steps, trainings, episodes
         self.recent_scores = deque(scores, maxlen=100)
-        self.agent_deaths = 0
+        self.agent_deaths = self.environment_faults = 0
         self._reports: deque[_Report] = deque()
         self._taken: list[_Report] = []
         self._ended: list[tuple[int, float, int]] = []
@@ -185,6 +185,7 @@ class Statistics:
             "pps": round(served.predictions / seconds, 1) if seconds else 0.0,
             "tps": round(trainings / seconds, 2) if seconds else 0.0,
             **workers._asdict(), "agent_deaths": self.agent_deaths,
+            "environment_faults": self.environment_faults,
             "prediction_batch": round(served.predictions / served.calls, 2) if served.calls else None,
             "score": self.recent_scores[-1] if self.recent_scores else None,
             "score_mean": float(np.mean(self.recent_scores)) if self.recent_scores else None,

@@ -26,7 +26,8 @@ _GROUPS = {
     "speed": ("pps", "tps", "frames", "trainings", "prediction_batch", "training_batch"),
     "lag": ("lag_mean", "lag_p95"),
     "learning": ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance", "learning_rate"),
-    "workers": ("agents", "predictors", "trainers", "prediction_queue", "training_queue", "agent_deaths"),
+    "workers": ("agents", "predictors", "trainers", "prediction_queue", "training_queue", "agent_deaths",
+                "environment_faults"),
     "machine": ("memory_mb", "cpu_agents", "cpu_server", "cpu_machine"),
 }
 _GROUP = {name: group for group, names in _GROUPS.items() for name in names}

@@ -37,4 +37,5 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
         if filled:
             update = model.train(batch[:filled])
             spent = Spent(collected - began - gathering, gathering, time.monotonic() - collected)
-            report(update, batch[:filled], spent)
+            if update is not None:
+                report(update, batch[:filled], spent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -142,6 +143,50 @@ def test_each_dismissal_ends_one_consumer_however_they_are_read(channel: Channel
     for thread in threads:
         thread.join(5)
         assert not thread.is_alive()
+
+
+def test_whose_turn_it_is_follows_from_what_was_asked_and_sent(channel: Channel) -> None:
+    store, port, other = channel._store, channel.open(0), channel.open(1)
+
+    def take() -> int:
+        store.taken[port.first_slot] += 1  # as the agent's pump does
+        return port.serve((TAKE, 0, 0))
+
+    def ask(who: Port, slot: int) -> None:
+        store.asked[slot, 0] = time.monotonic()
+        thread, _ = in_thread(lambda: who.serve((PREDICT, slot, 0)))
+        answer_once(channel)
+        thread.join()
+
+    assert channel.idle_since(0) == channel._opened_at[0] and not channel.is_playing(0), "it makes its environments"
+    first, second = take(), take()
+    store.asked[first, 0] = time.monotonic()
+    assert channel.idle_since(0) is None and channel.waiting == 1, "it waits for a predictor"
+    ask(port, first)
+    assert channel.idle_since(0) == channel._answered_at[0] and channel.waiting == 0 and channel.is_playing(0)
+    port.serve((SUBMIT, first, 0))
+    store.taken[0] += 1
+    assert channel.idle_since(0) is None, "it waits for a slot, its third of two"
+    channel.collect(store.empty_batch(1))
+    assert channel.idle_since(0) == channel._freed_at[0] and channel.has_delivered(0)
+    store.asked[first, 0], store.asked[second, 0] = 0.0, time.monotonic() - 5.0
+    channel._answered_at[0] = channel._last_answer = store.asked[second, 0] - 1.0
+    assert channel.idle_since(0) is None
+    ask(other, 2)
+    assert channel.idle_since(0) == store.asked[second, 0], "another, who asked later, was answered: it never asked"
+    Channel.handed_over(port)
+    Channel.handed_over(other)
+
+
+def test_tickets_put_back_are_taken_again(channel: Channel) -> None:
+    port = channel.open(0)
+    thread, outcome = in_thread(lambda: port.serve((PREDICT, 0, 0)))
+    taken = next(channel.requests(8))
+    channel.ask_again(taken)
+    assert answer_once(channel).tolist() == taken.tolist()
+    thread.join(5)
+    assert outcome == [0]
+    Channel.handed_over(port)
 
 
 class SlotOwnership(RuleBasedStateMachine):

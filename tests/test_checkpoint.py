@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from ga3c.checkpoint import Checkpoint, CheckpointError, best, load, newest, save, saved, set_aside_after, set_best
+from ga3c.checkpoint import (
+    Checkpoint, CheckpointError, best, clean, load, newest, save, saved, set_aside_after, set_best)
 
 FILES = ("arrays.npz", "progress.json", "manifest.json")
 
@@ -201,6 +204,25 @@ def test_a_failure_while_saving_leaves_the_old_one_and_no_rubbish(
         save(tmp_path, name, some(2), 1)
     assert os.listdir(tmp_path) == ["000000000001"]
     assert equal(load(old), some(1))
+
+
+@pytest.mark.parametrize("how", ["kill", "raise"])
+def test_killed_or_failing_at_any_call_to_the_disk_it_leaves_a_whole_checkpoint(tmp_path: Path, how: str) -> None:
+    script = Path(__file__).with_name("torture.py")
+    done = subprocess.run([sys.executable, str(script), str(tmp_path), how], capture_output=True, text=True,
+                          timeout=100, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 30
+
+
+def test_cleaning_touches_nothing_that_saving_did_not_leave(tmp_path: Path) -> None:
+    save(tmp_path, "000000000001", some(), 3)
+    for name in (".hidden.dir", ".000000000001.abandoned", "notes", ".000000000009.4711"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".000000000008.12").symlink_to(tmp_path / "notes")
+    assert clean(tmp_path) == [f"{tmp_path / '.000000000009.4711'} was removed: it was never finished"]
+    assert len(os.listdir(tmp_path)) == 5
+    assert clean(tmp_path / "nowhere") == []
 
 
 def test_everything_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,6 +197,25 @@ def test_another_game_or_network_is_not_gone_on_with() -> None:
     assert train(*QUICK, "--steps", "1000", "--run-dir", "run").returncode == 0
     game = train("--resume", "run", "--game", "toy:identity", "--steps", "2000")
     assert game.returncode == 2 and "was trained on toy:catch" in game.stderr and game.stderr.count("\n") == 1
+    net = train("--resume", "run", "--network", "small", "--steps", "2000")
+    assert net.returncode == 2 and net.stderr.count("\n") == 1
+
+
+def test_what_shapes_learning_is_refused_on_resume_and_allowed_for_a_new_run_with_those_weights() -> None:
+    assert train(*QUICK, "--steps", "1000", "--run-dir", "run").returncode == 0
+    before = sorted(str(path) for path in Path("run").rglob("*"))
+    refused = train("--resume", "run", "--t-max", "7", "--steps", "2000")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert "--t-max: 7, but run/checkpoints/" in refused.stderr and "--weights-only" in refused.stderr
+    done = train("--resume", "run", "--weights-only", "--t-max", "7", "--steps", "700", "--run-dir", "fine")
+    assert done.returncode == 0 and "Begins with the weights of run/checkpoints/" in done.stdout, done.stderr
+    assert rows(Path("fine"))[-1]["agent_steps"] < 2000, "it counts from 0"
+    assert before == sorted(str(path) for path in Path("run").rglob("*"))
+    other = train("--resume", "run", "--weights-only", "--game", "toy:identity", "--steps", "700", "--run-dir", "other")
+    assert other.returncode == 2 and "another network: network.0" in other.stderr and other.stderr.count("\n") == 1
+    assert not Path("other").exists()
+    alone = train("--weights-only")
+    assert alone.returncode == 2 and "--weights-only: goes with --resume" in alone.stderr
 
 
 class Started:
@@ -286,6 +305,60 @@ def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Sta
     each.process.communicate()
     _, alive = psutil.wait_procs(others, timeout=2)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_run_directory_has_one_process_and_its_killed_saves_are_cleaned_up(started: Callable[..., Started]) -> None:
+    each = started(*QUICK, "--run-dir", "run")
+    each.wait_for(learning)
+    second = train("--resume", "run")
+    assert second.returncode == 2 and f"run is in use by process {each.process.pid}" in second.stderr
+    each.process.send_signal(signal.SIGUSR1)
+    each.wait_for(lambda: bool(recorded("checkpoint")))
+    steps = rows(Path("run"))[-1]["agent_steps"]
+    each.wait_for(lambda: rows(Path("run"))[-1]["agent_steps"] > steps)
+    each.process.kill()
+    each.process.communicate()
+    Path("run/checkpoints/.000000009999.4711").mkdir()
+    resumed = train("--resume", "run", "--steps", str(steps + 1000))
+    assert resumed.returncode == 0 and ".000000009999.4711 was removed" in resumed.stdout
+    assert not list(Path("run/checkpoints").glob(".*"))
+
+
+@pytest.mark.parametrize(("presses", "code", "says"), [(2, 130, "No checkpoint: it was not waited for"), (3, 130, "")])
+def test_a_second_ctrl_c_skips_the_checkpoint_and_a_third_ends_it_at_once(
+        presses: int, code: int, says: str, started: Callable[..., Started], tmp_path: Path) -> None:
+    each = started(*QUICK, "--run-dir", "run")
+    each.wait_for(learning)
+    began = time.monotonic()
+    for agent in (event["pid"] for event in recorded("agent_started")):
+        os.kill(agent, signal.SIGSTOP)  # so that the first one takes its time
+    for _ in range(presses):
+        each.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    out, err, _ = each.end()
+    assert (each.process.returncode, err) == (code, "") and says in out
+    assert not Path("run/checkpoints").exists()
+    assert time.monotonic() - began < (10 if presses == 2 else 2)
+
+
+# What the service is doing when the word to stop comes, beside those of PHASES.
+STATES = {"stopped agents": ["--agents", "2"], "nothing trained": ["--training-batch-min", "65536", "--agents", "2"],
+          "changing workers": ["--start", "1/1/1", "--agents-max", "6"]}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("state", STATES)
+def test_it_stops_in_every_state(state: str, number: signal.Signals, started: Callable[..., Started]) -> None:
+    each = started("--game", "toy:catch", "--no-tensorboard", "--run-dir", "run", *STATES[state])
+    each.wait_for(lambda: Path("run/metrics.jsonl").exists() and len(rows(Path("run"))) > 2)
+    if state == "stopped agents":
+        each.wait_for(learning)
+        for event in recorded("agent_started"):
+            os.kill(event["pid"], signal.SIGSTOP)
+    os.killpg(each.process.pid, number) if number == signal.SIGINT else each.process.send_signal(number)
+    out, err, seconds = each.end()
+    assert (each.process.returncode, err) == (128 + number, "") and seconds < 10
+    assert f"Ended by {number.name}" in out and out.splitlines()[-1].endswith("run")
 
 
 def evaluation(each: Started) -> list[psutil.Process]:

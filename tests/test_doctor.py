@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import shutil
 import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ga3c import doctor as examined
-from ga3c.config import Settings
 from ga3c.doctor import Finding, doctor
 from ga3c.tuning import cache_file
 
@@ -39,12 +34,12 @@ def test_what_is_wrong_is_said_with_its_remedy_and_the_exit_code(
     wrong = Finding("disk", False, "1 MB free", "make room")
     for check in ("_python", "_tensorflow", "_cores", "_transport", "_remembered"):
         monkeypatch.setattr(examined, check, lambda: [Finding("other", True, "fine", "never said")])
-    monkeypatch.setattr(examined, "_resources", lambda settings, directory: [wrong])
+    monkeypatch.setattr(examined, "preflight", lambda settings, directory: [wrong])
     monkeypatch.setattr(examined, "_environments", lambda settings: [])
     assert doctor([]) == 1
     said = capsys.readouterr().out
     assert "NO  disk" in said and "-> make room" in said and "1 of 6 need mending" in said and "never" not in said
-    monkeypatch.setattr(examined, "_resources", lambda settings, directory: [])
+    monkeypatch.setattr(examined, "preflight", lambda settings, directory: [])
     assert doctor([]) == 0
     assert "All is well." in capsys.readouterr().out
 
@@ -61,15 +56,6 @@ def test_cores_that_may_not_be_used_are_missed(monkeypatch: pytest.MonkeyPatch) 
     found, = examined._cores()
     assert not found.ok and found.numbers.startswith("8, of which 1 may be used")
     assert "--agents 4 --device-threads 1" in found.remedy
-
-
-def test_too_few_descriptors_and_too_little_disk_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 4096))
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3 * 2**20))
-    found = examined._resources(Settings(agents=100), tmp_path)
-    assert not named(found, "descriptors").ok and "600 needed for 100 agents, 256 allowed" in found[0].numbers
-    assert not named(found, "disk").ok and "3 MB free" in named(found, "disk").numbers
-    assert named(examined._resources(Settings(agents=10), tmp_path), "descriptors").ok
 
 
 def test_an_agent_that_cannot_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

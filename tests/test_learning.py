@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import faulty
 import numpy as np
 import pytest
 
@@ -32,6 +34,19 @@ class UntilLearned(Run):
         if len(scores) == 100 and np.mean(list(scores)) >= 0.95 * self.best:
             return "learned"
         return super().reached(agent_steps)
+
+
+def test_it_learns_though_one_step_in_a_hundred_fails(
+        make_run: Callable[..., Run], interruption: Interruption, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    best, steps, changes = WORLDS["toy:catch"]
+    game = faulty.make(tmp_path, monkeypatch, "mixed", after=0.01, world="Catch")
+    settings = Settings(game=game, envs_per_agent=1, agents=8, steps=steps * 3 // 2, tensorboard=False, dynamic=False,
+                        **changes)
+    run = make_run(settings, UntilLearned)
+    run.best = best
+    assert Service(settings, run, Model(settings, run.spec), interruption).run() == "learned"
+    assert run.statistics.environment_faults > run.statistics.agent_steps / 300 and run.statistics.agent_deaths > 0
 
 
 @pytest.mark.parametrize("envs", [1, 4])

@@ -298,11 +298,38 @@ def test_images_reach_the_network_between_minus_1_and_1_with_mid_grey_as_nothing
     assert shades == pytest.approx([-1.0, 1.0, -1 / 255], abs=1e-6)
 
 
-def test_a_loss_that_is_not_finite_is_an_exception() -> None:
-    batch = random_batch()
-    batch.bootstrap_value[0] = np.nan
-    with pytest.raises(Diverged, match="update 1 is not finite: policy_loss nan"):
-        Model(settings(), VECTOR).train(batch)
+def test_an_update_that_is_not_finite_changes_nothing_and_ten_in_a_row_are_divergence() -> None:
+    model = Model(settings(normalize_advantages=True, optimizer="adam"), VECTOR)
+    good, bad = random_batch(), random_batch()
+    bad.bootstrap_value[0] = np.nan
+    model.train(good)
+    before, version, steps = model.state()
+    for _ in range(2):
+        for _ in range(9):
+            assert model.train(bad) is None
+        after = model.state()
+        assert (after[1], after[2]) == (version, steps)
+        assert all(array.tobytes() == before[name].tobytes() for name, array in after[0].items())
+        assert model.train(good) is not None, "nine are not ten"
+        before, version, steps = model.state()
+    assert model.skipped == 18
+    with pytest.raises(Diverged, match="update 4 is not finite: policy_loss nan"):
+        for _ in range(10):
+            model.train(bad)
+
+
+def test_a_new_model_may_begin_with_the_weights_of_another_but_not_of_another_shape() -> None:
+    one, other = Model(settings(seed=1), VECTOR), Model(settings(seed=2), VECTOR)
+    one.train(random_batch())
+    other.start_from(one.state()[0])
+    ours, theirs = one.state(), other.state()
+    assert (theirs[1], theirs[2]) == (0, 0)
+    for name, array in ours[0].items():
+        assert (array.tobytes() == theirs[0][name].tobytes()) or not name.startswith("network.")
+    before = other.state()[0]
+    with pytest.raises(ValueError, match=r"another network: network.0. is \("):
+        other.start_from({name: array[:1] for name, array in ours[0].items() if array.ndim})
+    assert all(array.tobytes() == before[name].tobytes() for name, array in other.state()[0].items())
 
 
 _DURING_AN_UPDATE = """

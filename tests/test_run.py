@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +23,7 @@ from ga3c.environment import EnvironmentSpec
 from ga3c.evaluator import Outcome
 from ga3c.model import Model, Update
 from ga3c.rollout import RolloutStore, TrainingBatch
-from ga3c.run import Run, create_directory
+from ga3c.run import Run, create_directory, lock_directory
 from ga3c.stats import Workers
 from ga3c.trainer import Spent
 
@@ -164,8 +166,8 @@ def test_a_row_holds_the_facts_and_memory(
     row, = rows(tmp_path)
     assert set(row) == {
         "time", "agent_steps", "frames", "episodes", "trainings", "pps", "tps", "agents", "predictors", "trainers",
-        "prediction_queue", "training_queue", "agent_deaths", "prediction_batch", "score", "score_mean",
-        "training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "gradient_norm",
+        "prediction_queue", "training_queue", "agent_deaths", "environment_faults", "prediction_batch", "score",
+        "score_mean", "training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "gradient_norm",
         "explained_variance", "learning_rate", "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms",
         "play_ms", "predictor_busy", "predict_ms", "trainer_busy", "gather_ms", "update_ms", "memory_mb", "cpu_agents",
         "cpu_server", "cpu_machine"}
@@ -371,6 +373,73 @@ def test_a_resumed_run_goes_on_where_its_checkpoint_was(
     assert second.statistics.predictions == 77
     header, *lines = (tmp_path / "episodes.csv").read_text().splitlines()
     assert [float(line.split(",")[2]) for line in lines] == [1, 3, 8]
+
+
+def test_a_full_disk_is_warned_of_each_minute_and_training_goes_on(
+        tmp_path: Path, clock: Clock, begin: Callable[..., Run], monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    record = begin(checkpoint_minutes=1)
+    record.start()
+    record.save(learned(record, 1))
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", full)
+        for second in range(2, 200):
+            clock.now += 1.0
+            record.tick(learned(record, second), WORKERS, [])
+    assert names(tmp_path) == [10]
+    out = capsys.readouterr().out
+    assert out.count("No checkpoint: No space left on device; training goes on") == 3
+    assert out.count("lines of the record could not be written; training goes on") == 4
+    assert [event["event"] for event in rows(tmp_path, "events.jsonl")] == ["checkpoint"] + 3 * ["checkpoint_failed"]
+    clock.now += 60.0
+    record.tick(learned(record, 300), WORKERS, [])
+    assert names(tmp_path) == [10, 3000]
+
+
+def test_a_tensorboard_writer_that_fails_is_given_up_and_training_goes_on(
+        tmp_path: Path, clock: Clock, begin: Callable[..., Run], monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    record = begin(tensorboard=True)
+    record.start()
+    monkeypatch.setattr(record._tensorboard, "add_scalar", lambda *_: 1 / 0)
+    for second in (1, 2):
+        clock.now += 1.0
+        record.tick(learned(record, second), WORKERS, [])
+    assert len(rows(tmp_path)) == 2 and capsys.readouterr().out.count("TensorBoard gets no more numbers") == 1
+
+
+def test_going_back_needs_a_checkpoint_that_is_whole_and_finite(
+        tmp_path: Path, clock: Clock, begin: Callable[..., Run]) -> None:
+    record = begin(checkpoints_kept=9)
+    record.start()
+    for version in (1, 2, 3):
+        record.save(learned(record, version))
+    (tmp_path / "checkpoints/000000000030/arrays.npz").write_bytes(b"rubbish")
+    spoilt = cast(Any, model(4))
+    spoilt.state = lambda: ({"weights": np.full(3, np.inf)}, 4, 40)
+    record.save(spoilt)
+    now, taken = cast(Any, model(5)), []
+    now.learning_rate_factor, now.restore = 1.0, lambda *state: taken.append(state)
+    assert record.back_to_finite(now) == tmp_path / "checkpoints/000000000020"
+    (arrays, version, agent_steps), = taken
+    assert (arrays["weights"].tolist(), version, agent_steps, now.learning_rate_factor) == ([2, 2, 2], 5, 50, 0.5)
+
+
+def test_a_directory_has_one_user_at_a_time_and_a_killed_one_leaves_it_free(tmp_path: Path) -> None:
+    program = ("import sys, time\nfrom pathlib import Path\nfrom ga3c.run import lock_directory\n"
+               "lock_directory(Path(sys.argv[1]))\nprint('has it', flush=True)\ntime.sleep(100)\n")
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as owner:
+        assert owner.stdout and owner.stdout.readline() == "has it\n"
+        with pytest.raises(ConfigError, match=f"run_dir: {tmp_path} is in use by process {owner.pid}"):
+            lock_directory(tmp_path)
+        owner.kill()
+    os.close(lock_directory(tmp_path))
 
 
 # ------------------------------------------------------------------------------------------------ evaluations

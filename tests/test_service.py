@@ -229,9 +229,12 @@ def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceb
     monkeypatch.syspath_prepend(str(tmp_path))
     settings = counting(game="broken_world:Broken-v0", agents=1, agents_max=1)
     run = make_run(settings)
-    with pytest.raises(AgentsLost, match="exit code 1.*log.txt"):
+    monkeypatch.setattr("ga3c.recovery._FIRST_PAUSE", 0.05)
+    with pytest.raises(AgentsLost, match="all 1 died.*LookupError: no such level"):
         Service(settings, run, CheckingModel(), interruption).run()
-    assert "LookupError: no such level" in (run.directory / "log.txt").read_text()
+    assert (run.directory / "log.txt").read_text().count("Traceback") == 1, "once per kind"
+    assert [event["parked"] for event in events(run, "agent_died")] == [False] * 4 + [True]
+    assert [event["cause"] for event in events(run, "environment_failed")] == ["LookupError: no such level"]
 
 
 def test_numbers_out_of_bounds_are_refused(make_run: MakeRun, interruption: Interruption) -> None:

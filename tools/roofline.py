@@ -96,7 +96,8 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     store.gather(range(n), made, 0)
 
     def train() -> int:
-        return model.train(made).batch_steps
+        model.train(made)
+        return made.agent_steps
 
     return _microseconds(train, seconds)
 

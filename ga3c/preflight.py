@@ -1,0 +1,117 @@
+"""What a run needs of its machine, looked at before it begins: numbers and remedies instead of a failure in an hour.
+
+Shared memory is nameless (`rollout.RolloutStore`), so the size of /dev/shm is no limit; what counts is memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from ga3c.config import AGENT_BYTES, AGENT_DESCRIPTORS, OTHER_DESCRIPTORS, Settings
+
+_SERVER_BYTES = 700 * 2**20   # TensorFlow, the model, batches
+_THREADS = 100                # of TensorFlow and the rest, beside agents
+_DISK_BYTES = 500 * 2**20     # a few checkpoints of the large network, an hour of logs
+
+
+class Finding(NamedTuple):
+    """One thing looked at: whether it is `ok`, the `numbers` it was judged by, the `remedy` if it is not."""
+
+    name: str
+    ok: bool
+    numbers: str
+    remedy: str
+
+
+def preflight(settings: Settings, directory: Path) -> list[Finding]:
+    """Looks at descriptors, processes, memory and the disk that `directory` is or will be on."""
+    agents = settings.agent_count
+    return [_descriptors(agents), _processes(agents), _memory(agents), _disk(directory)]
+
+
+def _descriptors(agents: int) -> Finding:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = OTHER_DESCRIPTORS + AGENT_DESCRIPTORS * agents
+    return Finding("descriptors", limit == resource.RLIM_INFINITY or limit >= need,
+                   f"{need} needed for {agents} agents, {_shown(limit)} allowed",
+                   "raise the limit (ulimit -Hn) or give fewer --agents")
+
+
+def _processes(agents: int) -> Finding:
+    limits = []
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if limit != resource.RLIM_INFINITY and os.getuid():
+        limits.append(limit - _tasks_of_user())
+    for group in _cgroups():
+        most, now = _number(group / "pids.max"), _number(group / "pids.current")
+        if most is not None and now is not None:
+            limits.append(most - now)
+    free, need = min(limits, default=resource.RLIM_INFINITY), agents + _THREADS
+    return Finding("processes", free == resource.RLIM_INFINITY or free >= need,
+                   f"{need} processes and threads needed for {agents} agents, {_shown(free)} free",
+                   "raise the limit (ulimit -u, or the container's) or give fewer --agents")
+
+
+def _memory(agents: int) -> Finding:
+    free = psutil.virtual_memory().available
+    for group in _cgroups():
+        most, now = _number(group / "memory.max"), _number(group / "memory.current")
+        if most is not None and now is not None:
+            free = min(free, max(0, most - now))
+    need = _SERVER_BYTES + AGENT_BYTES * agents
+    return Finding("memory", free >= need,
+                   f"{need / 2**30:.1f} GB needed for {agents} agents, {free / 2**30:.1f} GB free",
+                   "give fewer --agents, or end other programs")
+
+
+def _disk(directory: Path) -> Finding:
+    there = directory.absolute()
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    return Finding("disk", free >= _DISK_BYTES, f"{_DISK_BYTES / 2**20:.0f} MB needed in {there}, "
+                   f"{free / 2**20:,.0f} MB free", "make room, or give another --run-dir")
+
+
+def _tasks_of_user() -> int:
+    tasks = 0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.uids().real == os.getuid():
+                tasks += process.num_threads()
+    return tasks
+
+
+def _cgroups() -> list[Path]:
+    """The directories of this process's control group and of those around it, in version 2; none elsewhere."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            if line.startswith("0::"):
+                root = Path("/sys/fs/cgroup")
+                inner = root / line.removeprefix("0::").lstrip("/")
+                return [group for group in (inner, *inner.parents) if group.is_relative_to(root)]
+    return []
+
+
+def _number(path: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        return int(path.read_text(encoding="ascii"))
+    return None
+
+
+def _shown(limit: int) -> str:
+    return "no limit" if limit == resource.RLIM_INFINITY else str(limit)
+
+
+def raise_limits() -> None:
+    """Takes as many descriptors as the machine lets us have without asking anybody."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,45 @@
+"""What is done about what went wrong: restart, park or stop. Pure decisions; the service carries them out.
+
+An agent that has handed in a rollout and dies is started again at once, whatever ended it. One that dies before that
+waits longer each time, and is parked after `PARK_AFTER` times in a row: then the run goes on with one agent fewer.
+When all are parked there is nothing to go on with. A predictor or trainer thread is started again unless the last
+failure is less than `THREAD_PEACE` seconds ago. Divergence is mended once, from a checkpoint.
+"""
+
+from __future__ import annotations
+
+PARK_AFTER = 5
+THREAD_PEACE = 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+
+
+class Recovery:
+    """Remembers what went wrong. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.parked: set[int] = set()
+        self._fruitless: dict[int, int] = {}  # agent -> its deaths in a row without a rollout before
+        self._thread_failed_at: float | None = None
+        self._mended = False
+
+    def agent_died(self, agent: int, delivered: bool, now: float) -> float | None:
+        """When the agent is to be started again; None: never, it is parked. `delivered`: a rollout, since its start."""
+        if delivered:
+            self._fruitless.pop(agent, None)
+            return now
+        times = self._fruitless[agent] = self._fruitless.get(agent, 0) + 1
+        if times >= PARK_AFTER:
+            self.parked.add(agent)
+            return None
+        return now + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**(times - 1))
+
+    def thread_failed(self, now: float) -> bool:
+        """Whether the thread is started again; False: the run ends."""
+        again = self._thread_failed_at is None or now - self._thread_failed_at > THREAD_PEACE
+        self._thread_failed_at = now
+        return again
+
+    def diverged(self) -> bool:
+        """Whether to go on from a checkpoint; False: the run ends."""
+        again, self._mended = not self._mended, True
+        return again

@@ -1,0 +1,117 @@
+"""Worlds that fail on purpose, for the service to survive: `make(directory, ...)` writes one, to be played by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+FAULTS: dict[str, Callable[[], None]] = {}
+
+
+def _fault(act: Callable[[], None]) -> Callable[[], None]:
+    FAULTS[act.__name__] = act
+    return act
+
+
+@_fault
+def crash() -> None:
+    raise RuntimeError("the emulator lost its mind")
+
+
+@_fault
+def stall() -> None:
+    time.sleep(1000)
+
+
+@_fault
+def segfault() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@_fault
+def leave() -> None:
+    os._exit(7)
+
+
+@_fault
+def mixed() -> None:
+    """Mostly crashes, one in fifty ends the process."""
+    if np.random.default_rng().random() < 0.02:
+        leave()
+    crash()
+
+
+@_fault
+def nan() -> None:
+    """Not an act: `Faulty` answers with it."""
+
+
+@_fault
+def huge() -> None:
+    """Likewise."""
+
+
+@_fault
+def misshapen() -> None:
+    """Likewise."""
+
+
+class Faulty(gymnasium.Wrapper):
+    """Fails as `fault` says in `where` (constructor, reset, step), in a step after `after` of them or, if after is less
+    than 1, with that probability. Once: only in the process that creates the file `mark` first."""
+
+    def __init__(self, env: gymnasium.Env, fault: str, where: str, after: float, mark: str | None) -> None:
+        super().__init__(env)
+        self._fault, self._where, self._after, self._mark, self._steps = fault, where, after, mark, 0
+        self._chance = np.random.default_rng()
+        if where == "constructor":
+            self._fail()
+
+    def _due(self) -> bool:
+        if self._mark is None:
+            return True
+        try:
+            os.close(os.open(self._mark, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def _fail(self) -> bool:
+        if self._due():
+            FAULTS[self._fault]()
+            return True
+        return False
+
+    def reset(self, **options):
+        if self._where == "reset":
+            self._fail()
+        return self.env.reset(**options)
+
+    def step(self, action):
+        observation, reward, *rest = self.env.step(action)
+        self._steps += 1
+        now = self._chance.random() < self._after if self._after < 1 else self._steps > self._after
+        if self._where == "step" and now and self._fail():
+            reward = {"nan": float("nan"), "huge": 1e30}.get(self._fault, reward)
+            observation = observation[:-1] if self._fault == "misshapen" else observation
+        return (observation, reward, *rest)
+
+
+def make(directory: Path, monkeypatch: pytest.MonkeyPatch, fault: str, where: str = "step", after: float = 50,
+         once: bool = False, world: str = "Counting") -> str:
+    """Writes a module into `directory` that registers such a world, and makes agents find it; returns its name."""
+    module = f"faulty_{fault}_{where}_{world.lower()}"
+    mark = repr(str(directory / "failed-once")) if once else None
+    (directory / f"{module}.py").write_text(
+        "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.toys import *\n"
+        f"gymnasium.register('{module}-v0', lambda: Faulty({world}(), {fault!r}, {where!r}, {after}, {mark}))\n")
+    monkeypatch.chdir(directory)
+    monkeypatch.syspath_prepend(str(directory))
+    return f"{module}:{module}-v0"

@@ -1,0 +1,354 @@
+"""Whole services whose environments, agents or threads fail: the run goes on, and says what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import faulty
+import numpy as np
+import psutil
+import pytest
+from counting import CheckingModel
+
+from ga3c import service
+from ga3c.config import Settings
+from ga3c.interruption import Interruption
+from ga3c.model import Diverged
+from ga3c.run import Run
+from ga3c.service import AgentsLost, Service
+from ga3c.toys import Counting
+
+MakeRun = Callable[..., Run]
+
+
+def counting(**changes: object) -> Settings:
+    return Settings(**{
+        "game": "toy:counting", "tensorboard": False, "steps": 4000, "dynamic": False, "agent_nice": 0, "minutes": 0.7,
+        "agents": 3, "agents_max": 3, "envs_per_agent": 2, "t_max": 5, "training_batch_min": 30, **changes})
+
+
+def events(run: Run, kind: str) -> list[dict]:
+    lines = (run.directory / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def agent_processes() -> list[psutil.Process]:
+    agents = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.ppid() != os.getpid():
+                agents.append(process)
+    return agents
+
+
+class Dropping(CheckingModel):
+    """Knows that an episode may end, dropped, at any step: then the next begins with a new number."""
+
+    def check(self, batch, i, e, steps):
+        moments = batch.observation[i, :steps, e].copy().view("<u4").astype(int)
+        for t in range(steps):
+            agent, episode, step = moments[t]
+            dropped = batch.truncated[i, t, e] and batch.episode_length[i, t, e] == 0
+            if dropped:
+                assert batch.reward[i, t, e] == 0 and batch.final_value[i, t, e] == batch.value[i, t, e]
+                self.trained[agent][("dropped", episode)] += 1
+            else:
+                assert batch.reward[i, t, e] == step + 1
+                assert np.isfinite(batch.final_value[i, t, e]) or not batch.truncated[i, t, e]
+
+
+@pytest.mark.parametrize(("fault", "cause"), [
+    ("crash", "RuntimeError: the emulator lost its mind"), ("nan", "a reward is not finite or too large"),
+    ("huge", "a reward is not finite or too large"), ("misshapen", "ValueError")])
+def test_an_environment_that_fails_in_a_step_is_replaced_inside_its_agent(
+        fault: str, cause: str, make_run: MakeRun, interruption: Interruption, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Dropping()
+    run = make_run(counting(game=faulty.make(tmp_path, monkeypatch, fault)))
+    assert Service(run.settings, run, model, interruption).run() == "--steps 4000"
+    assert not events(run, "agent_died"), "the agent goes on"
+    told, = events(run, "environment_failed")
+    assert cause in told["cause"]
+    assert (run.directory / "log.txt").read_text().count("Traceback") == 1, "once per kind"
+    assert run.statistics.environment_faults >= 10
+    assert sum(moment[0] == "dropped" for moments in model.trained.values() for moment in moments) >= 10
+    assert all(length <= max(Counting.length(n) for n in range(10)) for _, _, length in run.statistics._ended)
+
+
+@pytest.mark.parametrize(("fault", "where", "cause", "code"), [
+    ("segfault", "step", "signal", -signal.SIGSEGV), ("leave", "step", "exit", 7),
+    ("stall", "step", "hung", -signal.SIGKILL), ("stall", "reset", "hung", -signal.SIGKILL),
+    ("crash", "constructor", "exception", 1)])
+def test_an_agent_that_its_environment_ends_or_holds_up_is_replaced(
+        fault: str, where: str, cause: str, code: int, make_run: MakeRun, interruption: Interruption, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    probed = tmp_path / "failed-once"
+    probed.touch()  # the main process makes one to look at it
+    game = faulty.make(tmp_path, monkeypatch, fault, where, once=True)
+    settings = counting(game=game, steps=None, agent_timeout=4.0 if fault == "stall" else 60.0)
+    run = make_run(settings)
+    probed.unlink()
+
+    def stop(updates: int) -> None:
+        if updates % 20 == 0 and events(run, "agent_died") and len(events(run, "agent_started")) >= 4:
+            signal.raise_signal(signal.SIGTERM)
+
+    Service(settings, run, Dropping(stop), interruption).run()
+    # On a busy machine another may have been too slow to begin.
+    died = next(event for event in events(run, "agent_died") if (event["cause"], event["exitcode"]) == (cause, code))
+    again = [event["time"] for event in events(run, "agent_started")
+             if event["agent"] == died["agent"] and event["time"] >= died["time"]]
+    assert again[0] - died["time"] < 2.0
+    log = (run.directory / "log.txt").read_text()
+    if cause == "hung":
+        hung = next(event for event in events(run, "agent_hung") if event["agent"] == died["agent"])
+        assert hung["where"] == {"step": "in its environment", "reset": "making its environments"}[where]
+        assert 4.0 <= hung["silent"] < 6.0 and "in stall" in log, "its stacks are in the log"
+    if cause == "signal":
+        assert "Fatal Python error: Segmentation fault" in log
+
+
+def test_a_stopped_agent_is_replaced_wherever_it_was(make_run: MakeRun, interruption: Interruption) -> None:
+    stopped: list[int] = []
+
+    def stop(updates: int) -> None:
+        victims = [process for process in agent_processes() if process.pid not in stopped]
+        if updates % 40 == 0 and len(stopped) < 3 and victims:
+            stopped.append(victims[0].pid)
+            victims[0].suspend()
+        if updates % 40 == 0 and len(events(run, "agent_died")) >= 3:
+            signal.raise_signal(signal.SIGTERM)
+
+    model = CheckingModel(stop)
+    settings = counting(steps=None, agents=6, agents_max=6, agent_timeout=3.0)
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    assert {event["cause"] for event in events(run, "agent_died")} == {"hung"}
+    model.assert_nothing_doubled()
+    model.assert_no_gap()
+
+
+def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    paused: list[float] = []
+    predict, train = model.predict, model.train
+
+    def slow(call, kind, seconds):
+        def slowed(argument):
+            if model.version > 20 and kind not in paused:
+                paused.append(kind)
+                time.sleep(seconds)
+            return call(argument)
+        return slowed
+
+    monkeypatch.setattr(model, "predict", slow(predict, "predict", 4.5))
+    monkeypatch.setattr(model, "train", slow(train, "train", 4.5))
+    monkeypatch.setattr(service, "INATTENTION", 1.5)
+    settings = counting(agent_timeout=3.0, steps=None, minutes=16 / 60)
+    run = make_run(settings)
+    tick = run.tick
+
+    def inattentive(*arguments):
+        if run.time > 5 and "all" not in paused:  # as after a suspend: nobody looked for a while
+            paused.append("all")
+            for process in agent_processes():
+                process.suspend()
+            time.sleep(4.5)
+            for process in agent_processes():
+                process.resume()
+        return tick(*arguments)
+
+    monkeypatch.setattr(run, "tick", inattentive)
+    Service(settings, run, model, interruption).run()
+    assert set(paused) == {"predict", "train", "all"}
+    # To make environments may take longer on a busy machine.
+    assert [event for event in events(run, "agent_hung") if event["where"] == "in its environment"] == []
+
+
+def test_an_agent_that_never_plays_is_parked_and_the_others_go_on(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.recovery._FIRST_PAUSE", 0.02)
+    made = []
+
+    def kill(updates: int) -> None:
+        for event in events(run, "agent_started"):
+            if event["agent"] == 1 and event["pid"] not in made:
+                made.append(event["pid"])
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(event["pid"], signal.SIGKILL)
+        if any(event["parked"] for event in events(run, "agent_died")) and updates % 50 == 0:
+            signal.raise_signal(signal.SIGTERM)
+
+    model = CheckingModel(kill)
+    settings = counting(steps=None)
+    run = make_run(settings)
+    monkeypatch.setattr("ga3c.channel.Channel.has_delivered", lambda self, agent: agent != 1)
+    Service(settings, run, model, interruption).run()
+    assert [(event["agent"], event["parked"]) for event in events(run, "agent_died")] == [
+        (1, False)] * 4 + [(1, True)]
+    assert len(events(run, "agent_started")) == 3 + 4
+
+
+def test_running_out_of_memory_is_named_and_takes_one_agent_away(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(service, "_oom_kills", lambda: len(killed))
+
+    def kill(updates: int) -> None:
+        if updates == 50:
+            victim = agent_processes()[0]
+            killed.append(victim.pid)
+            victim.kill()
+        elif updates == 200:
+            signal.raise_signal(signal.SIGTERM)
+
+    settings = counting(steps=None)
+    run = make_run(settings)
+    Service(settings, run, CheckingModel(kill), interruption).run()
+    assert [event["cause"] for event in events(run, "agent_died")] == ["out of memory"]
+    assert len(events(run, "agent_started")) == 3, "it is not replaced"
+    assert "likely because memory ran out" in (run.directory / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("method", ["predict", "train"])
+def test_a_thread_that_raises_once_is_started_again_and_no_agent_waits_for_ever(
+        method: str, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    right, calls = getattr(model, method), []
+
+    def wrong(argument: object) -> object:
+        calls.append(1)
+        if len(calls) == 20:
+            raise ZeroDivisionError("of the model")
+        return right(argument)
+
+    monkeypatch.setattr(model, method, wrong)
+    settings = counting()
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    failed, = events(run, "thread_failed")
+    assert failed["cause"] == "ZeroDivisionError: of the model"
+    assert "Traceback" in (run.directory / "log.txt").read_text()
+    model.assert_nothing_doubled()
+    if method == "predict":
+        model.assert_nothing_lost()
+
+
+def test_when_nothing_moves_all_stacks_are_told(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "STALL_SECONDS", 1.0)
+    model = CheckingModel()
+    right, stuck = model.predict, threading.Event()
+
+    def hold(argument):
+        if model.version > 20:
+            stuck.wait(4.0)
+            stuck.set()
+        return right(argument)
+
+    monkeypatch.setattr(model, "predict", hold)
+    settings = counting()
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    stalled, = events(run, "stalled")
+    assert stalled["what"] == "3 agents wait for a prediction"
+    assert "in hold" in (run.directory / "log.txt").read_text()
+
+
+def test_divergence_is_mended_once_from_the_newest_finite_checkpoint(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    model.learning_rate_factor, restored, right = 1.0, [], model.train
+    states = iter([np.ones(1), np.full(1, np.nan)])
+    monkeypatch.setattr(model, "state", lambda: ({"weights": next(states)}, model.version, model.version))
+    monkeypatch.setattr(model, "restore", lambda *state: restored.append(state), raising=False)
+    settings = counting(steps=None)
+    run = make_run(settings)
+
+    def diverge(batch):
+        if model.version in (20, 40):
+            run.save(model)
+        if model.version in (60, 100):
+            model.version += 1
+            raise Diverged(f"at {model.version}")
+        return right(batch)
+
+    monkeypatch.setattr(model, "train", diverge)
+    with pytest.raises(Diverged, match="at 101"):
+        Service(settings, run, model, interruption).run()
+    (arrays, version, _), = restored
+    assert arrays["weights"].tolist() == [1.0] and version == 61 and model.learning_rate_factor == 0.5
+    told, = events(run, "diverged")
+    assert told["back_to"] == "checkpoints/000000000020" and told["cause"] == "at 61"
+
+
+def test_all_parked_names_the_exception(make_run: MakeRun, interruption: Interruption, tmp_path: Path,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.recovery._FIRST_PAUSE", 0.02)
+    run = make_run(counting(game=faulty.make(tmp_path, monkeypatch, "crash", "reset")))
+    with pytest.raises(AgentsLost, match="all 3 died again and again.*RuntimeError: the emulator lost its mind"):
+        Service(run.settings, run, CheckingModel(), interruption).run()
+    assert len(events(run, "agent_died")) == 15 and len(events(run, "environment_failed")) == 1
+
+
+def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: Interruption) -> None:
+    chance = random.Random(4)
+    settings = counting(steps=None, minutes=10 / 60, agents=6, agents_max=6, agent_timeout=3.0)
+    run = make_run(settings)
+    over = threading.Event()
+
+    def storm() -> None:
+        while not over.wait(0.3):
+            victims = agent_processes()
+            if victims:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    chance.choice(victims).send_signal(chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP]))
+
+    model = CheckingModel()
+    killer = threading.Thread(target=storm)
+    killer.start()
+    try:
+        assert Service(settings, run, model, interruption).run() == "--minutes 0.166667"
+    finally:
+        over.set()
+        killer.join()
+    died = events(run, "agent_died")
+    assert len(died) >= 8 and {"hung", "signal"} == {event["cause"] for event in died}
+    rows = [json.loads(line) for line in (run.directory / "metrics.jsonl").read_text().splitlines()]
+    assert all(row["tps"] > 0 for row in rows if 3 <= row["time"] <= 9.9)
+    model.assert_nothing_doubled()
+    model.assert_no_gap()
+
+
+def test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment(tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text(
+        "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.toys import Catch\n"
+        "gymnasium.register('Stuck-v0', lambda: Faulty(Catch(), 'stall', 'step', 3, None))\n")
+    path = os.pathsep.join([str(Path(__file__).parent), *(entry or os.getcwd() for entry in sys.path)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ga3c", "--game", "stuck:Stuck-v0", "--agents", "2", "--no-tensorboard",
+         "--run-dir", "run"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL)
+    try:
+        log = tmp_path / "run/metrics.jsonl"
+        deadline = time.monotonic() + 60
+        while not log.exists() or len(log.read_text().splitlines()) < 3:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        others = psutil.Process(process.pid).children(recursive=True)
+        assert len(others) >= 3
+    finally:
+        process.kill()
+        process.wait()
+    _, alive = psutil.wait_procs(others, timeout=2)
+    assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]

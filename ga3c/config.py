@@ -167,6 +167,7 @@ class Settings(BaseModel):
     evaluation_episodes: int = _setting(
         "Run", 10, "episodes of such an evaluation; the checkpoint with the best mean is kept", ge=1, le=100_000)
     tensorboard: bool = _setting("Run", True, "write scalars for TensorBoard, once a second")
+    trace: bool = _setting("Run", False, "keep what everyone did in the last minute or so: trace.json, for Perfetto")
 
     @field_validator("wrappers", mode="before")
     @classmethod

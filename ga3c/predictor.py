@@ -7,6 +7,7 @@ import time
 from ga3c.channel import Channel
 from ga3c.model import Model
 from ga3c.rollout import RolloutStore
+from ga3c.trace import Trace
 
 
 class PredictionCount:
@@ -14,9 +15,11 @@ class PredictionCount:
 
     predictions: observations; calls: of the model; requests: tickets, one per agent that waited. Over calls: gathering
     observations, in the model, answering. Over requests: in the queue, and being served once taken from it.
+    `trace`, where there is one, gets every call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trace: Trace | None = None) -> None:
+        self.trace = trace
         self.predictions = self.calls = self.requests = 0
         self.gathering = self.predicting = self.answering = 0.0
         self.queued = self.served = 0.0
@@ -35,9 +38,12 @@ def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max
             channel.ask_again(tickets)  # their agents would wait for ever
             raise
         predicted = time.monotonic()
-        count.queued += n * taken - float(store.asked[tickets["slot"], tickets["step"]].sum())
+        asked = store.asked[tickets["slot"], tickets["step"]]
+        count.queued += n * taken - float(asked.sum())
         channel.answer(tickets, policy.reshape(n, n_envs, -1), value.reshape(-1, n_envs), version)
         answered = time.monotonic()
+        if count.trace is not None:
+            count.trace.predicted(taken, gathered, predicted, answered, tickets["agent"].tolist(), asked.tolist())
         count.gathering += gathered - taken
         count.predicting += predicted - gathered
         count.answering += answered - predicted

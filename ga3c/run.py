@@ -36,6 +36,7 @@ from ga3c.environment import EnvironmentSpec
 from ga3c.evaluator import Evaluator
 from ga3c.model import Model
 from ga3c.stats import Statistics, Workers
+from ga3c.trace import Trace
 from ga3c.verdict import Judge, Verdict
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "ale-py", "pydantic", "PyYAML", "rich")
@@ -186,7 +187,8 @@ class Run:
         self.settings, self.spec, self.directory = settings, spec, directory
         self.statistics = Statistics(
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
-            resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("recent_scores", ()))
+            resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("recent_scores", ()),
+            Trace() if settings.trace else None)
         self.display = Display(f"GA3C  {spec.name}  {directory}", settings.model_dump(), os.cpu_count() or 1)
         self.checkpoint_path: Path | None = None
         self.evaluator = Evaluator()
@@ -428,6 +430,9 @@ class Run:
         if not skip_checkpoint and model.agent_steps > self._steps_saved:
             self.save(model)
         self.event("end", reason=reason, agent_steps=model.agent_steps)
+        if self.statistics.trace is not None:
+            self.statistics.trace.write(self.directory / "trace.json")
+            self.say(f"Trace of the last minute or so: {self.directory / 'trace.json'}, for https://ui.perfetto.dev")
         self.display.close()
         steps = f"{model.agent_steps:,} agent steps, {self.statistics.episodes:,} episodes"
         self.say(f"Ended by {reason} after {steps}.")

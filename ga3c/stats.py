@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ga3c.model import Update
 from ga3c.predictor import PredictionCount
 from ga3c.rollout import TrainingBatch
+from ga3c.trace import Trace
 from ga3c.trainer import Spent
 
 
@@ -102,11 +103,13 @@ class Statistics:
     Args:
         frames_per_step: emulator frames in one agent step.
         agent_steps, trainings, predictions, episodes, scores: where a resumed run goes on from.
+        trace: gets every prediction call and update, if given.
     """
 
     def __init__(self, frames_per_step: int, agent_steps: int = 0, trainings: int = 0, predictions: int = 0,
-                 episodes: int = 0, scores: Iterable[float] = ()) -> None:
+                 episodes: int = 0, scores: Iterable[float] = (), trace: Trace | None = None) -> None:
         self._frames_per_step = frames_per_step
+        self.trace = trace
         self.agent_steps, self.trainings, self.episodes = agent_steps, trainings, episodes
         self.recent_scores = deque(scores, maxlen=100)
         self.agent_deaths = self.environment_faults = 0
@@ -128,12 +131,14 @@ class Statistics:
 
     def new_count(self) -> PredictionCount:
         """A count for one more predictor; the only writer is that predictor."""
-        count = PredictionCount()
+        count = PredictionCount(self.trace)
         self._counts.append(count)
         return count
 
     def report(self, update: Update, batch: TrainingBatch, spent: Spent | None = None) -> None:
         """One update, the batch it was made of and the trainer's time, if measured; from any thread."""
+        if self.trace is not None and spent is not None:
+            self.trace.trained(spent.gathering, spent.updating, update.batch_steps)
         ended = (batch.episode_length > 0) & batch.filled
         self._reports.append(_Report(
             update, batch.score[ended].tolist(), batch.episode_length[ended].tolist(),

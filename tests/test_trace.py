@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from ga3c.config import Settings
+from ga3c.interruption import Interruption
+from ga3c.run import Run
+from ga3c.service import Service
 from ga3c.trace import Trace
+from counting import CheckingModel
 
 
 def spans(trace: Trace) -> list[tuple[str, str, float, float]]:
@@ -47,3 +55,22 @@ def test_a_trace_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
 def test_an_empty_trace_is_still_a_file(tmp_path: Path) -> None:
     Trace().write(tmp_path / "trace.json")
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"] == []
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_run_leaves_a_track_for_everyone_who_worked_if_asked_to(
+        make_run: Callable[..., Run], interruption: Interruption, on: bool) -> None:
+    run = make_run(Settings(game="toy:counting", steps=3000, agents=2, envs_per_agent=2, t_max=5, training_batch_min=30,
+                            dynamic=False, tensorboard=False, trace=on))
+    model = CheckingModel()
+    reason = Service(run.settings, run, model, interruption).run()
+    run.finish(model, reason, skip_checkpoint=True)
+    assert (run.directory / "trace.json").exists() == on
+    if on:
+        events = json.loads((run.directory / "trace.json").read_text())["traceEvents"]
+        tracks = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
+        assert set(tracks) == {"agent 0", "agent 1", "predictor-0", "trainer-0"}
+        names = {name: {event["name"] for event in events if event["ph"] == "X" and event["tid"] == track}
+                 for name, track in tracks.items()}
+        assert names["agent 0"] == {"wait", "play"} and names["trainer-0"] == {"gather", "update"}
+        assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in events if event["ph"] == "X")

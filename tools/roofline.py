@@ -144,32 +144,40 @@ def attribute(costs: dict[str, float], run: dict[str, float], cores: int) -> dic
 
 
 def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Everything about one game."""
+    """Everything about one game. Each run is judged by the costs measured just before and just after it."""
     from ga3c.trainer import rollouts_per_batch  # brings TensorFlow, for which a mistake in the flags need not wait
     cores = os.cpu_count() or 1
     settings = train_settings(game, flags)
-    measured = {part: alone(settings, flags, part, options.prediction_batch, options.seconds)
+
+    def costs() -> dict[str, float]:
+        return {part: float(np.mean(alone(settings, flags, part, options.prediction_batch, options.seconds)))
                 for part in ("environment", "inference", "training")}
-    costs = {part: float(np.mean(values)) for part, values in measured.items()}
-    limit = cores * 1e6 / sum(costs.values())
+
+    runs: list[dict[str, Any]] = []
+    before = costs()
     with tempfile.TemporaryDirectory() as scratch:
-        runs = [serve(game, flags, options.minutes, Path(scratch) / str(number)) for number in range(options.runs)]
-    speeds = [run["steps_per_second"] for run in runs]
-    middle = runs[int(np.argsort(speeds)[len(speeds) // 2])]
-    return {"game": game, "costs_us": costs, "limit": limit, "prediction_batch_of_the_limit": options.prediction_batch,
+        for number in range(options.runs):
+            run: dict[str, Any] = serve(game, flags, options.minutes, Path(scratch) / str(number))
+            after = costs()
+            run["costs_us"] = {part: (before[part] + after[part]) / 2 for part in before}
+            run["limit"] = cores * 1e6 / sum(run["costs_us"].values())
+            run["share_of_limit"] = run["steps_per_second"] / run["limit"]
+            runs.append(run)
+            before = after
+    middle = sorted(runs, key=lambda run: run["share_of_limit"])[len(runs) // 2]
+    return {"game": game, "prediction_batch_of_the_limit": options.prediction_batch,
             "training_batch": rollouts_per_batch(settings) * settings.t_max * settings.envs_per_agent, "runs": runs,
-            "steps_per_second": float(np.median(speeds)), "share_of_limit": float(np.median(speeds)) / limit,
-            "attribution_us": attribute(costs, middle, cores)}
+            **{name: middle[name] for name in ("costs_us", "limit", "steps_per_second", "share_of_limit")},
+            "attribution_us": attribute(middle["costs_us"], middle, cores)}
 
 
 # ------------------------------------------------------------------------------------------ showing
 
 def show(result: dict[str, Any]) -> None:
     """One game as text."""
-    speeds = [run["steps_per_second"] for run in result["runs"]]
-    print(f"\n{result['game']}: {result['steps_per_second']:,.0f} agent steps/s (median of {len(speeds)}, "
-          f"{min(speeds):,.0f} to {max(speeds):,.0f}) of a limit of {result['limit']:,.0f}: "
-          f"{100 * result['share_of_limit']:.0f} %")
+    shares = [100 * run["share_of_limit"] for run in result["runs"]]
+    print(f"\n{result['game']}: {result['steps_per_second']:,.0f} agent steps/s of a limit of {result['limit']:,.0f}: "
+          f"{100 * result['share_of_limit']:.0f} % (median of {len(shares)}, {min(shares):.0f} to {max(shares):.0f})")
     whole = sum(result["attribution_us"].values())
     for part in PARTS:
         cost = result["attribution_us"][part]

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from ga3c import __version__
 from ga3c import doctor as examined
 from ga3c.doctor import Finding, doctor
 from ga3c.tuning import cache_file
@@ -69,9 +70,9 @@ def test_what_is_remembered_is_told_and_what_cannot_be_read_is_to_be_removed() -
     assert "none remembered yet" in examined._remembered()[0].numbers
     file = cache_file()
     file.parent.mkdir(parents=True)
-    here = f"{os.uname().nodename} 2 all 0.2.0 Boxing auto 4"
+    here = f"{os.uname().nodename} 2 all {__version__} Boxing auto 4"
     file.write_text(json.dumps({here: {"counts": [16, 1, 2], "rate": 3085.2},
-                                "elsewhere 64 all 0.2.0 Pong auto 4": {"counts": [99, 1, 2], "rate": 9.0}}))
+                                f"elsewhere 64 all {__version__} Pong auto 4": {"counts": [99, 1, 2], "rate": 9.0}}))
     assert examined._remembered() == [Finding("best settings", True, "Boxing 16/1/2 at 3,085 agent steps/s", "")]
     for damaged in ("{", "[1]", '{"a": 1}'):
         file.write_text(damaged)

@@ -1,0 +1,120 @@
+"""The GA3C paper's speed figures, for this machine: figure 3 (TPS by N_A, N_P, N_T and network), 4 (queue and batch).
+
+    python tools/speed_figures.py OUT [--game Pong] [--agents 1 2 4 8] [--predictors 1 2] [--trainers 1 2]
+                                  [--networks small large] [--seconds 20] [-- any flags of ga3c-train]
+
+Runs the service once for every combination and keeps a line of OUT/speed.jsonl for each; called again, it measures only
+what is missing. Then it draws OUT/speed.png: samples trained a second, as a share of the best, for both networks, with
+the cores in use beside it; and the training queue and prediction batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ga3c.record import Follower, column, read
+
+_KEY = ("game", "network", "agents", "predictors", "trainers", "flags")
+
+
+def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str], seconds: float) -> dict[str, Any]:
+    """One run of the service; means over all but its first third, which begins when all agents play."""
+    agents, predictors, trainers = counts
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Path(scratch) / "run"
+        command = [sys.executable, "-m", "ga3c", "--game", game, "--network", network, "--no-dynamic", "--agents",
+                   str(agents), "--predictors", str(predictors), "--trainers", str(trainers), "--minutes",
+                   str(seconds / 60), "--run-dir", str(run), "--no-tensorboard", *flags]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"speed_figures: {' '.join(command)} ended with {done.returncode}: {done.stdout[-500:]}")
+        rows = [row for row in read(run) if row["agents"]]
+    rows = rows[len(rows) // 3:]
+    if len(rows) < 3:
+        raise SystemExit(f"speed_figures: {seconds:g} seconds are too few rows; give more --seconds")
+    names = ("tps", "prediction_batch", "training_queue", "prediction_queue", "lag_mean", "cpu_agents", "cpu_server",
+             "cpu_machine")
+    return {**dict(zip(_KEY, (game, network, *counts, list(flags)), strict=True)), "seconds": seconds,
+            "steps_per_second": float(np.ptp(column(rows, "agent_steps")) / np.ptp(column(rows, "time"))),
+            **{name: float(np.nanmean(column(rows, name))) for name in names}}
+
+
+def draw(found: list[dict[str, Any]], file: Path) -> None:
+    """Four panels over N_A, one line for each N_P/N_T and network."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(2, 2, figsize=(10, 7), constrained_layout=True, sharex=True)
+    best = {network: max(one["steps_per_second"] for one in found if one["network"] == network)
+            for network in dict.fromkeys(one["network"] for one in found)}
+    lines = dict.fromkeys((one["network"], one["predictors"], one["trainers"]) for one in found)
+    for number, (network, predictors, trainers) in enumerate(lines):
+        points = sorted((one for one in found if (one["network"], one["predictors"], one["trainers"])
+                         == (network, predictors, trainers)), key=lambda one: one["agents"])
+        style = {"marker": "o", "markersize": 4, "color": f"C{number % 10}",
+                 "linestyle": "-" if network == next(iter(best)) else "--",
+                 "label": f"{network}, N_P {predictors}, N_T {trainers}"}
+        agents = [one["agents"] for one in points]
+        for axis, values in zip(axes.flat, (
+                [one["steps_per_second"] / best[network] for one in points], [one["cpu_machine"] for one in points],
+                [one["training_queue"] for one in points], [one["prediction_batch"] for one in points]), strict=True):
+            axis.plot(agents, values, **style)
+    top = ", ".join(f"{network} {speed:,.0f}" for network, speed in best.items())
+    for axis, title in zip(axes.flat, (
+            f"Samples trained a second, 1 = best ({top})", f"Cores in use, of {os.cpu_count()}",
+            "Training queue, rollouts waiting", "Prediction batch, observations"), strict=True):
+        axis.set_title(title, fontsize=10)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(sorted({one["agents"] for one in found}), sorted({one["agents"] for one in found}))
+        axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.3)
+    for axis in axes[1]:
+        axis.set_xlabel("agents, N_A")
+    axes[0, 0].legend(fontsize=7, ncols=len(best))
+    figure.savefig(file, dpi=120)
+    pyplot.close(figure)
+
+
+def main() -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("out", type=Path, metavar="OUT", help="directory of what is measured and drawn")
+    parser.add_argument("--game", default="Pong")
+    parser.add_argument("--agents", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N")
+    parser.add_argument("--predictors", type=int, nargs="+", default=[1, 2], metavar="N")
+    parser.add_argument("--trainers", type=int, nargs="+", default=[1, 2], metavar="N")
+    parser.add_argument("--networks", nargs="+", default=["small", "large"], metavar="NETWORK")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of each run [20]")
+    parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    log = options.out / "speed.jsonl"
+    wanted = [(options.game, network, *counts, options.flags) for network, *counts in itertools.product(
+        options.networks, options.agents, options.predictors, options.trainers)]
+    found = Follower(log).new() if log.exists() else []
+    for key in wanted:
+        if not any(tuple(one[name] for name in _KEY) == key for one in found):
+            game, network, *counts, flags = key
+            found.append(measure(game, network, counts, flags, options.seconds))
+            with open(log, "a", encoding="utf-8") as file:
+                file.write(json.dumps(found[-1]) + "\n")
+            print(f"{network} {'/'.join(map(str, counts))}: {found[-1]['steps_per_second']:,.0f} agent steps/s",
+                  flush=True)
+    draw([one for one in found if tuple(one[name] for name in _KEY) in wanted], options.out / "speed.png")
+    print(f"drawn: {options.out / 'speed.png'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyte
@@ -275,11 +276,17 @@ PHASES = {"import": lambda each: len(each.group()) > 1, "start": lambda each: Pa
           "training": lambda each: learning()}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("phase", PHASES)
+def with_a_signal(states: Iterable[str]) -> list[Any]:
+    """Each state with one of the two signals, in turn; with the other one among the slow tests."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+    return [pytest.param(state, number, marks=[] if (row + column) % 2 == 0 else [pytest.mark.slow])
+            for row, state in enumerate(states) for column, number in enumerate(signals)]
+
+
+@pytest.mark.parametrize(("phase", "number"), with_a_signal(PHASES))
 def test_a_signal_in_any_phase_ends_cleanly(
         phase: str, number: signal.Signals, started: Callable[..., Started]) -> None:
-    each = started("--game", "Pong", "--agents", "3", "--run-dir", "run", "--no-tensorboard")
+    each = started("--game", "Pong", "--agents", "3", "--envs-per-agent", "4", "--run-dir", "run", "--no-tensorboard")
     each.wait_for(lambda: PHASES[phase](each))
     if number == signal.SIGINT:
         os.killpg(each.process.pid, number)
@@ -346,8 +353,7 @@ STATES = {"stopped agents": ["--agents", "2"], "nothing trained": ["--training-b
           "changing workers": ["--start", "1/1/1", "--agents-max", "6"]}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(("state", "number"), with_a_signal(STATES))
 def test_it_stops_in_every_state(state: str, number: signal.Signals, started: Callable[..., Started]) -> None:
     each = started("--game", "toy:catch", "--no-tensorboard", "--run-dir", "run", *STATES[state])
     each.wait_for(lambda: Path("run/metrics.jsonl").exists() and len(rows(Path("run"))) > 2)

@@ -65,16 +65,20 @@ def misshapen() -> None:
 
 class Faulty(gymnasium.Wrapper):
     """Fails as `fault` says in `where` (constructor, reset, step), in a step after `after` of them or, if after is less
-    than 1, with that probability. Once: only in the process that creates the file `mark` first."""
+    than 1, with that probability. Once: only in the process that creates the file `mark` first. Never in `spared`, the
+    process of the test, which has a look at the world before agents play it."""
 
-    def __init__(self, env: gymnasium.Env, fault: str, where: str, after: float, mark: str | None) -> None:
+    def __init__(self, env: gymnasium.Env, fault: str, where: str, after: float, mark: str | None, spared: int) -> None:
         super().__init__(env)
+        self._spared = spared
         self._fault, self._where, self._after, self._mark, self._steps = fault, where, after, mark, 0
         self._chance = np.random.default_rng()
         if where == "constructor":
             self._fail()
 
     def _due(self) -> bool:
+        if os.getpid() == self._spared:
+            return False
         if self._mark is None:
             return True
         try:
@@ -111,7 +115,8 @@ def make(directory: Path, monkeypatch: pytest.MonkeyPatch, fault: str, where: st
     mark = repr(str(directory / "failed-once")) if once else None
     (directory / f"{module}.py").write_text(
         "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.toys import *\n"
-        f"gymnasium.register('{module}-v0', lambda: Faulty({world}(), {fault!r}, {where!r}, {after}, {mark}))\n")
+        f"gymnasium.register('{module}-v0', lambda: Faulty({world}(), {fault!r}, {where!r}, {after}, {mark}, "
+        f"{os.getpid()}))\n")
     monkeypatch.chdir(directory)
     monkeypatch.syspath_prepend(str(directory))
     return f"{module}:{module}-v0"

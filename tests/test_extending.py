@@ -66,6 +66,7 @@ def test_a_game_of_ones_own_is_learned() -> None:
     assert record.read(Path("run"))[-1]["score_mean"] > 0.9  # by chance: 0
 
 
+@pytest.mark.slow
 def test_wrapped_pixels_are_learned_by_a_network_of_ones_own_and_evaluated() -> None:
     trained = command("main", "--config", "minigrid_own_network.yaml", "--steps", "20000", *QUICK)
     assert trained.returncode == 0, trained.stderr

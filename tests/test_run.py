@@ -406,7 +406,7 @@ def test_a_tensorboard_writer_that_fails_is_given_up_and_training_goes_on(
         capsys: pytest.CaptureFixture[str]) -> None:
     record = begin(tensorboard=True)
     record.start()
-    monkeypatch.setattr(record._tensorboard, "add_scalar", lambda *_: 1 / 0)
+    monkeypatch.setattr(record._tensorboard, "row", lambda *_: 1 / 0)
     for second in (1, 2):
         clock.now += 1.0
         record.tick(learned(record, second), WORKERS, [])

@@ -218,12 +218,16 @@ def test_a_signal_ends_the_run_and_loses_nothing(make_run: MakeRun, interruption
 def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceback_is(
         make_run: MakeRun, interruption: Interruption, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_world.py").write_text(
-        "import gymnasium\n"
+        "import os, gymnasium\n"
         "class Broken(gymnasium.Env):\n"
         "    observation_space = gymnasium.spaces.Box(0, 255, (12,), 'uint8')\n"
         "    action_space = gymnasium.spaces.Discrete(2)\n"
         "    def reset(self, seed=None, options=None):\n"
+        f"        if os.getpid() == {os.getpid()}:\n"  # which has a look at it first
+        "            return self.observation_space.sample(), {}\n"
         "        raise LookupError('no such level')\n"
+        "    def step(self, action):\n"
+        "        return self.observation_space.sample(), 0.0, False, False, {}\n"
         "gymnasium.register('Broken-v0', Broken)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -128,3 +128,34 @@ def test_the_roofline_of_a_toy_accounts_for_all_core_time(tmp_path: Path) -> Non
 def test_a_game_the_roofline_does_not_know_is_one_line() -> None:
     done = roofline("--games", "toy:catch", "--", "--lerning-rate", "1")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "--learning-rate" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ transport and figures
+
+def tool(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(TOOL.parent / name), *map(str, arguments)], capture_output=True,
+                          text=True, check=False)
+
+
+def test_the_transport_is_measured_with_real_processes(tmp_path: Path) -> None:
+    file = tmp_path / "transport.json"
+    done = tool("transport.py", "--agents", 2, "--envs", 4, "--seconds", 1, "--runs", 1, "--json", file)
+    assert done.returncode == 0, done.stderr
+    run, = json.loads(file.read_text())["runs"]
+    assert run["steps_per_second"] > 0 and run["server_us"] > 0 and run["agents_us"] > 0
+    assert "2 agents x 4 environments" in done.stdout
+
+
+def test_speed_figures_measure_what_is_missing_and_draw(tmp_path: Path) -> None:
+    def figures(*agents: int) -> list[str]:
+        done = tool("speed_figures.py", "--out", tmp_path, "--game", "toy:catch", "--agents", *agents,
+                    "--predictors", 1, "--trainers", 1, "--networks", "dense", "--seconds", 5, "--",
+                    "--envs-per-agent", "2")
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    assert [line.split(":")[0] for line in figures(1)] == ["dense 1/1/1", "drawn"]
+    assert [line.split(":")[0] for line in figures(1)] == ["drawn"]
+    found, = map(json.loads, (tmp_path / "speed.jsonl").read_text().splitlines())
+    assert found["agents"] == 1 and found["steps_per_second"] > 0 and found["prediction_batch"] == 2
+    assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")

@@ -1,10 +1,10 @@
 """The GA3C paper's speed figures, for this machine: figure 3 (TPS by N_A, N_P, N_T and network), 4 (queue and batch).
 
-    python tools/speed_figures.py OUT [--game Pong] [--agents 1 2 4 8] [--predictors 1 2] [--trainers 1 2]
+    python tools/speed_figures.py --out DIR [--game Pong] [--agents 1 2 4 8] [--predictors 1 2] [--trainers 1 2]
                                   [--networks small large] [--seconds 20] [-- any flags of ga3c-train]
 
-Runs the service once for every combination and keeps a line of OUT/speed.jsonl for each; called again, it measures only
-what is missing. Then it draws OUT/speed.png: samples trained a second, as a share of the best, for both networks, with
+Runs the service once for every combination and keeps a line of DIR/speed.jsonl for each; called again, it measures only
+what is missing. Then it draws DIR/speed.png: samples trained a second, as a share of the best, for both networks, with
 the cores in use beside it; and the training queue and prediction batch.
 """
 
@@ -89,7 +89,7 @@ def draw(found: list[dict[str, Any]], file: Path) -> None:
 def main() -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("out", type=Path, metavar="OUT", help="directory of what is measured and drawn")
+    parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="of what is measured and drawn")
     parser.add_argument("--game", default="Pong")
     parser.add_argument("--agents", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N")
     parser.add_argument("--predictors", type=int, nargs="+", default=[1, 2], metavar="N")

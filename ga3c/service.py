@@ -415,6 +415,7 @@ class Service:
             self._run.disturbances += 1
 
     def _stop(self) -> None:
+        agents = list(self._agents)
         if not self._failures:
             for agent in self._agents:
                 self._channel.ask_to_leave(agent)
@@ -425,6 +426,8 @@ class Service:
         for process in self._agents.values():
             process.kill()
         self._join_agents(1.0)
+        for agent in agents:
+            self._take_faults(agent)  # of the last second
         self._trainers.resize(0)
         ended = self._trainers.join(JOIN_SECONDS)
         self._predictors.resize(0)

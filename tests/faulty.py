@@ -68,7 +68,8 @@ class Faulty(gymnasium.Wrapper):
     than 1, with that probability. Once: only in the process that creates the file `mark` first. Never in `spared`, the
     process of the test, which has a look at the world before agents play it."""
 
-    def __init__(self, env: gymnasium.Env, fault: str, where: str, after: float, mark: str | None, spared: int) -> None:
+    def __init__(self, env: gymnasium.Env, fault: str, where: str, after: float, mark: str | None,
+                 spared: int = 0) -> None:
         super().__init__(env)
         self._spared = spared
         self._fault, self._where, self._after, self._mark, self._steps = fault, where, after, mark, 0

@@ -30,6 +30,7 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "program.py"], capture_output=True, text=True, timeout=200, check=False)
 
 
+@pytest.mark.slow
 def test_the_notebook_of_the_documentation_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(tmp_path)}}).execute()

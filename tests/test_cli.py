@@ -74,7 +74,7 @@ def test_a_mistake_about_what_to_evaluate_is_one_line_and_exit_code_2(arguments:
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("ga3c-eval: ") and says in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("game", ["toy:catch", "CartPole-v1"])
+@pytest.mark.parametrize("game", ["toy:catch", pytest.param("CartPole-v1", marks=pytest.mark.slow)])
 def test_the_same_checkpoint_and_seed_give_the_same_scores_twice_and_the_run_a_record(game: str) -> None:
     made = train("--game", game, "--serial", "--agents", "2", "--no-tensorboard", "--steps", "2000", "--run-dir", "run")
     assert made.returncode == 0, made.stderr

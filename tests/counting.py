@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
 import numpy as np
+import psutil
 
 from ga3c.model import Update
 from ga3c.rollout import TrainingBatch
@@ -110,3 +113,13 @@ class CheckingModel:
         for agent, moments in self.predicted.items():
             missing = moments - self.trained[agent].keys()
             assert len(missing) == 1, f"{agent}: {sorted(missing)[:5]} of {len(moments)} were lost"
+
+
+def agent_processes() -> list[psutil.Process]:
+    """The agents: children of our child, the fork server."""
+    agents = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.ppid() != os.getpid():
+                agents.append(process)
+    return agents

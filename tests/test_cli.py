@@ -202,6 +202,7 @@ def test_another_game_or_network_is_not_gone_on_with() -> None:
     assert net.returncode == 2 and net.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_shapes_learning_is_refused_on_resume_and_allowed_for_a_new_run_with_those_weights() -> None:
     assert train(*QUICK, "--steps", "1000", "--run-dir", "run").returncode == 0
     before = sorted(str(path) for path in Path("run").rglob("*"))
@@ -314,6 +315,7 @@ def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Sta
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.slow
 def test_a_run_directory_has_one_process_and_its_killed_saves_are_cleaned_up(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run")
     each.wait_for(learning)
@@ -385,7 +387,8 @@ def recorded(kind: str) -> list[dict]:
 EVALUATING = [*QUICK, "--run-dir", "run", "--evaluation-minutes", "0.001", "--evaluation-episodes", "3"]
 
 
-@pytest.mark.parametrize("mode", [pytest.param("--serial", marks=pytest.mark.slow), "--no-serial"])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["--serial", "--no-serial"])
 def test_evaluations_while_it_trains_keep_the_best_checkpoint_and_end_with_it(
         mode: str, started: Callable[..., Started]) -> None:
     each = started(*EVALUATING, mode, "--checkpoints-kept", "1", "--checkpoint-minutes", "0.01")

@@ -18,7 +18,7 @@ import faulty
 import numpy as np
 import psutil
 import pytest
-from counting import CheckingModel
+from counting import CheckingModel, agent_processes
 
 from ga3c import service
 from ga3c.config import Settings
@@ -40,15 +40,6 @@ def counting(**changes: object) -> Settings:
 def events(run: Run, kind: str) -> list[dict]:
     lines = (run.directory / "events.jsonl").read_text().splitlines()
     return [event for event in map(json.loads, lines) if event["event"] == kind]
-
-
-def agent_processes() -> list[psutil.Process]:
-    agents = []
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.ppid() != os.getpid():
-                agents.append(process)
-    return agents
 
 
 class Dropping(CheckingModel):

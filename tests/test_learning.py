@@ -36,6 +36,7 @@ class UntilLearned(Run):
         return super().reached(agent_steps)
 
 
+@pytest.mark.slow
 def test_it_learns_though_one_step_in_a_hundred_fails(
         make_run: Callable[..., Run], interruption: Interruption, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from counting import CheckingModel
+from counting import CheckingModel, agent_processes
 
 from ga3c.agent import start_forkserver
 from ga3c.config import Settings
@@ -121,16 +120,6 @@ def test_the_controller_tunes_a_real_run_and_loses_nothing(make_run: MakeRun, in
     assert len(events(run, "agent_started")) + int(trial["to"] == "1/2/1") >= 2
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
-
-
-def agent_processes() -> list[psutil.Process]:
-    """The agents: children of our child, the fork server."""
-    agents = []
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.ppid() != os.getpid():
-                agents.append(process)
-    return agents
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])

@@ -111,6 +111,7 @@ def roofline(*arguments: object) -> subprocess.CompletedProcess[str]:
                           text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_roofline_of_a_toy_accounts_for_all_core_time(tmp_path: Path) -> None:
     file = tmp_path / "roofline.json"
     done = roofline("--games", "toy:catch", "--minutes", "0.1", "--runs", "1", "--seconds", "0.2", "--json", file,

@@ -249,7 +249,7 @@ def _pygame() -> Any:
     try:
         import pygame
     except ImportError:
-        raise ConfigError("a window needs pygame: pip install pygame; without one: --record out.gif") from None
+        raise ConfigError("a window needs pygame: pip install pygame-ce; without one: --record out.gif") from None
     return pygame
 
 

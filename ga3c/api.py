@@ -46,21 +46,17 @@ class RunRecord:
 
         `pandas.DataFrame(run.metrics())` is the same as a table. Raises OSError.
         """
-        rows = record.read(self.directory)
+        rows = record.rows(self.directory).new()
         names = dict.fromkeys(name for row in rows for name, value in row.items() if not isinstance(value, str))
         return {name: record.column(rows, name) for name in names}
 
     def episodes(self) -> dict[str, NDArray[np.float64]]:
         """The columns of episodes.csv: time (s), agent_step, raw score, length (agent steps). Raises OSError."""
-        with open(self.directory / "episodes.csv", encoding="utf-8") as file:
-            names = file.readline().strip().split(",")
-            rows = [line.split(",") for line in file if line.endswith("\n") and line.count(",") == len(names) - 1]
-        columns = np.array(rows, np.float64).reshape(-1, len(names)).T
-        return dict(zip(names, columns, strict=True))
+        return record.episodes(self.directory)
 
     def events(self) -> list[dict[str, Any]]:
         """The lines of events.jsonl: starts, evaluations, checkpoints, the end. Raises OSError."""
-        return record.read(self.directory, "events.jsonl")
+        return record.events(self.directory).new()
 
 
 def load_run(where: str | os.PathLike[str]) -> RunRecord:

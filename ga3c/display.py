@@ -62,13 +62,15 @@ class View:
     """The panel of a run, made of the rows of metrics it is given in their order.
 
     Args:
-        limits: when the run ends: its settings `steps`, `frames`, `minutes` and `episodes`; None is no limit.
+        limits: when the run ends: its settings `steps`, `frames`, `minutes` and `episodes`; what is no number is no
+            limit.
         cores: of the machine it runs on; None if not known.
     """
 
     def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
         self._title, self._cores = title, cores
-        self._limits = {name: limits[name] for name in _LIMITS if limits.get(name) is not None}
+        self._limits = {name: limits[name] for name in _LIMITS
+                        if isinstance(limits.get(name), int | float) and 0 < limits[name] < 1e15}
         self._recent: deque[Mapping[str, Any]] = deque(maxlen=_RECENT)
         self._scores: list[float] = []
         self._stride = 1  # rows for each point of the curve

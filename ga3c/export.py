@@ -239,10 +239,10 @@ def _evaluation(trained: Trained) -> dict[str, Any] | None:
     if trained.run is None:
         return None
     try:
-        events = record.read(trained.run, "events.jsonl")
+        events = record.events(trained.run).new()
     except OSError:
         return None
-    found = [event for event in events if event.get("event") == "evaluation"
+    found = [event for event in events if event["event"] == "evaluation"
              and event.get("checkpoint") == f"checkpoints/{trained.path.name}"]
     return found[-1] if found else None
 

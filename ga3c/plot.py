@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c import __version__
+from ga3c import __version__, record
 from ga3c.cli import guarded
 from ga3c.config import ConfigError, Parser
-from ga3c.record import column, find_run, read, settings
+from ga3c.record import column, find_run, settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +106,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
     """The runs in groups of equal settings, named by game and by what differs between groups. Raises ConfigError."""
     found: dict[str, tuple[dict[str, Any], list[list[dict[str, Any]]]]] = {}
     for run in runs:
-        rows = [row for row in read(find_run(run)) if row["agents"]]
+        rows = [row for row in record.rows(find_run(run)).new() if row["agents"]]
         if not rows:
             raise ConfigError(f"{run} has no second of training in its metrics.jsonl")
         compared = {name: value for name, value in settings(run).items() if name not in _NOT_COMPARED}

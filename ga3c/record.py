@@ -1,12 +1,13 @@
 """What a run has written, read back: while it goes on or afterwards, by `ga3c-top`, `ga3c-plot` and the tools.
 
-A line that a crash has torn is passed over; so is the last one while it is being written.
+A line that a crash has torn is passed over; so is the last one while it is being written, and whatever is neither a row
+of metrics nor an event. Rows of earlier versions, which measured less, get None for what they lack.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,39 @@ from numpy.typing import NDArray
 from ga3c.config import ConfigError
 
 
+Entry = dict[str, Any]
+
+_NUMBERS = ("time", "agent_steps", "frames", "episodes", "agents", "predictors", "trainers")
+_NUMBERS_OR_NONE = ("trainings", "pps", "tps", "prediction_queue", "training_queue", "agent_deaths", "memory_mb",
+                    "prediction_batch", "training_batch", "score", "score_mean", "lag_mean", "lag_p95", "policy_loss",
+                    "value_loss", "entropy", "learning_rate")
+_MOST = 1e15  # a number beyond is none that a run has written
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a number that a run may have written: neither a truth value nor NaN nor infinite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
+
+
+def _row(entry: Entry) -> Entry | None:
+    if not all(is_number(entry.get(name)) for name in _NUMBERS):
+        return None
+    limit = {"limit": entry["limit"]} if isinstance(entry.get("limit"), str) else {}
+    numbers = {name: value for name, value in entry.items() if name != "limit" and is_number(value)}
+    return {**dict.fromkeys(_NUMBERS_OR_NONE), **numbers, **limit}
+
+
+def _event(entry: Entry) -> Entry | None:
+    return entry if isinstance(entry.get("event"), str) and is_number(entry.get("time")) else None
+
+
 class Follower:
-    """The objects of a file of JSON lines as they are added to it."""
+    """The objects of a file of JSON lines as they are added to it; `sound` says what is kept of each, if anything."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._at = path, 0
+    def __init__(self, path: Path, sound: Callable[[Entry], Entry | None] = lambda entry: entry) -> None:
+        self._path, self._at, self._sound = path, 0, sound
 
-    def new(self) -> list[dict[str, Any]]:
+    def new(self) -> list[Entry]:
         """Those added since it was asked last; at first, all. Raises OSError."""
         with open(self._path, "rb") as file:
             file.seek(self._at)
@@ -34,21 +61,44 @@ class Follower:
         for line in whole.splitlines():
             try:
                 entry = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(entry, dict):
-                found.append(entry)
+            sound = self._sound(entry) if isinstance(entry, dict) else None
+            if sound is not None:
+                found.append(sound)
         return found
 
 
-def read(run: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    """All objects of a run's metrics.jsonl or events.jsonl. Raises OSError."""
-    return Follower(run / file).new()
+def rows(run: Path) -> Follower:
+    """The rows of a run's metrics.jsonl: numbers by column; the columns every version writes are there, maybe None."""
+    return Follower(run / "metrics.jsonl", _row)
+
+
+def events(run: Path) -> Follower:
+    """The events of a run's events.jsonl: each has its kind as `event` and a `time`; the rest is as it stands there."""
+    return Follower(run / "events.jsonl", _event)
+
+
+def episodes(run: Path) -> dict[str, NDArray[np.float64]]:
+    """The columns of a run's episodes.csv, float64: time (s), agent_step, raw score, length (agent steps).
+
+    Raises OSError.
+    """
+    names = ("time", "agent_step", "score", "length")
+    found = []
+    for line in (run / "episodes.csv").read_bytes().splitlines(keepends=True):
+        cells = line.decode(errors="replace").split(",")
+        try:
+            if len(cells) == len(names) and line.endswith(b"\n"):
+                found.append([float(cell) for cell in cells])
+        except ValueError:  # the names, or torn
+            continue
+    return dict(zip(names, np.array(found, np.float64).reshape(-1, len(names)).T, strict=True))
 
 
 def column(rows: Iterable[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
     """One field of the rows, float64; NaN where it was not measured."""
-    return np.array([np.nan if row.get(name) is None else row[name] for row in rows], np.float64)
+    return np.array([row[name] if is_number(row.get(name)) else np.nan for row in rows], np.float64)
 
 
 def settings(run: Path) -> dict[str, Any]:

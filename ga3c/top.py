@@ -18,10 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ga3c import __version__
+from ga3c import __version__, record
 from ga3c.cli import guarded
 from ga3c.config import Parser
-from ga3c.record import Follower, find_run, settings
 from ga3c.verdict import Judge, Verdict
 
 SILENT = 10.0   # seconds without a row, after which a run is called silent; it writes one every second
@@ -59,8 +58,8 @@ class Followed:
     def __init__(self, run: Path) -> None:
         from ga3c.display import View
         self._run = run
-        self._rows, self._events = Follower(run / "metrics.jsonl"), Follower(run / "events.jsonl")
-        known, cores = settings(run), _cores(run)
+        self._rows, self._events = record.rows(run), record.events(run)
+        known, cores = record.settings(run), _cores(run)
         self.view = View(f"GA3C  {known.get('game', '')}  {run}".replace("    ", "  "), known, cores)
         self._judge = Judge(cores) if cores else None
         self._verdict: Verdict | None = None
@@ -73,7 +72,8 @@ class Followed:
         """Takes in what the run has written since the last look; the new rows. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):  # a record that somebody has kept without its events
             for event in self._events.new():
-                self._hear(event)
+                with contextlib.suppress(LookupError, TypeError, ValueError, ArithmeticError):  # of another version
+                    self._hear(event)
         new = self._rows.new()
         for row in new:
             self.view.add(row)
@@ -83,7 +83,7 @@ class Followed:
         return new
 
     def _hear(self, event: Mapping[str, Any]) -> None:
-        kind, at = event.get("event"), f"{event.get('time', 0.0):,.0f} s: "
+        kind, at = event["event"], f"{event['time']:,.0f} s: "
         if kind == "start":
             self.ended = None
         elif kind == "end":
@@ -126,9 +126,10 @@ class Followed:
 def _cores(run: Path) -> int | None:
     """Of the machine the run was made on."""
     try:
-        return int(json.loads((run / "versions.json").read_text(encoding="utf-8"))["cores"])
-    except (OSError, ValueError, KeyError, TypeError):
+        cores = json.loads((run / "versions.json").read_text(encoding="utf-8"))["cores"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
+    return int(cores) if record.is_number(cores) and cores >= 1 else None
 
 
 def _top(options: argparse.Namespace) -> int:
@@ -136,7 +137,7 @@ def _top(options: argparse.Namespace) -> int:
     from rich.live import Live
 
     from ga3c.display import bears_panels, plain_line
-    followed = Followed(find_run(options.run))
+    followed = Followed(record.find_run(options.run))
     console = Console(highlight=False)
     rows = followed.look()
     if options.once or (followed.ended and rows):

@@ -17,10 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from ga3c import __version__
+from ga3c import __version__, record
 from ga3c.cli import guarded
 from ga3c.config import ConfigError, Parser
-from ga3c.record import Follower, find_run, settings
 
 PERIOD = 1.0      # seconds between looks, as between rows
 PATIENCE = 600.0  # seconds without a row after which a run is taken for dead
@@ -115,7 +114,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _track(options: argparse.Namespace) -> int:
-    run = find_run(options.run)
+    run = record.find_run(options.run)
     note = run / f"track-{options.to}.json"
     tracker, sent = _open(options.to, options.project, run, note)
     print(f"ga3c-track: {run} to {options.to}, {tracker.id}", flush=True)
@@ -137,7 +136,7 @@ def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"{note} is damaged; remove it to send everything anew") from None
     try:
-        return TRACKERS[name](project, run.resolve().name, settings(run), known), sent
+        return TRACKERS[name](project, run.resolve().name, record.settings(run), known), sent
     except ImportError as error:
         raise ConfigError(f"--to: {name} is not installed ({error}); pip install {name}") from None
     except Exception as error:
@@ -153,7 +152,7 @@ def _remember(note: Path, identity: str, rows: int) -> None:
 def point(row: dict[str, Any]) -> Point:
     """A row of metrics.jsonl as trackers take it: numbers only, and `seconds`, as they have a `time` of their own."""
     return int(row["agent_steps"]), {"seconds" if name == "time" else name: float(value) for name, value in row.items()
-                                     if isinstance(value, int | float) and name != "agent_steps"}
+                                     if value is not None and name not in ("agent_steps", "limit")}
 
 
 def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], None],
@@ -162,13 +161,13 @@ def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], Non
 
     `remember` is told how many have arrived. A run that is resumed meanwhile is followed on. Raises OSError.
     """
-    metrics, events = Follower(run / "metrics.jsonl"), Follower(run / "events.jsonl")
+    metrics, events = record.rows(run), record.events(run)
     rows = metrics.new()[sent:]
     last: dict[str, Any] = {}
     idle = pause = 0.0
     while True:
         # The end is looked for before the rows: what it ended has then been written.
-        last = next((event for event in reversed(events.new()) if event.get("event") in ("start", "end")), last)
+        last = next((event for event in reversed(events.new()) if event["event"] in ("start", "end")), last)
         new = metrics.new()
         rows += new
         if rows:

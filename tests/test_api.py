@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -123,13 +124,17 @@ def test_the_package_itself_is_light_and_knows_what_it_exports() -> None:
 
 
 def test_metrics_and_episodes_are_arrays_whatever_is_torn_or_missing(tmp_path: Path) -> None:
+    row = dict.fromkeys(("agent_steps", "frames", "episodes", "agents", "predictors", "trainers"), 1)
     (tmp_path / "metrics.jsonl").write_text(
-        '{"time": 1.0, "pps": 5, "score": null}\n{"time": 2.0, "limit": "agents", "score": 3}\n{"time": 3')
+        json.dumps(row | {"time": 1.0, "pps": 5, "score": None}) + "\n"
+        + json.dumps(row | {"time": 2.0, "limit": "agents", "score": 3}) + '\n{"time": 3')
     (tmp_path / "episodes.csv").write_text("time,agent_step,score,length\n1.0,10,0.5,7\n2.0,20,-1e3,8\n3.0,3")
     run = load_run(tmp_path)
     metrics = run.metrics()
-    assert list(metrics) == ["time", "pps", "score"] and metrics["time"].tolist() == [1.0, 2.0]
+    assert {"time", "pps", "score", "agents"} <= metrics.keys() and "limit" not in metrics
+    assert metrics["time"].tolist() == [1.0, 2.0]
     np.testing.assert_array_equal(metrics["score"], [np.nan, 3.0])
+    np.testing.assert_array_equal(metrics["pps"], [5.0, np.nan])
     assert {name: column.tolist() for name, column in run.episodes().items()} == {
         "time": [1.0, 2.0], "agent_step": [10.0, 20.0], "score": [0.5, -1000.0], "length": [7.0, 8.0]}
     (tmp_path / "episodes.csv").write_text("time,agent_step,score,length\n")

@@ -25,7 +25,8 @@ from test_policy import make_run
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     make_run(tmp_path / "run", Settings(game="Pong", seed=3))
-    evaluation = {"event": "evaluation", "checkpoint": "checkpoints/000000000010", "mean": -20.0, "min": -21.0,
+    evaluation = {"time": 1.0, "event": "evaluation", "checkpoint": "checkpoints/000000000010", "mean": -20.0,
+                  "min": -21.0,
                   "max": -19.0, "mean_interval": [-20.5, -19.5], "scores": [-19.0, -21.0], "human_normalised": 0.25,
                   "protocol": {"episodes": 2, "seed": 0}}
     (tmp_path / "run/events.jsonl").write_text(json.dumps(evaluation) + "\n")

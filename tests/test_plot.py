@@ -21,7 +21,8 @@ def written(path: Path, offset: float = 0.0, seconds: int = 120, **settings: Any
     if settings:
         (path / "config.yaml").write_text(to_yaml(Settings(**settings)))
     rows = [{"time": float(t), "agent_steps": 1000 * t, "frames": 4000 * t, "pps": 1000.0 + offset, "tps": float(t % 2),
-             "agents": 8 if t < 60 else 16, "predictors": 1, "trainers": 2, "lag_mean": None if t < 5 else 2.0,
+             "episodes": t, "agents": 8 if t < 60 else 16, "predictors": 1, "trainers": 2,
+             "lag_mean": None if t < 5 else 2.0,
              "score_mean": None if t < 20 else offset + 0.1 * t} for t in range(1, seconds + 1)]
     end = {**rows[-1], "agents": 0, "predictors": 0, "trainers": 0, "pps": 0.0}
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, end]) + '{"torn')

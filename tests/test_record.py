@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from ga3c.config import ConfigError
-from ga3c.record import Follower, column, find_run, read, settings
+from ga3c.record import Follower, column, events, find_run, rows, settings
 
 
 def test_lines_are_told_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> None:
@@ -24,8 +25,27 @@ def test_lines_are_told_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> 
 
 
 def test_what_a_crash_has_torn_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_bytes(b'{"time": 1}\n{"time": 2, "pp\n7\n\xff\n{"time": 3}\n{"time": 4}')
-    assert read(tmp_path) == [{"time": 1}, {"time": 3}]
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"time": 1}\n{"time": 2, "pp\n7\n\xff\n{"time": 3}\n{"time": 4}')
+    assert Follower(path).new() == [{"time": 1}, {"time": 3}]
+
+
+LEAST = dict.fromkeys(("time", "agent_steps", "frames", "episodes", "agents", "predictors", "trainers"), 1)
+
+
+def test_a_row_has_numbers_and_none_where_an_earlier_version_measured_nothing(tmp_path: Path) -> None:
+    odd = [LEAST, {"time": 1}, LEAST | {"agents": "many"}, LEAST | {"frames": float("nan")}, LEAST | {"time": True},
+           LEAST | {"pps": 7, "tps": "fast", "score": 10**400, "limit": "device", "odd": [1]}, LEAST | {"limit": 3}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in odd))
+    first, second, third = rows(tmp_path).new()
+    assert first == third and set(first.values()) == {1, None} and first["tps"] is None
+    assert second == first | {"pps": 7, "limit": "device"}
+
+
+def test_an_event_has_a_kind_and_a_time(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text('{"event": "end", "time": 1, "reason": []}\n{"event": 7, "time": 1}\n'
+                                           '{"event": "end"}\n[]\n')
+    assert events(tmp_path).new() == [{"event": "end", "time": 1, "reason": []}]
 
 
 def test_a_column_has_nan_where_nothing_was_measured() -> None:

@@ -15,7 +15,8 @@ TOOL = Path(__file__).parent.parent / "tools" / "profile_log.py"
 
 def written_run(path: Path, seconds: int, pps: float) -> Path:
     path.mkdir()
-    rows = [{"time": float(t), "agent_steps": int(t * pps), "agents": 4, "predictors": 1, "trainers": 2, "pps": pps,
+    rows = [{"time": float(t), "agent_steps": int(t * pps), "frames": 0, "episodes": 0, "agents": 4,
+             "predictors": 1, "trainers": 2, "pps": pps,
              "tps": pps / 40, "prediction_batch": 8.0, "training_batch": 40.0, "lag_mean": 2.0, "lag_p95": 4.0,
              "training_queue": 1, "memory_mb": 500 + t / 60, "agent_deaths": 0, "score_mean": None if t < 5 else 3.0}
             for t in range(1, seconds + 1)]
@@ -73,7 +74,7 @@ def tuned_run(path: Path) -> Path:
     for t in range(1, 181):
         steps += 1000 if t <= 60 else 2000
         rows.append({"time": float(t), "agent_steps": steps, "agents": 4 if t <= 60 else 8, "predictors": 1,
-                     "trainers": 1})
+                     "trainers": 1, "frames": 0, "episodes": 0})
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"time": 1')
     trial = {"time": 60.0, "event": "trial", "from": "4/1/1", "to": "8/1/1", "verdict": "kept"}
     (path / "events.jsonl").write_text(json.dumps(trial) + "\n")

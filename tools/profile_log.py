@@ -17,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ga3c.record import read
+from ga3c import record
 
 _SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "training_queue",
            "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms", "predict_ms", "gather_ms",
@@ -36,7 +36,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
     """What a person asks first, as text by name."""
     first, last = rows[0], rows[-1]
     seconds = last["time"] - first["time"]
-    times, memory = (np.array([row[name] for row in rows]) for name in ("time", "memory_mb"))
+    times, memory = (record.column(rows, name) for name in ("time", "memory_mb"))
+    known = ~np.isnan(memory)
     result = {
         "agent steps": f"{last['agent_steps']:,}", "minutes": f"{last['time'] / 60:.1f}",
         "steps/s": f"{(last['agent_steps'] - first['agent_steps']) / seconds:,.0f}" if seconds else "-",
@@ -47,9 +48,10 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
         if values:
             low, middle, high = np.percentile(values, (25, 50, 75))
             result[name] = f"{middle:,.1f} ({low:,.1f} - {high:,.1f})"
-    slope = np.polyfit(times / 60, memory, 1)[0] if len(rows) > 2 else 0.0
-    result["memory MB"] = f"{last['memory_mb']:,.0f} ({slope:+.2f} per minute)"
-    result["agent deaths"] = str(last["agent_deaths"])
+    if known.sum() > 2:
+        slope = np.polyfit(times[known] / 60, memory[known], 1)[0]
+        result["memory MB"] = f"{memory[known][-1]:,.0f} ({slope:+.2f} per minute)"
+    result["agent deaths"] = "-" if last["agent_deaths"] is None else f"{last['agent_deaths']:,}"
     result["score (last 100)"] = "-" if last["score_mean"] is None else f"{last['score_mean']:.2f}"
     return result
 
@@ -99,7 +101,7 @@ def main() -> int:
     everything, windows = {}, {}
     for run in options.runs:
         try:
-            everything[run.name] = window(read(run), None)
+            everything[run.name] = window(record.rows(run).new(), None)
         except OSError as error:
             print(f"profile_log: {run} is not a run: {error.filename}: {error.strerror}", file=sys.stderr)
             return 2

@@ -32,10 +32,9 @@ from typing import Any
 
 import numpy as np
 
-from ga3c import __version__
+from ga3c import __version__, record
 from ga3c.config import ConfigError, Settings, build_parser, parse, resolve
 from ga3c.environment import make_environment
-from ga3c.record import read
 from ga3c.rollout import RolloutStore
 
 WARM_SECONDS = 1.0
@@ -124,7 +123,7 @@ def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"roofline: {' '.join(command)} ended with {done.returncode}: {done.stdout[-500:]}")
-    rows = [row for row in read(directory) if row["agents"] and row["time"] >= 15 * minutes]
+    rows = [row for row in record.rows(directory).new() if row["agents"] and row["time"] >= 15 * minutes]
     seconds = rows[-1]["time"] - rows[0]["time"]
     names = ("cpu_agents", "cpu_server", "cpu_machine", "prediction_batch", "training_batch", "lag_mean", "memory_mb")
     return {"steps_per_second": (rows[-1]["agent_steps"] - rows[0]["agent_steps"]) / seconds,

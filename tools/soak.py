@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 import psutil
 
+from ga3c import record
+
 _WARM = 5.0  # seconds of training before which a second without an update is no complaint
 
 
@@ -57,15 +59,6 @@ def shoot(main: psutil.Process, chance: random.Random, stops: float) -> bool:
     return False
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The objects in a file of JSON lines; torn lines are left out."""
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            found.append(json.loads(line))
-    return found
-
-
 def slope(hours: list[float], values: list[float]) -> dict[str, float]:
     """First, last, and growth per hour with its standard error, of the samples after the first fifth."""
     skip = len(values) // 5
@@ -91,7 +84,7 @@ def replacements(events: list[dict[str, Any]]) -> list[float]:
 
 def report(run: Path, samples: list[tuple[float, dict[str, float]]], shots: int, code: int) -> dict[str, Any]:
     """What came of it."""
-    rows, events = read(run / "metrics.jsonl"), read(run / "events.jsonl")
+    rows, events = record.rows(run).new(), record.events(run).new()
     playing = [row for row in rows if row["agents"] > 0 and row["time"] > _WARM]
     waits = replacements(events)
     hours = [at / 3600 for at, _ in samples]

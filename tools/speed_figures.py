@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ga3c.record import Follower, column, read
+from ga3c.record import Follower, column, rows
 
 _KEY = ("game", "network", "agents", "predictors", "trainers", "flags")
 
@@ -39,15 +39,15 @@ def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"speed_figures: {' '.join(command)} ended with {done.returncode}: {done.stdout[-500:]}")
-        rows = [row for row in read(run) if row["agents"]]
-    rows = rows[len(rows) // 3:]
-    if len(rows) < 3:
+        played = [row for row in rows(run).new() if row["agents"]]
+    late = played[len(played) // 3:]
+    if len(late) < 3:
         raise SystemExit(f"speed_figures: {seconds:g} seconds are too few rows; give more --seconds")
     names = ("tps", "prediction_batch", "training_queue", "prediction_queue", "lag_mean", "cpu_agents", "cpu_server",
              "cpu_machine")
     return {**dict(zip(_KEY, (game, network, *counts, list(flags)), strict=True)), "seconds": seconds,
-            "steps_per_second": float(np.ptp(column(rows, "agent_steps")) / np.ptp(column(rows, "time"))),
-            **{name: float(np.nanmean(column(rows, name))) for name in names}}
+            "steps_per_second": float(np.ptp(column(late, "agent_steps")) / np.ptp(column(late, "time"))),
+            **{name: float(np.nanmean(column(late, name))) for name in names}}
 
 
 def draw(found: list[dict[str, Any]], file: Path) -> None:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ga3c.record import read
+from ga3c import record
 
 HALF_MINUTE = 30
 
@@ -37,7 +37,7 @@ def rates(rows: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.f
 
 def at_work(run: Path) -> list[dict[str, Any]]:
     """The rows without the one written while the run was ending. Raises OSError; ValueError if hardly any are left."""
-    rows = [row for row in read(run, "metrics.jsonl") if row["agents"] > 0]
+    rows = [row for row in record.rows(run).new() if row["agents"] > 0]
     if len(rows) < 2 * HALF_MINUTE:
         raise ValueError(f"{run} has less than a minute of training")
     return rows
@@ -54,8 +54,8 @@ def summary(run: Path, best: float | None) -> list[str]:
     seconds to 95 % of it, and the worst minute and the worst ten minutes from then on as shares of it."""
     rows = at_work(run)
     time, rate = rates(rows)
-    trials = [event for event in read(run, "events.jsonl") if event["event"] == "trial"]
-    kept = sum(trial["verdict"] == "kept" for trial in trials)
+    trials = [event for event in record.events(run).new() if event["event"] == "trial"]
+    kept = sum(trial.get("verdict") == "kept" for trial in trials)
     last = rows[-1]
     cells = [run.name, f"{last['agents']}/{last['predictors']}/{last['trainers']}", f"{len(trials)} ({kept})",
              f"{second_half(run):,.0f}"]

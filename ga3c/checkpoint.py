@@ -12,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
+import zipfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _FILES = ("arrays.npz", "progress.json")
+_INFLATION = 20  # times; a trained network's weights shrink by a tenth, what shrinks by a thousand is no such thing
 
 
 class CheckpointError(Exception):
@@ -114,10 +117,27 @@ def load(path: Path) -> Checkpoint:
 def read_arrays(path: Path) -> dict[str, NDArray]:
     """The arrays of an .npz file by name; pickled ones are refused. Raises CheckpointError, whatever is wrong."""
     try:
+        _check_sizes(path)
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except Exception as error:  # zip, zlib, NumPy and the tokenizer behind it each raise their own kinds
         raise CheckpointError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _check_sizes(path: Path) -> None:
+    """Raises ValueError if an array claims to be of another size than what is there, before anything is made for it."""
+    with zipfile.ZipFile(path) as file:
+        unpacked = sum(member.file_size for member in file.infolist())
+        if unpacked > _INFLATION * path.stat().st_size + 2**20:
+            raise ValueError(f"it is said to unpack to {unpacked:,} bytes")
+        for member in file.infolist():
+            with file.open(member) as array:
+                version = np.lib.format.read_magic(array)
+                header = np.lib.format.read_array_header_1_0 if version == (1, 0) else (
+                    np.lib.format.read_array_header_2_0)
+                shape, _, dtype = header(array)
+                if dtype.hasobject or array.tell() + math.prod(shape) * dtype.itemsize != member.file_size:
+                    raise ValueError(f"{member.filename} is not the {dtype} {shape} that it says it is")
 
 
 def newest(directory: Path) -> tuple[Checkpoint, Path, list[str]]:
@@ -129,6 +149,17 @@ def newest(directory: Path) -> tuple[Checkpoint, Path, list[str]]:
         except CheckpointError as error:
             passed_over.append(str(error))
     raise CheckpointError("; ".join(passed_over) or f"{directory} has no checkpoint")
+
+
+def hourly(directory: Path) -> list[str]:
+    """Names of the first checkpoint after each full hour of training; what cannot be read is none of them."""
+    found: dict[int, str] = {}
+    for path in saved(directory):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            hour = int(json.loads((path / _FILES[1]).read_text(encoding="utf-8"))["time"] // 3600)
+            found[hour] = path.name  # from the newest to the oldest
+    found.pop(0, None)
+    return list(found.values())
 
 
 def set_best(directory: Path, name: str, mean: float) -> None:

@@ -32,7 +32,7 @@ MAX_SLOTS = 65_535
 NETWORKS = ("auto", "small", "large", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
 
-AGENT_BYTES = 50 * 2**20    # private memory of an agent that plays four Atari games, and its slots
+AGENT_BYTES = 50 * 2**20    # private memory of an agent that plays sixteen Atari games (32 MB), and its slots
 AGENT_DESCRIPTORS = 4       # that an agent takes in the main process
 OTHER_DESCRIPTORS = 200     # of everything else
 
@@ -161,7 +161,8 @@ class Settings(BaseModel):
     episodes: int | None = _setting("Run", None, "end after this many episodes; null: no limit", ge=1)
     run_dir: str | None = _setting("Run", None, "directory of the run; null: runs/<Game>-<date>-<time>-s<seed>")
     checkpoint_minutes: float = _setting("Run", 10.0, "minutes between checkpoints", gt=0.0)
-    checkpoints_kept: int = _setting("Run", 3, "newest checkpoints that stay on disk", ge=1)
+    checkpoints_kept: int = _setting(
+        "Run", 3, "newest checkpoints that stay on disk, beside the best and the first after each full hour", ge=1)
     evaluation_minutes: float | None = _setting(
         "Run", None, "minutes between evaluations of the policy while it learns; null: none", gt=0.0)
     evaluation_episodes: int = _setting(

@@ -401,7 +401,9 @@ class Run:
         return (memory.rss - getattr(memory, "shared", 0)) / 2**20
 
     def save(self, model: Model) -> Path:
-        """A checkpoint of this moment; the best one and the one under evaluation stay beside it. Raises OSError."""
+        """A checkpoint of this moment; beside the newest few stay the first after each full hour, the best and the
+        one under evaluation. Raises OSError.
+        """
         arrays, version, agent_steps = model.state()
         progress = {"version": version, "agent_steps": agent_steps, "time": self.time,
                     "episodes": self.statistics.episodes, "predictions": self.statistics.predictions,
@@ -409,7 +411,9 @@ class Run:
                     "game": self.settings.game, "t_max": self.settings.t_max}
         if self.controller is not None:
             progress["controller"] = self.controller.state()
-        spared = [self.best_evaluation[0]] if self.best_evaluation else []
+        spared = checkpoint.hourly(self.directory / "checkpoints")
+        if self.best_evaluation:
+            spared.append(self.best_evaluation[0])
         if self.evaluator.checkpoint is not None:
             spared.append(self.evaluator.checkpoint.name)
         path = self.checkpoint_path = checkpoint.save(

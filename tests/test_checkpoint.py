@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from ga3c.checkpoint import (
-    Checkpoint, CheckpointError, best, clean, load, newest, save, saved, set_aside_after, set_best)
+    Checkpoint, CheckpointError, best, clean, hourly, load, newest, read_arrays, save, saved, set_aside_after, set_best)
 
 FILES = ("arrays.npz", "progress.json", "manifest.json")
 
@@ -160,7 +162,7 @@ def test_pickled_objects_are_refused_and_not_run(tmp_path: Path) -> None:
     np.savez(path / "arrays.npz", weights=np.array([Trap(tmp_path / "mark")], object))
     manifest = {file: hashlib.sha256((path / file).read_bytes()).hexdigest() for file in FILES[:2]}
     (path / "manifest.json").write_text(json.dumps(manifest))
-    assert "allow_pickle=False" in why_not(path)
+    assert "weights.npy is not the object" in why_not(path)
     assert not (tmp_path / "mark").exists()
 
 
@@ -293,3 +295,30 @@ def test_a_failure_while_noting_leaves_the_old_note(
         patch.setattr(owner, function, full)
         set_best(tmp_path, "000000000010", 2.0)
     assert best(tmp_path) == ("000000000010", 1.0)
+
+
+def test_the_first_after_each_full_hour_of_training_is_told(tmp_path: Path) -> None:
+    for steps, minutes in ((10, 59), (20, 61), (30, 119), (40, 121), (50, 179)):
+        save(tmp_path, f"{steps:012d}", Checkpoint({}, {"time": 60.0 * minutes}), 9)
+    save(tmp_path, "000000000060", Checkpoint({}, {"time": "noon"}), 9)
+    assert sorted(hourly(tmp_path)) == ["000000000020", "000000000040"]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((10**12,), "<f4"), ((10**6, 10**6, 10**6), "<f4"), ((3,), "<f4"),
+                                              ((5,), "<f4"), ((4,), "|O"), ((2, 2), "<f8")])
+def test_an_array_larger_than_its_file_is_refused_before_anything_is_made(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: str) -> None:
+    header = repr({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
+    content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header) + 1) + header + b"\n" + bytes(16)
+    with zipfile.ZipFile(tmp_path / "arrays.npz", "w") as file:
+        file.writestr("network.00.npy", content)
+    monkeypatch.setattr(np, "load", lambda *arguments, **options: pytest.fail("it was about to be read"))
+    with pytest.raises(CheckpointError, match="arrays.npz cannot be read: network.00.npy is not"):
+        read_arrays(tmp_path / "arrays.npz")
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "arrays.npz", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("network.00.npy", bytes(50_000_000))
+    with pytest.raises(CheckpointError, match="it is said to unpack to 50,000,000 bytes"):
+        read_arrays(tmp_path / "arrays.npz")

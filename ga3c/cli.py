@@ -137,6 +137,8 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     if not settings.serial:
         start_forkserver()  # it imports what agents need while this process imports TensorFlow
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "3")
+    with contextlib.suppress(OSError):  # nobody reads; the display will find out
+        print(f"{spec.name}: loading TensorFlow and compiling the model", flush=True)
     with quiet(verbose):
         from ga3c.model import Model, start_tensorflow
         from ga3c.run import create_directory, lock_directory
@@ -162,7 +164,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
 
 def _run(settings: Settings, spec: Any, model: Any, directory: Path, resumed: dict[str, Any],
          checkpoint_path: Path | None, told: list[str], interruption: Interruption) -> int:
-    from ga3c.model import Diverged
+    from ga3c.model import DeviceFailed, Diverged
     from ga3c.run import Run, write_settings
     from ga3c.serial import run_serial
     from ga3c.service import AgentsLost, Service
@@ -191,6 +193,9 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, resumed: di
     except Diverged as error:
         run.finish(model, "divergence", skip_checkpoint=True)
         return _fail(f"diverged: {error}", 4)
+    except DeviceFailed as error:
+        run.finish(model, "a failure of the device", skip_checkpoint=not model.readable())
+        return _fail(str(error), 6)
     except Exception as error:
         storage = isinstance(error, OSError) and error.errno in _STORAGE
         run.say(f"Ended by a failure of storage: {error}" if storage else

@@ -8,8 +8,10 @@ Next hop of an observation, after `predict`: `channel.Channel.answer`. After `tr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import keras
@@ -52,6 +54,33 @@ SKIPS = 10  # updates in a row that were not finite, and skipped, before it coun
 
 class Diverged(Exception):
     """Update after update is not finite. Each was skipped, but the weights lead nowhere."""
+
+
+class DeviceFailed(Exception):
+    """The device is lost, or cannot do what is asked of it; the message is one line with a way on."""
+
+
+class TooLarge(DeviceFailed):
+    """The device has no memory for so much at once; nothing has been changed."""
+
+
+# What a device raises, as against a mistake in what it was given.
+_LOST = (tf.errors.InternalError, tf.errors.UnavailableError, tf.errors.UnknownError, tf.errors.AbortedError,
+         tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.DataLossError)
+
+
+@contextlib.contextmanager
+def _on_device(what: str) -> Iterator[None]:
+    """Names the failures of the device: TooLarge, DeviceFailed."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise TooLarge(f"the device has no memory for {what}; end other programs on it, or give a smaller "
+                       "--training-batch-min or --prediction-batch-max") from error
+    except _LOST as error:
+        cause = " ".join(error.message.split())[:200]
+        raise DeviceFailed(f"the device failed at {what}: {cause}; ga3c-doctor tries each device, and with "
+                           "CUDA_VISIBLE_DEVICES=-1 the processors do the work") from error
 
 
 def start_tensorflow(settings: Settings) -> None:
@@ -193,23 +222,28 @@ class Model:
         return 0.99 * self._advantage_square + 0.01 * now
 
     def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
-        """Policy (n, A), value (n,) and the version that made them, for observations (n, *shape)."""
+        """Policy (n, A), value (n,) and the version that made them, for observations (n, *shape).
+
+        Raises DeviceFailed.
+        """
         version = self.version
-        with tf.experimental.function_executor_type(self._executor):
+        with tf.experimental.function_executor_type(self._executor), _on_device(f"{len(observation)} predictions"):
             policy, value = self._predict(tf.constant(observation))
-        return policy.numpy(), value.numpy(), version
+            return policy.numpy(), value.numpy(), version
 
     def train(self, batch: TrainingBatch) -> Update | None:
         """One update from all filled steps of `batch`; None if it is not finite: then nothing has changed.
 
-        Raises Diverged after `SKIPS` of those in a row.
+        Raises Diverged after `SKIPS` of those in a row, TooLarge and DeviceFailed.
         """
         s, filled = self._settings, batch.filled
         observation = batch.observation.reshape(-1, *batch.observation.shape[3:])
-        tensors = [tf.constant(array) for array in (
-            observation, batch.policy, batch.action, batch.reward, batch.terminated, batch.truncated, filled,
-            batch.final_value, batch.bootstrap_value)]
-        with self._update_lock:
+        what = f"an update of {batch.agent_steps} agent steps"
+        with _on_device(what):
+            tensors = [tf.constant(array) for array in (
+                observation, batch.policy, batch.action, batch.reward, batch.terminated, batch.truncated, filled,
+                batch.final_value, batch.bootstrap_value)]
+        with _on_device(what), self._update_lock:
             progress = self.agent_steps / s.anneal_steps
             learning_rate = self.learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_end, progress)
             rates = np.array([learning_rate, scheduled(s.beta, s.beta_end, progress)], np.float32)
@@ -242,6 +276,19 @@ class Model:
         """(weights and optimiser by name, version, agent_steps), taken between two updates."""
         with self._update_lock:
             return {name: v.numpy() for name, v in self._variables().items()}, self.version, self.agent_steps
+
+    def readable(self) -> bool:
+        """Whether `state` can be had: no update is stuck, and the weights can be read from their device."""
+        if not self._update_lock.acquire(timeout=1.0):
+            return False
+        try:
+            for variable in self._variables().values():
+                variable.numpy()
+        except Exception:  # whatever a device that is gone raises
+            return False
+        finally:
+            self._update_lock.release()
+        return True
 
     def start_from(self, arrays: dict[str, NDArray]) -> None:
         """Takes the network's weights out of a `state`. Raises ValueError, changing nothing, if they do not fit."""

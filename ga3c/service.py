@@ -29,6 +29,7 @@ What goes wrong meanwhile comes to the main thread alone, which asks `recovery.R
     agent dies            a fence, then a new incarnation: at once, later, or never (parked)
     agent is silent       its stacks into the log (SIGUSR1), a second later SIGKILL; then as above
     thread raises         its tickets go back to the queue, or its batch is dropped; a new thread, once a minute
+    device is too small   the trainer halves its updates (`trainer.py`), and tells
     updates not finite    skipped by the model; too many in a row: newest finite checkpoint, lower learning rate, once
     nothing moves         all stacks into the log
 The last resort is an exception raised by `Service.run`, which the command turns into a checkpoint and an exit code.
@@ -53,7 +54,7 @@ from ga3c.agent import agent_main, agent_seed
 from ga3c.channel import Channel
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
-from ga3c.model import Diverged, Model, Update
+from ga3c.model import DeviceFailed, Diverged, Model, Update
 from ga3c.predictor import run_predictor
 from ga3c.recovery import Recovery
 from ga3c.rollout import RolloutStore, TrainingBatch
@@ -63,7 +64,7 @@ from ga3c.trainer import Spent, rollouts_per_batch, run_trainer
 from ga3c.tuning import Tuner
 
 LEAVE_SECONDS = 3.0   # an agent takes one step to leave; a slow environment gets this long
-JOIN_SECONDS = 5.0    # a thread finishes its update
+JOIN_SECONDS = 4.0    # threads finish their calls of the model
 STALL_SECONDS = 30.0  # work is waiting and nothing is done for so long: an alarm
 INATTENTION = 3.0     # after such a gap between two looks (suspend, SIGSTOP, a slow disk) nobody is judged by old times
 
@@ -120,9 +121,8 @@ class _Crew:
         except BaseException as error:  # noqa: B036  # handed to the main thread, which decides
             self._failed(error)
 
-    def join(self, seconds: float) -> bool:
-        """Waits for all; False if some are still at work."""
-        deadline = time.monotonic() + seconds
+    def join(self, deadline: float) -> bool:
+        """Waits for all until `deadline`, monotonic seconds; False if some are still at work."""
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
@@ -183,6 +183,7 @@ class Service:
         self._progress = _Progress(rollouts_per_batch(settings))
         self._resumed_at = model.agent_steps
         self._failures: deque[BaseException] = deque()
+        self._halvings: deque[tuple[int, int]] = deque()
         self._predictors = _Crew("predictor", self._predict, self._channel.dismiss_predictor, self._on_failure)
         self._trainers = _Crew("trainer", self._train, self._channel.dismiss_trainer, self._on_failure)
 
@@ -201,12 +202,17 @@ class Service:
                       self._run.statistics.new_count())
 
     def _train(self) -> None:
-        run_trainer(self._channel, self._store, self._model, rollouts_per_batch(self._settings), self._on_update)
+        run_trainer(self._channel, self._store, self._model, rollouts_per_batch(self._settings), self._on_update,
+                    self._on_halved)
 
     def _on_update(self, update: Update, batch: TrainingBatch, spent: Spent) -> None:
         self._run.statistics.report(update, batch, spent)
         if self._run.reached(update.agent_steps):
             self._interruption.wake()
+
+    def _on_halved(self, most: int, n_rollouts: int) -> None:
+        self._halvings.append((most, n_rollouts))
+        self._interruption.wake()
 
     def _on_vacant(self, agent: int) -> None:
         self._vacated.append(agent)
@@ -219,7 +225,10 @@ class Service:
     # ------------------------------------------------------------------------- the supervisor
 
     def run(self) -> str:
-        """Works until a limit is reached or a signal came, returns which. Raises AgentsLost or what a thread raised."""
+        """Works until a limit is reached or a signal came, returns which.
+
+        Raises AgentsLost, DeviceFailed, or what a thread raised.
+        """
         run, interruption = self._run, self._interruption
         reason = None
         try:
@@ -241,9 +250,11 @@ class Service:
                     self._wanted = self._tuner.setting
                 reason = interruption.name or run.reached(self._model.agent_steps)
         finally:
-            self._stop()
+            updated = self._stop()
         if self._failures:  # while stopping
             raise self._failures[0]
+        if not updated:
+            raise DeviceFailed(f"an update has not ended in {JOIN_SECONDS:.0f} s")
         return reason
 
     def _patience(self) -> float:
@@ -393,7 +404,14 @@ class Service:
             self._run.note_stacks()
 
     def _mend(self) -> None:
-        """Goes on after what a thread raised, or raises it."""
+        """Goes on after what a thread raised, or raises it; tells what a trainer has mended itself."""
+        while self._halvings:
+            most, n_rollouts = self._halvings.popleft()
+            steps = self._settings.t_max * self._settings.envs_per_agent
+            self._run.event("batch_halved", agent_steps=most * steps, before=n_rollouts * steps)
+            self._run.say(f"The device has no memory for larger updates: at most {most * steps} agent steps of a "
+                          f"batch of {n_rollouts * steps} from now on.")
+            self._run.disturbances += 1
         while self._failures:
             error = self._failures[0]
             if isinstance(error, Diverged):
@@ -414,7 +432,8 @@ class Service:
             self._failures.popleft()
             self._run.disturbances += 1
 
-    def _stop(self) -> None:
+    def _stop(self) -> bool:
+        """Ends all workers; whether the trainers have ended."""
         agents = list(self._agents)
         if not self._failures:
             for agent in self._agents:
@@ -428,13 +447,15 @@ class Service:
         self._join_agents(1.0)
         for agent in agents:
             self._take_faults(agent)  # of the last second
+        deadline = time.monotonic() + JOIN_SECONDS
         self._trainers.resize(0)
-        ended = self._trainers.join(JOIN_SECONDS)
+        updated = self._trainers.join(deadline)
         self._predictors.resize(0)
-        if self._predictors.join(JOIN_SECONDS) and ended:
+        if self._predictors.join(deadline) and updated:
             self._channel.close()
         else:
             self._run.say("A thread is still at work in the model after the time-out and is left behind.")
+        return updated
 
     def _join_agents(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

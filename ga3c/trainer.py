@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ga3c.channel import Channel
 from ga3c.config import Settings
-from ga3c.model import Model, Update
+from ga3c.model import Model, TooLarge, Update
 from ga3c.rollout import RolloutStore, TrainingBatch
 
 
@@ -26,16 +26,30 @@ def rollouts_per_batch(settings: Settings) -> int:
 
 
 def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts: int,
-                report: Callable[[Update, TrainingBatch, Spent], None]) -> None:
-    """Collects `n_rollouts` rollouts, one update, reports it; until dismissed, then trains on what it has and ends."""
-    batch = store.empty_batch(n_rollouts)
+                report: Callable[[Update, TrainingBatch, Spent], None],
+                halved: Callable[[int, int], None] = lambda most, n_rollouts: None) -> None:
+    """Collects `n_rollouts` rollouts, one update, reports it; until dismissed, then trains on what it has and ends.
+
+    If the device has no memory for a batch, its halves are trained on one after the other, from then on of every batch;
+    `halved` is told (rollouts in an update from now on, in a batch). Raises TooLarge if even one rollout is too much.
+    """
+    batch, most = store.empty_batch(n_rollouts), n_rollouts
     ended = False
     while not ended:
         began = time.monotonic()
         filled, ended, gathering = channel.collect(batch)
-        collected = time.monotonic()
-        if filled:
-            update = model.train(batch[:filled])
-            spent = Spent(collected - began - gathering, gathering, time.monotonic() - collected)
+        waiting, first = time.monotonic() - began - gathering, 0
+        while first < filled:
+            part = batch[first:min(first + most, filled)]
+            before = time.monotonic()
+            try:
+                update = model.train(part)
+            except TooLarge:
+                if len(part) == 1:
+                    raise
+                most = -(-len(part) // 2)
+                halved(most, n_rollouts)
+                continue
             if update is not None:
-                report(update, batch[:filled], spent)
+                report(update, part, Spent(waiting, gathering, time.monotonic() - before))
+            first, waiting, gathering = first + len(part), 0.0, 0.0

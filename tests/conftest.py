@@ -6,11 +6,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import psutil
 import pytest
+from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
 from ga3c.config import Settings
@@ -19,10 +22,20 @@ from ga3c.interruption import Interruption
 from ga3c.run import Run
 
 # The same examples in every run, so that a red test is about the change at hand; `--hypothesis-profile explore` draws
-# new ones.
+# new ones, `long` many.
 examples.register_profile("same", derandomize=True, deadline=None)
 examples.register_profile("explore", deadline=None)
+examples.register_profile("long", deadline=None, max_examples=20_000, suppress_health_check=list(HealthCheck))
 examples.load_profile("same")
+
+
+stop_seconds: list[float] = []  # of every run that a test has told to stop
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if stop_seconds:
+        terminalreporter.write_line(f"{len(stop_seconds)} runs told to stop: median {median(stop_seconds):.1f} s, "
+                                    f"longest {max(stop_seconds):.1f} s")
 
 
 def _helpers(process: psutil.Process) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pyte
 import pytest
+from conftest import stop_seconds
 
 TRAIN = [sys.executable, "-m", "ga3c"]
 QUICK = ["--game", "toy:catch", "--agents", "2", "--no-tensorboard"]
@@ -147,6 +148,7 @@ def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with() -> None:
     assert {path.name for path in run.iterdir()} == {
         "config.yaml", "versions.json", "metrics.jsonl", "episodes.csv", "events.jsonl", "checkpoints", "log.txt",
         "tensorboard"}
+    assert first.stdout.startswith("toy:catch: loading TensorFlow and compiling the model\n")
     assert "Ended by --steps 4000" in first.stdout
     assert first.stdout.splitlines()[-1].endswith("--resume run")
     before = rows(run)[-1]
@@ -223,8 +225,11 @@ def test_what_shapes_learning_is_refused_on_resume_and_allowed_for_a_new_run_wit
 class Started:
     """`ga3c-train` in a session of its own, as a shell starts it: signals reach the whole group."""
 
-    def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen([*TRAIN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    def __init__(self, *arguments: str, changed: str = "") -> None:
+        program = TRAIN if not changed else [
+            sys.executable, "-c", f"import sys, time\nfrom ga3c import cli, model, run\n{changed}\n"
+            "sys.exit(cli.train(sys.argv[1:]))"]
+        self.process = subprocess.Popen([*program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         text=True, start_new_session=True)
 
     def group(self) -> list[psutil.Process]:
@@ -246,15 +251,16 @@ class Started:
     def end(self) -> tuple[str, str, float]:
         began = time.monotonic()
         out, err = self.process.communicate(timeout=30)
-        return out, err, time.monotonic() - began
+        stop_seconds.append(time.monotonic() - began)
+        return out, err, stop_seconds[-1]
 
 
 @pytest.fixture
 def started() -> Iterator[Callable[..., Started]]:
     made: list[Started] = []
 
-    def start(*arguments: str) -> Started:
-        made.append(Started(*arguments))
+    def start(*arguments: str, changed: str = "") -> Started:
+        made.append(Started(*arguments, changed=changed))
         return made[-1]
 
     yield start
@@ -369,6 +375,49 @@ def test_it_stops_in_every_state(state: str, number: signal.Signals, started: Ca
     assert f"Ended by {number.name}" in out and out.splitlines()[-1].endswith("run")
 
 
+def told(err: str) -> str:
+    """Standard error without what TensorFlow says where it is imported before it can be kept quiet."""
+    return "".join(line for line in err.splitlines(keepends=True) if "oneDNN" not in line and "cudart" not in line
+                   and "absl::InitializeLog" not in line and "cpu_feature_guard" not in line and "rebuild" not in line)
+
+
+# What the service is made to do when the word comes: (lines before it starts, when the word comes, exit code, said).
+SLOW = "right = {0}\ndef slow(*arguments, **options):\n{1}\n    return right(*arguments, **options)\n{0} = slow"
+HELD = "    if {}:\n        print('held', flush=True)\n        time.sleep({})"
+DOING: dict[str, tuple[str, int | None, str]] = {
+    "queues full": (SLOW.format("model.Model.train", "    time.sleep(1.5)"), None, "--resume run"),
+    "a predictor stuck": (SLOW.format("model.Model.predict", HELD.format("arguments[0].version > 20", 1000)), None,
+                          "--resume run"),
+    "a trainer stuck": (SLOW.format("model.scheduled", HELD.format("arguments[2] > 1e-5", 1000)), 6,
+                        "an update has not ended"),
+    "a predictor that has failed": (
+        SLOW.format("model.Model.predict", "    if arguments[0].version > 20 and not hasattr(cli, 'failed'):\n"
+                    "        cli.failed = 1\n        1 / 0"), None, "--resume run"),
+    "saving": (SLOW.format("run.checkpoint.save", HELD.format("True", 2)), None, "--resume run"),
+    "ending": (SLOW.format("run.Run.finish", HELD.format("True", 1)), None, "--resume run")}
+FLAGS = {"saving": ["--checkpoint-minutes", "0.02"], "ending": ["--steps", "2000"]}
+
+
+@pytest.mark.parametrize(("doing", "number"), with_a_signal(DOING))
+def test_it_stops_whatever_it_is_doing(doing: str, number: signal.Signals, started: Callable[..., Started]) -> None:
+    changed, code, says = DOING[doing]
+    each = started(*QUICK, "--run-dir", "run", *FLAGS.get(doing, []), changed=changed)
+    if "held" in changed:
+        assert each.process.stdout is not None
+        for line in each.process.stdout:
+            if line == "held\n":
+                break
+    elif doing == "queues full":
+        each.wait_for(lambda: learning() and rows(Path("run"))[-1]["training_queue"] >= 2)
+    else:
+        each.wait_for(lambda: bool(recorded("thread_failed")))
+    os.killpg(each.process.pid, number) if number == signal.SIGINT else each.process.send_signal(number)
+    out, err, seconds = each.end()
+    assert each.process.returncode == (128 + number if code is None else code), (out, err)
+    assert seconds < 10 and told(err).count("\n") == (code is not None)
+    assert says in out.splitlines()[-1] + err
+
+
 def evaluation(each: Started) -> list[psutil.Process]:
     """The process of an evaluation that is under way."""
     found = []
@@ -478,6 +527,24 @@ def test_an_error_of_the_service_itself_is_told_with_a_checkpoint_and_exit_code_
     assert done.returncode == 6, done.stderr
     assert "ZeroDivisionError: of the model" in done.stdout
     assert done.stdout.splitlines()[-1].endswith("--resume run") and checkpoints(Path("run"))
+
+
+def test_a_device_that_is_lost_is_told_in_one_line_with_exit_code_6() -> None:
+    program = ("import sys\nfrom ga3c import cli, model\n"
+               "def wrong(self, *arguments):\n"
+               "    raise model.tf.errors.InternalError(None, None, 'CUDA_ERROR_ILLEGAL_ADDRESS')\n"
+               "right = model.Model.train\n"
+               "def train(self, batch):\n"
+               "    if self.version == 20:\n"
+               "        self._predict = self._train = self._variables = wrong\n"
+               "    return right(self, batch)\n"
+               "model.Model.train = train\n"
+               "sys.exit(cli.train(sys.argv[1:]))\n")
+    done = subprocess.run([sys.executable, "-c", program, *QUICK, "--run-dir", "run", "--checkpoint-minutes", "0.005"],
+                          capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 6 and told(done.stderr).count("\n") == 1, done.stderr
+    assert "the device failed at" in done.stderr and "CUDA_ERROR_ILLEGAL_ADDRESS; ga3c-doctor" in done.stderr
+    assert "checkpoint" in done.stdout.splitlines()[-1]
 
 
 def test_divergence_is_told_in_one_line_with_exit_code_4_and_its_weights_are_not_kept() -> None:

@@ -23,7 +23,7 @@ from counting import CheckingModel, agent_processes
 from ga3c import service
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
-from ga3c.model import Diverged
+from ga3c.model import Diverged, TooLarge
 from ga3c.run import Run
 from ga3c.service import AgentsLost, Service
 from ga3c.toys import Counting
@@ -234,6 +234,40 @@ def test_a_thread_that_raises_once_is_started_again_and_no_agent_waits_for_ever(
     model.assert_nothing_doubled()
     if method == "predict":
         model.assert_nothing_lost()
+
+
+def test_a_batch_too_large_for_the_device_is_halved_and_retried(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    right, fits = model.train, [99]
+
+    def small(batch):
+        if model.version == 10:
+            fits[0] = 1
+        if len(batch) > fits[0]:
+            raise TooLarge("the device has no memory")
+        return right(batch)
+
+    monkeypatch.setattr(model, "train", small)
+    run = make_run(counting())
+    assert Service(run.settings, run, model, interruption).run() == "--steps 4000"
+    assert [(event["agent_steps"], event["before"]) for event in events(run, "batch_halved")] == [(20, 30), (10, 30)]
+    assert not events(run, "thread_failed") and "at most 10 agent steps" in (run.directory / "log.txt").read_text()
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+
+
+def test_a_device_without_memory_for_one_rollout_ends_the_run(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(batch):
+        raise TooLarge("the device has no memory for anything")
+
+    model = CheckingModel()
+    monkeypatch.setattr(model, "train", never)
+    run = make_run(counting())
+    with pytest.raises(TooLarge, match="for anything"):
+        Service(run.settings, run, model, interruption).run()
+    assert len(events(run, "thread_failed")) == 1, "it is tried again once"
 
 
 def test_when_nothing_moves_all_stacks_are_told(

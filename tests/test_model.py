@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from ga3c.config import PRESETS, ConfigError, Settings
 from ga3c.environment import EnvironmentSpec
-from ga3c.model import Diverged, Model, scheduled
+from ga3c.model import DeviceFailed, Diverged, Model, TooLarge, scheduled
 from ga3c.network import build_network
 from ga3c.rollout import RolloutStore, TrainingBatch
 
@@ -381,3 +382,27 @@ def test_predictions_do_not_wait_for_an_update_to_end() -> None:
     done = subprocess.run([sys.executable, "-c", _DURING_AN_UPDATE], capture_output=True, text=True, timeout=120,
                           env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, check=True)
     assert int(done.stdout) > 30, done.stdout
+
+
+@pytest.mark.parametrize(("raised", "told"), [
+    (tf.errors.ResourceExhaustedError, TooLarge), (tf.errors.InternalError, DeviceFailed),
+    (tf.errors.UnavailableError, DeviceFailed)])
+def test_failures_of_the_device_are_named_and_change_nothing(
+        monkeypatch: pytest.MonkeyPatch, raised: type[Exception], told: type[Exception]) -> None:
+    model = Model(settings(), VECTOR)
+    before = model.state()
+
+    def fail(*arguments: object) -> None:
+        raise raised(None, None, "CUDA_ERROR:\n it is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "_train", fail)
+        patch.setattr(model, "_predict", fail)
+        for call, what in ((lambda: model.train(random_batch()), "an update of 24 agent steps"),
+                           (lambda: model.predict(random_batch().observation[0, 0]), "2 predictions")):
+            with pytest.raises(told, match=what) as caught:
+                call()
+            assert len(str(caught.value).splitlines()) == 1
+    after = model.state()
+    assert after[1:] == before[1:] and all(np.array_equal(before[0][name], after[0][name]) for name in before[0])
+    assert model.train(random_batch()) is not None, "the lock is free again"

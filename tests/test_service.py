@@ -7,14 +7,17 @@ import json
 import os
 import random
 import signal
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from counting import CheckingModel, agent_processes
 
 from ga3c.agent import start_forkserver
+from ga3c.channel import PREDICT
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
 from ga3c.model import Update
@@ -51,6 +54,23 @@ def test_every_observation_comes_back_once_and_whole(
     if trainers == 1:
         for path in model.order.values():
             assert path == sorted(path)
+
+
+def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interruption: Interruption) -> None:
+    waited: dict[int, list[float]] = defaultdict(list)
+
+    class Waits(CheckingModel):
+        def train(self, batch: TrainingBatch) -> Update:
+            for i, steps in enumerate(batch.steps.tolist()):
+                agent = int(batch.observation[i, 0, 0].copy().view("<u4")[0])
+                waited[agent].append(float(batch.seconds[i, PREDICT]) / steps)
+            return super().train(batch)
+
+    settings = counting(agents=32, agents_max=32, envs_per_agent=1, prediction_batch_max=4, steps=40_000)
+    run = make_run(settings)
+    Service(settings, run, Waits(), interruption).run()
+    means = np.array([np.mean(each[2:]) for each in waited.values() if len(each) > 20])  # the first ones began alone
+    assert len(means) == 32 and means.max() < 3 * np.median(means), np.sort(means)
 
 
 def test_workers_added_and_removed_meanwhile_lose_nothing(make_run: MakeRun, interruption: Interruption) -> None:

@@ -42,9 +42,14 @@ def leave() -> None:
 
 @_fault
 def mixed() -> None:
-    """Mostly crashes, one in fifty ends the process."""
-    if np.random.default_rng().random() < 0.02:
+    """Mostly crashes; one in fifty ends the process, shoots it, or stands still in it."""
+    chance = np.random.default_rng().random()
+    if chance < 0.01:
         leave()
+    if chance < 0.015:
+        segfault()
+    if chance < 0.02:
+        stall()
     crash()
 
 
@@ -110,13 +115,13 @@ class Faulty(gymnasium.Wrapper):
 
 
 def make(directory: Path, monkeypatch: pytest.MonkeyPatch, fault: str, where: str = "step", after: float = 50,
-         once: bool = False, world: str = "Counting") -> str:
+         once: bool = False, world: str = "Counting()") -> str:
     """Writes a module into `directory` that registers such a world, and makes agents find it; returns its name."""
-    module = f"faulty_{fault}_{where}_{world.lower()}"
+    module = f"faulty_{fault}_{where}_{''.join(filter(str.isalnum, world)).lower()}"
     mark = repr(str(directory / "failed-once")) if once else None
     (directory / f"{module}.py").write_text(
         "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.toys import *\n"
-        f"gymnasium.register('{module}-v0', lambda: Faulty({world}(), {fault!r}, {where!r}, {after}, {mark}, "
+        f"gymnasium.register('{module}-v0', lambda: Faulty({world}, {fault!r}, {where!r}, {after}, {mark}, "
         f"{os.getpid()}))\n")
     monkeypatch.chdir(directory)
     monkeypatch.syspath_prepend(str(directory))

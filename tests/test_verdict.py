@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from counting import CheckingModel
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ga3c import record
+from ga3c.config import Settings
+from ga3c.interruption import Interruption
+from ga3c.run import Run
+from ga3c.service import Service
 from ga3c.verdict import averages, verdict
 
 HEALTHY = {"cpu_agents": 2.2, "cpu_server": 1.6, "cpu_machine": 3.9, "wait_ms": 5.0, "slot_wait_ms": 0.5,
@@ -45,3 +59,55 @@ def test_averages_leave_out_what_a_second_did_not_measure_and_are_none_without_a
     rows: list[dict[str, Any]] = [HEALTHY, {**HEALTHY, "update_ms": None}, {**HEALTHY, "update_ms": 40.0}]
     assert averages(rows) == pytest.approx({**HEALTHY, "update_ms": 30.0})
     assert averages([{**HEALTHY, "wait_ms": None}]) is None and averages([]) is None
+
+
+# ------------------------------------------------------------------------------------------------ runs made slow
+
+@contextlib.contextmanager
+def busy_cores(processes: int) -> Iterator[None]:
+    """Other programs on all cores."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def slow(model: CheckingModel, method: str, seconds: float) -> None:
+    right = getattr(model, method)
+
+    def slowed(argument: Any) -> Any:
+        time.sleep(seconds)
+        return right(argument)
+
+    setattr(model, method, slowed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "limit"), [
+    ("a sleeping environment", "environments"), ("a heavy model that predicts", "device"),
+    ("a heavy model that trains", "device"), ("busy cores", "other load"), ("few agents", "transport")])
+def test_a_run_made_slow_on_purpose_is_recognised(
+        how: str, limit: str, make_run: Callable[..., Run], interruption: Interruption, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sleepy.py").write_text(
+        "import time\nimport gymnasium\nfrom ga3c.toys import Counting\n"
+        "class Sleepy(Counting):\n    def step(self, action):\n        time.sleep(0.01)\n"
+        "        return super().step(action)\n"
+        "gymnasium.register('Sleepy-v0', Sleepy)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = CheckingModel()
+    if how.startswith("a heavy model"):
+        slow(model, "predict" if how.endswith("predicts") else "train", 0.05)
+    settings = Settings(
+        game="sleepy:Sleepy-v0" if how == "a sleeping environment" else "toy:counting", tensorboard=False,
+        dynamic=False, minutes=0.15, agents=1 if how == "few agents" else 2, envs_per_agent=4, t_max=5,
+        training_batch_min=40)
+    run = make_run(settings)
+    with busy_cores((os.cpu_count() or 1) * 2) if how == "busy cores" else contextlib.nullcontext():
+        Service(settings, run, model, interruption).run()
+    limits = Counter(row["limit"] for row in record.rows(run.directory).new() if "limit" in row)
+    assert limits.most_common(1)[0][0] == limit, limits

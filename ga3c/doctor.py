@@ -119,7 +119,7 @@ def _cores() -> list[Finding]:
     there, free = os.cpu_count() or 1, available_cores()
     load = os.getloadavg()[0]
     return [Finding("cores", free >= there, f"{there}, of which {free:g} may be used; load {load:.1f}",
-                    f"the defaults count on all {there} cores: give --agents {4 * max(1, math.floor(free))} "
+                    f"the defaults count on all {there} cores: give --agents {2 * max(1, math.floor(free))} "
                     f"--device-threads {max(1, math.floor(free / 2))}")]
 
 

@@ -56,7 +56,7 @@ def test_cores_that_may_not_be_used_are_missed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     found, = examined._cores()
     assert not found.ok and found.numbers.startswith("8, of which 1 may be used")
-    assert "--agents 4 --device-threads 1" in found.remedy
+    assert "--agents 2 --device-threads 1" in found.remedy
 
 
 def test_an_agent_that_cannot_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,7 @@ class SlotOwnership(RuleBasedStateMachine):
         self.submitted: list[tuple[int, int, int]] = []   # agent, slot, stamp
         self.available: dict[int, int] = {}               # free slots an agent knows of or will learn of
         self.stamp = 0
-        self.predictor = threading.Thread(target=self.predict)
+        self.predictor = threading.Thread(target=self.predict, daemon=True)  # a red test must not hang
         self.predictor.start()
 
     def predict(self) -> None:

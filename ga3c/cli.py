@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ga3c import __version__
-from ga3c.checkpoint import CheckpointError, clean, load, newest, set_aside_after
+from ga3c.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after
 from ga3c.config import ConfigError, Parser, Settings, build_parser, parse, resolve, to_yaml
 from ga3c.interruption import Interruption
 
@@ -145,30 +145,30 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
         start_tensorflow(settings)
         model = Model(settings, spec)
 
-    resumed: dict[str, Any] = {}
+    restored = Checkpoint({}, {})
     told: list[str] = []
     checkpoint_path: Path | None = None
     with contextlib.ExitStack() as held:
         if directory is not None and not anew:
             held.callback(os.close, lock_directory(directory))
             cleaned = clean(directory / "checkpoints")
-            checkpoint_path, resumed, passed_over = _restore(settings, model, directory, named)
+            checkpoint_path, restored, passed_over = _restore(settings, model, directory, named)
             told = [*cleaned, *(f"Passed over: {reason}" for reason in passed_over)]
         else:
             if directory is not None:
                 told = _begin_with_weights(model, directory, named)
             directory = create_directory(settings, spec)
             held.callback(os.close, lock_directory(directory))
-        return _run(settings, spec, model, directory, resumed, checkpoint_path, told, interruption)
+        return _run(settings, spec, model, directory, restored, checkpoint_path, told, interruption)
 
 
-def _run(settings: Settings, spec: Any, model: Any, directory: Path, resumed: dict[str, Any],
+def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: Checkpoint,
          checkpoint_path: Path | None, told: list[str], interruption: Interruption) -> int:
     from ga3c.model import DeviceFailed, Diverged
     from ga3c.run import Run, write_settings
     from ga3c.serial import run_serial
     from ga3c.service import AgentsLost, Service
-    run = Run(settings, spec, directory, resumed)
+    run = Run(settings, spec, directory, restored.progress)
     try:
         reached = run.reached(model.agent_steps)
         if reached:
@@ -179,9 +179,9 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, resumed: di
         run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told)
         for line in told:
             run.say(line)
-        run.say(f"{spec.name}: {'going on' if resumed else 'a new run'} in {directory}")
+        run.say(f"{spec.name}: {'going on' if restored.progress else 'a new run'} in {directory}")
         try:
-            reason = (run_serial(settings, run, model, interruption) if settings.serial
+            reason = (run_serial(settings, run, model, interruption, restored.arrays) if settings.serial
                       else Service(settings, run, model, interruption).run())
         except AgentsLost as error:
             run.finish(model, "lost agents", skip_checkpoint=False)
@@ -208,8 +208,8 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, resumed: di
 
 
 def _restore(settings: Settings, model: Any, directory: Path,
-             named: Path | None) -> tuple[Path, dict[str, Any], list[str]]:
-    """Puts the newest whole checkpoint, or the one named, into `model`: path, progress, why others were passed over."""
+             named: Path | None) -> tuple[Path, Checkpoint, list[str]]:
+    """Puts the newest whole checkpoint, or the one named, into `model`: path, itself, why others were passed over."""
     passed_over: list[str] = []
     if named is not None:
         checkpoint, path = load(named), named
@@ -225,7 +225,7 @@ def _restore(settings: Settings, model: Any, directory: Path,
         model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
     except ValueError as error:
         raise ConfigError(f"--resume: {path}: {error}") from None
-    return path, progress, passed_over
+    return path, checkpoint, passed_over
 
 
 def _begin_with_weights(model: Any, directory: Path, named: Path | None) -> list[str]:

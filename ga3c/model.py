@@ -300,8 +300,13 @@ class Model:
             variable.assign(arrays[name])
 
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
-        """Goes on from `state`. Raises ValueError, changing nothing, if it is another network's."""
+        """Goes on from `state`; arrays of other owners are left out.
+
+        Raises ValueError, changing nothing, if it is another network's.
+        """
         variables = self._variables()
+        owners = {name.split(".")[0] for name in variables}
+        arrays = {name: array for name, array in arrays.items() if name.split(".")[0] in owners}
         wrong = _difference(variables, arrays)
         if wrong:
             raise ValueError(f"its weights are of another network: {wrong}")

@@ -21,11 +21,13 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from ga3c import __version__, checkpoint
 from ga3c.checkpoint import Checkpoint
@@ -177,7 +179,8 @@ class Run:
     """The record of one run and when it is over. Used by the main thread; trainers may ask if a limit is `reached`.
 
     `disturbances` counts what took time from training, so that no setting is judged by it: checkpoints, dead agents.
-    `controller`, where there is one, is kept in checkpoints; `tuning` is its last verdict, for the display.
+    `controller`, where there is one, is kept in checkpoints, as are the arrays of `also_saved`; `tuning` is its last
+    verdict, for the display.
 
     Args:
         resumed: progress of the checkpoint it goes on from, {} for a new run.
@@ -193,6 +196,7 @@ class Run:
         self.checkpoint_path: Path | None = None
         self.evaluator = Evaluator()
         self.best_evaluation: tuple[str, float] | None = None
+        self.also_saved: Callable[[], dict[str, NDArray]] = dict
         self.disturbances = 0
         self.controller: Controller | None = None
         self.resumed_controller: dict[str, Any] | None = resumed.get("controller")
@@ -417,7 +421,7 @@ class Run:
         if self.evaluator.checkpoint is not None:
             spared.append(self.evaluator.checkpoint.name)
         path = self.checkpoint_path = checkpoint.save(
-            self.directory / "checkpoints", f"{agent_steps:012d}", Checkpoint(arrays, progress),
+            self.directory / "checkpoints", f"{agent_steps:012d}", Checkpoint(arrays | self.also_saved(), progress),
             self.settings.checkpoints_kept, spared)
         self._steps_saved = agent_steps
         self.disturbances += 1

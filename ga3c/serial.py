@@ -2,81 +2,163 @@
 
 Each round all agents' pending predictions are answered by one inference, in the order of the agents; then each agent
 goes on to its next prediction; a training is made as soon as enough rollouts have been handed in.
+
+Its checkpoints also hold every action and the answers that are not trained on yet. A resumed run plays those actions
+again, without model and training, and so stands where the checkpoint was made: it goes on as if it had never ended.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import deque
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ga3c.agent import agent_seed, play, seeded
 from ga3c.channel import PREDICT, SUBMIT, TAKE
 from ga3c.config import Settings
-from ga3c.environment import make_environment
+from ga3c.environment import EnvironmentSpec, make_environment
 from ga3c.interruption import Interruption
 from ga3c.model import Model
-from ga3c.rollout import RolloutStore
+from ga3c.rollout import RolloutStore, TrainingBatch
 from ga3c.run import Run
 from ga3c.stats import Workers
 from ga3c.trainer import rollouts_per_batch
 
+SAVED = "serial."  # before the names of what `Agents.state` adds to a checkpoint
+_ANSWERS = ("policy", "value", "version", "final_value", "bootstrap_value")
 
-def run_serial(settings: Settings, run: Run, model: Model, interruption: Interruption) -> str:
-    """Plays and trains until a limit is reached or a signal came; returns which."""
-    n_agents, n_envs = settings.agent_count, settings.envs_per_agent
-    n_rollouts = rollouts_per_batch(settings)
-    # Nobody waits here: each agent has the rollout it writes and the one it is about to hand in; the rest wait to be
-    # trained on.
-    store = RolloutStore(run.spec, settings.t_max, n_envs, 2 * n_agents + n_rollouts)
-    free = deque(range(store.n_slots))
-    submitted: deque[int] = deque()
-    batch = store.empty_batch(n_rollouts)
+Train = Callable[[TrainingBatch], None]
+
+
+def _as_before(policy: NDArray, observation: NDArray) -> tuple[NDArray, NDArray, int]:
+    return policy, np.zeros(len(policy), np.float32), 0
+
+
+class Agents:
+    """All agents, each at its next prediction. Their seeds follow from `began_at`, agent steps when they began."""
+
+    def __init__(self, settings: Settings, spec: EnvironmentSpec, began_at: int) -> None:
+        self.n, self._n_envs, self._n_actions = settings.agent_count, settings.envs_per_agent, spec.n_actions
+        self._began_at, self._shape = began_at, spec.observation_shape
+        n_rollouts = rollouts_per_batch(settings)
+        # Nobody waits here: each agent has the rollout it writes and the one it is about to hand in; the rest wait to
+        # be trained on.
+        self._store = RolloutStore(spec, settings.t_max, self._n_envs, 2 * self.n + n_rollouts)
+        self._free = deque(range(self._store.n_slots))
+        self._submitted: deque[int] = deque()
+        self._batch = self._store.empty_batch(n_rollouts)
+        self._actions: list[NDArray[np.uint16]] = []  # (agents, environments) of each round
+        self.moved = self.n  # agents that have taken their step of this round
+        self._environments, self._players = [], []
+        for agent in range(self.n):
+            environment_seed, rng = seeded(agent_seed(settings, agent, 1, began_at))
+            environment = make_environment(settings, self._n_envs)
+            environment.reset(environment_seed)
+            self._environments.append(environment)
+            self._players.append(play(environment, self._store, rng))
+        self._pending = [self._advance(agent, None, lambda batch: None) for agent in range(self.n)]
+
+    def _advance(self, agent: int, grant: int | None, train: Train) -> tuple[int, int]:
+        """Resumes one agent until it asks for a prediction; returns that (slot, row)."""
+        player = self._players[agent]
+        kind, slot, row = next(player) if grant is None else player.send(grant)
+        while kind != PREDICT:
+            if kind == TAKE:
+                kind, slot, row = player.send(self._free.popleft())
+            else:
+                assert kind == SUBMIT
+                self._submitted.append(slot)
+                if len(self._submitted) == len(self._batch):
+                    slots = [self._submitted.popleft() for _ in range(len(self._batch))]
+                    self._store.gather(slots, self._batch, 0)
+                    self._free.extend(slots)
+                    train(self._batch)
+                kind, slot, row = player.send(0)
+        return slot, row
+
+    def answer(self, predict: Callable[[NDArray], tuple[NDArray, NDArray, int]]) -> int:
+        """Begins a round: all agents are answered by one call of `predict`; returns how many observations."""
+        slots, rows = (list(column) for column in zip(*self._pending, strict=True))
+        policy, value, version = predict(self._store.observation[slots, rows].reshape(-1, *self._shape))
+        self._store.policy[slots, rows] = policy.reshape(self.n, self._n_envs, -1)
+        self._store.value[slots, rows] = value.reshape(self.n, self._n_envs)
+        self._store.version[slots, rows] = version
+        self._actions.append(np.zeros((self.n, self._n_envs), np.uint16))
+        self.moved = 0
+        return len(value)
+
+    def move(self, train: Train) -> None:
+        """The next agent of the round takes its step and goes on to its next prediction."""
+        agent, (slot, row) = self.moved, self._pending[self.moved]
+        self._pending[agent] = self._advance(agent, 0, train)
+        if row < self._store.t_max:  # else only the value of an episode's last observation was asked for
+            self._actions[-1][agent] = self._store.action[slot, row]
+        self.moved += 1
+
+    def state(self) -> dict[str, NDArray]:
+        """What `replay` needs: actions (rounds, agents, environments), agents moved in the last round, answers."""
+        shape = (len(self._actions), self.n, self._n_envs)
+        return {f"{SAVED}actions": np.array(self._actions, np.uint16).reshape(shape),
+                f"{SAVED}moved": np.array(self.moved), f"{SAVED}began_at": np.array(self._began_at),
+                **{f"{SAVED}{name}": getattr(self._store, name).copy() for name in _ANSWERS}}
+
+    def replays(self, state: Mapping[str, NDArray]) -> bool:
+        """Whether `state` is of as many agents, environments and slots."""
+        now = self.state()
+        return now.keys() <= state.keys() and all(
+            now[name].shape[1:] == state[name].shape[1:] and now[name].dtype == state[name].dtype for name in now)
+
+    def replay(self, state: Mapping[str, NDArray]) -> None:
+        """Goes from the beginning to where `state` was taken."""
+        actions = state[f"{SAVED}actions"]
+        for number, chosen in enumerate(actions):
+            certain = np.eye(self._n_actions, dtype=np.float32)[chosen.ravel()]  # sampling then has no choice
+            self.answer(functools.partial(_as_before, certain))
+            for _ in range(self.n if number + 1 < len(actions) else int(state[f"{SAVED}moved"])):
+                self.move(lambda batch: None)
+        for name in _ANSWERS:
+            getattr(self._store, name)[:] = state[f"{SAVED}{name}"]
+
+    def close(self) -> None:
+        """Closes the environments."""
+        for environment in self._environments:
+            environment.close()
+
+
+def run_serial(settings: Settings, run: Run, model: Model, interruption: Interruption,
+               saved: Mapping[str, NDArray] | None = None) -> str:
+    """Plays and trains until a limit is reached or a signal came; returns which.
+
+    `saved` are the arrays of the checkpoint that `model` was restored from. If they are of such a serial run, its
+    agents go on; else, as after a change of their number, new ones begin.
+    """
+    began_at = int((saved or {}).get(f"{SAVED}began_at", model.agent_steps))
+    agents = Agents(settings, run.spec, began_at)
+    if saved and agents.replays(saved):
+        agents.replay(saved)
+    elif began_at != model.agent_steps:
+        agents.close()
+        agents = Agents(settings, run.spec, model.agent_steps)
+    run.also_saved = agents.state
     count = run.statistics.new_count()
 
-    environments, players = [], []
-    for agent in range(n_agents):
-        environment_seed, rng = seeded(agent_seed(settings, agent, 1, model.agent_steps))
-        environment = make_environment(settings, n_envs)
-        environment.reset(environment_seed)
-        environments.append(environment)
-        players.append(play(environment, store, rng))
-
-    def train() -> None:
-        slots = [submitted.popleft() for _ in range(n_rollouts)]
-        store.gather(slots, batch, 0)
-        free.extend(slots)
+    def train(batch: TrainingBatch) -> None:
         update = model.train(batch)
         if update is not None:
             run.statistics.report(update, batch)
         run.statistics.drain()  # so that a limit on episodes falls at the same update in every run
 
-    def advance(agent: int, grant: int | None) -> tuple[int, int]:
-        """Resumes one agent until it asks for a prediction; returns that (slot, row)."""
-        kind, slot, row = next(players[agent]) if grant is None else players[agent].send(grant)
-        while kind != PREDICT:
-            if kind == TAKE:
-                kind, slot, row = players[agent].send(free.popleft())
-            else:
-                assert kind == SUBMIT
-                submitted.append(slot)
-                if len(submitted) == n_rollouts:
-                    train()
-                kind, slot, row = players[agent].send(0)
-        return slot, row
-
     run.start()
-    pending = [advance(agent, None) for agent in range(n_agents)]
-    workers = Workers(n_agents, 1, 1, 0, 0)
+    workers = Workers(agents.n, 1, 1, 0, 0)
     while True:
-        slots, rows = (list(column) for column in zip(*pending, strict=True))
-        observation = store.observation[slots, rows]
-        policy, value, version = model.predict(observation.reshape(-1, *run.spec.observation_shape))
-        store.policy[slots, rows] = policy.reshape(n_agents, n_envs, -1)
-        store.value[slots, rows] = value.reshape(n_agents, n_envs)
-        store.version[slots, rows] = version
-        count.predictions += len(value)
-        count.calls += 1
-        for agent in range(n_agents):
-            pending[agent] = advance(agent, 0)
+        if agents.moved == agents.n:
+            count.predictions += agents.answer(model.predict)
+            count.calls += 1
+        while agents.moved < agents.n:
+            agents.move(train)
             if run.reached(model.agent_steps):
                 break
         run.tick(model, workers, [])
@@ -84,6 +166,5 @@ def run_serial(settings: Settings, run: Run, model: Model, interruption: Interru
             run.save_or_warn(model)
         reason = interruption.name or run.reached(model.agent_steps)
         if reason:
-            for environment in environments:
-                environment.close()
+            agents.close()
             return reason

@@ -141,6 +141,22 @@ def test_two_serial_runs_give_equal_weights_byte_for_byte() -> None:
     assert (one / "arrays.npz").read_bytes() != (checkpoints(Path("three"))[-1] / "arrays.npz").read_bytes()
 
 
+@pytest.mark.parametrize(("game", "first", "whole"), [("toy:catch", 1000, 3000), ("CartPole-v1", 1700, 2500)])
+def test_a_serial_run_resumed_learns_what_one_without_a_break_learns(game: str, first: int, whole: int) -> None:
+    flags = ["--game", game, "--serial", "--no-tensorboard", "--agents", "3", "--envs-per-agent", "2", "--t-max", "5",
+             "--training-batch-min", "20"]
+    assert train(*flags, "--steps", str(whole), "--run-dir", "one").returncode == 0
+    assert train(*flags, "--steps", str(first), "--run-dir", "two").returncode == 0
+    for steps in ((first + whole) // 2, whole):
+        done = train("--resume", "two", "--steps", str(steps))
+        assert (done.returncode, done.stderr) == (0, "")
+    one, two = (checkpoints(Path(name))[-1] for name in ("one", "two"))
+    assert one.name == two.name
+    assert (one / "arrays.npz").read_bytes() == (two / "arrays.npz").read_bytes()
+    # With another number of agents new ones begin.
+    assert train("--resume", "two", "--steps", str(whole + 500), "--agents", "2").returncode == 0
+
+
 def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with() -> None:
     first = train(*QUICK, "--steps", "4000", "--run-dir", "run", "--tensorboard")
     assert (first.returncode, first.stderr) == (0, "")

@@ -1,7 +1,8 @@
 """What is done about what went wrong: restart, park or stop. Pure decisions; the service carries them out.
 
 An agent that has handed in a rollout and dies is started again at once, whatever ended it. One that dies before that
-waits longer each time, and is parked after `PARK_AFTER` times in a row: then the run goes on with one agent fewer.
+waits longer each time, unless it was shot (SIGKILL): that says little about its environments, or took long enough.
+After `PARK_AFTER` times in a row it is parked: then the run goes on with one agent fewer.
 When all are parked there is nothing to go on with. A predictor or trainer thread is started again unless the last
 failure is less than `THREAD_PEACE` seconds ago. Divergence is mended once, from a checkpoint.
 """
@@ -22,8 +23,11 @@ class Recovery:
         self._thread_failed_at: float | None = None
         self._mended = False
 
-    def agent_died(self, agent: int, delivered: bool, now: float) -> float | None:
-        """When the agent is to be started again; None: never, it is parked. `delivered`: a rollout, since its start."""
+    def agent_died(self, agent: int, delivered: bool, shot: bool, now: float) -> float | None:
+        """When the agent is to be started again; None: never, it is parked.
+
+        `delivered`: it has handed in a rollout since its start; `shot`: killed, by others or because it hung.
+        """
         if delivered:
             self._fruitless.pop(agent, None)
             return now
@@ -31,7 +35,8 @@ class Recovery:
         if times >= PARK_AFTER:
             self.parked.add(agent)
             return None
-        return now + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**(times - 1))
+        pause = _FIRST_PAUSE if shot else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**(times - 1))
+        return now + pause
 
     def thread_failed(self, now: float) -> bool:
         """Whether the thread is started again; False: the run ends."""

@@ -345,7 +345,8 @@ class Service:
             self._last_fault = how
         run.statistics.agent_deaths += 1
         run.disturbances += 1
-        due = self._recovery.agent_died(agent, self._channel.has_delivered(agent), now)
+        shot = exitcode == -signal.SIGKILL and cause != "out of memory"  # the hung have had their pause
+        due = self._recovery.agent_died(agent, self._channel.has_delivered(agent), shot, now)
         self._not_before[agent] = due or 0.0
         run.event("agent_died", agent=agent, exitcode=exitcode, cause=cause, after=round(age, 3), parked=due is None)
         next_ = "is parked: it never handed in anything" if due is None else (

@@ -208,6 +208,22 @@ def test_a_failure_while_saving_leaves_the_old_one_and_no_rubbish(
     assert equal(load(old), some(1))
 
 
+def test_what_was_moved_aside_is_put_back_when_its_successor_gets_no_name(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = save(tmp_path, "000000000001", some(1), 1)
+    right = Path.rename
+
+    def rename(path: Path, target: Path) -> Path:
+        if path.name.endswith(str(os.getpid())):
+            raise OSError(28, "No space left on device")
+        return right(path, target)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(Path, "rename", rename)
+        save(tmp_path, "000000000001", some(2), 1)
+    assert os.listdir(tmp_path) == ["000000000001"] and equal(load(old), some(1))
+
+
 @pytest.mark.parametrize("how", ["kill", "raise"])
 def test_killed_or_failing_at_any_call_to_the_disk_it_leaves_a_whole_checkpoint(tmp_path: Path, how: str) -> None:
     script = Path(__file__).with_name("torture.py")

@@ -156,8 +156,7 @@ def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
             for process in agent_processes():
                 process.suspend()
             time.sleep(4.5)
-            for process in agent_processes():
-                process.resume()
+            threading.Timer(0.5, lambda: [process.resume() for process in agent_processes()]).start()  # after the look
         return tick(*arguments)
 
     monkeypatch.setattr(run, "tick", inattentive)

@@ -2,7 +2,7 @@
 
     checkpoints/000001234560/       named by agent steps
         arrays.npz                  weights and optimiser, plain arrays
-        progress.json               counters, recent scores
+        progress.json               counters, recent scores, the controller's state, settings, versions
         manifest.json               sha256 of the other two
     checkpoints/best.json           which of them played best when it was evaluated, see `set_best`
 """

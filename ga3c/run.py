@@ -206,6 +206,7 @@ class Run:
         self._next_row = self._next_checkpoint = self._next_log = 0.0
         self._next_evaluation = math.inf
         self._steps_saved = resumed.get("agent_steps", 0)
+        self._versions = _versions()
         self._process = psutil.Process()
         self._cpu = _CpuMeter()
         self._judge = Judge(os.cpu_count() or 1)
@@ -412,7 +413,8 @@ class Run:
         progress = {"version": version, "agent_steps": agent_steps, "time": self.time,
                     "episodes": self.statistics.episodes, "predictions": self.statistics.predictions,
                     "recent_scores": list(self.statistics.recent_scores), "ga3c": __version__,
-                    "game": self.settings.game, "t_max": self.settings.t_max}
+                    "game": self.settings.game, "t_max": self.settings.t_max,
+                    "settings": self.settings.model_dump(), "versions": self._versions}
         if self.controller is not None:
             progress["controller"] = self.controller.state()
         spared = checkpoint.hourly(self.directory / "checkpoints")

@@ -97,7 +97,15 @@ def test_other_directories_are_no_checkpoints_and_stay(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(tmp_path_factory.mktemp("checkpoints"), "000000000001", some(), 1)
+    """The newer one of two."""
+    directory = tmp_path_factory.mktemp("checkpoints")
+    save(directory, "000000000000", some(7), 2)
+    return save(directory, "000000000001", some(), 2)
+
+
+def goes_on_from(whole: Path) -> int:
+    """The number in the checkpoint that a resumed run would take."""
+    return int(newest(whole.parent)[0].progress["agent_steps"])
 
 
 @contextmanager
@@ -111,7 +119,7 @@ def changed(path: Path, content: bytes) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("file", FILES)
-@examples(deadline=None, max_examples=150)
+@examples(deadline=None, max_examples=200)
 @given(data=st.data(), bit=st.integers(0, 7))
 def test_one_flipped_bit_is_noticed_or_harmless(whole: Path, file: str, data: st.DataObject, bit: int) -> None:
     content = bytearray((whole / file).read_bytes())
@@ -119,19 +127,21 @@ def test_one_flipped_bit_is_noticed_or_harmless(whole: Path, file: str, data: st
     with changed(whole / file, bytes(content)):
         try:
             assert equal(load(whole), some())
-            assert file == "manifest.json"
+            assert file == "manifest.json" and goes_on_from(whole) == 1
         except CheckpointError as error:
             assert str(whole) in str(error)
             assert len(str(error).splitlines()) == 1
+            assert goes_on_from(whole) == 7
 
 
 @pytest.mark.parametrize("file", FILES)
-@examples(deadline=None, max_examples=40)
+@examples(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_a_file_cut_short_is_noticed(whole: Path, file: str, data: st.DataObject) -> None:
     content = (whole / file).read_bytes()
     with changed(whole / file, content[:data.draw(st.integers(0, len(content) - 1))]):
         why_not(whole)
+        assert goes_on_from(whole) == 7
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -312,6 +312,13 @@ class Channel:
         """One trainer ends after the rollouts that are already waiting, training on a batch that is not full."""
         self._rollouts.put(_CLOSE)
 
+    def drop_rollouts(self) -> int:
+        """Takes the rollouts that wait for trainers away, for good; returns how many. Trainers must be dismissed."""
+        self._rollouts.put(_CLOSE)  # ours: there is one more than trainers, so the wait ends
+        taken = self._rollouts.take(8192)  # as many as a pipe holds
+        tickets, _ = self._rollouts.without_close(taken)  # those of the trainers go back
+        return int((tickets["slot"] != _FENCE).sum())
+
     @property
     def training_queue(self) -> int:
         """Rollouts waiting for a trainer."""

@@ -1,7 +1,7 @@
 """Checkpoints: a directory each, written aside, checksummed, then renamed into place. No pickle anywhere.
 
     checkpoints/000001234560/       named by agent steps
-        arrays.npz                  weights and optimiser, plain arrays
+        arrays.npz                  weights and optimiser, and in serial mode the actions: plain arrays
         progress.json               counters, recent scores, the controller's state, settings, versions
         manifest.json               sha256 of the other two
     checkpoints/best.json           which of them played best when it was evaluated, see `set_best`
@@ -112,6 +112,20 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} is not a whole checkpoint: {Path(error.filename).name} is missing") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
+
+
+def unusable(progress: Any) -> str:
+    """What is wrong with the counters of a checkpoint, if a run is to go on from it; "" if nothing is."""
+    if not isinstance(progress, dict):
+        return "its progress is no object"
+    for name in ("version", "agent_steps", "episodes", "predictions", "time"):
+        value: Any = progress.get(name)
+        if type(value) is not int and (type(value) is not float or name != "time") or not 0 <= value < 1e15:
+            return f"{name} is {str(value)[:40]!r}"
+    scores = progress.get("recent_scores")
+    if not isinstance(scores, list) or not all(type(score) in (int, float) for score in scores):
+        return "recent_scores are no numbers"
+    return ""
 
 
 def read_arrays(path: Path) -> dict[str, NDArray]:

@@ -1,7 +1,7 @@
 """The commands. Nothing heavy is imported before the settings are known to be right.
 
-Exit codes: 0 done; 2 usage or settings; 3 agents lost; 4 diverged; 5 storage; 6 internal; 130 and 143 after SIGINT and
-SIGTERM.
+Exit codes: 0 done; 2 usage or settings; 3 agents lost; 4 diverged; 5 storage; 6 device or internal; 130 and 143 after
+SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ga3c import __version__
-from ga3c.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after
+from ga3c.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
 from ga3c.config import ConfigError, Parser, Settings, build_parser, parse, resolve, to_yaml
 from ga3c.interruption import Interruption
 
@@ -184,7 +184,7 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: C
             reason = (run_serial(settings, run, model, interruption, restored.arrays) if settings.serial
                       else Service(settings, run, model, interruption).run())
         except AgentsLost as error:
-            run.finish(model, "lost agents", skip_checkpoint=False)
+            run.finish(model, "lost agents", skip_checkpoint=not model.readable())
             return _fail(str(error), 3)
         run.finish(model, reason, skip_checkpoint=interruption.hurried)
         return 128 + interruption.signum if interruption.signum else 0
@@ -201,7 +201,7 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: C
         run.say(f"Ended by a failure of storage: {error}" if storage else
                 f"An error in the service itself:\n{traceback.format_exc()}")
         with contextlib.suppress(OSError):
-            run.finish(model, "an error", skip_checkpoint=storage)
+            run.finish(model, "an error", skip_checkpoint=storage or not model.readable())
         return 5 if storage else 6
     finally:
         run.close()
@@ -216,6 +216,9 @@ def _restore(settings: Settings, model: Any, directory: Path,
     else:
         checkpoint, path, passed_over = newest(directory / "checkpoints")
     progress = checkpoint.progress
+    wrong = unusable(progress)
+    if wrong:
+        raise CheckpointError(f"{path} cannot be gone on from: {wrong}")
     for name in ("game", "t_max"):
         ours, theirs = getattr(settings, name), progress.get(name, getattr(settings, name))
         if ours != theirs:

@@ -95,7 +95,7 @@ class View:
     def pps_limit(self) -> float | None:
         """PPS if all cores did what agents and model now do, and nothing else; None where that was not measured."""
         rows = [row for row in list(self._recent)[-_SMOOTH:] if row["pps"] and row.get("cpu_agents")]
-        busy = sum(row["cpu_agents"] + row["cpu_server"] for row in rows)
+        busy = sum(row["cpu_agents"] + (row.get("cpu_server") or 0.0) for row in rows)
         return sum(row["pps"] for row in rows) * self._cores / busy if self._cores and busy else None
 
     def left(self) -> tuple[str, float, float | None] | None:
@@ -140,7 +140,8 @@ class View:
     def _curve(self) -> Table | Text:
         if len(self._scores) < 2:
             return Text("RScore: no episode has ended yet" if not self._scores else "", style="dim")
-        scores = [*self._scores, self._recent[-1]["score_mean"]]
+        newest = self._recent[-1]["score_mean"]  # none yet, if resumed from before the first episode's end
+        scores = self._scores if newest is None else [*self._scores, newest]
         low, high = min(scores), max(scores)
         labels = [f"{high:,.1f}", "RScore", f"{low:,.1f}"]
         grid = Table.grid(padding=(0, 1))

@@ -49,6 +49,7 @@ class Update(NamedTuple):
 _MEANS = ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance")
 
 
+PATIENCE = 5.0  # seconds that a checkpoint waits for the end of an update
 SKIPS = 10  # updates in a row that were not finite, and skipped, before it counts as divergence
 
 
@@ -57,11 +58,11 @@ class Diverged(Exception):
 
 
 class DeviceFailed(Exception):
-    """The device is lost, or cannot do what is asked of it; the message is one line with a way on."""
+    """The device is lost, stuck, or cannot do what is asked of it; the message is one line with a way on."""
 
 
 class TooLarge(DeviceFailed):
-    """The device has no memory for so much at once; nothing has been changed."""
+    """The device has no memory for so much at once. An update that raises it is taken not to have been made."""
 
 
 # What a device raises, as against a mistake in what it was given.
@@ -273,21 +274,28 @@ class Model:
                 for number, variable in enumerate(variables)}
 
     def state(self) -> tuple[dict[str, NDArray], int, int]:
-        """(weights and optimiser by name, version, agent_steps), taken between two updates."""
-        with self._update_lock:
-            return {name: v.numpy() for name, v in self._variables().items()}, self.version, self.agent_steps
+        """(weights and optimiser by name, version, agent_steps), taken between two updates.
+
+        Raises DeviceFailed, also if an update takes so long that it will hardly end.
+        """
+        if not self._update_lock.acquire(timeout=PATIENCE):
+            raise DeviceFailed(f"an update has not ended in {PATIENCE:g} s: the device is stuck, or the update too "
+                               "large; ga3c-doctor tries each device, --training-batch-min makes updates smaller")
+        try:
+            with _on_device("a checkpoint"):
+                return {name: v.numpy() for name, v in self._variables().items()}, self.version, self.agent_steps
+        finally:
+            self._update_lock.release()
 
     def readable(self) -> bool:
         """Whether `state` can be had: no update is stuck, and the weights can be read from their device."""
-        if not self._update_lock.acquire(timeout=1.0):
+        if not self._update_lock.acquire(timeout=0.5):
             return False
+        self._update_lock.release()
         try:
-            for variable in self._variables().values():
-                variable.numpy()
-        except Exception:  # whatever a device that is gone raises
+            self.state()
+        except DeviceFailed:
             return False
-        finally:
-            self._update_lock.release()
         return True
 
     def start_from(self, arrays: dict[str, NDArray]) -> None:

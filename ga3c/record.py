@@ -108,8 +108,9 @@ def settings(run: Path) -> dict[str, Any]:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
+    # PyYAML's constructors raise whatever the text leads them to.
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}") from None
     return found if isinstance(found, dict) else {}
 
 

@@ -36,7 +36,7 @@ from ga3c.controller import Controller
 from ga3c.display import Display, plain_line
 from ga3c.environment import EnvironmentSpec
 from ga3c.evaluator import Evaluator
-from ga3c.model import Model
+from ga3c.model import DeviceFailed, Model
 from ga3c.stats import Statistics, Workers
 from ga3c.trace import Trace
 from ga3c.verdict import Judge, Verdict
@@ -197,6 +197,7 @@ class Run:
         self.evaluator = Evaluator()
         self.best_evaluation: tuple[str, float] | None = None
         self.also_saved: Callable[[], dict[str, NDArray]] = dict
+        self._finishing = False
         self.disturbances = 0
         self.controller: Controller | None = None
         self.resumed_controller: dict[str, Any] | None = resumed.get("controller")
@@ -307,16 +308,17 @@ class Run:
             self._lost_told, self._next_warning = lost, now + 60.0
 
     def save_or_warn(self, model: Model) -> Path | None:
-        """A checkpoint; if storage fails, a warning and another try within a minute: training goes on."""
+        """A checkpoint; if storage or device fails, a warning and another try soon: training goes on."""
         minutes = self.settings.checkpoint_minutes
         try:
             path = self.save(model)
-        except OSError as error:
+        except (OSError, DeviceFailed) as error:
             path, minutes = None, min(minutes, 1.0)
             self.disturbances += 1
             self.event("checkpoint_failed", cause=str(error))
-            self.say(f"No checkpoint: {error.strerror or error}; training goes on, the next try is in "
-                     f"{60 * minutes:.0f} s. Earlier checkpoints are whole.")
+            why = getattr(error, "strerror", None) or error
+            self.say(f"No checkpoint: {why}; training goes on, the next try is in {60 * minutes:.0f} s. Earlier "
+                     "checkpoints are whole.")
         self._next_checkpoint = self.time + 60.0 * minutes
         return path
 
@@ -407,7 +409,7 @@ class Run:
 
     def save(self, model: Model) -> Path:
         """A checkpoint of this moment; beside the newest few stay the first after each full hour, the best and the
-        one under evaluation. Raises OSError.
+        one under evaluation. Raises OSError, DeviceFailed.
         """
         arrays, version, agent_steps = model.state()
         progress = {"version": version, "agent_steps": agent_steps, "time": self.time,
@@ -431,12 +433,17 @@ class Run:
         return path
 
     def finish(self, model: Model, reason: str, skip_checkpoint: bool) -> None:
-        """Writes the last row and, if something was learned since the last one, a checkpoint; says how to go on."""
-        self._record_evaluation()
-        if self.evaluator.checkpoint is not None:
-            self.event("evaluation_stopped", checkpoint=str(self.evaluator.checkpoint.relative_to(self.directory)))
-            self.evaluator.stop()
-        self._record(self.time, Workers(0, 0, 0, 0, 0), [])
+        """Writes the last row and, if something was learned since the last one, a checkpoint; says how to go on.
+
+        Raises OSError or DeviceFailed if there is no checkpoint; it may then be called again, to skip it.
+        """
+        if not self._finishing:
+            self._finishing = True
+            self._record_evaluation()
+            if self.evaluator.checkpoint is not None:
+                self.event("evaluation_stopped", checkpoint=str(self.evaluator.checkpoint.relative_to(self.directory)))
+                self.evaluator.stop()
+            self._record(self.time, Workers(0, 0, 0, 0, 0), [])
         if not skip_checkpoint and model.agent_steps > self._steps_saved:
             self.save(model)
         self.event("end", reason=reason, agent_steps=model.agent_steps)

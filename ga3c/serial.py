@@ -3,13 +3,16 @@
 Each round all agents' pending predictions are answered by one inference, in the order of the agents; then each agent
 goes on to its next prediction; a training is made as soon as enough rollouts have been handed in.
 
-Its checkpoints also hold every action and the answers that are not trained on yet. A resumed run plays those actions
-again, without model and training, and so stands where the checkpoint was made: it goes on as if it had never ended.
+Its checkpoints also hold every action, as long as there are fewer than ten million, and the answers that are not
+trained on yet. A resumed run plays those actions again, without model and training, and so stands where the checkpoint
+was made: it goes on as if it had never ended. Where they lead to other observations, as with another seed, new agents
+begin.
 """
 
 from __future__ import annotations
 
 import functools
+import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -28,6 +31,7 @@ from ga3c.stats import Workers
 from ga3c.trainer import rollouts_per_batch
 
 SAVED = "serial."  # before the names of what `Agents.state` adds to a checkpoint
+MOST = 10_000_000  # actions that are kept: 20 MB in each checkpoint
 _ANSWERS = ("policy", "value", "version", "final_value", "bootstrap_value")
 
 Train = Callable[[TrainingBatch], None]
@@ -99,28 +103,43 @@ class Agents:
         self.moved += 1
 
     def state(self) -> dict[str, NDArray]:
-        """What `replay` needs: actions (rounds, agents, environments), agents moved in the last round, answers."""
+        """What `replay` needs: actions (rounds, agents, environments), agents moved in the last round, answers, and a
+        sum over the observations that wait for one. Nothing after `MOST` actions.
+        """
         shape = (len(self._actions), self.n, self._n_envs)
+        if np.prod(shape) > MOST:
+            return {}
+        slots, rows = (list(column) for column in zip(*self._pending, strict=True))
+        facts = {"moved": self.moved, "began_at": self._began_at,
+                 "observed": zlib.crc32(np.ascontiguousarray(self._store.observation[slots, rows]).tobytes())}
         return {f"{SAVED}actions": np.array(self._actions, np.uint16).reshape(shape),
-                f"{SAVED}moved": np.array(self.moved), f"{SAVED}began_at": np.array(self._began_at),
+                **{f"{SAVED}{name}": np.array(fact) for name, fact in facts.items()},
                 **{f"{SAVED}{name}": getattr(self._store, name).copy() for name in _ANSWERS}}
 
     def replays(self, state: Mapping[str, NDArray]) -> bool:
-        """Whether `state` is of as many agents, environments and slots."""
+        """Whether `state` may be replayed: it is of as many agents, environments, slots and actions."""
         now = self.state()
-        return now.keys() <= state.keys() and all(
-            now[name].shape[1:] == state[name].shape[1:] and now[name].dtype == state[name].dtype for name in now)
+        if not now.keys() <= state.keys():
+            return False
+        actions, name = state[f"{SAVED}actions"], f"{SAVED}actions"
+        return bool(all(now[each].shape == state[each].shape for each in now.keys() - {name})
+                    and all(now[each].dtype == state[each].dtype for each in now)
+                    and actions.shape[1:] == now[name].shape[1:] and actions.max(initial=0) < self._n_actions
+                    and 0 <= state[f"{SAVED}moved"] <= self.n)
 
-    def replay(self, state: Mapping[str, NDArray]) -> None:
-        """Goes from the beginning to where `state` was taken."""
+    def replay(self, state: Mapping[str, NDArray], given_up: Callable[[], object]) -> bool:
+        """Goes from the beginning to where `state` was taken; whether it led there. `given_up` ends it early."""
         actions = state[f"{SAVED}actions"]
         for number, chosen in enumerate(actions):
+            if given_up():
+                return False
             certain = np.eye(self._n_actions, dtype=np.float32)[chosen.ravel()]  # sampling then has no choice
             self.answer(functools.partial(_as_before, certain))
             for _ in range(self.n if number + 1 < len(actions) else int(state[f"{SAVED}moved"])):
                 self.move(lambda batch: None)
         for name in _ANSWERS:
             getattr(self._store, name)[:] = state[f"{SAVED}{name}"]
+        return bool(self.state()[f"{SAVED}observed"] == state[f"{SAVED}observed"])
 
     def close(self) -> None:
         """Closes the environments."""
@@ -135,13 +154,33 @@ def run_serial(settings: Settings, run: Run, model: Model, interruption: Interru
     `saved` are the arrays of the checkpoint that `model` was restored from. If they are of such a serial run, its
     agents go on; else, as after a change of their number, new ones begin.
     """
-    began_at = int((saved or {}).get(f"{SAVED}began_at", model.agent_steps))
-    agents = Agents(settings, run.spec, began_at)
-    if saved and agents.replays(saved):
-        agents.replay(saved)
-    elif began_at != model.agent_steps:
+    agents = _as_saved(settings, run, saved or {}, interruption)
+    if interruption.name:
+        return interruption.name
+    agents = agents or Agents(settings, run.spec, model.agent_steps)
+    try:
+        return _play(agents, run, model, interruption)
+    finally:
         agents.close()
-        agents = Agents(settings, run.spec, model.agent_steps)
+
+
+def _as_saved(settings: Settings, run: Run, saved: Mapping[str, NDArray], interruption: Interruption) -> Agents | None:
+    """The agents as a checkpoint has them; None if it has none that lead there."""
+    began_at = saved.get(f"{SAVED}began_at")
+    if began_at is None or began_at.shape or began_at.dtype.kind != "i" or began_at < 0:
+        return None
+    agents = Agents(settings, run.spec, int(began_at))
+    if agents.replays(saved):
+        run.say(f"Playing {len(saved[f'{SAVED}actions']):,} rounds again, to go on as if there had been no end.")
+        if agents.replay(saved, lambda: interruption.name):
+            return agents
+    agents.close()
+    if not interruption.name:
+        run.say("New episodes begin: with these settings the run does not lead to where its checkpoint was made.")
+    return None
+
+
+def _play(agents: Agents, run: Run, model: Model, interruption: Interruption) -> str:
     run.also_saved = agents.state
     count = run.statistics.new_count()
 
@@ -153,18 +192,19 @@ def run_serial(settings: Settings, run: Run, model: Model, interruption: Interru
 
     run.start()
     workers = Workers(agents.n, 1, 1, 0, 0)
-    while True:
+    reason = None
+    while reason is None:
         if agents.moved == agents.n:
             count.predictions += agents.answer(model.predict)
             count.calls += 1
-        while agents.moved < agents.n:
-            agents.move(train)
-            if run.reached(model.agent_steps):
-                break
+        try:
+            while agents.moved < agents.n and not run.reached(model.agent_steps):
+                agents.move(train)
+        except BaseException:
+            run.also_saved = dict  # played again, it would only fail again
+            raise
         run.tick(model, workers, [])
         if interruption.take_checkpoint_wish():
             run.save_or_warn(model)
         reason = interruption.name or run.reached(model.agent_steps)
-        if reason:
-            agents.close()
-            return reason
+    return reason

@@ -21,8 +21,8 @@ Who waits, what wakes it, and what if the other side is dead:
     update lock                           the end of the update that holds it
     main thread                           process sentinels (an evaluation's too), `Interruption.wake`, a time-out
 Stopping: (a) agents are asked to leave, which takes them one step; (b) those that have not left in time, or all if a
-thread has failed, are hung up on, then killed; (c) trainers are dismissed and finish what was handed in; (d) predictors
-are dismissed; (e) pipes are closed.
+thread has failed, are hung up on, then killed; (c) trainers are dismissed and finish what was handed in, or what of it
+there is time for; (d) predictors are dismissed; (e) pipes are closed.
 
 What goes wrong meanwhile comes to the main thread alone, which asks `recovery.Recovery` and carries out what that says:
     environment fails     its agent makes it anew (`guard.py`) and goes on; counted, its traceback logged once per kind
@@ -64,7 +64,8 @@ from ga3c.trainer import Spent, rollouts_per_batch, run_trainer
 from ga3c.tuning import Tuner
 
 LEAVE_SECONDS = 3.0   # an agent takes one step to leave; a slow environment gets this long
-JOIN_SECONDS = 4.0    # threads finish their calls of the model
+DRAIN_SECONDS = 5.0   # from the word to stop until rollouts that still wait for an update are dropped
+STOP_SECONDS = 7.5    # from the word to stop until a thread that is still in the model is left behind
 STALL_SECONDS = 30.0  # work is waiting and nothing is done for so long: an alarm
 INATTENTION = 3.0     # after such a gap between two looks (suspend, SIGSTOP, a slow disk) nobody is judged by old times
 
@@ -254,7 +255,8 @@ class Service:
         if self._failures:  # while stopping
             raise self._failures[0]
         if not updated:
-            raise DeviceFailed(f"an update has not ended in {JOIN_SECONDS:.0f} s")
+            raise DeviceFailed(f"an update has not ended in {STOP_SECONDS:g} s: the device is stuck, or the update "
+                               "too large; ga3c-doctor tries each device, --training-batch-min makes updates smaller")
         return reason
 
     def _patience(self) -> float:
@@ -435,7 +437,7 @@ class Service:
 
     def _stop(self) -> bool:
         """Ends all workers; whether the trainers have ended."""
-        agents = list(self._agents)
+        agents, began = list(self._agents), time.monotonic()
         if not self._failures:
             for agent in self._agents:
                 self._channel.ask_to_leave(agent)
@@ -448,11 +450,13 @@ class Service:
         self._join_agents(1.0)
         for agent in agents:
             self._take_faults(agent)  # of the last second
-        deadline = time.monotonic() + JOIN_SECONDS
         self._trainers.resize(0)
-        updated = self._trainers.join(deadline)
+        if not self._trainers.join(began + DRAIN_SECONDS):
+            if dropped := self._channel.drop_rollouts():
+                self._run.say(f"Updates take long: {dropped} rollouts are not trained on.")
+        updated = self._trainers.join(began + STOP_SECONDS)
         self._predictors.resize(0)
-        if self._predictors.join(deadline) and updated:
+        if self._predictors.join(max(began + STOP_SECONDS, time.monotonic() + 0.5)) and updated:
             self._channel.close()
         else:
             self._run.say("A thread is still at work in the model after the time-out and is left behind.")

@@ -59,7 +59,7 @@ class Tuner:
             try:
                 self.controller.restore(run.resumed_controller)
                 self.controller.remeasure()
-            except ValueError as error:
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
                 run.say(f"The controller begins anew: its state in the checkpoint does not fit, {error}.")
         run.controller = self.controller
         self._quiet = 0  # undisturbed rows in a row

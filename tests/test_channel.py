@@ -189,6 +189,18 @@ def test_tickets_put_back_are_taken_again(channel: Channel) -> None:
     Channel.handed_over(port)
 
 
+def test_rollouts_are_dropped_and_each_trainer_is_still_dismissed(channel: Channel) -> None:
+    port = channel.open(0)
+    for _ in range(2):
+        port.serve((SUBMIT, port.serve((TAKE, 0, 0)), 0))
+    for _ in range(2):
+        channel.dismiss_trainer()
+    assert channel.drop_rollouts() == 2
+    batch = channel._store.empty_batch(2)
+    assert [channel.collect(batch)[:2] for _ in range(2)] == [(0, True)] * 2 and channel.training_queue == 0
+    Channel.handed_over(port)
+
+
 class SlotOwnership(RuleBasedStateMachine):
     """Agents play, submit, leave and die in any order: no slot is ever in two hands, none is lost, and all that was
     submitted is collected once, in order, before the index is used again."""

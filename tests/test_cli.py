@@ -141,7 +141,7 @@ def test_two_serial_runs_give_equal_weights_byte_for_byte() -> None:
     assert (one / "arrays.npz").read_bytes() != (checkpoints(Path("three"))[-1] / "arrays.npz").read_bytes()
 
 
-@pytest.mark.parametrize(("game", "first", "whole"), [("toy:catch", 1000, 3000), ("CartPole-v1", 1700, 2500)])
+@pytest.mark.parametrize(("game", "first", "whole"), [("toy:catch", 1000, 3000), ("toy:counting", 1700, 2500)])
 def test_a_serial_run_resumed_learns_what_one_without_a_break_learns(game: str, first: int, whole: int) -> None:
     flags = ["--game", game, "--serial", "--no-tensorboard", "--agents", "3", "--envs-per-agent", "2", "--t-max", "5",
              "--training-batch-min", "20"]
@@ -153,8 +153,12 @@ def test_a_serial_run_resumed_learns_what_one_without_a_break_learns(game: str, 
     one, two = (checkpoints(Path(name))[-1] for name in ("one", "two"))
     assert one.name == two.name
     assert (one / "arrays.npz").read_bytes() == (two / "arrays.npz").read_bytes()
-    # With another number of agents new ones begin.
-    assert train("--resume", "two", "--steps", str(whole + 500), "--agents", "2").returncode == 0
+    if game == "toy:catch":
+        return
+    # Where the actions would lead elsewhere, new episodes begin.
+    for number, changes in enumerate((["--agents", "2"], ["--training-batch-min", "40"], ["--seed", "7"]), 1):
+        done = train("--resume", "two", "--steps", str(whole + 500 * number), *changes)
+        assert (done.returncode, done.stderr) == (0, "") and "New episodes begin" in done.stdout
 
 
 def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with() -> None:
@@ -414,7 +418,10 @@ DOING: dict[str, tuple[str, int | None, str]] = {
 FLAGS = {"saving": ["--checkpoint-minutes", "0.02"], "ending": ["--steps", "2000"]}
 
 
-@pytest.mark.parametrize(("doing", "number"), with_a_signal(DOING))
+@pytest.mark.parametrize(("doing", "number"), [
+    pytest.param(*param.values, marks=[] if param.values in (
+        ("a trainer stuck", signal.SIGINT), ("saving", signal.SIGTERM)) else [pytest.mark.slow])
+    for param in with_a_signal(DOING)])
 def test_it_stops_whatever_it_is_doing(doing: str, number: signal.Signals, started: Callable[..., Started]) -> None:
     changed, code, says = DOING[doing]
     each = started(*QUICK, "--run-dir", "run", *FLAGS.get(doing, []), changed=changed)

@@ -134,6 +134,11 @@ def test_the_curve_is_of_the_mean_score_over_the_whole_run_however_long() -> Non
     assert bottom.split(" ")[1][0] == "▁"
 
 
+def test_after_a_resume_from_before_the_first_score_the_curve_stays_as_it_was() -> None:
+    before = rows(5, score_mean=[1.0, 2.0, 3.0, 4.0, 5.0])
+    assert "RScore" in drawn(viewed([*before, rows(1, score_mean=None)[0]]), 80)
+
+
 def test_before_the_first_episode_the_curve_says_so() -> None:
     assert "no episode has ended yet" in drawn(viewed(rows(3, score_mean=None)), 80)
 

@@ -24,7 +24,7 @@ from test_display import ROW
 from ga3c import checkpoint, cli, doctor, export, play, plot, record, top, track
 from ga3c.api import RunRecord
 from ga3c.checkpoint import Checkpoint, CheckpointError
-from ga3c.config import ConfigError
+from ga3c.config import ConfigError, Settings
 from ga3c.policy import find, read_policy
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
@@ -63,9 +63,16 @@ def lines(entries: list[dict]) -> st.SearchStrategy[bytes]:
         max_size=60)
 
 
-ROWS = [ROW | {"time": float(second), "agent_steps": 100 * second} for second in range(1, 9)]
+MEASURED = dict.fromkeys(("cpu_agents", "cpu_server", "cpu_machine", "wait_ms", "slot_wait_ms", "play_ms", "queue_ms",
+                          "service_ms", "reply_ms", "predict_ms", "predictor_busy", "trainer_busy", "gather_ms",
+                          "update_ms", "memory_mb", "best_evaluation"), 0.9)
+ROWS = [ROW | MEASURED | {"time": float(second), "agent_steps": 100 * second, "limit": "device"}
+        for second in range(1, 9)]
+YAML = ["steps: !!bool maybe", "minutes: !!timestamp later", "game: !!int x", "frames: " + 3000 * "[",
+        "seed: !!python/x 1", "episodes: !!float 1e999", "steps: .nan", "? [a]", "&a *a", "%YAML 9.9"]
 configs = st.dictionaries(st.sampled_from(["game", "seed", "steps", "minutes", "frames", "episodes"]), anything).map(
-    lambda found: json.dumps(found, default=str).encode()) | st.binary(max_size=30)
+    lambda found: json.dumps(found, default=str).encode()) | st.binary(max_size=30) | st.sampled_from(YAML).map(
+        str.encode)
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +112,7 @@ def test_readers_of_a_run_stumble_over_nothing(
     quietly(lambda: [track.point(row) for row in record.rows(run).new()])
     quietly(lambda: profile_log.table({"run": found}) if (found := profile_log.window(
         record.rows(run).new(), 1.0)) else None)
-    with contextlib.suppress(ValueError):  # too short
-        quietly(lambda: tune_report.summary(run, 9.0))
+    quietly(lambda: tune_report.summary(run, 9.0))
 
 
 # ------------------------------------------------------------------------------------------------ checkpoints, policies
@@ -117,6 +123,16 @@ def tree(directory: Path) -> dict[str, str]:
 
 
 FILES = ("arrays.npz", "progress.json", "manifest.json")
+SETTINGS = Settings(game="Pong")
+PROGRESS = {"version": 1, "agent_steps": 7, "episodes": 0, "predictions": 9, "time": 1.0, "recent_scores": [1.0],
+            "game": "Pong", "t_max": SETTINGS.t_max}
+
+
+class Restored:
+    """What a checkpoint is restored into, and looked at by a run that goes on."""
+
+    def restore(self, arrays: dict, version: int, agent_steps: int) -> None:
+        assert version + agent_steps >= 0
 
 
 @examples(suppress_health_check=[HealthCheck.too_slow])
@@ -130,10 +146,11 @@ def test_checkpoint_directories_are_read_or_refused_and_nothing_outside_is_touch
     (base / "outside" / "precious").write_text("untouched")
     directory = base / "run" / "checkpoints"
     path = checkpoint.save(directory, "000000000007", Checkpoint(
-        {"network.00": np.arange(4, dtype=np.float32)}, {"agent_steps": 7, "time": 1.0, "game": "Pong"}), 2)
+        {"network.00": np.arange(4, dtype=np.float32)}, PROGRESS), 2)
     (base / "run" / "config.yaml").write_text("game: Pong\n")
     file = path / data.draw(st.sampled_from(FILES))
-    content = data.draw(st.binary(max_size=40) | anything.map(lambda found: json.dumps(found).encode()) | st.tuples(
+    content = data.draw(st.binary(max_size=40) | changed(PROGRESS).map(str.encode) | anything.map(
+        lambda found: json.dumps(found).encode()) | st.tuples(
         st.integers(0, file.stat().st_size - 1), st.binary(min_size=1, max_size=3)).map(
             lambda cut: (whole := file.read_bytes())[:cut[0]] + cut[1] + whole[cut[0] + len(cut[1]):]))
     sealed = data.draw(st.booleans())
@@ -150,6 +167,7 @@ def test_checkpoint_directories_are_read_or_refused_and_nothing_outside_is_touch
     quietly(lambda: checkpoint.best(directory))
     quietly(lambda: checkpoint.clean(directory))
     quietly(lambda: find(base / "run"))
+    quietly(lambda: cli._restore(SETTINGS, Restored(), base / "run", None))
     quietly(lambda: read_policy(file))
     quietly(lambda: checkpoint.save(directory, "000000000009", Checkpoint({}, {}), 1))
     assert tree(base / "outside") == before

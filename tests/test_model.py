@@ -406,3 +406,14 @@ def test_failures_of_the_device_are_named_and_change_nothing(
     after = model.state()
     assert after[1:] == before[1:] and all(np.array_equal(before[0][name], after[0][name]) for name in before[0])
     assert model.train(random_batch()) is not None, "the lock is free again"
+
+
+def test_a_checkpoint_does_not_wait_for_ever_for_an_update_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.model.PATIENCE", 0.1)
+    model = Model(settings(), VECTOR)
+    assert model.readable()
+    with model._update_lock, pytest.raises(DeviceFailed, match="an update has not ended in 0.1 s"):
+        model.state()
+    with model._update_lock:
+        assert not model.readable()
+    assert model.state()

@@ -104,7 +104,7 @@ def test_hundreds_of_changes_lose_and_leave_nothing(make_run: MakeRun, interrupt
 
     def change(updates: int) -> None:
         nonlocal changes
-        if updates % 20 == 0 and changes < 300:
+        if updates % 10 == 0 and changes < 300:
             which = chance.randrange(3)
             wanted[which] = chance.choice([n for n in range(1, (9, 4, 4)[which]) if n != wanted[which]])
             service.resize(*wanted)

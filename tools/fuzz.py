@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of what reads files that anybody may have written: settings, checkpoints, a run's record.
 
     pip install -e '.[fuzz]'
-    python tools/fuzz.py config --seconds 600       or: arrays, manifest, metrics, events
+    python tools/fuzz.py config --seconds 600       or: arrays, progress, manifest, metrics, events
 
 Whatever is in the file, its reader may only say so in one line. What breaks that is printed with its traceback, kept as
 crash-*, and ends the program with an exit code that is not 0; the last lines count the cases.
@@ -10,6 +10,7 @@ crash-*, and ends the program with an exit code that is not 0; the last lines co
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections.abc import Callable
@@ -34,11 +35,26 @@ def arrays(path: Path) -> object:
     return checkpoint.read_arrays(path)
 
 
+def progress(path: Path) -> object:
+    """As the progress.json of a checkpoint that is whole otherwise, and as best.json beside it."""
+    directory = path.parent / "checkpoints" / "000000000007"
+    if not directory.exists():
+        checkpoint.save(directory.parent, directory.name, checkpoint.Checkpoint({}, {}), 1)
+    for file in (directory / "progress.json", directory.parent / "best.json"):
+        file.write_bytes(path.read_bytes())
+    sums = {name: checkpoint._sha256(directory / name) for name in ("arrays.npz", "progress.json")}
+    (directory / "manifest.json").write_text(json.dumps(sums))
+    return (checkpoint.hourly(directory.parent), checkpoint.best(directory.parent),
+            checkpoint.unusable(checkpoint.load(directory).progress))
+
+
 def manifest(path: Path) -> object:
-    """As a checkpoint whose three files are this one."""
-    for name in ("arrays.npz", "progress.json", "manifest.json"):
-        (path.parent / name).write_bytes(path.read_bytes())
-    return checkpoint.load(path.parent), checkpoint.hourly(path.parent.parent), checkpoint.best(path.parent)
+    """As the manifest.json of a checkpoint that is whole otherwise."""
+    directory = path.parent / "checkpoints" / "000000000008"
+    if not directory.exists():
+        checkpoint.save(directory.parent, directory.name, checkpoint.Checkpoint({}, {}), 1)
+    (directory / "manifest.json").write_bytes(path.read_bytes())
+    return checkpoint.load(directory)
 
 
 def metrics(path: Path) -> object:
@@ -56,7 +72,9 @@ def events(path: Path) -> object:
 
 TARGETS: dict[str, tuple[Callable[[Path], object], bytes]] = {
     "config": (config, b"game: Pong\nlearning_rate: 1.0e-4\nstart: 4/1/1\nwrappers: [a:b]\n"),
-    "arrays": (arrays, b""), "manifest": (manifest, b'{"arrays.npz": "0"}'),
+    "arrays": (arrays, b""), "manifest": (manifest, b'{"arrays.npz": "0", "progress.json": "1"}'),
+    "progress": (progress, b'{"version": 1, "agent_steps": 7, "episodes": 0, "predictions": 9, "time": 4000.0, '
+                           b'"recent_scores": [1.0], "checkpoint": "000000000007", "mean": 1.0}'),
     "metrics": (metrics, b'{"time": 1.0, "agent_steps": 9, "frames": 36, "episodes": 0, "agents": 1, "predictors": 1, '
                          b'"trainers": 1, "limit": "device"}\n'),
     "events": (events, b'{"time": 1.0, "event": "end", "reason": "SIGINT"}\n')}

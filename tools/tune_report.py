@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ga3c import record
+from ga3c.config import ConfigError
 
 HALF_MINUTE = 30
 
@@ -36,10 +37,10 @@ def rates(rows: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 def at_work(run: Path) -> list[dict[str, Any]]:
-    """The rows without the one written while the run was ending. Raises OSError; ValueError if hardly any are left."""
+    """The rows without the one written while the run was ending. Raises OSError; ConfigError if hardly any are left."""
     rows = [row for row in record.rows(run).new() if row["agents"] > 0]
     if len(rows) < 2 * HALF_MINUTE:
-        raise ValueError(f"{run} has less than a minute of training")
+        raise ConfigError(f"{run} has less than a minute of training")
     return rows
 
 
@@ -129,7 +130,7 @@ def main() -> int:
     except OSError as error:
         print(f"tune_report: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
-    except ValueError as error:
+    except ConfigError as error:
         print(f"tune_report: {error}", file=sys.stderr)
         return 2
     return 0

@@ -135,7 +135,7 @@ GUARDS = [
     Guard(23, "counters are not restored", "test_run.py::test_a_resumed_run_goes_on_where_its_checkpoint_was",
           [("run", 'resumed.get("episodes", 0)', "0")]),
     Guard(23, "a resumed serial run begins new episodes",
-          "test_cli.py::test_a_serial_run_resumed_learns_what_one_without_a_break_learns[toy:catch-1000-3000]",
+          "test_serial.py::test_with_breaks_a_run_learns_what_it_learns_without[toy:catch]",
           [("serial", "    if agents.replays(saved):", "    if False:")]),
     Guard(24, "no lock", "test_run.py::test_a_directory_has_one_user_at_a_time_and_a_killed_one_leaves_it_free",
           [("run", "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass")]),

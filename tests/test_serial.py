@@ -1,0 +1,113 @@
+"""Serial mode: with breaks and without, the same to the byte; elsewhere, new episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ga3c import checkpoint
+from ga3c.checkpoint import Checkpoint
+from ga3c.config import Settings
+from ga3c.environment import Environment
+from ga3c.interruption import Interruption
+from ga3c.model import Model
+from ga3c.run import Run
+from ga3c.serial import SAVED, run_serial
+
+MakeRun = Callable[..., Run]
+SERIAL = {"serial": True, "tensorboard": False, "agents": 3, "envs_per_agent": 2, "t_max": 5, "training_batch_min": 20}
+
+
+@pytest.fixture
+def learned(make_run: MakeRun, interruption: Interruption) -> Callable[..., tuple[Checkpoint, str]]:
+    """Trains to so many steps, from a checkpoint if one is given; returns the next one and what was said."""
+
+    def train(game: str, steps: int, before: Checkpoint | None = None, **changes: Any) -> tuple[Checkpoint, str]:
+        settings = Settings(**{"game": game, "steps": steps, **SERIAL, **changes})
+        run = make_run(settings)
+        model = Model(settings, run.spec)
+        if before:
+            model.restore(before.arrays, before.progress["version"], before.progress["agent_steps"])
+        assert run_serial(settings, run, model, interruption, before and before.arrays) == f"--steps {steps}"
+        return checkpoint.load(run.save(model)), (run.directory / "log.txt").read_text()
+
+    return train
+
+
+# Counting has truncated episodes, whose last observation is predicted in a row of its own; of 1,700 steps the limit
+# falls in the middle of a round.
+@pytest.mark.parametrize("game", ["toy:catch", "toy:counting"])
+def test_with_breaks_a_run_learns_what_it_learns_without(
+        game: str, learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    whole, _ = learned(game, 2500)
+    part = None
+    for steps in (20, 1700, 2100, 2500):
+        part, said = learned(game, steps, part)
+        assert ("rounds again" in said) == (steps > 20) and "New episodes" not in said
+    assert whole.arrays.keys() == part.arrays.keys() and f"{SAVED}actions" in whole.arrays
+    for name, array in whole.arrays.items():
+        np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
+
+
+@pytest.mark.parametrize("changes", [
+    {"agents": 2}, {"envs_per_agent": 1}, {"training_batch_min": 40}, {"seed": 7}])
+def test_where_the_actions_lead_elsewhere_new_episodes_begin(
+        changes: dict[str, Any], learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    before, _ = learned("toy:catch", 600)
+    after, said = learned("toy:catch", 900, before, **changes)
+    assert "New episodes begin" in said
+    assert after.arrays[f"{SAVED}began_at"] == before.progress["agent_steps"]
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("moved", np.array(99)), ("moved", np.array(-1)), ("actions", np.full((2, 3, 2), 9, np.uint16)),
+    ("began_at", np.array([1, 2])), ("began_at", np.array("x")), ("policy", np.zeros(3, np.float32))])
+def test_what_was_tampered_with_is_not_replayed(
+        name: str, value: np.ndarray, learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    before, _ = learned("toy:catch", 100)
+    before.arrays[f"{SAVED}{name}"] = value
+    after, said = learned("toy:catch", 200, before)
+    assert after.arrays[f"{SAVED}began_at"] == before.progress["agent_steps"]
+
+
+def test_after_an_environment_has_failed_new_episodes_begin(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ga3c import serial
+    made = serial.make_environment
+
+    def failing(settings: Settings, n_envs: int) -> Environment:
+        environment = made(settings, n_envs)
+        right, steps = environment.step, []
+
+        def step(action: np.ndarray) -> Any:
+            steps.append(1)
+            if len(steps) > 50:
+                raise RuntimeError("the emulator lost its mind")
+            return right(action)
+
+        environment.step = step  # type: ignore[method-assign]
+        return environment
+
+    monkeypatch.setattr(serial, "make_environment", failing)
+    settings = Settings(**{"game": "toy:catch", **SERIAL})
+    run = make_run(settings)
+    model = Model(settings, run.spec)
+    with pytest.raises(RuntimeError):
+        run_serial(settings, run, model, interruption)
+    assert not [name for name in checkpoint.load(run.save(model)).arrays if name.startswith(SAVED)]
+
+
+def test_a_replay_can_be_interrupted(
+        make_run: MakeRun, interruption: Interruption, learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    import os
+    import signal
+    before, _ = learned("toy:catch", 600)
+    settings = Settings(**{"game": "toy:catch", **SERIAL})
+    run = make_run(settings)
+    model = Model(settings, run.spec)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert run_serial(settings, run, model, interruption, before.arrays) == "SIGTERM"
+    assert model.agent_steps == 0

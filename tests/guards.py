@@ -72,7 +72,8 @@ GUARDS = [
           [("interruption", "self.hurried = True", "pass")]),
     Guard(9, "the third Ctrl-C is like the second", "test_cli.py::test_a_second_ctrl_c_skips_the_checkpoint_and_a_"
           "third_ends_it_at_once[3-130-]", [("interruption", "os._exit(128 + number)", "pass")]),
-    Guard(9, "agents hear Ctrl-C themselves", "test_cli.py::test_agents_leave_ctrl_c_to_the_main_process",
+    Guard(9, "agents hear Ctrl-C themselves",
+          "test_cli.py::test_agents_leave_ctrl_c_to_the_main_process_and_nobody_is_on_the_network",
           [("agent", "signal.signal(signal.SIGINT, signal.SIG_IGN)", "signal.signal(signal.SIGINT, signal.SIG_DFL)"),
            ("agent", "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})",
             "signal.pthread_sigmask(signal.SIG_BLOCK, set())")]),

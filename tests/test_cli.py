@@ -558,7 +558,7 @@ def test_divergence_is_told_in_one_line_with_exit_code_4_and_its_weights_are_not
     assert "diverged: update" in done.stderr and not Path("run/checkpoints").exists()
 
 
-def test_agents_leave_ctrl_c_to_the_main_process(started: Callable[..., Started]) -> None:
+def test_agents_leave_ctrl_c_to_the_main_process_and_nobody_is_on_the_network(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run")
     each.wait_for(learning)
     agents = [event["pid"] for event in events(Path("run")) if event["event"] == "agent_started"]
@@ -566,6 +566,8 @@ def test_agents_leave_ctrl_c_to_the_main_process(started: Callable[..., Started]
         blocked = next(line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines()
                        if line.startswith("SigBlk"))
         assert int(blocked, 16) & 1 << (signal.SIGINT - 1)
+    for pid in [each.process.pid, *agents]:
+        assert not psutil.Process(pid).net_connections("inet"), "nothing is on the network"
     each.process.send_signal(signal.SIGTERM)
     each.process.send_signal(signal.SIGTERM)  # as `timeout` does; a repetition is no reason to lose the checkpoint
     each.end()

@@ -21,7 +21,7 @@ from ga3c import checkpoint, run
 from ga3c.config import ConfigError, Settings, resolve, to_yaml
 from ga3c.environment import EnvironmentSpec
 from ga3c.evaluator import Outcome
-from ga3c.model import Model, Update
+from ga3c.model import DeviceFailed, Model, Update
 from ga3c.rollout import RolloutStore, TrainingBatch
 from ga3c.run import Run, create_directory, lock_directory
 from ga3c.stats import Workers
@@ -352,6 +352,39 @@ def test_a_checkpoint_is_made_when_it_is_due(tmp_path: Path, clock: Clock, begin
                                 "recent_scores": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], "game": "Pong"}.items()
     assert [(event["event"], event["path"]) for event in rows(tmp_path, "events.jsonl")] == [
         ("checkpoint", f"checkpoints/{steps:012d}") for steps in (30, 60, 90)]
+
+
+def test_the_first_checkpoint_after_each_full_hour_outlasts_the_newest(
+        tmp_path: Path, clock: Clock, begin: Callable[..., Run]) -> None:
+    record = begin(checkpoints_kept=1)
+    record.start()
+    began = clock.now
+    for number, minutes in enumerate((5, 50, 61, 70, 119, 125, 170), 1):
+        clock.now = began + 60.0 * minutes
+        record.save(model(number))
+    assert [path.name for path in checkpoint.saved(tmp_path / "checkpoints")] == [
+        "000000000070", "000000000060", "000000000030"]
+
+
+def test_a_device_that_fails_a_checkpoint_is_told_and_training_goes_on(
+        tmp_path: Path, clock: Clock, begin: Callable[..., Run], capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    record = begin(checkpoint_minutes=1 / 60)
+    record.start()
+    clock.now += 1.0
+    ours = learned(record, 1)
+
+    def fail() -> None:
+        raise DeviceFailed("an update has not ended in 5 s")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ours, "state", fail)
+        record.tick(ours, WORKERS, [])
+    assert "No checkpoint: an update has not ended in 5 s; training goes on" in capsys.readouterr().out
+    assert rows(tmp_path, "events.jsonl")[-1]["event"] == "checkpoint_failed"
+    clock.now += 1.0
+    record.tick(ours, WORKERS, [])
+    assert checkpoint.saved(tmp_path / "checkpoints")
 
 
 def test_a_resumed_run_goes_on_where_its_checkpoint_was(

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,11 @@ def agents(main: psutil.Process) -> list[psutil.Process]:
 
 
 def sample(main: psutil.Process) -> dict[str, float]:
-    """Of the main process: descriptors, threads, resident memory in MB; {} if it has ended."""
+    """Of the main process: descriptors, threads, private memory in MB; {} if it has ended."""
     with contextlib.suppress(psutil.Error), main.oneshot():
+        memory = main.memory_info()  # what is shared are the slots, taken when an agent first uses them
         return {"descriptors": main.num_fds(), "threads": main.num_threads(),
-                "memory_mb": main.memory_info().rss / 2**20}
+                "memory_mb": (memory.rss - memory.shared) / 2**20}
     return {}
 
 
@@ -71,14 +72,14 @@ def slope(hours: list[float], values: list[float]) -> dict[str, float]:
 
 
 def replacements(events: list[dict[str, Any]]) -> list[float]:
-    """Seconds from each agent's death to its next start; those parked, or dead at the end, are left out."""
-    died: dict[int, float] = {}
+    """Seconds from each agent's death to the start of one in its stead; those without one are left out."""
+    died: deque[float] = deque()
     waits = []
     for event in events:
         if event["event"] == "agent_died":
-            died[event["agent"]] = event["time"]
-        elif event["event"] == "agent_started" and event["agent"] in died:
-            waits.append(event["time"] - died.pop(event["agent"]))
+            died.append(event["time"])
+        elif event["event"] == "agent_started" and died:
+            waits.append(event["time"] - died.popleft())
     return waits
 
 

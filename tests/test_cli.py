@@ -536,7 +536,7 @@ def test_an_error_of_the_service_itself_is_told_with_a_checkpoint_and_exit_code_
 
 def test_a_device_that_is_lost_is_told_in_one_line_with_exit_code_6() -> None:
     program = ("import sys\nfrom ga3c import cli, model\n"
-               "def wrong(self, *arguments):\n"
+               "def wrong(*arguments):\n"
                "    raise model.tf.errors.InternalError(None, None, 'CUDA_ERROR_ILLEGAL_ADDRESS')\n"
                "right = model.Model.train\n"
                "def train(self, batch):\n"

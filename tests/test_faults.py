@@ -146,12 +146,13 @@ def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
     monkeypatch.setattr(model, "predict", slow(predict, "predict", 4.5))
     monkeypatch.setattr(model, "train", slow(train, "train", 4.5))
     monkeypatch.setattr(service, "INATTENTION", 1.5)
-    settings = counting(agent_timeout=3.0, steps=None, minutes=16 / 60)
+    settings = counting(agent_timeout=3.0, steps=None, minutes=19 / 60)
     run = make_run(settings)
     tick = run.tick
 
     def inattentive(*arguments):
-        if run.time > 5 and "all" not in paused:  # as after a suspend: nobody looked for a while
+        # As after a suspend: nobody looked for a while. Not while agents wait, for nobody would be judged then.
+        if run.time > 11 and "all" not in paused:
             paused.append("all")
             for process in agent_processes():
                 process.suspend()

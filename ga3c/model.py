@@ -65,6 +65,12 @@ class TooLarge(DeviceFailed):
     """The device has no memory for so much at once. An update that raises it is taken not to have been made."""
 
 
+def stuck(seconds: float) -> DeviceFailed:
+    """What to raise when an update has not ended for so long."""
+    return DeviceFailed(f"an update has not ended in {seconds:g} s: the device is stuck, or the update too large; "
+                        "ga3c-doctor tries each device, --training-batch-min makes updates smaller")
+
+
 # What a device raises, as against a mistake in what it was given.
 _LOST = (tf.errors.InternalError, tf.errors.UnavailableError, tf.errors.UnknownError, tf.errors.AbortedError,
          tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.DataLossError)
@@ -279,8 +285,7 @@ class Model:
         Raises DeviceFailed, also if an update takes so long that it will hardly end.
         """
         if not self._update_lock.acquire(timeout=PATIENCE):
-            raise DeviceFailed(f"an update has not ended in {PATIENCE:g} s: the device is stuck, or the update too "
-                               "large; ga3c-doctor tries each device, --training-batch-min makes updates smaller")
+            raise stuck(PATIENCE)
         try:
             with _on_device("a checkpoint"):
                 return {name: v.numpy() for name, v in self._variables().items()}, self.version, self.agent_steps

@@ -109,12 +109,14 @@ class Agents:
         shape = (len(self._actions), self.n, self._n_envs)
         if np.prod(shape) > MOST:
             return {}
-        slots, rows = (list(column) for column in zip(*self._pending, strict=True))
-        facts = {"moved": self.moved, "began_at": self._began_at,
-                 "observed": zlib.crc32(np.ascontiguousarray(self._store.observation[slots, rows]).tobytes())}
+        facts = {"moved": self.moved, "began_at": self._began_at, "observed": self._observed()}
         return {f"{SAVED}actions": np.array(self._actions, np.uint16).reshape(shape),
                 **{f"{SAVED}{name}": np.array(fact) for name, fact in facts.items()},
                 **{f"{SAVED}{name}": getattr(self._store, name).copy() for name in _ANSWERS}}
+
+    def _observed(self) -> int:
+        slots, rows = (list(column) for column in zip(*self._pending, strict=True))
+        return zlib.crc32(self._store.observation[slots, rows].tobytes())
 
     def replays(self, state: Mapping[str, NDArray]) -> bool:
         """Whether `state` may be replayed: it is of as many agents, environments, slots and actions."""
@@ -139,7 +141,7 @@ class Agents:
                 self.move(lambda batch: None)
         for name in _ANSWERS:
             getattr(self._store, name)[:] = state[f"{SAVED}{name}"]
-        return bool(self.state()[f"{SAVED}observed"] == state[f"{SAVED}observed"])
+        return bool(self._observed() == state[f"{SAVED}observed"])
 
     def close(self) -> None:
         """Closes the environments."""

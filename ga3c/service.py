@@ -54,7 +54,7 @@ from ga3c.agent import agent_main, agent_seed
 from ga3c.channel import Channel
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
-from ga3c.model import DeviceFailed, Diverged, Model, Update
+from ga3c.model import Diverged, Model, Update, stuck
 from ga3c.predictor import run_predictor
 from ga3c.recovery import Recovery
 from ga3c.rollout import RolloutStore, TrainingBatch
@@ -255,8 +255,7 @@ class Service:
         if self._failures:  # while stopping
             raise self._failures[0]
         if not updated:
-            raise DeviceFailed(f"an update has not ended in {STOP_SECONDS:g} s: the device is stuck, or the update "
-                               "too large; ga3c-doctor tries each device, --training-batch-min makes updates smaller")
+            raise stuck(STOP_SECONDS)
         return reason
 
     def _patience(self) -> float:

@@ -110,6 +110,8 @@ class Settings(BaseModel):
     max_lag: float | None = _setting(
         "Tuning", 10.0, "ceiling of the mean policy lag in updates, above which speed does not count; null: none",
         gt=0.0)
+    drop_stale: bool = _setting(
+        "Tuning", False, "do not train on rollouts that are older than max_lag in the mean, but count and drop them")
     window: float = _setting("Tuning", 60.0, "seconds of a trial of the paper's controller (paper: 60)", ge=1.0)
     temperature: float = _setting(
         "Tuning", 0.0, "share of speed that the paper's controller risks for a way past a local optimum (paper: 0)",
@@ -149,6 +151,8 @@ class Settings(BaseModel):
         "Learning", 0.5, "largest global norm of an update's gradient; 0: no clipping (paper)", ge=0.0)
     network: str = _setting(
         "Learning", "auto", "small, large (paper): images; dense: vectors; auto: small or dense; or a module:function")
+    precision: Literal["auto", "float32", "bfloat16"] = _setting(
+        "Learning", "auto", "of the networks small and large inside; auto: bfloat16 where the device is faster at it")
     large_stride: int = _setting(
         "Learning", 4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
 
@@ -221,7 +225,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "gae_lambda": 1.0, "normalize_advantages": False, "correction": "none", "loss_reduction": "sum",
         "optimizer": "rmsprop", "rmsprop_decay": 0.99, "rmsprop_epsilon": 0.1, "gradient_clip_norm": 0.0,
         "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
-        "network": "auto", "controller": "paper", "max_lag": None, "window": 60.0, "temperature": 0.0,
+        "network": "auto", "precision": "float32", "controller": "paper", "max_lag": None, "drop_stale": False,
+        "window": 60.0, "temperature": 0.0,
     },
 }
 

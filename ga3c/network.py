@@ -5,12 +5,45 @@ A user's own, named as `network: my_module:build_network`, is a function like `b
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import keras
 import numpy as np
-from keras import layers
+import tensorflow as tf
+from keras import layers, ops
 
 from ga3c.config import ConfigError, Settings
 from ga3c.environment import EnvironmentSpec, imported
+
+
+def precision(settings: Settings) -> str:
+    """What `settings.precision` comes to on this machine: bfloat16 if it multiplies those faster, else float32."""
+    if settings.precision != "auto":
+        return settings.precision
+    devices = tf.config.list_physical_devices("GPU")
+    if devices:
+        capable = tf.config.experimental.get_device_details(devices[0]).get("compute_capability", (0, 0)) >= (8, 0)
+    else:
+        try:
+            flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split()
+        except OSError:
+            flags = []
+        capable = "avx512_bf16" in flags or "amx_bf16" in flags
+    return "bfloat16" if capable else "float32"
+
+
+@keras.saving.register_keras_serializable("ga3c")
+class PictureConv2D(layers.Conv2D):  # type: ignore[misc]  # Keras has no types
+    """A convolution of x / 127.5 - 1 where x are bytes. Its weights are scaled instead, which are fewer than pixels.
+
+    To [-1, 1] as in the authors' code: most of a picture is background, which from 0 to 1 drowns what moves.
+    """
+
+    def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
+        """(n, height, width, channels) of any number type -> (n, ..., filters) in the layer's compute type."""
+        scaled = ops.conv(ops.cast(inputs, self.compute_dtype), self.kernel / 127.5, list(self.strides), self.padding)
+        offset = ops.sum(ops.cast(self.kernel, "float32"), axis=(0, 1, 2))
+        return self.activation(scaled + ops.cast(self.bias - offset, self.compute_dtype))
 
 
 def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
@@ -23,6 +56,8 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
         that is heavier without having more weights in its convolutions. Filters are 32 8x8, 64 4x4, 64 3x3, 512 units.
     dense: two layers of 64 units for vectors.
     module:function: what that function returns, called and checked by `_own_network`.
+
+    Convolutions and the layer after them compute in `precision`; weights, policy and value are float32 always.
 
     Raises ConfigError if it does not fit the observations, or is not what a network must be.
     """
@@ -38,25 +73,28 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
     def initial(gain: float) -> keras.initializers.Initializer:
         return keras.initializers.Orthogonal(gain, seed=next(seeds))
 
-    def convolution(filters: int, size: int, stride: int) -> keras.Layer:
-        return layers.Conv2D(filters, size, stride, activation="relu", kernel_initializer=initial(2**0.5))
+    inner = "mixed_bfloat16" if precision(settings) == "bfloat16" else "float32"
 
-    def dense(units: int, activation: str | None, gain: float, name: str | None = None) -> keras.Layer:
-        return layers.Dense(units, activation=activation, name=name, kernel_initializer=initial(gain))
+    def convolution(first: bool, filters: int, size: int, stride: int) -> keras.Layer:
+        kind = PictureConv2D if first else layers.Conv2D
+        return kind(filters, size, stride, activation="relu", kernel_initializer=initial(2**0.5), dtype=inner)
+
+    def dense(units: int, activation: str | None, gain: float, name: str | None = None,
+              dtype: str = "float32") -> keras.Layer:
+        return layers.Dense(units, activation=activation, name=name, kernel_initializer=initial(gain), dtype=dtype)
 
     observation = keras.Input(spec.observation_shape, dtype=str(spec.observation_dtype), name="observation")
     if images:
-        # To [-1, 1] as in the authors' code: most of a picture is background, which from 0 to 1 drowns what moves.
-        hidden = layers.Rescaling(1 / 127.5, offset=-1.0)(observation)
+        hidden = observation
         if min(spec.observation_shape[:2]) < 36:
             raise ConfigError(f"network: images of {spec.name} are {spec.observation_shape[0]}x"
                               f"{spec.observation_shape[1]}, at least 36x36 is needed for '{kind}'")
         shape = ((16, 8, 4), (32, 4, 2)) if kind == "small" else (
             (32, 8, settings.large_stride), (64, 4, 2), (64, 3, 1))
         for filters, size, stride in shape:
-            hidden = convolution(filters, size, stride)(hidden)
+            hidden = convolution(hidden is observation, filters, size, stride)(hidden)
         hidden = layers.Flatten()(hidden)
-        hidden = dense(256 if kind == "small" else 512, "relu", 2**0.5)(hidden)
+        hidden = dense(256 if kind == "small" else 512, "relu", 2**0.5, dtype=inner)(hidden)
     else:
         hidden = layers.Rescaling(1.0)(observation)
         for _ in range(2):

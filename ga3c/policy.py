@@ -69,7 +69,8 @@ class Policy:
         from ga3c.network import build_network
         self.trained, self.spec = trained, probe(trained.settings)
         self._rng = np.random.default_rng(seed)
-        network = build_network(trained.settings, self.spec)
+        # The same scores and the same exported numbers on every machine, whatever it was trained with.
+        network = build_network(trained.settings.model_copy(update={"precision": "float32"}), self.spec)
         weights = [trained.weights.get(f"network.{number:02d}") for number in range(len(trained.weights))]
         shapes = [(tuple(variable.shape), np.dtype(np.float32)) for variable in network.weights]
         if shapes != [weight if weight is None else (weight.shape, weight.dtype) for weight in weights]:

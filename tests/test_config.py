@@ -98,9 +98,9 @@ def test_the_paper_preset_is_the_papers_own_values() -> None:
         "learning_rate": 3e-4, "learning_rate_end": None, "beta": 0.01, "beta_end": None,
         "gae_lambda": 1.0, "normalize_advantages": False, "correction": "none", "loss_reduction": "sum",
         "optimizer": "rmsprop", "rmsprop_decay": 0.99, "rmsprop_epsilon": 0.1, "gradient_clip_norm": 0.0,
-        "network": "auto",
+        "network": "auto", "precision": "float32",
         "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
-        "controller": "paper", "max_lag": None, "window": 60.0, "temperature": 0.0,
+        "controller": "paper", "max_lag": None, "drop_stale": False, "window": 60.0, "temperature": 0.0,
     }
 
 

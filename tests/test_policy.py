@@ -60,7 +60,8 @@ def refused(where: str | Path, kind: type[Exception] = ConfigError) -> str:
 
 # ------------------------------------------------------------------------------------------------ finding
 
-@pytest.mark.parametrize(("settings", "dtype"), [(CATCH, np.float32), (Settings(game="Pong"), np.uint8)])
+@pytest.mark.parametrize(("settings", "dtype"), [
+    (CATCH, np.float32), (Settings(game="Pong", precision="float32"), np.uint8)])
 def test_a_policy_answers_as_the_model_that_was_saved_and_so_does_its_file(
         tmp_path: Path, settings: Settings, dtype: Any) -> None:
     model = make_run(tmp_path / "run", settings)

@@ -112,7 +112,7 @@ def _pump(player: Generator[Request, int, None], port: Port, store: RolloutStore
         elif kind == TAKE:
             store.taken[port.first_slot] += 1
         elif kind == SUBMIT:
-            store.seconds[slot] = seconds
+            store.seconds[slot], store.submitted[slot] = seconds, now
             seconds = [0.0, 0.0, 0.0]
         grant = port.serve((kind, slot, row))
         before, now = now, time.monotonic()

@@ -31,7 +31,7 @@ from ga3c.rollout import TrainingBatch
 class Update(NamedTuple):
     """What one training did. `version` and `agent_steps` are totals after it; losses and entropy are means per agent
     step; `gradient_norm` is before clipping; `explained_variance` is the part of the returns' variance that the value
-    predicted, 1 at best; `lag` (filled rows,) is the policy lag of each step in updates.
+    predicted, 1 at best.
     """
 
     version: int
@@ -43,7 +43,6 @@ class Update(NamedTuple):
     gradient_norm: float
     explained_variance: float
     learning_rate: float
-    lag: NDArray[np.int64]
 
 
 _MEANS = ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance")
@@ -254,7 +253,6 @@ class Model:
             progress = self.agent_steps / s.anneal_steps
             learning_rate = self.learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_end, progress)
             rates = np.array([learning_rate, scheduled(s.beta, s.beta_end, progress)], np.float32)
-            lag = (self.version - batch.version)[filled[:, :, 0]]
             with tf.experimental.function_executor_type(self._executor):
                 means = dict(zip(_MEANS, self._train(*tensors, tf.constant(rates)).numpy().tolist(), strict=True))
             finite = np.isfinite(list(means.values())).all()
@@ -270,7 +268,7 @@ class Model:
             self.version += 1
             self.agent_steps += batch.agent_steps
             return Update(self.version, self.agent_steps, batch.agent_steps, **means,
-                          learning_rate=learning_rate, lag=lag)
+                          learning_rate=learning_rate)
 
     def _variables(self) -> dict[str, keras.Variable]:
         # By position: Keras numbers names by what else the process has built.

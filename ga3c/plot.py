@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c import __version__, record
+from ga3c import __version__, lag, record
 from ga3c.cli import guarded
 from ga3c.config import ConfigError, Parser
 from ga3c.record import column, find_run, settings
@@ -55,15 +55,18 @@ PANELS = {
     "tps": _Panel("time", "tps", "Trainings per second (TPS)"),
     "workers": _Panel("time", "agents", "Agents, predictors, trainers"),
     "lag": _Panel("time", "lag_mean", "Policy lag, mean, in updates"),
+    "lag-updates": _Panel("lag", "updates", "Policy lag, where samples aged"),
+    "lag-ms": _Panel("lag", "ms", "Age of samples when trained on"),
 }
 _OVERVIEW = ("score-steps", "score-time", "workers", "pps", "tps", "lag")
 
 
 class Group(NamedTuple):
-    """Runs to be drawn as one curve: `label`, and the rows of each run while it was at work."""
+    """Runs to be drawn as one curve: `label`, the rows of each run while it was at work, their histograms of lag."""
 
     label: str
     runs: list[list[dict[str, Any]]]
+    lag: dict[str, NDArray[np.int64]]
 
 
 def main() -> NoReturn:
@@ -89,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ga3c {__version__}")
     group = parser.add_argument_group("What")
     group.add_argument("--panels", metavar="PANEL", nargs="+", choices=PANELS, default=list(_OVERVIEW),
-                       help="what to draw, in this order [all but score-frames]")
+                       help="what to draw, in this order [score, workers, pps, tps, lag]")
     group.add_argument("--labels", metavar="NAME", nargs="+", help="names of the curves [game, and what differs]")
     group.add_argument("--smooth", metavar="S", type=float, default=30.0,
                        help="seconds that rates and lag are averaged over [%(default)g]")
@@ -104,20 +107,22 @@ def _parser() -> argparse.ArgumentParser:
 
 def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[Group]:
     """The runs in groups of equal settings, named by game and by what differs between groups. Raises ConfigError."""
-    found: dict[str, tuple[dict[str, Any], list[list[dict[str, Any]]]]] = {}
+    found: dict[str, tuple[dict[str, Any], list[list[dict[str, Any]]], list[dict[str, Any]]]] = {}
     for run in runs:
         rows = [row for row in record.rows(find_run(run)).new() if row["agents"]]
         if not rows:
             raise ConfigError(f"{run} has no second of training in its metrics.jsonl")
         compared = {name: value for name, value in settings(run).items() if name not in _NOT_COMPARED}
         key = repr(sorted(compared.items(), key=str)) if compared else str(run)
-        found.setdefault(key, (compared or {"game": run.name}, []))[1].append(rows)
-    all_settings = [compared for compared, _ in found.values()]
+        _, of_group, events = found.setdefault(key, (compared or {"game": run.name}, [], []))
+        of_group.append(rows)
+        events += record.events(run).new() if (run / "events.jsonl").is_file() else []
+    all_settings = [compared for compared, _, _ in found.values()]
     names = [_name(compared, all_settings) for compared in all_settings]
     if labels and len(labels) != len(names):
         raise ConfigError(f"--labels: {len(labels)} names for {len(names)} curves: {', '.join(names)}")
-    return [Group((label + f" ({len(rows)} seeds)") if len(rows) > 1 else label, rows)
-            for label, (_, rows) in zip(labels or names, found.values(), strict=True)]
+    return [Group((label + f" ({len(rows)} seeds)") if len(rows) > 1 else label, rows, lag.added(events))
+            for label, (_, rows, events) in zip(labels or names, found.values(), strict=True)]
 
 
 def _name(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
@@ -181,11 +186,14 @@ def figure_of(groups: Sequence[Group], panels: Sequence[str], columns: int, smoo
 def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None:
     panel = PANELS[name]
     axis.set_title(panel.title)
-    axis.set_xlabel(_X[panel.x][2])
+    axis.set_xlabel({"updates": "updates", "ms": "milliseconds"}[panel.y] if panel.x == "lag" else _X[panel.x][2])
     for number, group in enumerate(groups):
         colour = _COLOURS[number % len(_COLOURS)]
         if name == "workers":
             _draw_workers(axis, group, [colour] * 3 if len(groups) > 1 else list(_COLOURS[:3]))
+            continue
+        if panel.x == "lag":
+            _draw_lag(axis, group, panel.y, colour)
             continue
         curves = [found for rows in group.runs if len((found := curve(rows, panel, smooth))[0])]
         if len(curves) > 1:
@@ -214,6 +222,23 @@ def _draw_workers(axis: Axes, group: Group, colours: Sequence[str]) -> None:
     axis.set_yscale("log", base=2)
     axis.set_ylim(bottom=0.7)  # room for a name below 1
     axis.yaxis.set_major_formatter("{x:g}")
+
+
+def _draw_lag(axis: Axes, group: Group, unit: str, colour: str) -> None:
+    """Shares of samples that were at most so old: in flight (dashed), in the queue (dotted), and in updates both."""
+    edges = lag.EDGES[unit]
+    for name, style in (("updates", "-"), ("in_flight", "--"), ("queued", ":"), ("in_flight_ms", "--"),
+                        ("queued_ms", ":")):
+        counts = group.lag[name]
+        if lag.unit(name) != unit or not counts.any():
+            continue
+        label = name.removesuffix("_ms").replace("_", " ").replace("updates", "in all")
+        x = np.array([*edges[1:], 2 * edges[-1]]) - (unit == "updates")  # the most that a bin holds; updates are whole
+        axis.plot(x, counts.cumsum() / counts.sum(), style, color=colour, drawstyle="steps-post",
+                  label=group.label if style == "-" else f"_{label}")
+        middle = int((counts.cumsum() >= 0.5 * counts.sum()).argmax())
+        axis.annotate(label, (x[middle], 0.5), xytext=(3, -2), color=colour, fontsize=7, textcoords="offset points")
+    axis.set_xscale("symlog" if unit == "updates" else "log", base=2)
 
 
 def _plot(options: argparse.Namespace) -> int:

@@ -48,6 +48,7 @@ def _fields(spec: EnvironmentSpec, t_max: int, n_envs: int) -> dict[str, _Field]
         "score": _Field((T, E), np.float64),              # of the episode that ended in this step, else NaN
         "episode_length": _Field((T, E), np.int32),       # its agent steps, else 0
         "asked": _Field((T + 1,), np.float64),            # when the prediction was asked for, monotonic seconds
+        "submitted": _Field((), np.float64),              # when it was handed in, monotonic seconds
         "seconds": _Field((3,), np.float32),              # of the agent since its last rollout: waiting for a slot,
                                                           # waiting for predictions, playing
         "steps": _Field((), np.int32),                    # rows filled: t_max, fewer if the agent was asked to leave
@@ -78,6 +79,7 @@ class _Facts:
     score: NDArray[np.float64]
     episode_length: NDArray[np.int32]
     asked: NDArray[np.float64]
+    submitted: NDArray[np.float64]
     seconds: NDArray[np.float32]
     steps: NDArray[np.int32]
 
@@ -85,7 +87,8 @@ class _Facts:
 class TrainingBatch(_Facts):
     """Room for up to B rollouts, contiguous per field: observation (B, T, E, *shape), reward (B, T, E), ...
 
-    `batch[:n]` is a view of the first n rollouts. Fields are as in `_fields`, without the extra row T.
+    `batch[:n]` is a view of the first n rollouts, `batch[mask]` a copy of those in `mask` (B,). Fields are as in
+    `_fields`, without the extra row T.
     """
 
     def __init__(self, arrays: dict[str, NDArray]) -> None:
@@ -95,7 +98,7 @@ class TrainingBatch(_Facts):
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __getitem__(self, rollouts: slice) -> TrainingBatch:
+    def __getitem__(self, rollouts: slice | NDArray[np.bool_]) -> TrainingBatch:
         return TrainingBatch({name: array[rollouts] for name, array in self._arrays.items()})
 
     @property

@@ -29,7 +29,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from ga3c import __version__, checkpoint
+from ga3c import __version__, checkpoint, lag
 from ga3c.checkpoint import Checkpoint
 from ga3c.config import ConfigError, Settings, to_yaml
 from ga3c.controller import Controller
@@ -205,6 +205,7 @@ class Run:
         self._time_before = float(resumed.get("time", 0.0))
         self._started: float | None = None
         self._next_row = self._next_checkpoint = self._next_log = 0.0
+        self._lags = lag.histograms(lag.NOTHING)
         self._next_evaluation = math.inf
         self._steps_saved = resumed.get("agent_steps", 0)
         self._versions = _versions()
@@ -380,11 +381,13 @@ class Run:
         if self.best_evaluation is not None:
             row["best_evaluation"] = self.best_evaluation[1]
         self._metrics.write(json.dumps(row) + "\n")
+        for name, counts in lag.histograms(self.statistics.lag).items():
+            self._lags[name] += counts
         for episode in episodes:
             self._episodes.write(f"{episode.time:.3f},{episode.agent_step},{episode.score:.12g},{episode.length}\n")
         if self._tensorboard is not None:
             try:
-                self._tensorboard.row(row, self.statistics.lags)
+                self._tensorboard.row(row, self.statistics.lag)
             except Exception as error:  # TensorBoard's writer has a thread, and hands on whatever ended it
                 self._close_tensorboard()
                 self.say(f"TensorBoard gets no more numbers, training goes on: {error}")
@@ -392,8 +395,14 @@ class Run:
             self._log.write(plain_line(row, self._notes()) + "\n")
             if self._verdict is not None:
                 self._log.write(f"Limited by {self._verdict}.\n")
+            self._record_lag()
             self._next_log = now + 60.0
         return row
+
+    def _record_lag(self) -> None:
+        counts, self._lags = self._lags, lag.histograms(lag.NOTHING)
+        if counts["updates"].any():
+            self.event("lag", **{name: numbers.tolist() for name, numbers in counts.items()})
 
     def _notes(self) -> dict[str, str]:
         notes = {"Tuning": self.tuning, "Limit": self._verdict.limit if self._verdict else ""}
@@ -444,6 +453,7 @@ class Run:
                 self.event("evaluation_stopped", checkpoint=str(self.evaluator.checkpoint.relative_to(self.directory)))
                 self.evaluator.stop()
             self._record(self.time, Workers(0, 0, 0, 0, 0), [])
+            self._record_lag()
         if not skip_checkpoint and model.agent_steps > self._steps_saved:
             self.save(model)
         self.event("end", reason=reason, agent_steps=model.agent_steps)

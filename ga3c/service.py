@@ -38,6 +38,7 @@ The last resort is an exception raised by `Service.run`, which the command turns
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -203,8 +204,10 @@ class Service:
                       self._run.statistics.new_count())
 
     def _train(self) -> None:
-        run_trainer(self._channel, self._store, self._model, rollouts_per_batch(self._settings), self._on_update,
-                    self._on_halved)
+        s, statistics = self._settings, self._run.statistics
+        max_lag = s.max_lag if s.drop_stale and s.max_lag else math.inf
+        run_trainer(self._channel, self._store, self._model, rollouts_per_batch(s), self._on_update, self._on_halved,
+                    max_lag, statistics.report_dropped)
 
     def _on_update(self, update: Update, batch: TrainingBatch, spent: Spent) -> None:
         self._run.statistics.report(update, batch, spent)

@@ -5,6 +5,7 @@ No counter here is written by two threads: reports travel through a deque, whose
 
 from __future__ import annotations
 
+import time as clock
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c import lag as lags
+from ga3c.lag import Lag
 from ga3c.model import Update
 from ga3c.predictor import PredictionCount
 from ga3c.rollout import TrainingBatch
@@ -45,6 +48,7 @@ class _Report(NamedTuple):
     rows: int                      # filled rows of all rollouts, one wait for a prediction each
     agent_seconds: NDArray[np.float64]
     spent: Spent | None
+    lag: Lag
 
 
 class _Served(NamedTuple):
@@ -98,7 +102,7 @@ class Statistics:
     """Totals since the run began (also across resumes) and rates over the last window.
 
     `agent_deaths` and `environment_faults` are the supervisor's: agents that ended unasked, and environments that
-    their agents made anew. `lags` (n,): the policy lag of each agent step that the last window trained on.
+    their agents made anew. `lag`: of what the last window trained on. `dropped_steps`: agent steps that were too old.
 
     Args:
         frames_per_step: emulator frames in one agent step.
@@ -113,7 +117,9 @@ class Statistics:
         self.agent_steps, self.trainings, self.episodes = agent_steps, trainings, episodes
         self.recent_scores = deque(scores, maxlen=100)
         self.agent_deaths = self.environment_faults = 0
+        self.dropped_steps = 0
         self._reports: deque[_Report] = deque()
+        self._dropped: deque[tuple[int, list[float], list[int]]] = deque()
         self._taken: list[_Report] = []
         self._ended: list[tuple[int, float, int]] = []
         self._counts: list[PredictionCount] = []
@@ -122,7 +128,7 @@ class Statistics:
         self._window_served = _Served()
         self._window_trainings = 0
         self._last: dict[str, Any] = {}
-        self.lags = np.zeros(0, np.int64)
+        self.lag = lags.NOTHING
 
     @property
     def predictions(self) -> int:
@@ -139,10 +145,20 @@ class Statistics:
         """One update, the batch it was made of and the trainer's time, if measured; from any thread."""
         if self.trace is not None and spent is not None:
             self.trace.trained(spent.gathering, spent.updating, update.batch_steps)
-        ended = (batch.episode_length > 0) & batch.filled
+        began = clock.monotonic() - (spent.updating if spent is not None else 0.0)
         self._reports.append(_Report(
-            update, batch.score[ended].tolist(), batch.episode_length[ended].tolist(),
-            int(batch.steps.sum()), batch.seconds.sum(axis=0, dtype=np.float64), spent))
+            update, *self._ended_in(batch), int(batch.steps.sum()), batch.seconds.sum(axis=0, dtype=np.float64), spent,
+            lags.measure(batch, update.version - 1, began)))
+
+    def report_dropped(self, batch: TrainingBatch) -> None:
+        """Rollouts that were too old to be trained on: their episodes count all the same; from any thread."""
+        self._dropped.append((batch.agent_steps, *self._ended_in(batch)))
+
+    @staticmethod
+    def _ended_in(batch: TrainingBatch) -> tuple[list[float], list[int]]:
+        """Scores and lengths of the episodes that ended."""
+        ended = (batch.episode_length > 0) & batch.filled
+        return batch.score[ended].tolist(), batch.episode_length[ended].tolist()
 
     def drain(self) -> None:
         """Takes what has been reported into the totals; from the main thread."""
@@ -153,9 +169,16 @@ class Statistics:
             # Two trainers may report in another order than they updated.
             self.agent_steps = max(self.agent_steps, update.agent_steps)
             self.trainings = max(self.trainings, update.version)
-            self._ended += [(update.agent_steps, score, length) for score, length in zip(scores, lengths, strict=True)]
-            self.episodes += len(scores)
-            self.recent_scores.extend(scores)
+            self._end(scores, lengths)
+        while self._dropped:
+            steps, scores, lengths = self._dropped.popleft()
+            self.dropped_steps += steps
+            self._end(scores, lengths)
+
+    def _end(self, scores: list[float], lengths: list[int]) -> None:
+        self._ended += [(self.agent_steps, score, length) for score, length in zip(scores, lengths, strict=True)]
+        self.episodes += len(scores)
+        self.recent_scores.extend(scores)
 
     def row(self, time: float, workers: Workers) -> tuple[dict[str, Any], list[Episode]]:
         """One line of metrics.jsonl for the window that ends at `time` (seconds), and the episodes that ended in it.
@@ -175,12 +198,13 @@ class Statistics:
             served, trainings = _Served(), 0
         self._window_start, self._window_served, self._window_trainings = time, totals, self.trainings
 
-        self.lags = np.concatenate([np.zeros(0, np.int64), *(update.lag for update in updates)])
+        self.lag = lag = lags.join([report.lag for report in reports])
         if updates:
-            lag = self.lags
             steps = np.array([update.batch_steps for update in updates])
             self._last = {
-                "lag_mean": float(lag.mean()), "lag_p95": float(np.percentile(lag, 95)),
+                "lag_p95": float(np.percentile(lag.updates, 95)) if len(lag.updates) else None,
+                **{"lag_mean" if name == "updates" else f"lag_{name}":
+                   round(float(values.mean()), 3) if len(values) else None for name, values in lag._asdict().items()},
                 "training_batch": float(steps.mean()), "learning_rate": updates[-1].learning_rate,
             } | {name: float(np.average([getattr(update, name) for update in updates], weights=steps))
                  for name in ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance")}
@@ -190,11 +214,12 @@ class Statistics:
             "pps": round(served.predictions / seconds, 1) if seconds else 0.0,
             "tps": round(trainings / seconds, 2) if seconds else 0.0,
             **workers._asdict(), "agent_deaths": self.agent_deaths,
-            "environment_faults": self.environment_faults,
+            "environment_faults": self.environment_faults, "dropped_steps": self.dropped_steps,
             "prediction_batch": round(served.predictions / served.calls, 2) if served.calls else None,
             "score": self.recent_scores[-1] if self.recent_scores else None,
             "score_mean": float(np.mean(self.recent_scores)) if self.recent_scores else None,
         }
-        empty = dict.fromkeys(("training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy",
+        empty = dict.fromkeys(("training_batch", "lag_mean", "lag_p95", "lag_in_flight", "lag_queued",
+                               "lag_in_flight_ms", "lag_queued_ms", "policy_loss", "value_loss", "entropy",
                                "gradient_norm", "explained_variance", "learning_rate"))
         return row | empty | self._last | _waits(served, reports, seconds, workers), episodes

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.histogram.summary_v2 import histogram_pb
@@ -19,12 +18,14 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from ga3c.lag import Lag, join
+
 HISTOGRAM_SECONDS = 10.0
 
 _GROUPS = {
     "score": ("score", "score_mean", "episodes", "best_evaluation"),
     "speed": ("pps", "tps", "frames", "trainings", "prediction_batch", "training_batch"),
-    "lag": ("lag_mean", "lag_p95"),
+    "lag": ("lag_mean", "lag_p95", "lag_in_flight", "lag_queued", "lag_in_flight_ms", "lag_queued_ms", "dropped_steps"),
     "learning": ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance", "learning_rate"),
     "workers": ("agents", "predictors", "trainers", "prediction_queue", "training_queue", "agent_deaths",
                 "environment_faults"),
@@ -43,18 +44,19 @@ class TensorBoard:
 
     def __init__(self, directory: Path, settings: str, agent_steps: int) -> None:
         self._writer = EventFileWriter(str(directory))
-        self._lags: list[NDArray[np.int64]] = []
+        self._lags: list[Lag] = []
         self._next_histogram = 0.0
         self._add(agent_steps, text_pb("settings", "".join(f"    {line}\n" for line in settings.splitlines())))
 
-    def row(self, row: Mapping[str, Any], lags: NDArray[np.int64]) -> None:
-        """A row of metrics.jsonl and the policy lag (n,) of each agent step trained on in its second."""
+    def row(self, row: Mapping[str, Any], lag: Lag) -> None:
+        """A row of metrics.jsonl and the policy lag of what was trained on in its second."""
         shown = {tag(name): value for name, value in row.items()
                  if isinstance(value, int | float) and name not in ("time", "agent_steps")}
         summaries = [scalar_pb(name, value) for name, value in shown.items()]
-        self._lags.append(lags)
-        if row["time"] >= self._next_histogram and any(map(len, self._lags)):
-            summaries.append(histogram_pb("lag/policy_lag", np.concatenate(self._lags).astype(np.float64)))
+        self._lags.append(lag)
+        if row["time"] >= self._next_histogram:
+            summaries += [histogram_pb("lag/policy_lag" if name == "updates" else f"lag/{name}", values.astype(float))
+                          for name, values in join(self._lags)._asdict().items() if len(values)]
             self._lags, self._next_histogram = [], row["time"] + HISTOGRAM_SECONDS
         self._add(row["agent_steps"], *summaries)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ga3c.channel import Channel
 from ga3c.config import Settings
@@ -25,13 +29,22 @@ def rollouts_per_batch(settings: Settings) -> int:
     return -(-settings.training_batch_min // (settings.t_max * settings.envs_per_agent))
 
 
+def stale(batch: TrainingBatch, version: int, max_lag: float) -> NDArray[np.bool_]:
+    """(B,): whether a rollout's steps are more than `max_lag` updates older than `version` in the mean."""
+    filled = batch.filled[:, :, 0]
+    mean: NDArray = (batch.version * filled).sum(axis=1) / np.maximum(filled.sum(axis=1), 1)
+    return version - mean > max_lag
+
+
 def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts: int,
                 report: Callable[[Update, TrainingBatch, Spent], None],
-                halved: Callable[[int, int], None] = lambda most, n_rollouts: None) -> None:
+                halved: Callable[[int, int], None] = lambda most, n_rollouts: None,
+                max_lag: float = math.inf, dropped: Callable[[TrainingBatch], None] = lambda batch: None) -> None:
     """Collects `n_rollouts` rollouts, one update, reports it; until dismissed, then trains on what it has and ends.
 
     If the device has no memory for a batch, its halves are trained on one after the other, from then on of every batch;
     `halved` is told (rollouts in an update from now on, in a batch). Raises TooLarge if even one rollout is too much.
+    Rollouts that are `stale` by `max_lag` are not trained on but given to `dropped`.
     """
     batch, most = store.empty_batch(n_rollouts), n_rollouts
     ended = False
@@ -39,8 +52,13 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
         began = time.monotonic()
         filled, ended, gathering = channel.collect(batch)
         waiting, first = time.monotonic() - began - gathering, 0
-        while first < filled:
-            part = batch[first:min(first + most, filled)]
+        fresh = batch[:filled]
+        old = stale(fresh, model.version, max_lag)
+        if old.any():
+            dropped(fresh[old])
+            fresh = fresh[~old]
+        while first < len(fresh):
+            part = fresh[first:first + most]
             before = time.monotonic()
             try:
                 update = model.train(part)

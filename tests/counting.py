@@ -64,12 +64,11 @@ class CheckingModel:
             for i, steps in enumerate(batch.steps.tolist()):
                 for e in range(batch.reward.shape[2]):
                     self.check(batch, i, e, steps)
-            lag = (self.version - batch.version)[batch.filled[:, :, 0]]
-            assert (lag >= 0).all()
+            assert (batch.version[batch.filled[:, :, 0]] <= self.version).all()
             self.version += 1
             self.agent_steps += batch.agent_steps
             self.on_update(self.version)
-            return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, lag)
+            return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
     def check(self, batch: TrainingBatch, i: int, e: int, steps: int) -> None:
         moments = decode(batch.observation[i, :steps, e])

@@ -38,8 +38,8 @@ def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:
     assert all(-100 <= float(episode["score"]) <= 100 and int(episode["length"]) <= 1_790 for episode in episodes)
     scalars = EventAccumulator(str(run / "tensorboard"), size_guidance={"tensors": 0})
     scalars.Reload()
-    assert {"speed/pps", "speed/tps", "score/score_mean", "lag/lag_mean", "lag/policy_lag", "learning/entropy"} <= set(
-        scalars.Tags()["tensors"])
+    assert {"speed/pps", "speed/tps", "score/score_mean", "lag/lag_mean", "lag/policy_lag", "lag/queued_ms",
+            "learning/entropy"} <= set(scalars.Tags()["tensors"])
     assert 50 <= len(scalars.Tensors("speed/pps")) <= len(rows)
     plugin = scalars.SummaryMetadata("speed/pps").plugin_data.plugin_name
     assert plugin == "scalars"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -16,7 +17,7 @@ import tensorflow as tf
 from ga3c.config import PRESETS, ConfigError, Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.model import DeviceFailed, Diverged, Model, TooLarge, scheduled
-from ga3c.network import build_network
+from ga3c.network import build_network, precision
 from ga3c.rollout import RolloutStore, TrainingBatch
 
 VECTOR = EnvironmentSpec("vector", (3,), np.dtype(np.float32), 4, 1)
@@ -130,7 +131,7 @@ def test_the_mean_loss_has_the_gradient_of_the_summed_loss_over_the_filled_steps
     batch.steps[:] = [3, 1, 2, 3]
     summed, mean = (Model(settings(loss_reduction=how), VECTOR).train(batch) for how in ("sum", "mean"))
     assert summed.gradient_norm == pytest.approx(batch.agent_steps * mean.gradient_norm, rel=1e-5)
-    assert summed._replace(gradient_norm=0, lag=None) == mean._replace(gradient_norm=0, lag=None)
+    assert summed._replace(gradient_norm=0) == mean._replace(gradient_norm=0)
 
 
 def test_the_first_step_of_adam_is_the_learning_rate_in_every_weight_that_has_a_gradient() -> None:
@@ -205,18 +206,15 @@ def test_rewards_beyond_the_clip_count_as_the_clip_unless_it_is_off() -> None:
     assert results[1.0, "large"] == results[1.0, "clipped"] == results[0.0, "clipped"] != results[0.0, "large"]
 
 
-def test_version_steps_lag_and_schedules_count_on() -> None:
+def test_version_steps_and_schedules_count_on() -> None:
     model = Model(settings(learning_rate=1.0, learning_rate_end=0.0, anneal_steps=48), VECTOR)
     batch = random_batch()
-    batch.version[:] = 0
-    rates, lags = [], []
+    rates = []
     for number in range(1, 5):
         update = model.train(batch)
         assert (update.version, update.agent_steps, update.batch_steps) == (number, 24 * number, 24)
         rates.append(update.learning_rate)
-        lags.append(update.lag.tolist())
     assert rates == [1.0, 0.5, 0.0, 0.0]
-    assert lags == [[n] * 12 for n in range(4)]
     assert scheduled(2.0, None, 0.7) == 2.0
 
 
@@ -271,14 +269,14 @@ def test_the_networks_are_the_papers(network: str, shapes: list[tuple[int, ...]]
     assert [tuple(w.shape) for w in built.weights if len(w.shape) > 1] == shapes
     policy, value = built(np.zeros((2, 84, 84, 4), np.uint8))
     assert np.allclose(np.sum(keras.ops.convert_to_numpy(policy), axis=1), 1) and value.shape == (2, 1)
-    first = built.layers[2]
+    first = built.layers[1]
     assert first.strides == (4, 4) and first.activation is keras.activations.relu
 
 
 @pytest.mark.parametrize("stride", [4, 3, 2, 1])
 def test_the_large_networks_first_stride_is_a_setting(stride: int) -> None:
     built = build_network(settings(network="large", large_stride=stride), IMAGE)
-    assert built.layers[2].strides == (stride, stride)
+    assert built.layers[1].strides == (stride, stride)
 
 
 @pytest.mark.parametrize(("network", "spec"), [("small", VECTOR), ("dense", IMAGE)])
@@ -293,10 +291,57 @@ def test_equal_seeds_give_equal_weights_and_others_do_not() -> None:
     assert not any(np.array_equal(a, b) for a, b in zip(one, other, strict=True) if a.ndim > 1)
 
 
-def test_images_reach_the_network_between_minus_1_and_1_with_mid_grey_as_nothing() -> None:
-    scale = Model(settings(t_max=3), IMAGE)._network.layers[1]
-    shades = [float(np.mean(scale(np.full((1, 84, 84, 4), shade, np.uint8)))) for shade in (0, 255, 127)]
-    assert shades == pytest.approx([-1.0, 1.0, -1 / 255], abs=1e-6)
+def plain_small(built: keras.Model, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The small network in NumPy, float64, from pictures scaled to [-1, 1]."""
+    weights = [np.asarray(each, np.float64) for each in built.get_weights()]
+    hidden = observation / 127.5 - 1.0
+    for stride, (kernel, bias) in ((4, weights[0:2]), (2, weights[2:4])):
+        size = kernel.shape[0]
+        windows = np.lib.stride_tricks.sliding_window_view(hidden, (size, size), axis=(1, 2))[:, ::stride, ::stride]
+        hidden = np.maximum(np.einsum("nyxcij,ijcf->nyxf", windows, kernel) + bias, 0.0)
+    hidden = np.maximum(hidden.reshape(len(hidden), -1) @ weights[4] + weights[5], 0.0)
+    logits = hidden @ weights[6] + weights[7]
+    policy = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return policy / policy.sum(axis=1, keepdims=True), hidden @ weights[8] + weights[9]
+
+
+@pytest.mark.parametrize(("how", "error"), [("float32", 1e-5), ("bfloat16", 0.05)])
+def test_images_reach_the_network_between_minus_1_and_1_in_either_precision(how: str, error: float) -> None:
+    rng = np.random.default_rng(0)
+    observation = np.stack([np.zeros((84, 84, 4), np.uint8), np.full((84, 84, 4), 255, np.uint8),
+                            rng.integers(0, 256, (84, 84, 4)).astype(np.uint8)])
+    built = build_network(settings(network="small", precision=how), IMAGE)
+    built.set_weights([each if each.ndim > 1 else rng.normal(size=each.shape) for each in built.get_weights()])
+    policy, value = (keras.ops.convert_to_numpy(each) for each in built(observation))
+    assert policy.dtype == value.dtype == np.float32 and {str(w.dtype) for w in built.weights} == {"float32"}
+    expected_policy, expected_value = plain_small(built, observation)
+    assert np.abs(policy - expected_policy).max() < error and np.abs(value - expected_value).max() < 4 * error
+
+
+def test_updates_in_bfloat16_go_the_way_of_those_in_float32() -> None:
+    models = [Model(settings(precision=how), IMAGE) for how in ("float32", "bfloat16")]
+    before = weights(models[0])
+    for model in models:
+        model.train(random_batch(spec=IMAGE))
+    moves = [np.concatenate([(array - before[name]).ravel() for name, array in weights(model).items()])
+             for model in models]
+    cosine = moves[0] @ moves[1] / np.linalg.norm(moves[0]) / np.linalg.norm(moves[1])
+    assert cosine > 0.99 and not np.array_equal(*moves)
+
+
+@pytest.mark.parametrize(("flags", "found"), [("fma avx512_bf16 sse", "bfloat16"), ("amx_bf16", "bfloat16"),
+                                              ("avx512f avx2", "float32"), (None, "float32")])
+def test_auto_is_bfloat16_where_the_processor_has_products_of_them(
+        flags: str | None, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(path: Path, **encoding: str) -> str:
+        if flags is None:
+            raise FileNotFoundError(path)
+        return f"flags : {flags}"
+
+    monkeypatch.setattr(Path, "read_text", read)
+    assert precision(settings(precision="auto")) == found
+    assert precision(settings(precision="float32")) == "float32"
+    assert precision(settings(precision="bfloat16")) == "bfloat16"
 
 
 def test_an_update_that_is_not_finite_changes_nothing_and_ten_in_a_row_are_divergence() -> None:

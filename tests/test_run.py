@@ -80,8 +80,8 @@ def learned(record: Run, version: int, *scores: float, spent: Spent | None = Non
     batch: TrainingBatch = RolloutStore(SPEC, max(1, len(scores)), 1, 1).empty_batch(1)
     batch.steps[:], batch.seconds[:] = len(scores), 0.01
     batch.score[0, :len(scores), 0], batch.episode_length[:] = scores, 7
-    lag = np.zeros(3, np.int64)
-    record.statistics.report(Update(version, 10 * version, 10, 0.5, 2.0, 1.0, 9.0, 0.1, 3e-4, lag), batch, spent)
+    batch.version[:] = batch.asked[:] = 0
+    record.statistics.report(Update(version, 10 * version, 10, 0.5, 2.0, 1.0, 9.0, 0.1, 3e-4), batch, spent)
     return model(version)
 
 
@@ -166,8 +166,9 @@ def test_a_row_holds_the_facts_and_memory(
     row, = rows(tmp_path)
     assert set(row) == {
         "time", "agent_steps", "frames", "episodes", "trainings", "pps", "tps", "agents", "predictors", "trainers",
-        "prediction_queue", "training_queue", "agent_deaths", "environment_faults", "prediction_batch", "score",
-        "score_mean", "training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "gradient_norm",
+        "prediction_queue", "training_queue", "agent_deaths", "environment_faults", "dropped_steps",
+        "prediction_batch", "score", "score_mean", "training_batch", "lag_in_flight", "lag_queued", "lag_in_flight_ms",
+        "lag_queued_ms", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "gradient_norm",
         "explained_variance", "learning_rate", "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms",
         "play_ms", "predictor_busy", "predict_ms", "trainer_busy", "gather_ms", "update_ms", "memory_mb", "cpu_agents",
         "cpu_server", "cpu_machine"}
@@ -350,7 +351,7 @@ def test_a_checkpoint_is_made_when_it_is_due(tmp_path: Path, clock: Clock, begin
     assert arrays["weights"].tolist() == [9, 9, 9]
     assert progress.items() >= {"version": 9, "agent_steps": 90, "time": 9.0, "episodes": 9, "predictions": 77,
                                 "recent_scores": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], "game": "Pong"}.items()
-    assert [(event["event"], event["path"]) for event in rows(tmp_path, "events.jsonl")] == [
+    assert [(event["event"], event["path"]) for event in rows(tmp_path, "events.jsonl") if event["event"] != "lag"] == [
         ("checkpoint", f"checkpoints/{steps:012d}") for steps in (30, 60, 90)]
 
 
@@ -628,7 +629,7 @@ def test_the_end_writes_the_last_row_a_checkpoint_and_says_how_to_go_on(
     clock.now += 0.5
     record.finish(learned(record, 200, 5.0), "SIGINT", skip_checkpoint=False)
     assert rows(tmp_path)[-1]["agent_steps"] == 2000
-    assert [event["event"] for event in rows(tmp_path, "events.jsonl")] == ["checkpoint", "end"]
+    assert [event["event"] for event in rows(tmp_path, "events.jsonl")] == ["lag", "checkpoint", "end"]
     *_, ended, go_on = capsys.readouterr().out.splitlines()
     assert ended == "Ended by SIGINT after 2,000 agent steps, 1 episodes."
     newest = tmp_path / "checkpoints" / "000000002000"

@@ -21,7 +21,7 @@ LOSSES = ("training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", 
 def update(version: int = 1, **changed: Any) -> Update:
     facts: dict[str, Any] = {"agent_steps": 10 * version, "batch_steps": 10, "policy_loss": 0.5, "value_loss": 2.0,
                              "entropy": 1.0, "gradient_norm": 9.0, "explained_variance": 0.1,
-                             "learning_rate": 3e-4, "lag": np.zeros(5, np.int64)}
+                             "learning_rate": 3e-4}
     return Update(version, **{**facts, **changed})
 
 
@@ -32,6 +32,14 @@ def batch(t_max: int = 3, n_envs: int = 2, steps: tuple[int, ...] = (3,)) -> Tra
     made.score[:] = np.nan
     made.episode_length[:] = 0
     made.steps[:], made.seconds[:] = steps, 0.0
+    made.version[:] = made.asked[:] = 0
+    return made
+
+
+def made_by(version: int, lag: np.ndarray) -> TrainingBatch:
+    """A rollout whose steps had this lag in the update to `version`."""
+    made = batch(t_max=len(lag), n_envs=1, steps=(len(lag),))
+    made.version[0] = version - 1 - lag
     return made
 
 
@@ -146,11 +154,12 @@ def test_score_mean_is_over_the_last_hundred_episodes() -> None:
 
 def test_lag_is_over_all_steps_of_the_window() -> None:
     statistics = Statistics(4)
-    statistics.report(update(1, lag=np.arange(90)), batch())
-    statistics.report(update(2, lag=np.arange(90, 101)), batch())
+    statistics.report(update(201), made_by(201, np.arange(90)[::-1]))
+    statistics.report(update(202), made_by(202, np.arange(90, 101)[::-1]))
     row, _ = statistics.row(1.0, NOBODY)
     assert (row["lag_mean"], row["lag_p95"]) == (50.0, 95.0)
-    statistics.report(update(3, lag=np.array([4, 6])), batch())
+    assert (row["lag_in_flight"], row["lag_queued"], row["lag_queued_ms"]) == (40.198, 9.802, None)
+    statistics.report(update(203), made_by(203, np.array([6, 4])))
     assert statistics.row(2.0, NOBODY)[0]["lag_mean"] == 5.0
 
 
@@ -167,7 +176,7 @@ def test_losses_are_means_per_agent_step_and_the_learning_rate_is_the_last() -> 
 
 def test_a_window_without_an_update_repeats_the_last_losses() -> None:
     statistics = Statistics(4)
-    statistics.report(update(1, lag=np.array([3])), batch())
+    statistics.report(update(4), made_by(4, np.array([3])))
     first, _ = statistics.row(1.0, NOBODY)
     second, _ = statistics.row(2.0, NOBODY)
     assert first["lag_mean"] == 3.0

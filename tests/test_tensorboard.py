@@ -20,9 +20,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util import tensor_util
 
 from ga3c.config import Settings, to_yaml
+from ga3c.lag import NOTHING, Lag
 from ga3c.tensorboard import TensorBoard, tag
 
 LAGS = np.array([0, 0, 1, 1, 1, 7])
+LAG = Lag(LAGS, LAGS // 2, LAGS - LAGS // 2, np.zeros(0), 3.5 * LAGS)
 REPORT = {"agent_steps": 15, "mean": 2.0, "median": 2.0, "iqm": 2.0, "length_mean": 9.0, "scores": [1.0, 3.0]}
 
 
@@ -31,7 +33,7 @@ def logs(tmp_path: Path) -> Path:
     writer = TensorBoard(tmp_path / "logs", to_yaml(Settings(seed=123)), 0)
     for second in range(1, 13):
         writer.row({"time": float(second), "agent_steps": 10 * second, "pps": 5.0, "wait_ms": None, "limit": "agents",
-                    "score_mean": 0.5 * second, "play_ms": 1.5}, LAGS if second != 5 else LAGS[:0])
+                    "score_mean": 0.5 * second, "play_ms": 1.5}, LAG if second != 5 else NOTHING)
     writer.evaluation(REPORT)
     writer.close()
     return tmp_path / "logs"
@@ -43,6 +45,7 @@ def test_scalars_histograms_evaluations_and_settings_are_in_one_file(logs: Path)
     events.Reload()
     assert set(events.Tags()["tensors"]) == {
         "speed/pps", "score/score_mean", "time/play_ms", "lag/policy_lag", "settings", "evaluation/mean",
+        "lag/in_flight", "lag/queued", "lag/queued_ms",
         "evaluation/median", "evaluation/iqm", "evaluation/length_mean", "evaluation/scores"}
 
     def read(name: str) -> list[tuple[int, np.ndarray]]:

@@ -19,7 +19,8 @@ from rich.table import Table
 
 from ga3c import record
 
-_SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "training_queue",
+_SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "lag_in_flight",
+           "lag_queued", "lag_in_flight_ms", "lag_queued_ms", "training_queue",
            "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms", "predict_ms", "gather_ms",
            "update_ms", "predictor_busy", "trainer_busy", "cpu_agents", "cpu_server", "cpu_machine")
 

@@ -69,8 +69,7 @@ class NullModel:
         from ga3c.model import Update
         self.version += 1
         self.agent_steps += batch.agent_steps
-        lag = (self.version - 1 - batch.version)[batch.filled[:, :, 0]]
-        return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, lag)
+        return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def null_agent(port: Port, store: RolloutStore) -> None:

@@ -30,7 +30,8 @@ ENOUGH = 10           # seconds of it that a trial can be turned down by for goo
 KEPT_SECONDS = 40     # of the accepted setting, the newest
 OLD = 30.0            # seconds after which the accepted setting is measured again before anything is compared with it
 WATCHED = 10          # seconds judged at once when nothing is searched for
-PROBE_EVERY = 120.0   # seconds between trials of a neighbour when nothing is searched for
+PROBE_FIRST = 120.0   # seconds from the end of a search to the first trial of a neighbour; each in vain doubles them,
+PROBE_LAST = 1920.0   # up to these: agents that come and go cost more than is likely to be found
 PROBE_FACTOR = 1.25
 Z_KEEP = 2.5          # standard errors above nothing that keep a trial; a wrong change costs until it is found out
 Z_UNDO = 1.0          # standard errors below the least gain that undo it; a missed gain is found by a later trial
@@ -282,7 +283,8 @@ class Fast(Controller):
 
     A step multiplies the number of agents, of predictors or of trainers, or of several of them (where two are limits at
     once, neither pays alone). When no step pays, steps shrink; when the finest does not, the search is over, the rate
-    is watched, and a neighbour is tried now and then. A rate that has changed by itself begins a new search.
+    is watched, and a neighbour is tried now and then, more and more rarely. A rate that has changed by itself begins a
+    new search.
     """
 
     def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int) -> None:
@@ -294,7 +296,7 @@ class Fast(Controller):
         self._streak = 0                         # trials kept that way in a row
         self._noise = NOISE
         self._confirmed = False
-        self._probe_at = 0.0
+        self._probe_at, self._probe_wait = 0.0, PROBE_FIRST
 
     # ------------------------------------------------------------------------- at the accepted setting
 
@@ -319,6 +321,7 @@ class Fast(Controller):
 
     def _search(self, factor: float) -> None:
         self.searching, self._factor, self._tried, self._streak = True, factor, [], 0
+        self._probe_wait = PROBE_FIRST
 
     def _go_on(self, m: Measurement) -> None:
         """The next trial, if it is time for one."""
@@ -332,9 +335,10 @@ class Fast(Controller):
                         return
                 self._factor **= 0.5
                 self._streak = 0
-            self.searching, self._probe_at = False, m.time + PROBE_EVERY
+            self.searching, self._probe_at = False, m.time + PROBE_FIRST
         elif m.time >= self._probe_at:
-            self._probe_at = m.time + PROBE_EVERY
+            self._probe_wait = min(2 * self._probe_wait, PROBE_LAST)
+            self._probe_at = m.time + self._probe_wait
             if self._over(self.baseline):
                 self._search(COARSEST)
                 return

@@ -183,6 +183,28 @@ def figure_of(groups: Sequence[Group], panels: Sequence[str], columns: int, smoo
     return figure
 
 
+def figure_by_game(games: Mapping[str, Sequence[Group]], panel: str, frames: bool = False) -> Figure:
+    """One panel for each game, named by it, with its own legend; `frames`: which says what each curve has played."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    with matplotlib.rc_context(_STYLE):
+        columns = min(3, len(games))
+        lines = -(-len(games) // columns)
+        figure = Figure(figsize=(3.8 * columns + 0.3, 2.8 * lines + 0.3), layout="constrained")
+        axes = figure.subplots(lines, columns, squeeze=False).ravel()
+        for (game, groups), axis in zip(games.items(), axes, strict=False):
+            if frames:
+                played = [np.mean([rows[-1]["frames"] for rows in group.runs]) / 1e6 for group in groups]
+                groups = [group._replace(label=f"{group.label}: {millions:.1f} M frames")
+                          for group, millions in zip(groups, played, strict=True)]
+            _draw(axis, groups, panel, 30.0)
+            axis.set_title(game)
+            axis.legend()
+        for spare in axes[len(games):]:
+            spare.remove()
+    return figure
+
+
 def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None:
     panel = PANELS[name]
     axis.set_title(panel.title)

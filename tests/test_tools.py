@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from ga3c.config import build_parser, parse, resolve
 
 TOOL = Path(__file__).parent.parent / "tools" / "profile_log.py"
 
@@ -161,3 +166,110 @@ def test_speed_figures_measure_what_is_missing_and_draw(tmp_path: Path) -> None:
     found, = map(json.loads, (tmp_path / "speed.jsonl").read_text().splitlines())
     assert found["agents"] == 1 and found["steps_per_second"] > 0 and found["prediction_batch"] == 2
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
+
+
+# ------------------------------------------------------------------------------------------------ learning_figures
+
+def load(name: str) -> Any:
+    """A tool as a module."""
+    spec = importlib.util.spec_from_file_location(name, TOOL.with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+FIGURES = load("learning_figures")
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What the tool would have had trained."""
+    asked: list[list[str]] = []
+
+    def note(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(command[3:])
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", note)
+    return asked
+
+
+def begun(run: Path, reason: str | None = None, checkpoint: bool = True) -> Path:
+    run.mkdir()
+    events = [{"time": 0.0, "event": "start"}] + ([{"time": 9.0, "event": "end", "reason": reason}] if reason else [])
+    (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    if checkpoint:
+        (run / "checkpoints" / "10").mkdir(parents=True)
+        (run / "checkpoints" / "10" / "manifest.json").write_text("{}")
+    return run
+
+
+@pytest.mark.parametrize(("reason", "checkpoint", "asked"), [
+    ("--minutes 30", True, []),
+    ("--minutes 20", True, [["--resume", "RUN", "--minutes", "30"]]),  # the budget has grown
+    ("SIGINT", True, [["--resume", "RUN", "--minutes", "30"]]),
+    (None, True, [["--resume", "RUN", "--minutes", "30"]]),            # killed
+    (None, False, [["--game", "Pong", "--seed", "3", "--run-dir", "RUN", "--minutes", "30", "--beta", "0"]])])
+def test_a_figure_keeps_runs_that_ended_and_goes_on_with_those_interrupted(
+        tmp_path: Path, commands: list[list[str]], reason: str | None, checkpoint: bool,
+        asked: list[list[str]]) -> None:
+    run = begun(tmp_path / "run", reason, checkpoint)
+    FIGURES.train(run, "Pong", 3, ["--beta", "0"], ["--minutes", "30"])
+    assert commands == [[str(run) if part == "RUN" else part for part in command] for command in asked]
+    assert (tmp_path / "run.broken1" / "events.jsonl").exists() == (not checkpoint), "nothing is deleted"
+
+
+@pytest.mark.parametrize("figure", ["figure5", "figure6", "figure7", "lag", "table3"])
+def test_every_variant_of_a_figure_is_a_command_line_of_its_own(figure: str) -> None:
+    options = argparse.Namespace(best="6/1/2", rates=[3e-4, 1e-4], batches=[1, 5, 160])
+    variants = FIGURES.FIGURES[figure](options)
+    settings = [resolve(parse(build_parser("ga3c-train", "0"), ["--game", "Pong", *variant.flags])[0])
+                for variant in variants]
+    assert len({one.model_dump_json() for one in settings}) == len({one.name for one in variants}) == len(variants)
+    if figure == "figure5":
+        assert [(one.agent_count, one.predictors, one.trainers, one.dynamic) for one in settings[:3]] == [
+            (1, 1, 1, False), (16, 1, 1, False), (6, 1, 2, False)]
+        assert settings[3].dynamic and settings[3].start == "1/1/1" and not settings[3].remember
+    if figure == "figure7":
+        assert [one.training_batch_min for one in settings] == [1, 5, 160]
+
+
+def test_the_table_has_a_line_for_each_game_with_what_is_known_of_it() -> None:
+    boxing = [{"mean": mean, "human": 12.1, "random": 0.1, "human_normalised": mean / 10, "agent_steps": steps}
+              for mean, steps in ((80.0, 2_000), (90.0, 1_000))]
+    *_, first, second = FIGURES.table({"Boxing": boxing, "toy:catch": [{"mean": 0.5, "agent_steps": 7}]}).splitlines()
+    assert first == "| Boxing | 12.1 | 0.1 | 33.7 | 92.0 | 85.0 | 80.0, 90.0 | 1,000 | 850% |"
+    assert second == "| toy:catch | - | - | - | - | 0.5 | 0.5 | 7 | - |"
+
+
+@pytest.mark.slow
+def test_figures_and_the_table_are_made_of_real_runs(tmp_path: Path) -> None:
+    program = TOOL.with_name("learning_figures.py")
+    common = ["--out", str(tmp_path), "--games", "toy:catch", "--", "--agents", "2", "--agents-max", "8",
+              "--t-max", "5"]
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run([sys.executable, str(program), *arguments, *common], capture_output=True, text=True,
+                              check=False)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    assert call("figure7", "--steps", "2000", "--batches", "20", "80").stdout.count("+ ga3c-train --game") == 2
+    assert call("figure7", "--steps", "3000", "--batches", "20", "80").stdout.count("+ ga3c-train --resume") == 2
+    assert "+" not in call("figure7", "--steps", "3000", "--batches", "20", "80").stdout
+    assert (tmp_path / "figure7.png").read_bytes().startswith(b"\x89PNG")
+    call("figure5", "--steps", "2000", "--best", "2/1/1", "--format", "svg")
+    drawn = (tmp_path / "figure5.svg").read_text()
+    assert all(label in drawn for label in ("1/1/1: 0.0 M frames", "16/1/1", "best known, 2/1/1", "tuned from 1/1/1"))
+    call("figure6", "--steps", "2000", "--seeds", "0", "1")
+    assert len(list((tmp_path / "figure6").iterdir())) == 4
+    assert call("table3", "--steps", "2000", "--episodes", "3").stdout.startswith("+ ga3c-train")
+    assert json.loads((tmp_path / "table3.json").read_text())["toy:catch"][0]["agent_steps"] >= 2000
+
+
+def test_mistakes_in_a_figures_command_line_are_told() -> None:
+    program = TOOL.with_name("learning_figures.py")
+    done = subprocess.run([sys.executable, str(program), "figure5", "--out", "x", "--best", "4/1"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "'4/1' is not N_A/N_P/N_T" in done.stderr and "Traceback" not in done.stderr

@@ -7,6 +7,7 @@ SIGINT and SIGTERM.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import errno
 import json
@@ -17,13 +18,17 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ga3c import __version__
 from ga3c.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
 from ga3c.config import ConfigError, Parser, Settings, build_parser, parse, resolve, to_yaml
 from ga3c.interruption import Interruption
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CLIP_PICTURES = 300  # of the video of an evaluation during training
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
 
 
@@ -276,11 +281,23 @@ def _evaluate(options: argparse.Namespace) -> int:
     protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
     # A simulator in Python gains nothing from threads, and may not bear them.
     threads = (os.cpu_count() or 1) if atari_id(settings.game) and not options.background else 1
+    pictures = len(policy.spec.observation_shape) == 3 and policy.spec.observation_dtype == "uint8"
+    filmed = options.background and pictures  # for the run that has asked
+    seen: list[NDArray] = []
+
+    def watch(observation: NDArray) -> None:
+        if filmed and len(seen) < CLIP_PICTURES:
+            seen.append(observation.copy())
+
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("Episodes", total=protocol.episodes)
-        played = play_episodes(policy.predict, policy.spec, settings, protocol, threads, lambda: progress.advance(task))
+        played = play_episodes(policy.predict, policy.spec, settings, protocol, threads,
+                               lambda: progress.advance(task), watch)
     found = report(trained, policy.spec, settings, protocol, played)
+    if seen:
+        from ga3c.play import clip
+        found["video"] = base64.b64encode(clip(seen, 60 / policy.spec.frames_per_step)).decode()
     if options.json:
         print(json.dumps(found))
     else:

@@ -78,8 +78,10 @@ class _Row:
 
 
 def play_episodes(predict: Predict, spec: EnvironmentSpec, settings: Settings, protocol: Protocol, threads: int = 1,
-                  on_end: Callable[[], object] = lambda: None) -> Played:
-    """Plays the protocol's episodes of `settings.game`, the world of `spec`; `on_end` is called after each.
+                  on_end: Callable[[], object] = lambda: None,
+                  watch: Callable[[NDArray], object] = lambda observation: None) -> Played:
+    """Plays the protocol's episodes of `settings.game`, the world of `spec`; `on_end` is called after each, `watch`
+    with each observation (*shape) of the first, which is written to again.
 
     A lost life ends nothing here. With several `threads` environments step beside each other; scores are the same.
     """
@@ -102,6 +104,8 @@ def play_episodes(predict: Predict, spec: EnvironmentSpec, settings: Settings, p
                 row.assign(next(waiting))
             while any(row.episode is not None for row in rows):
                 list(pool.map(play_turns, (range(first, n_rows, threads) for first in range(threads))))
+                if rows[0].episode == 0:
+                    watch(observation[0])
                 for row in rows:
                     if row.ended and row.episode is not None:
                         scores[row.episode], lengths[row.episode] = row.score, row.length

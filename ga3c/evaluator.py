@@ -7,6 +7,7 @@ What it says is held in nameless files until it has ended, so it never waits for
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
@@ -22,11 +23,14 @@ _PROGRAM = "from ga3c.cli import evaluate_main; evaluate_main()"
 
 
 class Outcome(NamedTuple):
-    """What came of the evaluation of `checkpoint`: `report` as of `ga3c-eval --json`, or why there is none."""
+    """What came of the evaluation of `checkpoint`: `report` as of `ga3c-eval --json`, or why there is none; `video`:
+    the first seconds of its first episode as GIF, b"" where there are no pictures.
+    """
 
     checkpoint: Path
     report: dict[str, Any] | None
     cause: str
+    video: bytes = b""
 
 
 class _Evaluation(NamedTuple):
@@ -89,7 +93,8 @@ class Evaluator:
         if code == 0:
             for line in reversed(output):  # an environment may have written before and after
                 if line.startswith('{"checkpoint"'):
-                    return Outcome(now.checkpoint, json.loads(line), "")
+                    report = json.loads(line)
+                    return Outcome(now.checkpoint, report, "", base64.b64decode(report.pop("video", "")))
             errors.append("it wrote no report")
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         return Outcome(now.checkpoint, None, ": ".join([how, *errors[-1:]]))

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import os
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -242,6 +243,17 @@ class Recording:
             return "nothing was recorded"
         return (f"recorded: {self._file} ({self._kept / self._fps:.1f} s, {self._kept:,} pictures, "
                 f"{self._file.stat().st_size / 2**20:.1f} MB)")
+
+
+def clip(observations: Sequence[NDArray[np.uint8]], fps: float) -> bytes:
+    """An animated GIF of observations (height, width, channels), twice as large: RGB, or the newest of other planes."""
+    with tempfile.TemporaryDirectory() as scratch:
+        recording = Recording(Path(scratch) / "clip.gif", fps, fps)
+        for observation in observations:
+            picture = observation if observation.shape[2] == 3 else observation[:, :, -1]
+            recording.show(picture.repeat(2, axis=0).repeat(2, axis=1))
+        recording.close()
+        return (Path(scratch) / "clip.gif").read_bytes()
 
 
 def _pygame() -> Any:

@@ -350,7 +350,7 @@ class Run:
         outcome = self.evaluator.collect()
         if outcome is None:
             return
-        path, report, cause = outcome
+        path, report, cause, video = outcome
         if report is None:
             self._evaluation_failed(path, cause)
             return
@@ -360,7 +360,7 @@ class Run:
             self.best_evaluation = path.name, report["mean"]
             checkpoint.set_best(path.parent, *self.best_evaluation)
         if self._tensorboard is not None:
-            self._tensorboard.evaluation(report)
+            self._tensorboard.evaluation(report, video)
         low, high = report["mean_interval"]
         self.say(f"Evaluation at {report['agent_steps']:,} agent steps: mean {report['mean']:.2f} ({low:.2f} to "
                  f"{high:.2f}) of {len(report['scores'])} episodes{', the best so far' if best else ''}.")

@@ -14,9 +14,11 @@ import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.histogram.summary_v2 import histogram_pb
+from tensorboard.plugins.image.metadata import create_summary_metadata
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.util.tensor_util import make_tensor_proto
 
 from ga3c.lag import Lag, join
 
@@ -37,6 +39,13 @@ _GROUP = {name: group for group, names in _GROUPS.items() for name in names}
 def tag(name: str) -> str:
     """The scalar of a field of metrics.jsonl, as in `score/score_mean`; what has no group says where time goes."""
     return f"{_GROUP.get(name, 'time')}/{name}"
+
+
+def _image(name: str, gif: bytes) -> Summary:
+    """What TensorBoard keeps of a picture: width, height and the file as it is; browsers play it."""
+    size = [str(int.from_bytes(gif[at:at + 2], "little")).encode() for at in (6, 8)]
+    return Summary(value=[Summary.Value(tag=name, metadata=create_summary_metadata(None, None),
+                                        tensor=make_tensor_proto([*size, gif]))])
 
 
 class TensorBoard:
@@ -60,12 +69,13 @@ class TensorBoard:
             self._lags, self._next_histogram = [], row["time"] + HISTOGRAM_SECONDS
         self._add(row["agent_steps"], *summaries)
 
-    def evaluation(self, report: Mapping[str, Any]) -> None:
-        """The report of an evaluation, at the agent steps of its checkpoint."""
+    def evaluation(self, report: Mapping[str, Any], video: bytes = b"") -> None:
+        """The report of an evaluation and a GIF of its play, at the agent steps of its checkpoint."""
         self._add(report["agent_steps"], *(scalar_pb(f"evaluation/{name}", report[name])
                                            for name in ("mean", "median", "iqm", "human_normalised", "length_mean")
                                            if name in report),
-                  histogram_pb("evaluation/scores", np.asarray(report["scores"], np.float64)))
+                  histogram_pb("evaluation/scores", np.asarray(report["scores"], np.float64)),
+                  *([_image("evaluation/play", video)] if video else []))
 
     def _add(self, agent_steps: int, *summaries: Summary) -> None:
         values = [value for summary in summaries for value in summary.value]

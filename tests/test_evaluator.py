@@ -46,6 +46,11 @@ def test_a_report_is_collected_once(made: Evaluator, monkeypatch: pytest.MonkeyP
     assert outcome(made) == Outcome(CHECKPOINT, json.loads(REPORT), "")
 
 
+def test_a_video_is_taken_out_of_its_report(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(made, f"print({json.dumps({**json.loads(REPORT), 'video': 'R0lGOA=='})!r})", monkeypatch)
+    assert outcome(made) == Outcome(CHECKPOINT, json.loads(REPORT), "", b"GIF8")
+
+
 @pytest.mark.parametrize(("program", "cause"), [
     ("1 / 0", "exit code 1: ZeroDivisionError: division by zero"),
     ("import sys; print('ga3c-eval: it is damaged', file=sys.stderr); sys.exit(5)",

@@ -21,6 +21,7 @@ from tensorboard.util import tensor_util
 
 from ga3c.config import Settings, to_yaml
 from ga3c.lag import NOTHING, Lag
+from ga3c.play import clip
 from ga3c.tensorboard import TensorBoard, tag
 
 LAGS = np.array([0, 0, 1, 1, 1, 7])
@@ -34,7 +35,7 @@ def logs(tmp_path: Path) -> Path:
     for second in range(1, 13):
         writer.row({"time": float(second), "agent_steps": 10 * second, "pps": 5.0, "wait_ms": None, "limit": "agents",
                     "score_mean": 0.5 * second, "play_ms": 1.5}, LAG if second != 5 else NOTHING)
-    writer.evaluation(REPORT)
+    writer.evaluation(REPORT, clip([np.full((84, 84, 4), shade, np.uint8) for shade in (0, 100, 200)], 15.0))
     writer.close()
     return tmp_path / "logs"
 
@@ -46,7 +47,7 @@ def test_scalars_histograms_evaluations_and_settings_are_in_one_file(logs: Path)
     assert set(events.Tags()["tensors"]) == {
         "speed/pps", "score/score_mean", "time/play_ms", "lag/policy_lag", "settings", "evaluation/mean",
         "lag/in_flight", "lag/queued", "lag/queued_ms",
-        "evaluation/median", "evaluation/iqm", "evaluation/length_mean", "evaluation/scores"}
+        "evaluation/median", "evaluation/iqm", "evaluation/length_mean", "evaluation/scores", "evaluation/play"}
 
     def read(name: str) -> list[tuple[int, np.ndarray]]:
         return [(event.step, tensor_util.make_ndarray(event.tensor_proto)) for event in events.Tensors(name)]
@@ -60,6 +61,9 @@ def test_scalars_histograms_evaluations_and_settings_are_in_one_file(logs: Path)
     assert "seed: 123" in read("settings")[0][1].item().decode()
     assert [(step, float(value)) for step, value in read("evaluation/mean")] == [(15, 2.0)]
     assert read("evaluation/scores")[0][1][:, 2].sum() == 2
+    (step, (width, height, gif)), = read("evaluation/play")
+    assert (step, width, height, gif[:3]) == (15, b"168", b"168", b"GIF")
+    assert events.SummaryMetadata("evaluation/play").plugin_data.plugin_name == "images"
     assert events.SummaryMetadata("lag/policy_lag").plugin_data.plugin_name == "histograms"
 
 
@@ -108,7 +112,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium here; CHROMIUM and CHROMEDRIVER name one")
 def test_a_browser_shows_scalars_histograms_and_evaluations(logs: Path) -> None:
-    tags = {"score/score_mean", "speed/pps", "lag/policy_lag", "evaluation/mean"}
+    tags = {"score/score_mean", "speed/pps", "lag/policy_lag", "evaluation/mean", "evaluation/play"}
     with served(logs) as address, browser() as driver:
         driver.get(f"{address}/?tagFilter={quote('|'.join(tags))}#timeseries")
 
@@ -116,3 +120,5 @@ def test_a_browser_shows_scalars_histograms_and_evaluations(logs: Path) -> None:
             return {"".join(card.text.split("\n")[:2]) for card in driver.find_elements("css selector", "card-view")}
 
         WebDriverWait(driver, 60).until(lambda driver: tags <= titles(driver))
+        shown = "return [...document.querySelectorAll('image-card img')].map(each => each.naturalWidth)"
+        WebDriverWait(driver, 60).until(lambda driver: driver.execute_script(shown) == [168])

@@ -11,8 +11,8 @@ figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known co
 figure6: each game with two learning rates, seeds as a band.
 figure7: the least training batch from 1 to 160 agent steps.
 lag: none of the paper's: the three corrections of policy lag, with little of it and with much; score by agent steps.
-table3: scores of the trained agents by the paper's protocol (30 episodes, sampled actions, up to 30 no-ops) beside those
-    of people, of random play, and of the papers; as table3.json and table3.md.
+table3: scores of the trained agents by the paper's protocol (30 episodes, sampled actions, up to 30 no-ops) beside
+    those of people, of random play, and of the papers; as table3.json and table3.md.
 
 Every run has its directory in DIR. Called again, runs that have ended are kept, and one that was interrupted goes on
 from its newest checkpoint. `--minutes` or `--steps` is the budget of each run, FLAGS are ga3c-train's, for all.

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from ga3c.config import ConfigError, Settings, to_yaml
-from ga3c.plot import PANELS, Group, curve, figure_of, grouped, plot, spread
+from ga3c.lag import Lag, histograms
+from ga3c.plot import PANELS, Group, curve, figure_by_game, figure_of, grouped, plot, spread
 
 
 def written(path: Path, offset: float = 0.0, seconds: int = 120, **settings: Any) -> Path:
@@ -98,6 +99,33 @@ def test_the_path_of_the_workers_is_a_step_for_each_change(tmp_path: Path) -> No
     assert (predictors[1] == 1).all() and (trainers[1] == 2).all()
     axis, = figure_of(grouped([tmp_path / "run"]), ["workers"], 1, 10.0).axes
     assert axis.get_yscale() == "log" and {line.get_drawstyle() for line in axis.lines} == {"steps-post"}
+
+
+def test_lag_is_drawn_as_the_share_of_samples_that_were_at_most_so_old(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", game="Pong")
+    updates, ms = np.array([0, 2, 2, 9]), np.array([3.0, 30.0, 30.0, 300.0])
+    event = {"time": 60.0, "event": "lag"} | {
+        name: counts.tolist() for name, counts in histograms(Lag(updates, updates // 2, updates, ms, 2 * ms)).items()}
+    (run / "events.jsonl").write_text(2 * (json.dumps(event) + "\n"))
+    total, flight, queue = lines(grouped([run]), "lag-updates")
+    old, young = [0.25, 0.75, 0.75, 1], [0.75, 0.75, 1, 1]
+    for (x, y), shares in ((total, old), (flight, young), (queue, old)):
+        assert [y[list(x).index(lag)] for lag in (1, 2, 8, 9)] == shares
+    flight_ms, queue_ms = lines(grouped([run]), "lag-ms")
+    assert [flight_ms[1][list(flight_ms[0]).index(edge)] for edge in (2, 4, 32, 256, 512)] == [0, 0.25, 0.75, 0.75, 1]
+    assert [queue_ms[1][list(queue_ms[0]).index(edge)] for edge in (4, 8, 64, 512, 1024)] == [0, 0.25, 0.75, 0.75, 1]
+    assert lines(grouped([written(tmp_path / "old", game="Pong")]), "lag-ms") == [], "of a run before there were any"
+
+
+def test_games_are_drawn_beside_each_other_with_the_frames_of_each_curve(tmp_path: Path) -> None:
+    runs = {game: [grouped([written(tmp_path / f"{game}{name}", seconds=seconds, game=game)], [name])[0]
+                   for name, seconds in (("one", 120), ("two", 60))] for game in ("Pong", "Boxing")}
+    figure = figure_by_game(runs, "score-time", frames=True)
+    assert [axis.get_title() for axis in figure.axes] == ["Pong", "Boxing"]
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["one: 0.5 M frames", "two: 0.2 M frames"]
+    assert "frames" not in figure_by_game(runs, "score-time").axes[1].get_legend().get_texts()[0].get_text()
 
 
 def test_runs_are_compared_panel_by_panel_in_the_order_asked_for(tmp_path: Path) -> None:

@@ -284,13 +284,13 @@ class Fast(Controller):
     A step multiplies the number of agents, of predictors or of trainers, or of several of them (where two are limits at
     once, neither pays alone). When no step pays, steps shrink; when the finest does not, the search is over, the rate
     is watched, and a neighbour is tried now and then, more and more rarely. A rate that has changed by itself begins a
-    new search.
+    new search. `fine`: the start is likely near the best, so the first search begins with smaller steps.
     """
 
-    def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int) -> None:
+    def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int, fine: bool = False) -> None:
         super().__init__(start, limits, max_lag, seed)
         self.searching = True
-        self._factor = COARSEST
+        self._factor = COARSEST ** 0.5 if fine else COARSEST
         self._tried: list[Setting] = []          # undone since the search began
         self._towards: list[list[int]] = []      # what the last trial that was kept changed, and up or down
         self._streak = 0                         # trials kept that way in a row

@@ -30,15 +30,17 @@ def limits(settings: Settings) -> Setting:
     return settings.agent_capacity, max(threads, settings.predictors), max(threads, settings.trainers)
 
 
-def start(settings: Settings, run: Run) -> Setting:
-    """The first counts: `start`, else those given, else those remembered, else the defaults for this machine."""
+def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
+    """The first counts: `start`, else those given, else those remembered, else the defaults for this machine; and
+    whether they are remembered.
+    """
     if settings.start:
         n_a, n_p, n_t = map(int, settings.start.split("/"))
-        return n_a, n_p, n_t
+        return (n_a, n_p, n_t), False
     given = (settings.agents, settings.predictors, settings.trainers)
     default = tuple(Settings.model_fields[each].default for each in ("agents", "predictors", "trainers"))
     remembered = recall(settings, run) if settings.remember and given == default else None
-    return remembered or (settings.agent_count, settings.predictors, settings.trainers)
+    return remembered or (settings.agent_count, settings.predictors, settings.trainers), remembered is not None
 
 
 class Tuner:
@@ -49,12 +51,12 @@ class Tuner:
 
     def __init__(self, settings: Settings, run: Run) -> None:
         self._settings, self._run = settings, run
-        first, most = start(settings, run), limits(settings)
+        (first, remembered), most = start(settings, run), limits(settings)
         self.controller: Controller
         if settings.controller == "paper":
             self.controller = Paper(first, most, settings.max_lag, settings.seed, settings.window, settings.temperature)
         else:
-            self.controller = Fast(first, most, settings.max_lag, settings.seed)
+            self.controller = Fast(first, most, settings.max_lag, settings.seed, fine=remembered)
         if run.resumed_controller:
             try:
                 self.controller.restore(run.resumed_controller)
@@ -112,7 +114,7 @@ def cache_file() -> Path:
 
 
 def _key(settings: Settings, run: Run) -> str:
-    shape = (settings.network, settings.large_stride, settings.envs_per_agent, settings.t_max,
+    shape = (settings.network, settings.large_stride, settings.precision, settings.envs_per_agent, settings.t_max,
              settings.training_batch_min, settings.slots_per_agent, settings.max_lag)
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
     return " ".join(map(str, (platform.node(), os.cpu_count(), devices, __version__, run.spec.name, *shape)))

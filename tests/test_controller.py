@@ -255,3 +255,26 @@ def test_a_lag_over_the_ceiling_from_the_start_is_brought_under_it_whatever_it_c
     controller = Fast((64, 1, 1), (64, 2, 2), 6.0, 0)
     play(controller, lambda setting, second: 100.0 * setting[0], 300, lag=crowded)
     assert 4.0 < crowded(controller.accepted) <= 6.0
+
+
+def test_a_start_that_was_found_before_is_searched_around_in_small_steps() -> None:
+    for fine, most in ((True, 1.5), (False, 2.0)):
+        trials = play(Fast((12, 1, 1), (64, 4, 4), None, 0, fine=fine), hill, 300)
+        assert max(trial.after[0] / trial.before[0] for trial in trials) == pytest.approx(most, rel=0.1)
+
+
+def test_neighbours_are_tried_more_and_more_rarely_until_something_changes() -> None:
+    controller, begun = Fast((12, 1, 1), (64, 4, 4), None, 0), []
+
+    def go_on(first: int, seconds: int, factor: float) -> None:
+        for second in range(first, first + seconds):
+            resting = controller.setting == controller.accepted and not controller.searching
+            controller.observe(Measurement(second + 1.0, factor * hill(controller.setting), 1.0, 0.0, 0.0, False))
+            if resting and controller.setting != controller.accepted:
+                begun.append(second)
+
+    go_on(0, 10_000, 1.0)
+    assert np.diff(begun) == pytest.approx([240, 480, 960, 1920, 1920], abs=2)
+    begun.clear()
+    go_on(10_000, 1_000, 0.5)
+    assert np.diff(begun)[0] == pytest.approx(240, abs=2), "a new search begins it anew"

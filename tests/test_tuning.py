@@ -57,7 +57,9 @@ def test_it_starts_where_told_else_as_given_else_as_remembered_else_by_default(
     settings = toy(**given)
     run = make_run(settings)
     remember(settings, run, (7, 2, 1), 900.0)
-    assert start(settings, run) == (first or (settings.agent_count, settings.predictors, settings.trainers))
+    counts, remembered = start(settings, run)
+    assert counts == (first or (settings.agent_count, settings.predictors, settings.trainers))
+    assert remembered == (first == (7, 2, 1))
 
 
 def test_what_is_remembered_is_brought_into_bounds(cache: Path, make_run: MakeRun) -> None:

@@ -181,7 +181,8 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: C
         if checkpoint_path is not None:
             set_aside_after(checkpoint_path)
         write_settings(directory, settings)
-        run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told)
+        run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told,
+                  precision=model.precision)
         for line in told:
             run.say(line)
         run.say(f"{spec.name}: {'going on' if restored.progress else 'a new run'} in {directory}")
@@ -282,11 +283,10 @@ def _evaluate(options: argparse.Namespace) -> int:
     # A simulator in Python gains nothing from threads, and may not bear them.
     threads = (os.cpu_count() or 1) if atari_id(settings.game) and not options.background else 1
     pictures = len(policy.spec.observation_shape) == 3 and policy.spec.observation_dtype == "uint8"
-    filmed = options.background and pictures  # for the run that has asked
     seen: list[NDArray] = []
 
     def watch(observation: NDArray) -> None:
-        if filmed and len(seen) < CLIP_PICTURES:
+        if options.film and pictures and len(seen) < CLIP_PICTURES:
             seen.append(observation.copy())
 
     errors = Console(stderr=True)
@@ -297,7 +297,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     found = report(trained, policy.spec, settings, protocol, played)
     if seen:
         from ga3c.play import clip
-        found["video"] = base64.b64encode(clip(seen, 60 / policy.spec.frames_per_step)).decode()
+        with contextlib.suppress(Exception):  # whatever becomes of the pictures, the scores are there
+            rate = 60 / policy.spec.frames_per_step if atari_id(settings.game) else 10.0
+            found["video"] = base64.b64encode(clip(seen, rate)).decode()
     if options.json:
         print(json.dumps(found))
     else:
@@ -359,5 +361,6 @@ def evaluation_parser() -> argparse.ArgumentParser:
     group.add_argument("--no-record", action="store_false", dest="record",
                        help="leave no line in the run's events.jsonl")
     group.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
-    parser.add_argument("--background", action="store_true", help=argparse.SUPPRESS)  # see evaluator.py
+    for hidden in ("--background", "--film"):  # see evaluator.py
+        parser.add_argument(hidden, action="store_true", help=argparse.SUPPRESS)
     return parser

@@ -111,7 +111,7 @@ class Settings(BaseModel):
         "Tuning", 10.0, "ceiling of the mean policy lag in updates, above which speed does not count; null: none",
         gt=0.0)
     drop_stale: bool = _setting(
-        "Tuning", False, "do not train on rollouts that are older than max_lag in the mean, but count and drop them")
+        "Tuning", False, "count and drop rollouts older than max_lag (mean of their steps); serial: never")
     window: float = _setting("Tuning", 60.0, "seconds of a trial of the paper's controller (paper: 60)", ge=1.0)
     temperature: float = _setting(
         "Tuning", 0.0, "share of speed that the paper's controller risks for a way past a local optimum (paper: 0)",
@@ -152,7 +152,7 @@ class Settings(BaseModel):
     network: str = _setting(
         "Learning", "auto", "small, large (paper): images; dense: vectors; auto: small or dense; or a module:function")
     precision: Literal["auto", "float32", "bfloat16"] = _setting(
-        "Learning", "auto", "of the networks small and large inside; auto: bfloat16 where the device is faster at it")
+        "Learning", "auto", "inside small and large; auto: bfloat16 on processors that are faster at it, else float32")
     large_stride: int = _setting(
         "Learning", 4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
 
@@ -397,6 +397,8 @@ def resolve(command_line: Mapping[str, Any], file: str | None = None) -> Setting
     if settings.agent_capacity * settings.slots_per_agent > MAX_SLOTS:
         raise ConfigError(f"agents: {settings.agent_capacity} x slots_per_agent {settings.slots_per_agent} is over "
                           f"{MAX_SLOTS} slots")
+    if settings.drop_stale and settings.max_lag is None:
+        raise ConfigError("drop_stale: needs max_lag, the most updates that a rollout may be old")
     return settings
 
 

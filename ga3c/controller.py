@@ -297,6 +297,11 @@ class Fast(Controller):
         self._noise = NOISE
         self._confirmed = False
         self._probe_at, self._probe_wait = 0.0, PROBE_FIRST
+        self._ceiling_at = 0.0
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """As of any controller; states of 0.4.0 and before knew less."""
+        super().restore({"_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, **state})
 
     # ------------------------------------------------------------------------- at the accepted setting
 
@@ -335,13 +340,12 @@ class Fast(Controller):
                         return
                 self._factor **= 0.5
                 self._streak = 0
-            self.searching, self._probe_at = False, m.time + PROBE_FIRST
+            self.searching, self._probe_at, self._ceiling_at = False, m.time + PROBE_FIRST, m.time + PROBE_FIRST
+        elif m.time >= self._ceiling_at and self._over(self.baseline):
+            self._search(COARSEST)
         elif m.time >= self._probe_at:
             self._probe_wait = min(2 * self._probe_wait, PROBE_LAST)
             self._probe_at = m.time + self._probe_wait
-            if self._over(self.baseline):
-                self._search(COARSEST)
-                return
             candidates = [each for each in self._candidates(PROBE_FACTOR) if each != self.accepted]
             if candidates:
                 self._begin(m, candidates[self._rng.integers(len(candidates))])

@@ -104,7 +104,7 @@ def play_episodes(predict: Predict, spec: EnvironmentSpec, settings: Settings, p
                 row.assign(next(waiting))
             while any(row.episode is not None for row in rows):
                 list(pool.map(play_turns, (range(first, n_rows, threads) for first in range(threads))))
-                if rows[0].episode == 0:
+                if rows[0].episode == 0 and not rows[0].ended:  # what is shown then is the next episode's
                     watch(observation[0])
                 for row in rows:
                     if row.ended and row.episode is not None:

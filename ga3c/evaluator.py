@@ -63,11 +63,11 @@ class Evaluator:
         """For `multiprocessing.connection.wait`: ready once there is an outcome to `collect`."""
         return [self._now.sentinel] if self._now else []
 
-    def start(self, checkpoint: Path, episodes: int, seed: int) -> None:
-        """Begins to evaluate; none may be under way. Raises OSError if no process can be started."""
+    def start(self, checkpoint: Path, episodes: int, seed: int, film: bool = False) -> None:
+        """Begins to evaluate, and to `film` it; none may be under way. Raises OSError if no process can be started."""
         assert self._now is None
         command = [sys.executable, "-P", "-c", _PROGRAM, str(checkpoint), "--episodes", str(episodes), "--seed",
-                   str(seed), "--json", "--no-record", "--background"]
+                   str(seed), "--json", "--no-record", "--background", *(["--film"] if film else [])]
         # It shall import what this process imports, wherever it was started from.
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1",
                        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}

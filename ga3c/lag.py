@@ -1,17 +1,19 @@
 """Policy lag: how old samples are when they are trained on, in updates and in milliseconds, and where they aged.
 
-In flight, a step waits in its rollout for the rollout to be full; then both wait in the queue for a trainer, and for
-the rest of their batch. In updates, the rollout's last prediction divides the one from the other.
+In flight, a step waits in its rollout for the rollout to be full; then both wait in the queue, for the rest of their
+batch, and for its update. What divides the two is in milliseconds when the rollout is handed in, in updates its last
+prediction, which is one step before. Milliseconds end when a trainer has its batch; updates count until its own.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.rollout import TrainingBatch
+if TYPE_CHECKING:
+    from ga3c.rollout import TrainingBatch
 
 EDGES: dict[str, tuple[float, ...]] = {
     "updates": (*range(17), 20, 24, 32, 48, 64, 96, 128, 256), "ms": (0, *(2**power for power in range(17)))}

@@ -24,7 +24,7 @@ from ga3c import losses
 from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.losses import Tensor
-from ga3c.network import build_network
+from ga3c.network import build_network, precision
 from ga3c.rollout import TrainingBatch
 
 
@@ -127,13 +127,15 @@ def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]
 class Model:
     """Network, optimiser and counters. `predict` and `train` may be called from any thread.
 
-    `version`: updates so far. `agent_steps`: agent steps trained on so far; the schedules follow it.
+    `version`: updates so far. `agent_steps`: agent steps trained on so far; the schedules follow it. `precision`: of
+    the network's inner layers.
     """
 
     def __init__(self, settings: Settings, spec: EnvironmentSpec) -> None:
         self.version = 0
         self.agent_steps = 0
         self._settings = settings
+        self.precision = precision(settings)
         self._network = build_network(settings, spec)
         self._optimizer = _build_optimizer(settings)
         self._optimizer.build(self._network.trainable_variables)

@@ -248,7 +248,7 @@ class Recording:
 def clip(observations: Sequence[NDArray[np.uint8]], fps: float) -> bytes:
     """An animated GIF of observations (height, width, channels), twice as large: RGB, or the newest of other planes."""
     with tempfile.TemporaryDirectory() as scratch:
-        recording = Recording(Path(scratch) / "clip.gif", fps, fps)
+        recording = Recording(Path(scratch) / "clip.gif", fps, 30.0)
         for observation in observations:
             picture = observation if observation.shape[2] == 3 else observation[:, :, -1]
             recording.show(picture.repeat(2, axis=0).repeat(2, axis=1))

@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ga3c {__version__}")
     group = parser.add_argument_group("What")
     group.add_argument("--panels", metavar="PANEL", nargs="+", choices=PANELS, default=list(_OVERVIEW),
-                       help="what to draw, in this order [score, workers, pps, tps, lag]")
+                       help=f"what to draw, in this order [{' '.join(_OVERVIEW)}]")
     group.add_argument("--labels", metavar="NAME", nargs="+", help="names of the curves [game, and what differs]")
     group.add_argument("--smooth", metavar="S", type=float, default=30.0,
                        help="seconds that rates and lag are averaged over [%(default)g]")
@@ -226,7 +226,8 @@ def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None
             axis.plot(*curves[0], color=colour, label=group.label)
         else:
             axis.plot([], [], color=colour, label=group.label)  # so that the legend names it
-    axis.set_xlim(left=0)
+    if panel.x != "lag":
+        axis.set_xlim(left=0)
     if panel.y != "score_mean" and name != "workers":
         axis.set_ylim(bottom=0)
 
@@ -249,6 +250,7 @@ def _draw_workers(axis: Axes, group: Group, colours: Sequence[str]) -> None:
 def _draw_lag(axis: Axes, group: Group, unit: str, colour: str) -> None:
     """Shares of samples that were at most so old: in flight (dashed), in the queue (dotted), and in updates both."""
     edges = lag.EDGES[unit]
+    axis.plot([], [], color=colour, label=group.label)  # so that the legend names it
     for name, style in (("updates", "-"), ("in_flight", "--"), ("queued", ":"), ("in_flight_ms", "--"),
                         ("queued_ms", ":")):
         counts = group.lag[name]
@@ -256,8 +258,7 @@ def _draw_lag(axis: Axes, group: Group, unit: str, colour: str) -> None:
             continue
         label = name.removesuffix("_ms").replace("_", " ").replace("updates", "in all")
         x = np.array([*edges[1:], 2 * edges[-1]]) - (unit == "updates")  # the most that a bin holds; updates are whole
-        axis.plot(x, counts.cumsum() / counts.sum(), style, color=colour, drawstyle="steps-post",
-                  label=group.label if style == "-" else f"_{label}")
+        axis.plot(x, counts.cumsum() / counts.sum(), style, color=colour, drawstyle="steps-post")
         middle = int((counts.cumsum() >= 0.5 * counts.sum()).argmax())
         axis.annotate(label, (x[middle], 0.5), xytext=(3, -2), color=colour, fontsize=7, textcoords="offset points")
     axis.set_xscale("symlog" if unit == "updates" else "log", base=2)

@@ -101,6 +101,13 @@ class TrainingBatch(_Facts):
     def __getitem__(self, rollouts: slice | NDArray[np.bool_]) -> TrainingBatch:
         return TrainingBatch({name: array[rollouts] for name, array in self._arrays.items()})
 
+    def keep(self, rollouts: NDArray[np.bool_]) -> int:
+        """Moves the first rollouts that are in the mask (n,), n <= B, to the front; returns how many they are."""
+        kept = int(rollouts.sum())
+        for array in self._arrays.values():
+            array[:kept] = array[:len(rollouts)][rollouts]
+        return kept
+
     @property
     def agent_steps(self) -> int:
         """Filled steps of all environments in the batch."""

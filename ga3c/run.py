@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -40,6 +40,9 @@ from ga3c.model import DeviceFailed, Model
 from ga3c.stats import Statistics, Workers
 from ga3c.trace import Trace
 from ga3c.verdict import Judge, Verdict
+
+if TYPE_CHECKING:
+    from ga3c.tensorboard import TensorBoard
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "ale-py", "pydantic", "PyYAML", "rich")
 
@@ -218,7 +221,7 @@ class Run:
             Log(directory / name) for name in ("log.txt", "metrics.jsonl", "events.jsonl", "episodes.csv")]
         if self._episodes.empty:
             self._episodes.write("time,agent_step,score,length\n")
-        self._tensorboard = None
+        self._tensorboard: TensorBoard | None = None
         if settings.tensorboard:
             from ga3c.tensorboard import TensorBoard
             self._tensorboard = TensorBoard(directory / "tensorboard", to_yaml(settings), self._steps_saved)
@@ -342,7 +345,7 @@ class Run:
         # Other episodes than those of `ga3c-eval`, which would else judge the checkpoint by what it was chosen for.
         seed = (self.settings.seed + 1 + int(path.name)) % 2**31
         try:
-            self.evaluator.start(path, self.settings.evaluation_episodes, seed)
+            self.evaluator.start(path, self.settings.evaluation_episodes, seed, film=self._tensorboard is not None)
         except OSError as error:
             self._evaluation_failed(path, f"its process cannot be started: {error}")
 
@@ -359,8 +362,7 @@ class Run:
         if best:
             self.best_evaluation = path.name, report["mean"]
             checkpoint.set_best(path.parent, *self.best_evaluation)
-        if self._tensorboard is not None:
-            self._tensorboard.evaluation(report, video)
+        self._show_in_tensorboard(lambda tensorboard: tensorboard.evaluation(report, video))
         low, high = report["mean_interval"]
         self.say(f"Evaluation at {report['agent_steps']:,} agent steps: mean {report['mean']:.2f} ({low:.2f} to "
                  f"{high:.2f}) of {len(report['scores'])} episodes{', the best so far' if best else ''}.")
@@ -385,12 +387,7 @@ class Run:
             self._lags[name] += counts
         for episode in episodes:
             self._episodes.write(f"{episode.time:.3f},{episode.agent_step},{episode.score:.12g},{episode.length}\n")
-        if self._tensorboard is not None:
-            try:
-                self._tensorboard.row(row, self.statistics.lag)
-            except Exception as error:  # TensorBoard's writer has a thread, and hands on whatever ended it
-                self._close_tensorboard()
-                self.say(f"TensorBoard gets no more numbers, training goes on: {error}")
+        self._show_in_tensorboard(lambda tensorboard: tensorboard.row(row, self.statistics.lag))
         if now >= self._next_log:
             self._log.write(plain_line(row, self._notes()) + "\n")
             if self._verdict is not None:
@@ -472,6 +469,14 @@ class Run:
         why = "it was not waited for" if skip_checkpoint else "nothing was learned yet"
         self.say(f"Newest checkpoint: {found[0]}   go on with: ga3c-train --resume {self.directory}" if found else
                  f"No checkpoint: {why}. The record is in {self.directory}")
+
+    def _show_in_tensorboard(self, show: Callable[[TensorBoard], object]) -> None:
+        if self._tensorboard is not None:
+            try:
+                show(self._tensorboard)
+            except Exception as error:  # its writer has a thread, and hands on whatever ended it
+                self._close_tensorboard()
+                self.say(f"TensorBoard gets no more numbers, training goes on: {error}")
 
     def _close_tensorboard(self) -> None:
         if self._tensorboard is not None:

@@ -44,21 +44,22 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
 
     If the device has no memory for a batch, its halves are trained on one after the other, from then on of every batch;
     `halved` is told (rollouts in an update from now on, in a batch). Raises TooLarge if even one rollout is too much.
-    Rollouts that are `stale` by `max_lag` are not trained on but given to `dropped`.
+    Rollouts that are `stale` by `max_lag` once the batch is full are given to `dropped`, and others collected for them.
     """
     batch, most = store.empty_batch(n_rollouts), n_rollouts
     ended = False
     while not ended:
-        began = time.monotonic()
-        filled, ended, gathering = channel.collect(batch)
+        began, gathering, filled = time.monotonic(), 0.0, 0
+        while filled < n_rollouts and not ended:
+            more, ended, copying = channel.collect(batch[filled:])
+            filled, gathering = filled + more, gathering + copying
+            old = stale(batch[:filled], model.version, max_lag)
+            if old.any():
+                dropped(batch[:filled][old])
+                filled = batch.keep(~old)
         waiting, first = time.monotonic() - began - gathering, 0
-        fresh = batch[:filled]
-        old = stale(fresh, model.version, max_lag)
-        if old.any():
-            dropped(fresh[old])
-            fresh = fresh[~old]
-        while first < len(fresh):
-            part = fresh[first:first + most]
+        while first < filled:
+            part = batch[first:min(first + most, filled)]
             before = time.monotonic()
             try:
                 update = model.train(part)

@@ -339,9 +339,12 @@ def test_auto_is_bfloat16_where_the_processor_has_products_of_them(
         return f"flags : {flags}"
 
     monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
     assert precision(settings(precision="auto")) == found
     assert precision(settings(precision="float32")) == "float32"
     assert precision(settings(precision="bfloat16")) == "bfloat16"
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"])
+    assert precision(settings(precision="auto")) == "float32"
 
 
 def test_an_update_that_is_not_finite_changes_nothing_and_ten_in_a_row_are_divergence() -> None:

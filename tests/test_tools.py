@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from ga3c.config import build_parser, parse, resolve
+from ga3c.config import ConfigError, Settings, resolve, to_yaml
+from ga3c.trainer import rollouts_per_batch
 
 TOOL = Path(__file__).parent.parent / "tools" / "profile_log.py"
 
@@ -182,57 +183,85 @@ def load(name: str) -> Any:
 FIGURES = load("learning_figures")
 
 
+PONG = resolve({"game": "Pong", "seed": 3, "beta": 0.0, "minutes": 30.0})
+
+
 @pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What the tool would have had trained."""
-    asked: list[list[str]] = []
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the tool has had trained; each run has 30 minutes and 5,000 steps at once."""
+    asked: list[dict[str, Any]] = []
 
-    def note(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        asked.append(command[3:])
-        return subprocess.CompletedProcess(command, 0, "", "")
+    def note(config: Settings | None = None, **given: Any) -> None:
+        asked.append({"config": config, **given})
+        run = Path(given["resume"] if config is None else config.run_dir or "")
+        run.mkdir(exist_ok=True)
+        (run / "metrics.jsonl").write_text(line(30.0))
 
-    monkeypatch.setattr(subprocess, "run", note)
+    monkeypatch.setattr(FIGURES.ga3c, "train", note)
     return asked
 
 
-def begun(run: Path, reason: str | None = None, checkpoint: bool = True) -> Path:
+def line(minutes: float) -> str:
+    return json.dumps({"time": 60 * minutes, "agent_steps": 5000, "frames": 0, "episodes": 0, "agents": 0,
+                       "predictors": 0, "trainers": 0}) + "\n"
+
+
+def begun(run: Path, minutes: float, checkpoint: bool = True, settings: Settings = PONG) -> Path:
     run.mkdir()
-    events = [{"time": 0.0, "event": "start"}] + ([{"time": 9.0, "event": "end", "reason": reason}] if reason else [])
-    (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (run / "config.yaml").write_text(to_yaml(settings.model_copy(update={"run_dir": str(run)})))
+    (run / "metrics.jsonl").write_text(line(minutes))
     if checkpoint:
         (run / "checkpoints" / "10").mkdir(parents=True)
         (run / "checkpoints" / "10" / "manifest.json").write_text("{}")
     return run
 
 
-@pytest.mark.parametrize(("reason", "checkpoint", "asked"), [
-    ("--minutes 30", True, []),
-    ("--minutes 20", True, [["--resume", "RUN", "--minutes", "30"]]),  # the budget has grown
-    ("SIGINT", True, [["--resume", "RUN", "--minutes", "30"]]),
-    (None, True, [["--resume", "RUN", "--minutes", "30"]]),            # killed
-    (None, False, [["--game", "Pong", "--seed", "3", "--run-dir", "RUN", "--minutes", "30", "--beta", "0"]])])
-def test_a_figure_keeps_runs_that_ended_and_goes_on_with_those_interrupted(
-        tmp_path: Path, commands: list[list[str]], reason: str | None, checkpoint: bool,
-        asked: list[list[str]]) -> None:
-    run = begun(tmp_path / "run", reason, checkpoint)
-    FIGURES.train(run, "Pong", 3, ["--beta", "0"], ["--minutes", "30"])
-    assert commands == [[str(run) if part == "RUN" else part for part in command] for command in asked]
-    assert (tmp_path / "run.broken1" / "events.jsonl").exists() == (not checkpoint), "nothing is deleted"
+def test_a_run_that_has_had_its_budget_is_kept_and_a_smaller_budget_is_had(
+        tmp_path: Path, trained: list[dict[str, Any]]) -> None:
+    run = begun(tmp_path / "run", 30.0)
+    for budget in ({"minutes": 30.0}, {"minutes": 10.0}, {"minutes": None, "steps": 5000}):
+        FIGURES.train(run, PONG.model_copy(update=budget))
+    assert not trained
+
+
+def test_a_run_that_was_interrupted_goes_on_and_so_does_one_whose_budget_has_grown(
+        tmp_path: Path, trained: list[dict[str, Any]]) -> None:
+    FIGURES.train(begun(tmp_path / "cut", 20.0), PONG)
+    assert trained == [{"config": None, "resume": tmp_path / "cut", "quiet": True, "minutes": 30.0, "steps": None}]
+    with pytest.raises(SystemExit, match="was interrupted; the same command goes on"):
+        FIGURES.train(begun(tmp_path / "more", 30.0), PONG.model_copy(update={"minutes": 40.0}))
+    assert trained[1]["minutes"] == 40.0
+
+
+def test_a_run_without_a_checkpoint_is_put_aside_and_trained_anew(
+        tmp_path: Path, trained: list[dict[str, Any]]) -> None:
+    for number in (1, 2):
+        FIGURES.train(begun(tmp_path / "run", 1.0, checkpoint=False), PONG)
+        assert trained[-1]["config"].run_dir == str(tmp_path / "run") and trained[-1]["config"].beta == 0.0
+        assert (tmp_path / f"run.broken{number}" / "config.yaml").exists()
+        (tmp_path / "run" / "metrics.jsonl").unlink()
+        (tmp_path / "run").rmdir()
+
+
+def test_a_run_of_other_settings_is_refused(tmp_path: Path, trained: list[dict[str, Any]]) -> None:
+    run = begun(tmp_path / "run", 30.0, settings=PONG.model_copy(update={"gamma": 0.5}))
+    with pytest.raises(ConfigError, match=r"was trained with gamma 0.5, not 0.99; give another --out"):
+        FIGURES.train(run, PONG)
+    assert not trained
 
 
 @pytest.mark.parametrize("figure", ["figure5", "figure6", "figure7", "lag", "table3"])
-def test_every_variant_of_a_figure_is_a_command_line_of_its_own(figure: str) -> None:
-    options = argparse.Namespace(best="6/1/2", rates=[3e-4, 1e-4], batches=[1, 5, 160])
+def test_every_variant_of_a_figure_is_training_of_its_own(figure: str) -> None:
+    options = argparse.Namespace(best="6/1/2", rates=[3e-4, 1e-4], batches=[5, 20, 160])
     variants = FIGURES.FIGURES[figure](options)
-    settings = [resolve(parse(build_parser("ga3c-train", "0"), ["--game", "Pong", *variant.flags])[0])
-                for variant in variants]
+    settings = [FIGURES.asked(variant, "Pong", 3, ["--agents", "9"], 5.0, None) for variant in variants]
     assert len({one.model_dump_json() for one in settings}) == len({one.name for one in variants}) == len(variants)
     if figure == "figure5":
         assert [(one.agent_count, one.predictors, one.trainers, one.dynamic) for one in settings[:3]] == [
             (1, 1, 1, False), (16, 1, 1, False), (6, 1, 2, False)]
         assert settings[3].dynamic and settings[3].start == "1/1/1" and not settings[3].remember
     if figure == "figure7":
-        assert [one.training_batch_min for one in settings] == [1, 5, 160]
+        assert [rollouts_per_batch(one) for one in settings] == [1, 4, 32]
 
 
 def test_the_table_has_a_line_for_each_game_with_what_is_known_of_it() -> None:
@@ -246,8 +275,7 @@ def test_the_table_has_a_line_for_each_game_with_what_is_known_of_it() -> None:
 @pytest.mark.slow
 def test_figures_and_the_table_are_made_of_real_runs(tmp_path: Path) -> None:
     program = TOOL.with_name("learning_figures.py")
-    common = ["--out", str(tmp_path), "--games", "toy:catch", "--", "--agents", "2", "--agents-max", "8",
-              "--t-max", "5"]
+    common = ["--out", str(tmp_path), "--games", "toy:catch", "--", "--agents-max", "16"]
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run([sys.executable, str(program), *arguments, *common], capture_output=True, text=True,
@@ -255,16 +283,16 @@ def test_figures_and_the_table_are_made_of_real_runs(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done
 
-    assert call("figure7", "--steps", "2000", "--batches", "20", "80").stdout.count("+ ga3c-train --game") == 2
-    assert call("figure7", "--steps", "3000", "--batches", "20", "80").stdout.count("+ ga3c-train --resume") == 2
-    assert "+" not in call("figure7", "--steps", "3000", "--batches", "20", "80").stdout
+    assert call("figure7", "--steps", "2000", "--batches", "20", "80").stdout.count("training") == 2
+    assert call("figure7", "--steps", "3000", "--batches", "20", "80").stdout.count("training") == 2
+    assert "training" not in call("figure7", "--steps", "3000", "--batches", "20", "80").stdout
     assert (tmp_path / "figure7.png").read_bytes().startswith(b"\x89PNG")
     call("figure5", "--steps", "2000", "--best", "2/1/1", "--format", "svg")
     drawn = (tmp_path / "figure5.svg").read_text()
     assert all(label in drawn for label in ("1/1/1: 0.0 M frames", "16/1/1", "best known, 2/1/1", "tuned from 1/1/1"))
     call("figure6", "--steps", "2000", "--seeds", "0", "1")
     assert len(list((tmp_path / "figure6").iterdir())) == 4
-    assert call("table3", "--steps", "2000", "--episodes", "3").stdout.startswith("+ ga3c-train")
+    assert call("table3", "--steps", "2000", "--episodes", "3").stdout.startswith("training")
     assert json.loads((tmp_path / "table3.json").read_text())["toy:catch"][0]["agent_steps"] >= 2000
 
 

@@ -2,20 +2,21 @@
 
     python tools/learning_figures.py figure5 --out DIR [--games Pong] [--seeds 0] [--minutes 30] [-- FLAGS]
     python tools/learning_figures.py figure6 --out DIR --games Boxing Pong --seeds 0 1 --minutes 60
-    python tools/learning_figures.py figure7 --out DIR --games Pong --batches 1 5 20 40 80 160
+    python tools/learning_figures.py figure7 --out DIR --games Pong --batches 5 20 40 80 160
     python tools/learning_figures.py lag     --out DIR --games toy:catch --seeds 0 1 2 --steps 300000
     python tools/learning_figures.py table3  --out DIR --games Boxing Pong --seeds 0 1 --steps 10000000
 
 figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known counts, and tuned from 1/1/1; runs of one
     seed begin with the same weights. The legend says how many frames each has played.
 figure6: each game with two learning rates, seeds as a band.
-figure7: the least training batch from 1 to 160 agent steps.
+figure7: the least training batch, of rollouts of five steps of one environment; below 5 it is one rollout, too.
 lag: none of the paper's: the three corrections of policy lag, with little of it and with much; score by agent steps.
 table3: scores of the trained agents by the paper's protocol (30 episodes, sampled actions, up to 30 no-ops) beside
     those of people, of random play, and of the papers; as table3.json and table3.md.
 
 Every run has its directory in DIR. Called again, runs that have ended are kept, and one that was interrupted goes on
-from its newest checkpoint. `--minutes` or `--steps` is the budget of each run, FLAGS are ga3c-train's, for all.
+from its newest checkpoint; so does one whose budget (`--minutes` or `--steps` of each run) has grown. FLAGS are
+ga3c-train's, for all runs.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ga3c
 from ga3c import record
-from ga3c.config import ConfigError
+from ga3c.config import ConfigError, Settings, build_parser, parse, resolve
 from ga3c.plot import SUFFIXES, figure_by_game, grouped
 
 # Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes that begin as people
@@ -39,6 +40,7 @@ PUBLISHED: dict[str, tuple[float | None, float]] = {
     "Amidar": (283.9, 218.0), "Boxing": (33.7, 92.0), "Centipede": (3306.5, 7386.0), "NameThisGame": (5614.0, 5643.0),
     "MsPacman": (None, 1978.0), "Pong": (11.4, 18.0), "Qbert": (13752.3, 14966.0), "Seaquest": (2300.2, 1706.0),
     "UpNDown": (54525.4, 8623.0)}
+_MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes"}  # between what a run was trained with and is asked
 
 
 class Variant(NamedTuple):
@@ -64,7 +66,7 @@ def figure5(options: argparse.Namespace) -> list[Variant]:
 
     best = fixed(options.best) if options.best else ("--no-dynamic",)
     return [Variant("1/1/1", "1-1-1", fixed("1/1/1")), Variant("16/1/1", "16-1-1", fixed("16/1/1")),
-            Variant(f"best known, {options.best or 'the defaults'}", "best", best),
+            Variant(f"best known, {options.best or 'the defaults'}", f"best-{options.best or 'defaults'}", best),
             Variant("tuned from 1/1/1", "dynamic", ("--dynamic", "--start", "1/1/1", "--no-remember"))]
 
 
@@ -75,8 +77,9 @@ def figure6(options: argparse.Namespace) -> list[Variant]:
 
 
 def figure7(options: argparse.Namespace) -> list[Variant]:
-    """Least training batches. One environment an agent: more would fill a small batch all at once."""
-    return [Variant(f"at least {batch}", f"batch{batch}", ("--training-batch-min", str(batch)))
+    """Least training batches."""
+    common = ("--envs-per-agent", "1", "--t-max", "5")
+    return [Variant(f"at least {batch}", f"batch{batch}", (*common, "--training-batch-min", str(batch)))
             for batch in options.batches]
 
 
@@ -96,43 +99,41 @@ def table3(options: argparse.Namespace) -> list[Variant]:
 FIGURES = {"figure5": figure5, "figure6": figure6, "figure7": figure7, "lag": lag, "table3": table3}
 
 
-def ended(run: Path, budget: Sequence[str]) -> bool:
-    """Whether the run has reached this budget."""
-    try:
-        ends = [event for event in record.events(run).new() if event["event"] == "end"]
-    except OSError:
-        return False
-    return bool(ends) and ends[-1].get("reason") == " ".join(budget)
+def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
+          steps: int | None) -> Settings:
+    """The settings of a run; the variant's own come last. Raises ConfigError."""
+    argv = ["--game", game, "--seed", str(seed), *flags, *variant.flags]
+    settings = resolve(parse(build_parser("learning_figures", ga3c.__version__), argv)[0])
+    return settings.model_copy(update={"minutes": minutes, "steps": steps})
 
 
-def train(run: Path, game: str, seed: int, flags: Sequence[str], budget: Sequence[str]) -> None:
-    """Sees to it that the run exists and has had its budget."""
-    if ended(run, budget):
-        return
+def reached(run: Path, settings: Settings) -> bool:
+    """Whether the run has had the budget. Raises OSError if there is no record."""
+    rows = record.rows(run).new()
+    return bool(rows) and (settings.steps is not None and rows[-1]["agent_steps"] >= settings.steps
+                           or settings.minutes is not None and rows[-1]["time"] >= 60 * settings.minutes)
+
+
+def train(run: Path, settings: Settings) -> None:
+    """Sees to it that the run exists and has had its budget. Raises ConfigError if it is a run of other settings."""
+    if (run / "config.yaml").exists():
+        theirs, ours = record.settings(run), json.loads(settings.model_dump_json())
+        for name in sorted(ours.keys() - _MAY_DIFFER):
+            if theirs.get(name, ours[name]) != ours[name]:
+                raise ConfigError(f"{run} was trained with {name} {theirs[name]}, not {ours[name]}; give another --out")
+        if (run / "metrics.jsonl").exists() and reached(run, settings):
+            return
+    print("training", run, flush=True)
+    often = min(10.0, settings.minutes / 3 if settings.minutes else 10.0)
     if any((run / "checkpoints").glob("*/manifest.json")):
-        command = ["--resume", str(run), *budget]
+        ga3c.train(resume=run, quiet=True, minutes=settings.minutes, steps=settings.steps)
     else:
-        number = 1
-        while run.exists():  # ended before its first checkpoint: nothing to go on from, and nothing is deleted
-            run.rename(run.with_name(f"{run.name}.broken{number}"))
-            number += 1
-        command = ["--game", game, "--seed", str(seed), "--run-dir", str(run), *budget, *flags]
-    print("+ ga3c-train", *command, flush=True)
-    done = subprocess.run([sys.executable, "-m", "ga3c", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"learning_figures: that ended with {done.returncode}: {done.stdout[-500:]}")
-
-
-def scores(run: Path, episodes: int) -> dict[str, Any]:
-    """What `ga3c-eval` says of the newest checkpoint."""
-    done = subprocess.run([sys.executable, "-c", "from ga3c.cli import evaluate_main; evaluate_main()", str(run),
-                           "--episodes", str(episodes), "--json", "--no-record"],
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"learning_figures: evaluating {run} ended with {done.returncode}: {done.stderr[-500:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+        if run.exists():  # ended before its first checkpoint: nothing to go on from, and nothing is deleted
+            names = (run.with_name(f"{run.name}.broken{number}") for number in range(1, 1000))
+            run.rename(next(name for name in names if not name.exists()))
+        ga3c.train(settings.model_copy(update={"run_dir": str(run), "checkpoint_minutes": often}), quiet=True)
+    if not reached(run, settings):
+        raise SystemExit(f"learning_figures: {run} was interrupted; the same command goes on with it")
 
 
 def table(found: dict[str, list[dict[str, Any]]]) -> str:
@@ -143,15 +144,42 @@ def table(found: dict[str, list[dict[str, Any]]]) -> str:
     lines = ["| game | human | random | A3C, 1 day | GA3C, 1 day | ours | by seed | agent steps | human-normalised |",
              "|---|---|---|---|---|---|---|---|---|"]
     for game, reports in found.items():
-        a3c, ga3c = PUBLISHED.get(game, (None, None))
+        a3c, of_paper = PUBLISHED.get(game, (None, None))
         means = [report["mean"] for report in reports]
         normalised = [report["human_normalised"] for report in reports if "human_normalised" in report]
         lines.append("| " + " | ".join([
-            game, number(reports[0].get("human")), number(reports[0].get("random")), number(a3c), number(ga3c),
+            game, number(reports[0].get("human")), number(reports[0].get("random")), number(a3c), number(of_paper),
             number(sum(means) / len(means)), ", ".join(map(number, means)),
             f"{min(report['agent_steps'] for report in reports):,}",
             f"{sum(normalised) / len(normalised):.0%}" if normalised else "-"]) + " |")
     return "\n".join(lines) + "\n"
+
+
+def make(options: argparse.Namespace) -> None:
+    """Trains, then draws or evaluates. Raises ConfigError, CommandFailed."""
+    variants = FIGURES[options.figure](options)
+    minutes = None if options.steps else options.minutes
+    runs: dict[tuple[str, str], list[Path]] = {}
+    for seed in options.seeds:  # a whole figure of the first seed first
+        for game in options.games:
+            for variant in variants:
+                stem = f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
+                run = options.out / options.figure / stem
+                train(run, asked(variant, game, seed, options.flags, minutes, options.steps))
+                runs.setdefault((game, variant.label), []).append(run)
+    if options.figure == "table3":
+        found = {game: [ga3c.evaluate(run, episodes=options.episodes) for run in trained]
+                 for (game, _), trained in runs.items()}
+        (options.out / "table3.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        (options.out / "table3.md").write_text(table(found), encoding="utf-8")
+        print(table(found), end="")
+        return
+    groups = {game: [grouped(runs[game, variant.label], [variant.label])[0] for variant in variants]
+              for game in options.games}
+    file = options.out / f"{options.figure}.{options.format}"
+    panel = "score-steps" if options.figure == "lag" else "score-time"
+    figure_by_game(groups, panel, frames=options.figure == "figure5").savefig(file, dpi=200)
+    print(f"drawn: {file}")
 
 
 def main() -> int:
@@ -167,41 +195,17 @@ def main() -> int:
     parser.add_argument("--best", type=counts, metavar="N_A/N_P/N_T",
                         help="figure5: the best counts known [the defaults]")
     parser.add_argument("--rates", nargs="+", type=float, default=[3e-4, 1e-4], help="figure6 [the paper's]")
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 5, 20, 40, 80, 160], help="figure7 [the paper's]")
+    parser.add_argument("--batches", nargs="+", type=int, default=[5, 20, 40, 80, 160], help="figure7 [the paper's]")
     parser.add_argument("--episodes", type=int, default=30, help="table3: of each evaluation [%(default)s]")
     parser.add_argument("--format", choices=[suffix[1:] for suffix in SUFFIXES], default="png", help="[%(default)s]")
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
-    options = parser.parse_args()
-    limit = ["--steps", str(options.steps)] if options.steps else ["--minutes", f"{options.minutes:g}"]
-    often = ["--checkpoint-minutes", f"{min(10.0, options.minutes / 3):g}"]
-    variants = FIGURES[options.figure](options)
-    runs: dict[tuple[str, str], list[Path]] = {}
-    for seed in options.seeds:  # a whole figure of the first seed first
-        for game in options.games:
-            for variant in variants:
-                stem = f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
-                run = options.out / options.figure / stem
-                train(run, game, seed, [*often, *variant.flags, *options.flags], limit)
-                runs.setdefault((game, variant.label), []).append(run)
-    if options.figure == "table3":
-        found = {game: [scores(run, options.episodes) for run in trained] for (game, _), trained in runs.items()}
-        (options.out / "table3.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        (options.out / "table3.md").write_text(table(found), encoding="utf-8")
-        print(table(found), end="")
-        return 0
-    groups = {}
-    for game in options.games:
-        groups[game] = [grouped(runs[game, variant.label], [variant.label])[0] for variant in variants]
-    file = options.out / f"{options.figure}.{options.format}"
-    panel = "score-steps" if options.figure == "lag" else "score-time"
-    figure_by_game(groups, panel, frames=options.figure == "figure5").savefig(file, dpi=200)
-    print(f"drawn: {file}")
+    try:
+        make(parser.parse_args())
+    except (ConfigError, ga3c.CommandFailed) as mistake:
+        print(f"learning_figures: {mistake}", file=sys.stderr)
+        return 2 if isinstance(mistake, ConfigError) else 1
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ConfigError as mistake:
-        print(f"learning_figures: {mistake}", file=sys.stderr)
-        sys.exit(2)
+    sys.exit(main())

@@ -25,6 +25,18 @@ _SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_
            "update_ms", "predictor_busy", "trainer_busy", "cpu_agents", "cpu_server", "cpu_machine")
 
 
+# The paper's section 5.1: what an agent waits for until it has its prediction, and what an update takes.
+_SPLITS = (
+    ("An agent's wait for a prediction", (("queue_ms", "in the queue"), ("service_ms", "served"), ("reply_ms", "reply"))),
+    ("A training", (("gather_ms", "gathering"), ("update_ms", "update"))))
+
+
+def _median(rows: list[dict[str, Any]], name: str) -> float:
+    """Over the rows that know it; 0 if none does."""
+    values = record.column(rows, name)
+    return float(np.nanmedian(values)) if not np.isnan(values).all() else 0.0
+
+
 def window(rows: list[dict[str, Any]], last_minutes: float | None) -> list[dict[str, Any]]:
     """The rows of the last minutes, without the row written while the run was ending."""
     rows = [row for row in rows if row["agents"] > 0]
@@ -70,14 +82,15 @@ def table(runs: dict[str, list[dict[str, Any]]]) -> Table:
 
 
 def plot(runs: dict[str, list[dict[str, Any]]], file: Path) -> None:
-    """Score, speed, lag and memory over time as one picture."""
+    """Score, speed, lag and memory over time, and where the milliseconds go, as one picture."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    figure, axes = pyplot.subplots(2, 2, figsize=(11, 6.5), constrained_layout=True)
+    figure, axes = pyplot.subplots(3, 2, figsize=(11, 8 + 0.3 * len(runs)), constrained_layout=True,
+                                   height_ratios=(2.5, 2.5, 1 + 0.25 * len(runs)))
     panels = (("score_mean", "score, mean of the last 100 episodes", False), ("pps", "predictions per second", True),
               ("lag_mean", "policy lag, updates", True), ("memory_mb", "private memory, MB", True))
-    for axis, (name, title, from_zero) in zip(axes.flat, panels, strict=True):
+    for axis, (name, title, from_zero) in zip(axes.flat[:4], panels, strict=True):
         for run, rows in runs.items():
             points = [(row["time"] / 60, row[name]) for row in rows if row[name] is not None]
             if points:
@@ -88,6 +101,17 @@ def plot(runs: dict[str, list[dict[str, Any]]], file: Path) -> None:
         if from_zero:
             axis.set_ylim(bottom=0)
     axes[0, 0].legend(fontsize=8)
+    for axis, (title, parts) in zip(axes[2], _SPLITS, strict=True):
+        left = np.zeros(len(runs))
+        for name, label in parts:
+            width = np.array([_median(rows, name) for rows in runs.values()])
+            axis.barh(list(runs), width, left=left, label=label, height=0.6)
+            left += width
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("milliseconds, median of the seconds", fontsize=9)
+        axis.invert_yaxis()
+        axis.tick_params(axis="y", labelsize=8)
+        axis.legend(fontsize=8, ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.45))
     figure.savefig(file, dpi=110)
     pyplot.close(figure)
 

@@ -27,7 +27,8 @@ _SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_
 
 # The paper's section 5.1: what an agent waits for until it has its prediction, and what an update takes.
 _SPLITS = (
-    ("An agent's wait for a prediction", (("queue_ms", "in the queue"), ("service_ms", "served"), ("reply_ms", "reply"))),
+    ("An agent's wait for a prediction",
+     (("queue_ms", "in the queue"), ("service_ms", "served"), ("reply_ms", "reply"))),
     ("A training", (("gather_ms", "gathering"), ("update_ms", "update"))))
 
 

@@ -296,7 +296,7 @@ def _evaluate(options: argparse.Namespace) -> int:
                                lambda: progress.advance(task), watch)
     found = report(trained, policy.spec, settings, protocol, played)
     if seen:
-        from ga3c.play import clip
+        from ga3c.film import clip
         with contextlib.suppress(Exception):  # whatever becomes of the pictures, the scores are there
             rate = 60 / policy.spec.frames_per_step if atari_id(settings.game) else 10.0
             found["video"] = base64.b64encode(clip(seen, rate)).decode()

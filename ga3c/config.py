@@ -204,6 +204,12 @@ class Settings(BaseModel):
             return max(least, min(_most_agents(self.envs_per_agent), MAX_SLOTS // self.slots_per_agent))
         return max(self.agents_max or 0, least)
 
+    @property
+    def thread_capacity(self) -> tuple[int, int]:
+        """The most predictors and trainers: as given, but if dynamic up to half the cores, at least two, at most 16."""
+        most = min(16, max(2, (os.cpu_count() or 1) // 2)) if self.dynamic and not self.serial else 1
+        return max(most, self.predictors), max(most, self.trainers)
+
 
 def _most_agents(envs_per_agent: int) -> int:
     """As many as could pay and as the machine can hold: 64 environments per core, half the memory, its descriptors."""

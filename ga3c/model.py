@@ -95,9 +95,11 @@ def start_tensorflow(settings: Settings) -> None:
         tf.config.experimental.set_memory_growth(device, True)
     threads = 1 if settings.serial else settings.device_threads or max(1, (os.cpu_count() or 1) // 2)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    # A call holds one of these until it ends, the condition within an update another one. With fewer than predictors
-    # and trainers, predictions wait for updates; with one, an update waits for itself.
-    tf.config.threading.set_inter_op_parallelism_threads(max(16, os.cpu_count() or 1))
+    # A call holds one of these until it ends, the condition within an update another one. With fewer than that,
+    # predictions wait for updates, and with one an update waits for itself. Each keeps buffers of its own for every
+    # size of batch it has met, so there are no more.
+    predictors, trainers = settings.thread_capacity
+    tf.config.threading.set_inter_op_parallelism_threads(predictors + 2 * trainers)
     if settings.serial:
         tf.config.experimental.enable_op_determinism()
 

@@ -25,9 +25,8 @@ LONG_SECOND = 1.5  # seconds; a row that comes later says nothing of a setting
 
 
 def limits(settings: Settings) -> Setting:
-    """The most agents, predictors and trainers: what memory is laid out for; half the cores, but at least two."""
-    threads = min(16, max(2, (os.cpu_count() or 1) // 2))
-    return settings.agent_capacity, max(threads, settings.predictors), max(threads, settings.trainers)
+    """The most agents, predictors and trainers."""
+    return settings.agent_capacity, *settings.thread_capacity
 
 
 def start(settings: Settings, run: Run) -> tuple[Setting, bool]:

@@ -489,7 +489,7 @@ class Evaluations:
         self.ended: Outcome | None = None
         self.error: OSError | None = None
 
-    def start(self, path: Path, episodes: int, seed: int) -> None:
+    def start(self, path: Path, episodes: int, seed: int, film: bool) -> None:
         assert self.checkpoint is None and path.is_dir()
         if self.error:
             raise self.error

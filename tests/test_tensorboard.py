@@ -20,8 +20,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util import tensor_util
 
 from ga3c.config import Settings, to_yaml
+from ga3c.film import clip
 from ga3c.lag import NOTHING, Lag
-from ga3c.play import clip
 from ga3c.tensorboard import TensorBoard, tag
 
 LAGS = np.array([0, 0, 1, 1, 1, 7])

@@ -317,7 +317,7 @@ class Fast(Controller):
         self._learn_noise(fresh.mean(), fresh.deviation(), len(fresh))
         self._fresh, self._confirmed = Window(), True
         if differs:
-            self.baseline = fresh
+            self.baseline = fresh = Window(fresh.seconds[-enough:], fresh.newest)  # the older half may be of before
             if abs(fresh.mean() - before) > CHANGED * before:
                 self._search(COARSEST)
         else:

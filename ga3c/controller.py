@@ -336,7 +336,9 @@ class Fast(Controller):
             while self._factor >= FINEST:
                 for candidate in self._candidates(self._factor):
                     if not self._known(candidate):
-                        self._begin(m, candidate)
+                        # Agents take seconds of a core to begin, and a trial that leaves it open is made again.
+                        if candidate[0] <= self.accepted[0] or self._streak or len(self.baseline) >= ENOUGH:
+                            self._begin(m, candidate)
                         return
                 self._factor **= 0.5
                 self._streak = 0

@@ -317,7 +317,7 @@ class Fast(Controller):
         self._learn_noise(fresh.mean(), fresh.deviation(), len(fresh))
         self._fresh, self._confirmed = Window(), True
         if differs:
-            self.baseline = fresh = Window(fresh.seconds[-enough:], fresh.newest)  # the older half may be of before
+            self.baseline = fresh
             if abs(fresh.mean() - before) > CHANGED * before:
                 self._search(COARSEST)
         else:
@@ -336,9 +336,7 @@ class Fast(Controller):
             while self._factor >= FINEST:
                 for candidate in self._candidates(self._factor):
                     if not self._known(candidate):
-                        # Agents take seconds of a core to begin, and a trial that leaves it open is made again.
-                        if candidate[0] <= self.accepted[0] or self._streak or len(self.baseline) >= ENOUGH:
-                            self._begin(m, candidate)
+                        self._begin(m, candidate)
                         return
                 self._factor **= 0.5
                 self._streak = 0

@@ -61,6 +61,11 @@ PANELS = {
 _OVERVIEW = ("score-steps", "score-time", "workers", "pps", "tps", "lag")
 
 
+_LAG_STYLES: dict[str, tuple[Any, str]] = {
+    "updates": ("-", "in all"), "in_flight": ("--", "in flight"), "queued": (":", "queued"),
+    "in_flight_ms": ("--", "in flight"), "queued_ms": (":", "queued")}
+
+
 class Group(NamedTuple):
     """Runs to be drawn as one curve: `label`, the rows of each run while it was at work, their histograms of lag."""
 
@@ -206,6 +211,7 @@ def figure_by_game(games: Mapping[str, Sequence[Group]], panel: str, frames: boo
 
 
 def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None:
+    from matplotlib.lines import Line2D
     panel = PANELS[name]
     axis.set_title(panel.title)
     axis.set_xlabel({"updates": "updates", "ms": "milliseconds"}[panel.y] if panel.x == "lag" else _X[panel.x][2])
@@ -228,6 +234,10 @@ def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None
             axis.plot([], [], color=colour, label=group.label)  # so that the legend names it
     if panel.x != "lag":
         axis.set_xlim(left=0)
+    else:  # what the styles mean
+        styles = [both for name, both in _LAG_STYLES.items() if lag.unit(name) == panel.y]
+        axis.legend([Line2D([], [], linestyle=style, color="black") for style, _ in styles],
+                    [label for _, label in styles], loc="lower right")
     if panel.y != "score_mean" and name != "workers":
         axis.set_ylim(bottom=0)
 
@@ -251,16 +261,12 @@ def _draw_lag(axis: Axes, group: Group, unit: str, colour: str) -> None:
     """Shares of samples that were at most so old: in flight (dashed), in the queue (dotted), and in updates both."""
     edges = lag.EDGES[unit]
     axis.plot([], [], color=colour, label=group.label)  # so that the legend names it
-    for name, style in (("updates", "-"), ("in_flight", "--"), ("queued", ":"), ("in_flight_ms", "--"),
-                        ("queued_ms", ":")):
+    for name, (style, _) in _LAG_STYLES.items():
         counts = group.lag[name]
         if lag.unit(name) != unit or not counts.any():
             continue
-        label = name.removesuffix("_ms").replace("_", " ").replace("updates", "in all")
         x = np.array([*edges[1:], 2 * edges[-1]]) - (unit == "updates")  # the most that a bin holds; updates are whole
         axis.plot(x, counts.cumsum() / counts.sum(), style, color=colour, drawstyle="steps-post")
-        middle = int((counts.cumsum() >= 0.5 * counts.sum()).argmax())
-        axis.annotate(label, (x[middle], 0.5), xytext=(3, -2), color=colour, fontsize=7, textcoords="offset points")
     axis.set_xscale("symlog" if unit == "updates" else "log", base=2)
 
 

@@ -198,9 +198,11 @@ def main() -> int:
     parser.add_argument("--batches", nargs="+", type=int, default=[5, 20, 40, 80, 160], help="figure7 [the paper's]")
     parser.add_argument("--episodes", type=int, default=30, help="table3: of each evaluation [%(default)s]")
     parser.add_argument("--format", choices=[suffix[1:] for suffix in SUFFIXES], default="png", help="[%(default)s]")
-    parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
+    parser.epilog = "after --: flags of ga3c-train, for all runs"
+    argv = [*sys.argv[1:], "--"]  # argparse finds no second positional argument behind options
+    own, flags = argv[:argv.index("--")], argv[argv.index("--") + 1:-1]
     try:
-        make(parser.parse_args())
+        make(parser.parse_args(own, argparse.Namespace(flags=flags)))
     except (ConfigError, ga3c.CommandFailed) as mistake:
         print(f"learning_figures: {mistake}", file=sys.stderr)
         return 2 if isinstance(mistake, ConfigError) else 1

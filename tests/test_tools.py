@@ -283,17 +283,17 @@ def test_figures_and_the_table_are_made_of_real_runs(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done
 
-    assert call("figure7", "--steps", "2000", "--batches", "20", "80").stdout.count("training") == 2
-    assert call("figure7", "--steps", "3000", "--batches", "20", "80").stdout.count("training") == 2
-    assert "training" not in call("figure7", "--steps", "3000", "--batches", "20", "80").stdout
+    assert call("figure7", "--steps", "20000", "--batches", "20", "80").stdout.count("training") == 2
+    assert call("figure7", "--steps", "30000", "--batches", "20", "80").stdout.count("training") == 2
+    assert "training" not in call("figure7", "--steps", "30000", "--batches", "20", "80").stdout
     assert (tmp_path / "figure7.png").read_bytes().startswith(b"\x89PNG")
-    call("figure5", "--steps", "2000", "--best", "2/1/1", "--format", "svg")
+    call("figure5", "--steps", "20000", "--best", "2/1/1", "--format", "svg")
     drawn = (tmp_path / "figure5.svg").read_text()
     assert all(label in drawn for label in ("1/1/1: 0.0 M frames", "16/1/1", "best known, 2/1/1", "tuned from 1/1/1"))
-    call("figure6", "--steps", "2000", "--seeds", "0", "1")
+    call("figure6", "--steps", "20000", "--seeds", "0", "1")
     assert len(list((tmp_path / "figure6").iterdir())) == 4
-    assert call("table3", "--steps", "2000", "--episodes", "3").stdout.startswith("training")
-    assert json.loads((tmp_path / "table3.json").read_text())["toy:catch"][0]["agent_steps"] >= 2000
+    assert call("table3", "--steps", "20000", "--episodes", "3").stdout.startswith("training")
+    assert json.loads((tmp_path / "table3.json").read_text())["toy:catch"][0]["agent_steps"] >= 20_000
 
 
 def test_mistakes_in_a_figures_command_line_are_told() -> None:

@@ -287,10 +287,10 @@ def test_figures_and_the_table_are_made_of_real_runs(tmp_path: Path) -> None:
     assert call("figure7", "--steps", "30000", "--batches", "20", "80").stdout.count("training") == 2
     assert "training" not in call("figure7", "--steps", "30000", "--batches", "20", "80").stdout
     assert (tmp_path / "figure7.png").read_bytes().startswith(b"\x89PNG")
-    call("figure5", "--steps", "20000", "--best", "2/1/1", "--format", "svg")
+    call("figure5", "--minutes", "0.06", "--best", "2/1/1", "--format", "svg")
     drawn = (tmp_path / "figure5.svg").read_text()
     assert all(label in drawn for label in ("1/1/1: 0.0 M frames", "16/1/1", "best known, 2/1/1", "tuned from 1/1/1"))
-    call("figure6", "--steps", "20000", "--seeds", "0", "1")
+    call("figure6", "--minutes", "0.06", "--seeds", "0", "1")
     assert len(list((tmp_path / "figure6").iterdir())) == 4
     assert call("table3", "--steps", "20000", "--episodes", "3").stdout.startswith("training")
     assert json.loads((tmp_path / "table3.json").read_text())["toy:catch"][0]["agent_steps"] >= 20_000

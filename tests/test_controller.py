@@ -278,3 +278,11 @@ def test_neighbours_are_tried_more_and_more_rarely_until_something_changes() -> 
     begun.clear()
     go_on(10_000, 1_000, 0.5)
     assert [240, 480] == pytest.approx(np.diff(begun)[-2:], abs=5), "a new search begins it anew"
+
+
+def test_a_lag_that_rises_long_after_the_search_is_brought_under_its_ceiling_soon() -> None:
+    controller = Fast((12, 1, 1), (64, 4, 4), 5.0, 0)
+    play(controller, hill, 3000)
+    assert not controller.searching and crowded(controller.accepted) > 5.0
+    play(controller, hill, 240, lag=crowded, first=3000)
+    assert crowded(controller.accepted) <= 5.0

@@ -167,7 +167,7 @@ GUARDS = [
             "            self.ask_again(tickets[most:])\n            tickets = tickets[:most]")]),
     Guard(32, "TensorBoard's failure is ours", "test_run.py::test_a_tensorboard_writer_that_fails_is_given_up_and_"
           "training_goes_on",
-          [("run", "except Exception as error:  # TensorBoard", "except KeyError as error:  # TensorBoard")]),
+          [("run", "except Exception as error:  # its writer", "except KeyError as error:  # its writer")]),
     Guard(33, "a torn line is not ended", "test_run.py::test_a_line_torn_by_a_crash_is_ended_before_the_next",
           [("run", 'self._torn = file.read(1) != b"\\n"', "self._torn = False")]),
     Guard(33, "readers stumble over a torn line", "test_record.py::test_what_a_crash_has_torn_is_passed_over",

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,9 +52,11 @@ class Variant(NamedTuple):
 
 def counts(text: str) -> str:
     """N_A/N_P/N_T of the command line. Raises ArgumentTypeError."""
-    if re.fullmatch("[1-9][0-9]*/[1-9][0-9]*/[1-9][0-9]*", text):
-        return text
-    raise argparse.ArgumentTypeError(f"{text!r} is not N_A/N_P/N_T, as in 4/1/1")
+    try:
+        ga3c.Config(start=text)  # it knows them as a setting
+    except ConfigError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not N_A/N_P/N_T, as in 4/1/1") from None
+    return text
 
 
 def figure5(options: argparse.Namespace) -> list[Variant]:

@@ -22,7 +22,7 @@ from multiprocessing import forkserver, resource_tracker
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.channel import PREDICT, SUBMIT, TAKE, Port, Request, ServerGone
+from ga3c.channel import PREDICT, REST, SUBMIT, TAKE, Port, Request, ServerGone
 from ga3c.config import Settings
 from ga3c.environment import Environment, make_environment
 from ga3c.guard import GuardedEnvironment
@@ -33,9 +33,10 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
     """The life of an agent, from the first observation until a prediction is granted with the word to leave.
 
     The environment must have been reset. Requests and their grants:
-    TAKE: a free slot; PREDICT: 1 if the agent shall leave, else 0, once policy, value and version stand in the named
-    row; SUBMIT: nothing, the slot now belongs to the trainers. Once told to leave, an agent is told so ever after.
-    A rollout cut short by leaving is submitted with the steps it has.
+    TAKE: a free slot; PREDICT: 1 if the agent shall pause, else 0, once policy, value and version stand in the named
+    row; SUBMIT: nothing, the slot now belongs to the trainers; REST: 1 to play on, maybe much later, 0 to leave for
+    good. Once told to pause, an agent is told so until it rests. A rollout that the pause cuts short is submitted with
+    the steps it has; the episodes go on where they stood.
     """
     n_envs, t_max = store.n_envs, store.t_max
     score, length = np.zeros(n_envs), np.zeros(n_envs, np.int32)
@@ -43,14 +44,19 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
     slot, t = (yield TAKE, 0, 0), 0
     store.observation[slot, t] = environment.observation
     while True:
-        leave = yield PREDICT, slot, t
+        pause = yield PREDICT, slot, t
         if full is not None:
             yield _hand_in(store, full, t_max, store.value[slot, 0])
             full = None
-        if leave:
+        if pause:
             if t:
                 yield _hand_in(store, slot, t, store.value[slot, t])
-            return
+            if not (yield REST, 0, 0):
+                return
+            if t:
+                slot, t = (yield TAKE, 0, 0), 0
+                store.observation[slot, t] = environment.observation
+            continue
 
         action = sample(store.policy[slot, t], rng)
         transition = environment.step(action)
@@ -116,7 +122,8 @@ def _pump(player: Generator[Request, int, None], port: Port, store: RolloutStore
             seconds = [0.0, 0.0, 0.0]
         grant = port.serve((kind, slot, row))
         before, now = now, time.monotonic()
-        seconds[kind] += now - before
+        if kind != REST:
+            seconds[kind] += now - before
 
 
 def seeded(seed: np.random.SeedSequence) -> tuple[int, np.random.Generator]:

@@ -14,6 +14,9 @@ When an agent's process has ended, however it ended, `retire` sends a *fence* do
 order, so once a trainer meets the fence everything the agent ever submitted has been collected, all its slots are free,
 and its index may be given to a new incarnation. Answers to an incarnation that is gone are dropped.
 
+An agent that is not needed may *rest*: it hands in what it has, says so in a third queue, and keeps its environments
+until it is called back or told to leave.
+
 Next hop of an observation: `predictor.run_predictor`.
 """
 
@@ -42,11 +45,11 @@ _TICKET = struct.Struct("<4H")
 _CLOSE = 0xFFFF    # as agent: one consumer of the queue shall end
 _FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this incarnation lie before this one
 _FREED = 0xFFFF    # as step, in a reply: the slot is free again
-_LEAVE = 0xFFFE    # as step, in a reply: the agent shall leave
+_LEAVE, _PAUSE, _RETURN = 0xFFFE, 0xFFFD, 0xFFFC  # as step, in a reply: what the agent shall do
 
-TAKE, PREDICT, SUBMIT = range(3)
+TAKE, PREDICT, SUBMIT, REST = range(4)
 Request = tuple[int, int, int]
-"""What an agent asks for: (TAKE, 0, 0), (PREDICT, slot, row) or (SUBMIT, slot, 0)."""
+"""What an agent asks for: (TAKE, 0, 0), (PREDICT, slot, row), (SUBMIT, slot, 0) or (REST, 0, 0)."""
 
 
 class ServerGone(Exception):
@@ -57,12 +60,11 @@ class Port:
     """An agent's end of the channel. Made by `Channel.open`, handed to the agent's process as an argument."""
 
     def __init__(self, agent: int, incarnation: int, slots: range,
-                 requests: Connection, rollouts: Connection, replies: Connection) -> None:
+                 requests: Connection, rollouts: Connection, rests: Connection, replies: Connection) -> None:
         self.agent, self.incarnation, self.first_slot = agent, incarnation, slots[0]
-        self._requests, self._rollouts, self._replies = requests, rollouts, replies
+        self._requests, self._rollouts, self._rests, self._replies = requests, rollouts, rests, replies
         self._free = deque(slots)
-        self._leave = 0
-        self._answered = False
+        self._leave = self._pause = self._answered = False
 
     def serve(self, request: Request) -> int:
         """Grants one request of `play`, waiting as long as it takes. Raises ServerGone."""
@@ -77,7 +79,13 @@ class Port:
                 os.write(self._requests.fileno(), _TICKET.pack(self.agent, slot, row, self.incarnation))
                 while not self._answered:
                     self._receive()
-                return self._leave
+                return int(self._pause or self._leave)
+            if kind == REST:
+                if not self._leave:
+                    os.write(self._rests.fileno(), _TICKET.pack(self.agent, 0, 0, self.incarnation))
+                while self._pause and not self._leave:
+                    self._receive()
+                return int(not self._leave)
             os.write(self._rollouts.fileno(), _TICKET.pack(self.agent, slot, 0, self.incarnation))
         except BrokenPipeError:
             raise ServerGone from None
@@ -91,7 +99,9 @@ class Port:
             if step == _FREED:
                 self._free.append(slot)
             elif step == _LEAVE:
-                self._leave = 1
+                self._leave = True
+            elif step in (_PAUSE, _RETURN):
+                self._pause = step == _PAUSE
             else:
                 self._answered = True
 
@@ -117,6 +127,9 @@ class _TicketQueue:
         for _ in range(int(closing.sum()) - 1):
             self.put(_CLOSE)  # meant for other consumers
         return tickets[~closing], True
+
+    def fileno(self) -> int:
+        return self._reader.fileno()
 
     def close(self) -> None:
         self._reader.close()
@@ -144,13 +157,14 @@ class Channel:
         self._store = store
         self._slots_per_agent = slots_per_agent
         self._on_vacant = on_vacant
-        self._predictions, self._rollouts = _TicketQueue(), _TicketQueue()
+        self._predictions, self._rollouts, self._rests = _TicketQueue(), _TicketQueue(), _TicketQueue()
         self._replies: list[Connection | None] = [None] * capacity
         self._incarnation = np.zeros(capacity, np.uint16)
         # Of the incarnation at work, monotonic seconds: when it was opened, when it was last sent an answer or a slot.
         self._opened_at, self._answered_at, self._freed_at = (np.zeros(capacity) for _ in range(3))
         self._last_answer = 0.0
         self._freed = np.zeros(capacity, np.int64)  # slots it was given back
+        self._resting = np.zeros(capacity, np.bool_)
         # Guards replies and incarnations: an answer is written wholly before or wholly not after an agent's end.
         self._lock = threading.Lock()
         self._intake = threading.Lock()
@@ -166,11 +180,11 @@ class Channel:
             self._replies[agent] = writer
             first = agent * self._slots_per_agent
             self._opened_at[agent] = self._answered_at[agent] = self._freed_at[agent] = time.monotonic()
-            self._freed[agent] = 0
+            self._freed[agent], self._resting[agent] = 0, False
             self._store.asked[first:first + self._slots_per_agent] = 0.0
             self._store.taken[first] = self._store.faults[first] = 0
             return Port(agent, int(self._incarnation[agent]), range(first, first + self._slots_per_agent),
-                        self._predictions.writer, self._rollouts.writer, replies)
+                        self._predictions.writer, self._rollouts.writer, self._rests.writer, replies)
 
     @staticmethod
     def handed_over(port: Port) -> None:
@@ -178,15 +192,43 @@ class Channel:
         port._replies.close()
 
     def ask_to_leave(self, agent: int) -> None:
-        """The agent leaves with the next prediction it is granted, handing in what it has."""
+        """The agent leaves with the next prediction it is granted, handing in what it has; at once where it rests."""
         with self._lock:
             self._send(agent, 0, _LEAVE)
+
+    def ask_to_rest(self, agent: int) -> None:
+        """The agent rests with the next prediction it is granted, handing in what it has; then it is in `rested`."""
+        with self._lock:
+            self._send(agent, 0, _PAUSE)
+
+    def call_back(self, agent: int) -> None:
+        """The agent, which has rested, plays on."""
+        with self._lock:
+            self._answered_at[agent] = time.monotonic()  # its turn begins now
+            self._resting[agent] = False
+            self._send(agent, 0, _RETURN)
+
+    def rested(self) -> list[int]:
+        """Agents that have come to rest since this was last asked."""
+        if not len(self._rests):
+            return []
+        tickets = self._rests.take(len(self._rests))
+        with self._lock:
+            alive = self._incarnation[tickets["agent"]] == tickets["incarnation"]
+            agents = [agent for agent in tickets["agent"][alive].tolist() if self._replies[agent] is not None]
+            self._resting[agents] = True
+        return agents
+
+    def fileno(self) -> int:
+        """Readable when `rested` has something to tell."""
+        return self._rests.fileno()
 
     def hang_up(self, agent: int) -> None:
         """Closes the agent's replies: wherever it waits, it is told `ServerGone`."""
         with self._lock:
             writer, self._replies[agent] = self._replies[agent], None
             self._answered_at[agent] = self._opened_at[agent]
+            self._resting[agent] = False
         if writer is not None:
             writer.close()
 
@@ -197,8 +239,8 @@ class Channel:
 
     @property
     def playing(self) -> int:
-        """Agents that have made their environments and play."""
-        return int((self._answered_at > self._opened_at).sum())
+        """Agents that have made their environments and do not rest."""
+        return int(((self._answered_at > self._opened_at) & ~self._resting).sum())
 
     def is_playing(self, agent: int) -> bool:
         """Whether the agent has made its environments and been answered."""
@@ -211,10 +253,13 @@ class Channel:
         return int(((asked > self._answered_at) & [replies is not None for replies in self._replies]).sum())
 
     def idle_since(self, agent: int) -> float | None:
-        """Since when it has been the agent's turn (monotonic seconds); None while it waits for a predictor or a slot.
+        """Since when it has been the agent's turn (monotonic seconds); None while it waits for a predictor or a slot,
+        or rests.
 
         Nothing is written for this: it follows from what the agent asks for and what it has been sent.
         """
+        if self._resting[agent]:
+            return None
         first = agent * self._slots_per_agent
         asked = float(self._store.asked[first:first + self._slots_per_agent].max())
         if asked > self._answered_at[agent]:
@@ -328,5 +373,5 @@ class Channel:
         """Gives back all pipes; nobody may be using the channel any more."""
         for agent in range(len(self._replies)):
             self.hang_up(agent)
-        self._predictions.close()
-        self._rollouts.close()
+        for queue in (self._predictions, self._rollouts, self._rests):
+            queue.close()

@@ -64,7 +64,8 @@ from ga3c.stats import Workers
 from ga3c.trainer import Spent, rollouts_per_batch, run_trainer
 from ga3c.tuning import Tuner
 
-LEAVE_SECONDS = 3.0   # an agent takes one step to leave; a slow environment gets this long
+LEAVE_SECONDS = 3.0   # an agent takes one step to leave or to rest; a slow environment gets this long
+REST_SECONDS = 600.0  # so long an agent that is not needed keeps its environments: 16 take seconds to make
 DRAIN_SECONDS = 5.0   # from the word to stop until rollouts that still wait for an update are dropped
 STOP_SECONDS = 7.5    # from the word to stop until a thread that is still in the model is left behind
 STALL_SECONDS = 30.0  # work is waiting and nothing is done for so long: an alarm
@@ -170,7 +171,8 @@ class Service:
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, settings.predictors, settings.trainers))
         self._agents: dict[int, ForkServerProcess] = {}
-        self._leaving: dict[int, float] = {}  # agent index -> when its patience ends
+        self._leaving: dict[int, float] = {}  # agent index, told to rest or to leave -> when our patience ends
+        self._resting: dict[int, float] = {}  # agent index -> when it is told to leave
         self._vacant = dict.fromkeys(range(capacity), 0.0)  # agent index -> not to be started before
         self._started_at: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
@@ -240,7 +242,7 @@ class Service:
             while reason is None:
                 self._reconcile()
                 sentinels = [process.sentinel for process in self._agents.values()]
-                wait([interruption.fileno(), *sentinels, *run.evaluator.sentinels], self._patience())
+                wait([interruption.fileno(), self._channel.fileno(), *sentinels, *run.evaluator.sentinels], self._patience())
                 interruption.clear()
                 self._reap()
                 self._mend()
@@ -262,7 +264,7 @@ class Service:
         return reason
 
     def _patience(self) -> float:
-        if len(self._agents) - len(self._leaving) < self._agents_wanted() and self._vacant:
+        if len(self._present()) < self._agents_wanted() and self._vacant:
             return min(self._run.seconds_to_next(), max(0.0, min(self._vacant.values()) - time.monotonic()))
         return self._run.seconds_to_next()
 
@@ -270,15 +272,19 @@ class Service:
         """Those asked for, as far as memory and parked ones allow; 0 if there are none to be had."""
         return min(self._wanted[0], self._most_agents) - len(self._recovery.parked)
 
+    def _present(self) -> list[int]:
+        """Agents that are at work and to remain so."""
+        return sorted(self._agents.keys() - self._leaving.keys() - self._resting.keys())
+
     def _workers(self) -> Workers:
-        return Workers(len(self._agents), len(self._predictors), len(self._trainers),
+        return Workers(len(self._agents) - len(self._resting), len(self._predictors), len(self._trainers),
                        self._channel.prediction_queue, self._channel.training_queue)
 
     def _settled(self) -> bool:
         """Whether exactly as many workers are at work as wanted; an agent that makes its environments is not."""
         wanted = (self._agents_wanted(), *self._wanted[1:])
-        return wanted == (len(self._agents), len(self._predictors), len(self._trainers)) == (
-            self._channel.playing, *wanted[1:])
+        present = (len(self._agents) - len(self._resting), len(self._predictors), len(self._trainers))
+        return wanted == present == (self._channel.playing, *wanted[1:])
 
     def _reconcile(self) -> None:
         agents, (_, predictors, trainers) = self._agents_wanted(), self._wanted
@@ -289,14 +295,28 @@ class Service:
             agent = self._vacated.popleft()
             if agent not in self._recovery.parked:
                 self._vacant[agent] = self._not_before.pop(agent, 0.0)
-        present = sorted(self._agents.keys() - self._leaving.keys())
+        for agent in self._channel.rested():
+            if self._leaving.pop(agent, None) is not None:
+                self._resting[agent] = now + REST_SECONDS
+                self._run.event("agent_rests", agent=agent)
+        present = self._present()
         for agent in present[agents:]:
+            self._leaving[agent] = now + LEAVE_SECONDS
+            self._channel.ask_to_rest(agent)
+        missing = max(0, agents - len(present))
+        for agent in sorted(self._resting)[:missing]:
+            del self._resting[agent]
+            self._channel.call_back(agent)
+            self._run.event("agent_returned", agent=agent)
+            missing -= 1
+        for agent in [agent for agent, due in self._resting.items() if due <= now]:
+            del self._resting[agent]
             self._leaving[agent] = now + LEAVE_SECONDS
             self._channel.ask_to_leave(agent)
         for agent in [agent for agent, due in self._leaving.items() if due <= now]:
             self._agents[agent].kill()  # stuck in its environment
         ready = sorted(agent for agent, due in self._vacant.items() if due <= now)
-        for agent in ready[:max(0, agents - len(present))]:
+        for agent in ready[:missing]:
             self._start(agent)
 
     def _start(self, agent: int) -> None:
@@ -317,13 +337,14 @@ class Service:
             self._faults_seen.pop(agent, None)
             hung = agent in self._hung
             self._hung.discard(agent)
-            if agent in self._leaving:
-                del self._leaving[agent]
+            if agent in self._leaving or agent in self._resting:
+                self._leaving.pop(agent, None)
+                self._resting.pop(agent, None)
                 self._run.event("agent_left", agent=agent, exitcode=exitcode)
             else:
                 self._agent_died(agent, exitcode, hung, time.monotonic() - self._started_at[agent])
             self._channel.retire(agent)
-        if self._agents_wanted() <= 0 and not self._agents:
+        if self._agents_wanted() <= 0 and not self._agents.keys() - self._resting.keys():
             raise AgentsLost(f"agents: all {len(self._recovery.parked)} died again and again before they had handed in "
                              f"anything; the last one: {self._last_fault}")
 
@@ -344,7 +365,8 @@ class Service:
         cause = "hung" if hung else "signal" if exitcode < 0 else "exception" if exitcode == 1 else "exit"
         if exitcode == -signal.SIGKILL and not hung and (kills := _oom_kills()) > self._oom_kills:
             self._oom_kills, cause, how = kills, "out of memory", "was killed, likely because memory ran out,"
-            self._most_agents = max(1 + len(self._recovery.parked), len(self._agents))
+            self._most_agents = max(1 + len(self._recovery.parked), len(self._present()))
+            self._resting = dict.fromkeys(self._resting, now)  # their memory is needed
         if cause != "exception":
             self._last_fault = how
         run.statistics.agent_deaths += 1

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from ga3c.agent import agent_seed, play, seeded, start_forkserver
-from ga3c.channel import PREDICT, SUBMIT, TAKE
+from ga3c.channel import PREDICT, REST, SUBMIT, TAKE
 from ga3c.config import Settings
 from ga3c.environment import make_environment
 from ga3c.rollout import RolloutStore
@@ -19,7 +19,7 @@ from ga3c.toys import Counting
 
 
 class Driver:
-    """Grants an agent's requests: slots in order, the policy and value given, and the word to leave when told."""
+    """Grants an agent's requests: slots in order, the policy and value given, and the word to pause when told."""
 
     def __init__(self, settings: Settings, policy: list[float], slots: int = 100) -> None:
         self.environment = make_environment(settings, settings.envs_per_agent)
@@ -29,7 +29,8 @@ class Driver:
         self.policy = policy
         self.submitted: list[int] = []
         self.taken = 0
-        self.predictions = 0
+        self.predictions = self.rests = 0
+        self.play_on = False
         self.request = next(self.player)
 
     def until_prediction(self) -> tuple[int, int]:
@@ -37,6 +38,8 @@ class Driver:
             kind, slot, _ = self.request
             if kind == TAKE:
                 grant, self.taken = self.taken, self.taken + 1
+            elif kind == REST:
+                grant, self.rests = int(self.play_on), self.rests + 1
             else:
                 assert kind == SUBMIT
                 self.submitted.append(slot)
@@ -44,12 +47,12 @@ class Driver:
             self.request = self.player.send(grant)
         return self.request[1:]
 
-    def answer(self, leave: bool = False) -> None:
+    def answer(self, pause: bool = False) -> None:
         slot, row = self.until_prediction()
         self.predictions += 1
         self.store.policy[slot, row] = self.policy
         self.store.value[slot, row] = self.predictions
-        self.request = self.player.send(int(leave))
+        self.request = self.player.send(int(pause))
 
 
 def counting(t_max: int = 4, n_envs: int = 2) -> Settings:
@@ -117,11 +120,41 @@ def test_told_to_leave_it_hands_in_every_step_it_has_played_and_ends(steps_befor
         driver.answer()
     driver.until_prediction()
     with pytest.raises(StopIteration):
-        driver.answer(leave=True)
+        driver.answer(pause=True)
         while True:
             driver.until_prediction()
-            driver.answer(leave=True)
+            driver.answer(pause=True)
     assert driver.store.steps[driver.submitted].sum() == played
+
+
+@pytest.mark.parametrize("steps_before", range(7))
+def test_a_rest_loses_no_step_and_episodes_go_on_where_they_stood(steps_before: int) -> None:
+    driver, undisturbed = (Driver(counting(t_max=2, n_envs=3), [1.0, 0.0]) for _ in range(2))
+    driver.play_on = True
+    played = 0
+    while played < steps_before:
+        _, row = driver.until_prediction()
+        played += row < 2
+        driver.answer()
+    while not driver.rests:
+        driver.until_prediction()
+        driver.answer(pause=True)
+        driver.until_prediction()
+    assert driver.store.steps[driver.submitted].sum() == played
+    for each in (driver, undisturbed):
+        while each.store.steps[each.submitted].sum() < 60:
+            each.until_prediction()
+            each.answer()
+            each.until_prediction()
+    assert driver.rests == 1
+
+    def facts(each: Driver, name: str) -> list:
+        return np.concatenate([getattr(each.store, name)[slot, :each.store.steps[slot]]
+                               for slot in each.submitted])[:60].tolist()
+
+    for name in ("observation", "action", "reward", "terminated", "truncated", "episode_length"):
+        assert facts(driver, name) == facts(undisturbed, name), name
+    assert np.array_equal(facts(driver, "score"), facts(undisturbed, "score"), equal_nan=True)
 
 
 def test_actions_follow_the_policy() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import wait
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ga3c.channel import PREDICT, SUBMIT, TAKE, Channel, Port, ServerGone
+from ga3c.channel import PREDICT, REST, SUBMIT, TAKE, Channel, Port, ServerGone
 from ga3c.environment import EnvironmentSpec
 from ga3c.rollout import RolloutStore
 
@@ -96,6 +97,41 @@ def test_an_agent_told_to_leave_is_told_with_every_later_answer(channel: Channel
         answer_once(channel)
         thread.join(5)
         assert outcome == [1]
+
+
+def test_an_agent_rests_until_it_is_called_back_or_told_to_leave(channel: Channel) -> None:
+    port = channel.open(0)
+    channel.ask_to_rest(0)
+    slot = port.serve((TAKE, 0, 0))
+    thread, outcome = in_thread(lambda: port.serve((PREDICT, slot, 0)))
+    answer_once(channel)
+    thread.join(5)
+    assert outcome == [1] and channel.playing == 1
+    for ask, granted in ((channel.call_back, 1), (channel.ask_to_leave, 0)):
+        assert channel.rested() == []
+        thread, outcome = in_thread(lambda: port.serve((REST, 0, 0)))
+        assert wait([channel.fileno()], 5) and channel.rested() == [0] and channel.playing == 0
+        assert channel.idle_since(0) is None and outcome == []
+        before = time.monotonic()
+        ask(0)
+        thread.join(5)
+        assert outcome == [granted]
+        if granted:
+            since = channel.idle_since(0)
+            assert since is not None and since >= before and channel.playing == 1, "its turn begins when it is called"
+            channel.ask_to_rest(0)
+            port._receive()
+
+
+def test_a_rest_of_an_agent_that_is_gone_says_nothing_of_its_successor(channel: Channel) -> None:
+    port = channel.open(0)
+    port._pause = True
+    thread, outcome = in_thread(lambda: port.serve((REST, 0, 0)))
+    assert wait([channel.fileno()], 5)
+    channel.retire(0)
+    thread.join(5)
+    channel.open(0)
+    assert channel.rested() == [] and isinstance(outcome[0], ServerGone)
 
 
 @pytest.mark.parametrize("request_", [(TAKE, 0, 0), (PREDICT, 0, 0)])

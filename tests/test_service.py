@@ -93,7 +93,55 @@ def test_workers_added_and_removed_meanwhile_lose_nothing(make_run: MakeRun, int
     service = Service(settings, run, model, interruption)
     service.run()
     assert len(sizes) > 20
-    assert len(events(run, "agent_left")) > 10 and not events(run, "agent_died")
+    assert len(events(run, "agent_rests")) > 10 and not events(run, "agent_died")
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+
+
+def test_an_agent_that_rests_comes_back_with_its_environments_as_they_stood(
+        make_run: MakeRun, interruption: Interruption) -> None:
+    def change(updates: int) -> None:
+        if updates % 40 == 0:
+            rested, returned = len(events(run, "agent_rests")), len(events(run, "agent_returned"))
+            service.resize(3 if rested > returned else 1, 1, 1)
+            if returned >= 6:
+                signal.raise_signal(signal.SIGTERM)
+
+    model = CheckingModel(change)
+    run = make_run(counting(steps=None, agents=3))
+    service = Service(run.settings, run, model, interruption)
+    assert service.run() == "SIGTERM"
+    assert len(events(run, "agent_started")) == 3 and not events(run, "agent_left") and not events(run, "agent_died")
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+
+
+@pytest.mark.parametrize("how", ["too long", "killed"])
+def test_an_agent_that_rests_too_long_or_is_killed_meanwhile_is_no_loss(
+        how: str, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how == "too long":
+        monkeypatch.setattr("ga3c.service.REST_SECONDS", 0.0)
+    killed: list[int] = []
+
+    def change(updates: int) -> None:
+        if updates == 40:
+            service.resize(1, 1, 1)
+        elif updates % 40 == 0:
+            resting = {event["agent"] for event in events(run, "agent_rests")}
+            if how == "killed" and not killed and len(resting) == 2:
+                killed.extend(event["pid"] for event in events(run, "agent_started") if event["agent"] in resting)
+                for pid in killed:
+                    os.kill(pid, signal.SIGKILL)
+            if len(events(run, "agent_left")) == 2:
+                service.resize(3, 1, 1)
+            if len(events(run, "agent_started")) == 5:
+                signal.raise_signal(signal.SIGTERM)
+
+    model = CheckingModel(change)
+    run = make_run(counting(steps=None, agents=3))
+    service = Service(run.settings, run, model, interruption)
+    assert service.run() == "SIGTERM"
+    assert not events(run, "agent_died") and not events(run, "agent_returned")
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
 
@@ -122,7 +170,7 @@ def test_hundreds_of_changes_lose_and_leave_nothing(make_run: MakeRun, interrupt
     files = process.num_fds() - before[0]  # of the record, which stays open
     service = Service(settings, run, model, interruption)
     assert service.run() == "SIGTERM" and changes == 300
-    assert len(events(run, "agent_left")) > 100 and not events(run, "agent_died")
+    assert len(events(run, "agent_rests")) > 100 and not events(run, "agent_died")
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
     service = None

@@ -133,6 +133,16 @@ def test_the_roofline_of_a_toy_accounts_for_all_core_time(tmp_path: Path) -> Non
     assert "toy:catch: " in done.stdout and "agents beyond" in done.stdout
 
 
+@pytest.mark.slow
+def test_without_runs_the_roofline_tells_the_limit(tmp_path: Path) -> None:
+    file = tmp_path / "roofline.json"
+    done = roofline("--games", "toy:catch", "--runs", "0", "--seconds", "0.2", "--json", file,
+                    "--plot", tmp_path / "none.png")
+    assert done.returncode == 0, done.stderr
+    result, = json.loads(file.read_text())["results"]
+    assert f"at most {result['limit']:,.0f} agent steps/s" in done.stdout and result["runs"] == []
+
+
 def test_a_game_the_roofline_does_not_know_is_one_line() -> None:
     done = roofline("--games", "toy:catch", "--", "--lerning-rate", "1")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "--learning-rate" in done.stderr

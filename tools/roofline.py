@@ -163,10 +163,12 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
             run["share_of_limit"] = run["steps_per_second"] / run["limit"]
             runs.append(run)
             before = after
+    result = {"game": game, "prediction_batch_of_the_limit": options.prediction_batch,
+              "training_batch": rollouts_per_batch(settings) * settings.t_max * settings.envs_per_agent, "runs": runs}
+    if not runs:
+        return {**result, "costs_us": before, "limit": cores * 1e6 / sum(before.values())}
     middle = sorted(runs, key=lambda run: run["share_of_limit"])[len(runs) // 2]
-    return {"game": game, "prediction_batch_of_the_limit": options.prediction_batch,
-            "training_batch": rollouts_per_batch(settings) * settings.t_max * settings.envs_per_agent, "runs": runs,
-            **{name: middle[name] for name in ("costs_us", "limit", "steps_per_second", "share_of_limit")},
+    return {**result, **{name: middle[name] for name in ("costs_us", "limit", "steps_per_second", "share_of_limit")},
             "attribution_us": attribute(middle["costs_us"], middle, cores)}
 
 
@@ -174,6 +176,10 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
 
 def show(result: dict[str, Any]) -> None:
     """One game as text."""
+    if not result["runs"]:
+        costs = ", ".join(f"{part} {cost:.1f} us" for part, cost in result["costs_us"].items())
+        print(f"\n{result['game']}: at most {result['limit']:,.0f} agent steps/s: {costs}")
+        return
     shares = [100 * run["share_of_limit"] for run in result["runs"]]
     print(f"\n{result['game']}: {result['steps_per_second']:,.0f} agent steps/s of a limit of {result['limit']:,.0f}: "
           f"{100 * result['share_of_limit']:.0f} % (median of {len(shares)}, {min(shares):.0f} to {max(shares):.0f})")
@@ -206,7 +212,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--games", nargs="+", default=["Pong", "Boxing", "Breakout"], metavar="GAME")
     parser.add_argument("--minutes", type=float, default=2.0, help="length of each run of the service [2]")
-    parser.add_argument("--runs", type=int, default=3, help="runs of the service per game; the median counts [3]")
+    parser.add_argument("--runs", type=int, default=3,
+                        help="runs of the service per game, of which the median counts; 0: only the limit [3]")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement alone [10]")
     parser.add_argument("--prediction-batch", type=int, default=32, help="batch the limit assumes for inference [32]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep everything that was measured")
@@ -214,6 +221,8 @@ def main() -> int:
     parser.add_argument("--part", choices=("environment", "inference", "training"), help=argparse.SUPPRESS)
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
     options = parser.parse_args()
+    if options.runs < 0:
+        parser.error(f"--runs: {options.runs} is too few; 0 finds the limit alone")
     try:
         settings = train_settings(options.games[0], options.flags)
         if options.part:
@@ -232,7 +241,7 @@ def main() -> int:
         return 2
     if options.json:
         options.json.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n", encoding="utf-8")
-    if options.plot:
+    if options.plot and options.runs:
         plot(results, options.plot)
         print(f"drawn: {options.plot}")
     return 0

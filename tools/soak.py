@@ -72,13 +72,13 @@ def slope(hours: list[float], values: list[float]) -> dict[str, float]:
 
 
 def replacements(events: list[dict[str, Any]]) -> list[float]:
-    """Seconds from each agent's death to the start of one in its stead; those without one are left out."""
+    """Seconds from each agent's death until one takes its place; those without one are left out."""
     died: deque[float] = deque()
     waits = []
     for event in events:
         if event["event"] == "agent_died":
             died.append(event["time"])
-        elif event["event"] == "agent_started" and died:
+        elif event["event"] in ("agent_started", "agent_returned") and died:
             waits.append(event["time"] - died.popleft())
     return waits
 
@@ -110,6 +110,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the shots [%(default)s]")
     parser.add_argument("train", nargs="*", help="arguments of ga3c-train, after --")
     options = parser.parse_args()
+    if any(flag.split("=")[0] == "--run-dir" for flag in options.train):
+        parser.error("--run-dir: the run has a directory of its own, which is told at the end")
     run = Path(tempfile.mkdtemp(prefix="soak-")) / "run"
     command = [sys.executable, "-m", "ga3c", "--run-dir", str(run), "--minutes", str(options.minutes), *options.train]
     chance, shots = random.Random(options.seed), 0

@@ -19,7 +19,9 @@ Who waits, what wakes it, and what if the other side is dead:
     predictor, for tickets                tickets; the ticket that dismisses it (the server itself can always send one)
     trainer, for rollouts                 likewise; the others wait for its turn to end
     update lock                           the end of the update that holds it
-    main thread                           process sentinels (an evaluation's too), `Interruption.wake`, a time-out
+    agent, at rest                        being called back or told to leave; end of file as above
+    main thread                           process sentinels (an evaluation's too), an agent that comes to rest,
+                                          `Interruption.wake`, a time-out
 Stopping: (a) agents are asked to leave, which takes them one step; (b) those that have not left in time, or all if a
 thread has failed, are hung up on, then killed; (c) trainers are dismissed and finish what was handed in, or what of it
 there is time for; (d) predictors are dismissed; (e) pipes are closed.
@@ -242,7 +244,8 @@ class Service:
             while reason is None:
                 self._reconcile()
                 sentinels = [process.sentinel for process in self._agents.values()]
-                wait([interruption.fileno(), self._channel.fileno(), *sentinels, *run.evaluator.sentinels], self._patience())
+                wait([interruption.fileno(), self._channel.fileno(), *sentinels, *run.evaluator.sentinels],
+                     self._patience())
                 interruption.clear()
                 self._reap()
                 self._mend()

@@ -307,6 +307,7 @@ class Course(NamedTuple):
 
 
 USUAL = Noise()
+REST_SECONDS = 600  # as the service's
 
 
 def run(controller: Decides, table_at: Callable[[int], Table], seconds: int, seed: int, noise: Noise = USUAL) -> Course:
@@ -317,12 +318,20 @@ def run(controller: Decides, table_at: Callable[[int], Table], seconds: int, see
     drift, pushes = 0.0, rng.normal(0, noise.drift * math.sqrt(1 - kept * kept), seconds)
     hiccups = rng.random(seconds) < noise.hiccup
     course, owed, void, last = np.empty((2, seconds)), 0.0, 0.0, controller.setting
+    resting: deque[int] = deque()  # when each of those that rest was sent away
     for second in range(seconds):
         table, setting = table_at(second), controller.setting
         steady = table[setting]
         true = steady.rate
-        if setting != last:  # agents make their environments; threads start at once
-            void = 1.5 + 0.2 * table.machine.envs * max(0, setting[0] - last[0]) / table.machine.cores
+        if setting != last:  # agents make their environments, or have rested with them; threads start at once
+            while resting and second - resting[0] > REST_SECONDS:
+                resting.popleft()
+            resting.extend([second] * max(0, last[0] - setting[0]))
+            missing = max(0, setting[0] - last[0])
+            back = min(missing, len(resting))
+            for _ in range(back):
+                resting.pop()
+            void = 1.5 + 0.2 * table.machine.envs * (missing - back) / table.machine.cores
             before, last = table[last].rate, setting
         if void > 0:
             true = min(true, before)

@@ -75,9 +75,14 @@ def test_it_learns_though_one_step_in_a_hundred_fails(
     assert run.statistics.environment_faults > run.statistics.agent_steps / 300 and run.statistics.agent_deaths > 0
 
 
-@pytest.mark.parametrize("envs", [1, 4])
-@pytest.mark.parametrize("mode", ["service", "serial"])
-@pytest.mark.parametrize("game", WORLDS)
+# CartPole takes half a minute each; each mode and each number of environments is among those that always run.
+OFTEN = {"toy:catch": {"service-1", "service-4", "serial-1", "serial-4"}, "CartPole-v1": {"service-1", "serial-4"}}
+
+
+@pytest.mark.parametrize(("game", "mode", "envs"), [
+    pytest.param(game, mode, envs, id=f"{game}-{mode}-{envs}",
+                 marks=[] if f"{mode}-{envs}" in OFTEN.get(game, {f"{mode}-{envs}"}) else pytest.mark.slow)
+    for game in WORLDS for mode in ("service", "serial") for envs in (1, 4)])
 def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Run], interruption: Interruption) -> None:
     best, steps, changes = WORLDS[game]
     settings = Settings(game=game, envs_per_agent=envs, agents=8 // envs * 2, steps=steps, tensorboard=False,

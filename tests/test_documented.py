@@ -1,0 +1,118 @@
+"""Every command that README and docs show: understood always; carried out, but for a shorter time, by a slow test.
+
+Commands of the dated log (docs/experiments.md) are of their day and left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_commands import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "experiments.md")]
+UNKNOWN = "--no-such-option"
+SHORT = ["--steps", "300", "--envs-per-agent", "1", "--t-max", "5", "--training-batch-min", "20"]
+# What a command is given besides, so that it takes seconds; the last one counts where a flag stands twice.
+LESS = {"ga3c-eval": ["--episodes", "2", "--envs", "2"], "ga3c-play": ["--seconds", "0.3"], "ga3c-export": ["--no-onnx"]}
+ELSEWHERE = {  # word of the command -> why it is not carried out here
+    "--human": "waits for a person: test_play.py", "mlflow": "MLflow is not installed with the tests: test_track.py"}
+
+
+def commands(text: str) -> list[tuple[list[str], bool]]:
+    """(words, whether they stand in a block of their own) of each command of ga3c and its tools."""
+    lines, prose, kind = [], "", None
+    for line in text.splitlines():
+        if line.startswith("```"):
+            kind, first = (line[3:] or "bash", True) if kind is None else (None, False)
+        elif kind is None:
+            prose += line + "\n"
+        elif kind == "bash" and (first or not answered):
+            answered = line.startswith("$ ")  # then the rest of the block is the answer
+            lines += line.removeprefix("$ ").split("&&")
+            first = False
+    quoted = re.findall(r"`([^`]+)`", prose)
+    found = [(shlex.split(part, comments=block), block) for parts, block in ((lines, True), (quoted, False))
+             for part in parts if re.match(r"\s*(ga3c-\w+|python tools/\w+\.py)( |$)", part)]
+    return [(words[1:] if words[0] == "python" else words, block) for words, block in found]
+
+
+SHOWN = [each for page in PAGES for each in commands(page.read_text(encoding="utf-8"))]
+BLOCKS = [words for words, block in SHOWN if block]
+OPTIONS = sorted({shlex.join(words) for words, _ in SHOWN if len(words) > 1})
+
+
+def with_more(words: list[str], more: list[str]) -> list[str]:
+    """What follows `--` is for another command."""
+    at = words.index("--") if "--" in words else len(words)
+    return [*words[:at], *more, *words[at:]]
+
+
+def test_commands_are_found() -> None:
+    assert len(OPTIONS) > 50 and {words[0] for words in BLOCKS} >= {*COMMANDS}
+    assert commands("`ga3c-top X`\n```bash\ncd d && ga3c-eval A  # b\n```\n```python\nga3c-eval\n```\n") == [
+        (["ga3c-eval", "A"], True), (["ga3c-top", "X"], False)]
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_a_documented_command_has_no_option_that_there_is_not(
+        command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(command)
+    monkeypatch.setattr(sys, "argv", with_more(words, [UNKNOWN]))
+    with pytest.raises(SystemExit) as ended:
+        if words[0] in COMMANDS:
+            module, function = COMMANDS[words[0]].split(":")
+            getattr(importlib.import_module(module), function)()
+        else:
+            runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+    told = capsys.readouterr().err
+    named = re.search(rf"(unknown option|unrecognized arguments:) {UNKNOWN}(;|$)", told.strip())
+    assert ended.value.code == 2 and (named or "the following arguments are required" in told), told
+
+
+def call(words: list[str], where: Path) -> subprocess.CompletedProcess[str]:
+    program = [words[0]]
+    if words[0] in COMMANDS:
+        module, function = COMMANDS[words[0]].split(":")
+        program = ["-c", f"from {module} import {function}; {function}()"]
+    return subprocess.run([sys.executable, *program, *words[1:]], cwd=where, text=True, check=False,
+                          capture_output=True, timeout=300,
+                          env={**os.environ, "PYTHONPATH": str(ROOT), "SDL_VIDEODRIVER": "dummy"})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_documented_commands_do_as_they_are_told(tmp_path: Path) -> None:
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    (tmp_path / "tools").symlink_to(ROOT / "tools")
+    for game, run in (("CartPole-v1", "cart"), ("Boxing", "box")):
+        made = call(["ga3c-train", "--game", game, "--run-dir", run, *SHORT, "--agents", "2"], tmp_path)
+        assert made.returncode == 0, made.stderr
+    for number in range(3):
+        (tmp_path / f"cart{number}").symlink_to("cart")
+    done = []
+    for words in (shlex.split(command) for command in dict.fromkeys(map(shlex.join, BLOCKS))):
+        if any(word in words for word in ELSEWHERE):
+            continue
+        asked = words
+        words = [re.sub("^runs/CartPole.*[.]{3}", "cart", re.sub("^runs/Boxing-[.]{3}", "box", word)) for word in words]
+        where, more = tmp_path, LESS.get(words[0], [])
+        if words[0] == "ga3c-train" and "--resume" in words:
+            more = ["--steps", "600"]
+        elif words[0] == "ga3c-train":
+            more = [*SHORT, "--run-dir", str(tmp_path / f"made/{len(done)}")]
+            more += [] if "--start" in words else ["--agents", "1"]
+            if "corridor:Corridor-v0" in words or words[-1].endswith(".yaml"):
+                where = ROOT / "docs/examples"
+        outcome = call(with_more(words, more), where)
+        assert outcome.returncode == 0, (asked, outcome.stderr)
+        done.append(words[0])
+    assert {*done} >= {*COMMANDS} - {"ga3c-track"}

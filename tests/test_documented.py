@@ -22,17 +22,19 @@ PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md
 UNKNOWN = "--no-such-option"
 SHORT = ["--steps", "300", "--envs-per-agent", "1", "--t-max", "5", "--training-batch-min", "20"]
 # What a command is given besides, so that it takes seconds; the last one counts where a flag stands twice.
-LESS = {"ga3c-eval": ["--episodes", "2", "--envs", "2"], "ga3c-play": ["--seconds", "0.3"], "ga3c-export": ["--no-onnx"]}
+LESS = {"ga3c-eval": ["--episodes", "2", "--envs", "2"], "ga3c-play": ["--seconds", "0.3"],
+        "ga3c-export": ["--no-onnx"]}
 ELSEWHERE = {  # word of the command -> why it is not carried out here
     "--human": "waits for a person: test_play.py", "mlflow": "MLflow is not installed with the tests: test_track.py"}
 
 
 def commands(text: str) -> list[tuple[list[str], bool]]:
     """(words, whether they stand in a block of their own) of each command of ga3c and its tools."""
-    lines, prose, kind = [], "", None
+    lines: list[str] = []
+    prose, kind, first, answered = "", None, False, False
     for line in text.splitlines():
         if line.startswith("```"):
-            kind, first = (line[3:] or "bash", True) if kind is None else (None, False)
+            kind, first = (line[3:] or "bash") if kind is None else None, True
         elif kind is None:
             prose += line + "\n"
         elif kind == "bash" and (first or not answered):

@@ -392,14 +392,20 @@ class Fast(Controller):
         ceiling = self._lag_verdict()
         if ceiling:
             return ceiling
-        gain, least, error = new.mean() - base.mean(), LEAST_GAIN * base.mean(), self._error(new, base)
+        assert self._trial is not None
+        gain, error = new.mean() - base.mean(), self._error(new, base)
+        # Fewer workers need less memory and make less lag: not to be slower is enough. Else a plateau is climbed for
+        # ever, as of many looks at nothing some find a gain.
+        fewer = all(after <= before for after, before in zip(self._trial, self.accepted, strict=True))
+        least = 0.0 if fewer else LEAST_GAIN * base.mean()
         if gain > max(least, Z_KEEP * error):
             return True, f"faster by {gain / error:.1f} standard errors"
         if gain + Z_UNDO * error < least:
-            return False, "no gain worth a change"
+            return False, "slower" if fewer else "no gain worth a change"
         if len(new) < LONGEST_LOOK:
             return None
-        return gain > max(least, error), f"{gain / error:+.1f} standard errors after {len(new)} s"
+        kept = gain > least and (fewer or gain > error)
+        return kept, f"{gain / error:+.1f} standard errors after {len(new)} s{', with less' if kept and fewer else ''}"
 
     def _next(self, m: Measurement, trial: Trial) -> None:
         self._learn_noise(trial.rate, trial.deviation, trial.seconds)

@@ -286,3 +286,18 @@ def test_a_lag_that_rises_long_after_the_search_is_brought_under_its_ceiling_soo
     assert not controller.searching and crowded(controller.accepted) > 5.0
     play(controller, hill, 240, lag=crowded, first=3000)
     assert crowded(controller.accepted) <= 5.0
+
+
+def test_on_a_plateau_there_are_no_more_agents_than_it_takes() -> None:
+    """From 4 agents on nothing changes: of many looks at nothing some find a gain, which must not lead upwards."""
+    def flat(setting: Setting, second: int) -> float:
+        return 3000.0 * min(1.0, setting[0] / 4)
+
+    ends = []
+    for seed in range(12):
+        for start in ((1, 1, 1), (16, 1, 1)):
+            controller = Fast(start, (64, 2, 2), None, seed)
+            play(controller, flat, 3600)
+            ends.append(controller.accepted)
+    agents = sorted(n_a for n_a, _, _ in ends)
+    assert agents[0] >= 3 and agents[len(agents) // 2] <= 8 and agents[-1] <= 24, ends

@@ -30,7 +30,7 @@ from ga3c.rollout import RolloutStore
 
 
 def play(environment: Environment, store: RolloutStore, rng: np.random.Generator) -> Generator[Request, int, None]:
-    """The life of an agent, from the first observation until a prediction is granted with the word to leave.
+    """The life of an agent, from the first observation until a rest is granted with the word to leave.
 
     The environment must have been reset. Requests and their grants:
     TAKE: a free slot; PREDICT: 1 if the agent shall pause, else 0, once policy, value and version stand in the named

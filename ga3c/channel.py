@@ -1,4 +1,4 @@
-"""The boundary between processes: two queues of tickets and, per agent, a channel of replies.
+"""The boundary between processes: queues of tickets and, per agent, a channel of replies.
 
     agent  --ticket-->  prediction queue  --> predictors --answer--> agent's replies
     agent  --ticket-->  training queue    --> trainers   --freed --> agent's replies
@@ -64,7 +64,7 @@ class Port:
         self.agent, self.incarnation, self.first_slot = agent, incarnation, slots[0]
         self._requests, self._rollouts, self._rests, self._replies = requests, rollouts, rests, replies
         self._free = deque(slots)
-        self._leave = self._pause = self._answered = False
+        self._leave = self._pause = self._returned = self._answered = False
 
     def serve(self, request: Request) -> int:
         """Grants one request of `play`, waiting as long as it takes. Raises ServerGone."""
@@ -81,9 +81,10 @@ class Port:
                     self._receive()
                 return int(self._pause or self._leave)
             if kind == REST:
+                self._returned = False
                 if not self._leave:
                     os.write(self._rests.fileno(), _TICKET.pack(self.agent, 0, 0, self.incarnation))
-                while self._pause and not self._leave:
+                while not self._returned and not self._leave:
                     self._receive()
                 return int(not self._leave)
             os.write(self._rollouts.fileno(), _TICKET.pack(self.agent, slot, 0, self.incarnation))
@@ -100,8 +101,9 @@ class Port:
                 self._free.append(slot)
             elif step == _LEAVE:
                 self._leave = True
-            elif step in (_PAUSE, _RETURN):
+            elif step in (_PAUSE, _RETURN):  # both may have come at once: then it rests again after a step
                 self._pause = step == _PAUSE
+                self._returned |= step == _RETURN
             else:
                 self._answered = True
 
@@ -214,8 +216,8 @@ class Channel:
             return []
         tickets = self._rests.take(len(self._rests))
         with self._lock:
-            alive = self._incarnation[tickets["agent"]] == tickets["incarnation"]
-            agents = [agent for agent in tickets["agent"][alive].tolist() if self._replies[agent] is not None]
+            agents = [agent for agent, _, _, incarnation in tickets.tolist()
+                      if self._replies[agent] is not None and self._incarnation[agent] == incarnation]
             self._resting[agents] = True
         return agents
 

@@ -231,6 +231,12 @@ class Model:
         now = ops.stack([ops.sum(weight * ops.square(advantage)), ops.ones(())])
         return 0.99 * self._advantage_square + 0.01 * now
 
+    def _observed(self, observation: NDArray) -> Tensor:
+        """Of what stays as it is until the call is over: on processors the memory itself, if TensorFlow can use it."""
+        if self._executor and observation.size and observation.flags.carray and not observation.ctypes.data % 64:
+            return tf.experimental.dlpack.from_dlpack(observation.__dlpack__())
+        return tf.constant(observation)
+
     def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
         """Policy (n, A), value (n,) and the version that made them, for observations (n, *shape).
 
@@ -238,7 +244,7 @@ class Model:
         """
         version = self.version
         with tf.experimental.function_executor_type(self._executor), _on_device(f"{len(observation)} predictions"):
-            policy, value = self._predict(tf.constant(observation))
+            policy, value = self._predict(self._observed(observation))
             return policy.numpy(), value.numpy(), version
 
     def train(self, batch: TrainingBatch) -> Update | None:
@@ -250,9 +256,9 @@ class Model:
         observation = batch.observation.reshape(-1, *batch.observation.shape[3:])
         what = f"an update of {batch.agent_steps} agent steps"
         with _on_device(what):
-            tensors = [tf.constant(array) for array in (
-                observation, batch.policy, batch.action, batch.reward, batch.terminated, batch.truncated, filled,
-                batch.final_value, batch.bootstrap_value)]
+            tensors = [self._observed(observation), *(tf.constant(array) for array in (
+                batch.policy, batch.action, batch.reward, batch.terminated, batch.truncated, filled,
+                batch.final_value, batch.bootstrap_value))]
         with _on_device(what), self._update_lock:
             progress = self.agent_steps / s.anneal_steps
             learning_rate = self.learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_end, progress)

@@ -28,9 +28,11 @@ class PredictionCount:
 def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max: int, count: PredictionCount) -> None:
     """Takes as many requests as are there (up to `batch_max` observations), one inference, answers; until dismissed."""
     n_envs = store.n_envs
-    for tickets in channel.requests(max(1, batch_max // n_envs)):
+    most = max(1, batch_max // n_envs)
+    room = store.room(most)
+    for tickets in channel.requests(most):
         n, taken = len(tickets), time.monotonic()
-        observation = store.observation[tickets["slot"], tickets["step"]]
+        observation = store.look(tickets["slot"], tickets["step"], room)
         gathered = time.monotonic()
         try:
             policy, value, version = model.predict(observation.reshape(-1, *observation.shape[2:]))

@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 
 from ga3c.environment import EnvironmentSpec
 
-_ALIGNMENT = 64
+_ALIGNMENT = 64  # bytes; what TensorFlow asks of memory that it is to use as it stands
 _EXTRA_ROW = ("observation", "policy", "value", "version", "asked")
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray:
+    """An array of nothing yet, which `model.Model` can use on a processor without copying it."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    found: NDArray = room[start:start + size].view(dtype).reshape(shape)
+    return found
 
 
 class _Field(NamedTuple):
@@ -51,7 +60,7 @@ def _fields(spec: EnvironmentSpec, t_max: int, n_envs: int) -> dict[str, _Field]
         "submitted": _Field((), np.float64),              # when it was handed in, monotonic seconds
         "seconds": _Field((3,), np.float32),              # of the agent since its last rollout: waiting for a slot,
                                                           # waiting for predictions, playing
-        "steps": _Field((), np.int32),                    # rows filled: t_max, fewer if the agent was asked to leave
+        "steps": _Field((), np.int32),                    # rows filled: t_max, fewer if the agent was asked to rest
     }
 
 
@@ -171,7 +180,19 @@ class RolloutStore(_Facts):
             shape = self._layout[name].shape
             return (n_rollouts, self.t_max, *shape[1:]) if name in _EXTRA_ROW else (n_rollouts, *shape)
 
-        return TrainingBatch({name: np.empty(shape(name), field.dtype) for name, field in self._layout.items()})
+        return TrainingBatch({name: aligned(shape(name), field.dtype) for name, field in self._layout.items()})
+
+    def room(self, n: int) -> NDArray:
+        """For the observations (n, E, *shape) of n rows, to be filled by `look`."""
+        return aligned((n, *self.observation.shape[2:]), self.observation.dtype)
+
+    def look(self, slots: NDArray[np.integer], rows: NDArray[np.integer], into: NDArray) -> NDArray:
+        """Copies the observations of n rows to the front of `into` and returns that, (n, E, *shape)."""
+        n_rows = self.observation.shape[1]
+        index = slots.astype(np.intp) * n_rows + rows
+        found = into[:len(index)]
+        # With the default mode it would be copied once more, in case of an index out of range.
+        return self.observation.reshape(-1, *self.observation.shape[2:]).take(index, axis=0, out=found, mode="clip")
 
     def gather(self, slots: Iterable[int], into: TrainingBatch, at: int) -> None:
         """Copies rollouts in `slots` to places at, at + 1, ... of `into`, which frees the slots for their agents."""

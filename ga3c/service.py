@@ -66,7 +66,7 @@ from ga3c.stats import Workers
 from ga3c.trainer import Spent, rollouts_per_batch, run_trainer
 from ga3c.tuning import Tuner
 
-LEAVE_SECONDS = 3.0   # an agent takes one step to leave or to rest; a slow environment gets this long
+LEAVE_SECONDS = 3.0   # an agent takes one step to rest, or to leave; a slow environment gets this long
 REST_SECONDS = 600.0  # so long an agent that is not needed keeps its environments: 16 take seconds to make
 DRAIN_SECONDS = 5.0   # from the word to stop until rollouts that still wait for an update are dropped
 STOP_SECONDS = 7.5    # from the word to stop until a thread that is still in the model is left behind
@@ -173,8 +173,9 @@ class Service:
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, settings.predictors, settings.trainers))
         self._agents: dict[int, ForkServerProcess] = {}
-        self._leaving: dict[int, float] = {}  # agent index, told to rest or to leave -> when our patience ends
-        self._resting: dict[int, float] = {}  # agent index -> when it is told to leave
+        self._pausing: dict[int, float] = {}  # agent index, told to rest -> when our patience ends
+        self._resting: dict[int, float] = {}  # agent index, at rest -> when it is told to leave
+        self._leaving: dict[int, float] = {}  # agent index, told to leave its rest -> when our patience ends
         self._vacant = dict.fromkeys(range(capacity), 0.0)  # agent index -> not to be started before
         self._started_at: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
@@ -184,7 +185,7 @@ class Service:
         self._faults_seen: dict[int, int] = {}
         self._kinds_seen: set[tuple[str, ...]] = set()
         self._last_fault = ""
-        self._oom_kills = _oom_kills()
+        self._oom_kills, self._memory_is_short = _oom_kills(), False
         self._looked = self._attentive_since = time.monotonic()
         self._progress = _Progress(rollouts_per_batch(settings))
         self._resumed_at = model.agent_steps
@@ -273,54 +274,65 @@ class Service:
 
     def _agents_wanted(self) -> int:
         """Those asked for, as far as memory and parked ones allow; 0 if there are none to be had."""
-        return min(self._wanted[0], self._most_agents) - len(self._recovery.parked)
+        return max(min(self._wanted[0], self._most_agents) - len(self._recovery.parked), min(1, len(self._agents)))
+
+    def _at_work(self) -> int:
+        return len(self._agents) - len(self._resting) - len(self._leaving)
 
     def _present(self) -> list[int]:
         """Agents that are at work and to remain so."""
-        return sorted(self._agents.keys() - self._leaving.keys() - self._resting.keys())
+        return sorted(self._agents.keys() - self._pausing.keys() - self._resting.keys() - self._leaving.keys())
 
     def _workers(self) -> Workers:
-        return Workers(len(self._agents) - len(self._resting), len(self._predictors), len(self._trainers),
+        return Workers(self._at_work(), len(self._predictors), len(self._trainers),
                        self._channel.prediction_queue, self._channel.training_queue)
 
     def _settled(self) -> bool:
         """Whether exactly as many workers are at work as wanted; an agent that makes its environments is not."""
         wanted = (self._agents_wanted(), *self._wanted[1:])
-        present = (len(self._agents) - len(self._resting), len(self._predictors), len(self._trainers))
+        present = (self._at_work(), len(self._predictors), len(self._trainers))
         return wanted == present == (self._channel.playing, *wanted[1:])
 
     def _reconcile(self) -> None:
-        agents, (_, predictors, trainers) = self._agents_wanted(), self._wanted
-        now = time.monotonic()
+        now, (_, predictors, trainers) = time.monotonic(), self._wanted
         self._predictors.resize(predictors)
         self._trainers.resize(trainers)
         while self._vacated:
             agent = self._vacated.popleft()
             if agent not in self._recovery.parked:
                 self._vacant[agent] = self._not_before.pop(agent, 0.0)
+        self._move_agents(self._agents_wanted(), now)
+
+    def _move_agents(self, wanted: int, now: float) -> None:
+        """Starts agents, tells them to rest, calls them back and lets them go, so that `wanted` are at work."""
         for agent in self._channel.rested():
-            if self._leaving.pop(agent, None) is not None:
-                self._resting[agent] = now + REST_SECONDS
+            if self._pausing.pop(agent, None) is not None:
+                self._resting[agent] = now + (0.0 if self._memory_is_short else REST_SECONDS)
                 self._run.event("agent_rests", agent=agent)
         present = self._present()
-        for agent in present[agents:]:
-            self._leaving[agent] = now + LEAVE_SECONDS
+        for agent in present[wanted:]:
+            self._pausing[agent] = now + LEAVE_SECONDS
             self._channel.ask_to_rest(agent)
-        missing = max(0, agents - len(present))
+        missing = max(0, wanted - len(present))
         for agent in sorted(self._resting)[:missing]:
             del self._resting[agent]
             self._channel.call_back(agent)
             self._run.event("agent_returned", agent=agent)
             missing -= 1
+        ready = sorted(agent for agent, due in self._vacant.items() if due <= now)
+        for agent in ready[:max(0, missing - len(self._pausing))]:  # who is on the way to rest is back sooner
+            self._start(agent)
         for agent in [agent for agent, due in self._resting.items() if due <= now]:
             del self._resting[agent]
             self._leaving[agent] = now + LEAVE_SECONDS
             self._channel.ask_to_leave(agent)
-        for agent in [agent for agent, due in self._leaving.items() if due <= now]:
-            self._agents[agent].kill()  # stuck in its environment
-        ready = sorted(agent for agent, due in self._vacant.items() if due <= now)
-        for agent in ready[:missing]:
-            self._start(agent)
+        for agent, due in self._leaving.items():
+            if due <= now:
+                self._agents[agent].kill()
+        for agent, due in self._pausing.items():
+            since = self._channel.idle_since(agent) if self._channel.is_playing(agent) else None
+            if due <= now and since is not None and now - since >= LEAVE_SECONDS:
+                self._agents[agent].kill()  # stuck in its environment; who waits for us is not
 
     def _start(self, agent: int) -> None:
         del self._vacant[agent]
@@ -340,14 +352,16 @@ class Service:
             self._faults_seen.pop(agent, None)
             hung = agent in self._hung
             self._hung.discard(agent)
-            if agent in self._leaving or agent in self._resting:
-                self._leaving.pop(agent, None)
-                self._resting.pop(agent, None)
+            if agent in {*self._pausing, *self._resting, *self._leaving}:
+                for unneeded in (self._pausing, self._resting, self._leaving):
+                    unneeded.pop(agent, None)
                 self._run.event("agent_left", agent=agent, exitcode=exitcode)
+                if exitcode == -signal.SIGKILL:
+                    self._ran_out_of_memory()
             else:
                 self._agent_died(agent, exitcode, hung, time.monotonic() - self._started_at[agent])
             self._channel.retire(agent)
-        if self._agents_wanted() <= 0 and not self._agents.keys() - self._resting.keys():
+        if self._agents_wanted() <= 0:
             raise AgentsLost(f"agents: all {len(self._recovery.parked)} died again and again before they had handed in "
                              f"anything; the last one: {self._last_fault}")
 
@@ -366,10 +380,9 @@ class Service:
         how = f"was killed by {_signal_name(-exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
         hung = hung and exitcode in (-signal.SIGKILL, -signal.SIGUSR1)
         cause = "hung" if hung else "signal" if exitcode < 0 else "exception" if exitcode == 1 else "exit"
-        if exitcode == -signal.SIGKILL and not hung and (kills := _oom_kills()) > self._oom_kills:
-            self._oom_kills, cause, how = kills, "out of memory", "was killed, likely because memory ran out,"
-            self._most_agents = max(1 + len(self._recovery.parked), len(self._present()))
-            self._resting = dict.fromkeys(self._resting, now)  # their memory is needed
+        if exitcode == -signal.SIGKILL and not hung and self._ran_out_of_memory():
+            cause, how = "out of memory", "was killed, likely because memory ran out,"
+            self._most_agents = max(1 + len(self._recovery.parked), len(self._agents))
         if cause != "exception":
             self._last_fault = how
         run.statistics.agent_deaths += 1
@@ -382,6 +395,14 @@ class Service:
             "is replaced" if due <= now else f"is replaced in {due - now:.1f} s")
         why = f" ({self._last_fault})" if cause == "exception" else ""
         run.say(f"Agent {agent} {how} after {age:.1f} s{why} and {next_}.")
+
+    def _ran_out_of_memory(self) -> bool:
+        """Whether the kernel has killed for want of memory since this was last asked; then nobody rests any more."""
+        before, self._oom_kills = self._oom_kills, _oom_kills()
+        if self._oom_kills > before:
+            self._memory_is_short = True
+            self._resting = dict.fromkeys(self._resting, 0.0)
+        return self._oom_kills > before
 
     def _take_faults(self, agent: int) -> None:
         """Counts the environments that failed the agent since the last look; logs what has not been logged yet."""

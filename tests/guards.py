@@ -49,6 +49,13 @@ GUARDS = [
           "gone_changes_nothing_of_its_successor",
           [("channel", 'alive = self._incarnation[tickets["agent"]] == tickets["incarnation"]',
             "alive = np.ones(len(tickets), np.bool_)")]),
+    Guard(4, "a rest of an earlier incarnation counts", "test_channel.py::test_a_rest_of_an_agent_that_is_gone_says_"
+          "nothing_of_its_successor",
+          [("channel", "and self._incarnation[agent] == incarnation]", "]")]),
+    Guard(4, "an agent killed at rest is replaced", "test_service.py::test_an_agent_that_rests_too_long_or_is_killed_"
+          "meanwhile_is_no_loss[killed]",
+          [("service", "if agent in {*self._pausing, *self._resting, *self._leaving}:",
+            "if agent in {*self._pausing, *self._leaving}:")]),
     Guard(4, "no fence: an index is used again at once", "test_channel.py::TestSlotOwnership",
           [("channel", "self._rollouts.put(agent, _FENCE, 0, int(self._incarnation[agent]))",
             "self._on_vacant(agent)")]),
@@ -64,7 +71,9 @@ GUARDS = [
           "the_whole_service",
           [("channel", "return asked if self._last_answer > asked + 1.0 else None", "return asked")]),
     Guard(7, "the kernel's count is not looked at", "test_faults.py::test_running_out_of_memory_is_named_and_takes_"
-          "one_agent_away", [("service", "(kills := _oom_kills()) > self._oom_kills", "(kills := _oom_kills()) < 0")]),
+          "one_agent_away", [("service", "not hung and self._ran_out_of_memory():", "not hung and False:")]),
+    Guard(7, "agents rest on", "test_faults.py::test_nobody_rests_once_memory_has_run_out",
+          [("service", "self._resting = dict.fromkeys(self._resting, 0.0)", "pass")]),
     Guard(8, "no lifeline", "test_faults.py::test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment",
           [("agent", "    _end_with_the_main_process()\n    os.nice", "    os.nice")]),
     Guard(9, "the second Ctrl-C is like the first", "test_cli.py::test_a_second_ctrl_c_skips_the_checkpoint_and_a_"

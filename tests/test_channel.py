@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ga3c.channel import PREDICT, REST, SUBMIT, TAKE, Channel, Port, ServerGone
+from ga3c.channel import _PAUSE, _RETURN, PREDICT, REST, SUBMIT, TAKE, TICKET, Channel, Port, ServerGone
 from ga3c.environment import EnvironmentSpec
 from ga3c.rollout import RolloutStore
 
@@ -121,6 +122,24 @@ def test_an_agent_rests_until_it_is_called_back_or_told_to_leave(channel: Channe
             assert since is not None and since >= before and channel.playing == 1, "its turn begins when it is called"
             channel.ask_to_rest(0)
             port._receive()
+
+
+def test_called_back_and_told_to_rest_again_at_once_it_plays_a_step_and_says_so_anew(channel: Channel) -> None:
+    port = channel.open(0)
+    channel.ask_to_rest(0)
+    port._receive()
+    thread, outcome = in_thread(lambda: port.serve((REST, 0, 0)))
+    assert wait([channel.fileno()], 5) and channel.rested() == [0]
+    with channel._lock:  # both are in the pipe before the agent looks
+        os.write(channel._replies[0].fileno(), b"".join(
+            np.array([(0, 0, step, 0)], TICKET).tobytes() for step in (_RETURN, _PAUSE)))
+    thread.join(5)
+    assert outcome == [1] and port._pause
+    thread, outcome = in_thread(lambda: port.serve((REST, 0, 0)))
+    assert wait([channel.fileno()], 5) and channel.rested() == [0] and outcome == []
+    channel.call_back(0)
+    thread.join(5)
+    assert outcome == [1] and not port._pause
 
 
 def test_a_rest_of_an_agent_that_is_gone_says_nothing_of_its_successor(channel: Channel) -> None:

@@ -212,6 +212,33 @@ def test_running_out_of_memory_is_named_and_takes_one_agent_away(
     assert "likely because memory ran out" in (run.directory / "log.txt").read_text()
 
 
+def test_nobody_rests_once_memory_has_run_out(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(service, "_oom_kills", lambda: len(killed))
+
+    def kill(updates: int) -> None:
+        if updates == 40:
+            made.resize(1, 1, 1)
+        elif updates % 20 == 0:
+            resting = [event["agent"] for event in events(run, "agent_rests")]
+            if not killed and len(resting) == 2:
+                killed.extend(e["pid"] for e in events(run, "agent_started") if e["agent"] == resting[0])
+                os.kill(killed[0], signal.SIGKILL)
+            left = len(events(run, "agent_left"))
+            if left == 2:
+                made.resize(3, 1, 1)  # which are not too many: who was killed did not play
+            if len(events(run, "agent_started")) == 5:
+                made.resize(1, 1, 1)
+            if left == 4:
+                signal.raise_signal(signal.SIGTERM)
+
+    run = make_run(counting(steps=None))
+    made = Service(run.settings, run, CheckingModel(kill), interruption)
+    assert made.run() == "SIGTERM"
+    assert not events(run, "agent_died") and not events(run, "agent_returned")
+
+
 @pytest.mark.parametrize("method", ["predict", "train"])
 def test_a_thread_that_raises_once_is_started_again_and_no_agent_waits_for_ever(
         method: str, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:

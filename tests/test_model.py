@@ -18,7 +18,7 @@ from ga3c.config import PRESETS, ConfigError, Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.model import DeviceFailed, Diverged, Model, TooLarge, scheduled
 from ga3c.network import build_network, precision
-from ga3c.rollout import RolloutStore, TrainingBatch
+from ga3c.rollout import RolloutStore, TrainingBatch, aligned
 
 VECTOR = EnvironmentSpec("vector", (3,), np.dtype(np.float32), 4, 1)
 IMAGE = EnvironmentSpec("image", (84, 84, 4), np.dtype(np.uint8), 6, 4)
@@ -465,3 +465,19 @@ def test_a_checkpoint_does_not_wait_for_ever_for_an_update_to_end(monkeypatch: p
     with model._update_lock:
         assert not model.readable()
     assert model.state()
+
+
+@pytest.mark.parametrize("spec", [VECTOR, IMAGE])
+def test_aligned_observations_are_used_as_they_stand_and_others_copied(spec: EnvironmentSpec) -> None:
+    model = Model(settings(game="toy:catch"), spec)
+    given = np.random.default_rng(0).integers(0, 200, (5, *spec.observation_shape)).astype(spec.observation_dtype)
+    ours, odd = aligned(given.shape, given.dtype), aligned((1 + given.size,), given.dtype)[1:].reshape(given.shape)
+    ours[:] = odd[:] = given
+    assert ours.ctypes.data % 64 == 0 and odd.ctypes.data % 64
+    expected = model.predict(odd)[:2]
+    assert all(map(np.array_equal, model.predict(ours)[:2], expected))
+    for array, shared in ((ours, True), (odd, False), (ours[:, ::-1], False), (ours[:0], False)):
+        tensor = model._observed(array)
+        before = tensor.numpy().copy()
+        array += 1
+        assert np.array_equal(tensor.numpy(), array if shared else before) and tensor.shape == array.shape

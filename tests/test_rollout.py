@@ -131,3 +131,14 @@ def test_rollouts_that_are_kept_move_to_the_front_and_others_are_copied_out() ->
     assert batch.steps.tolist() == [0, 2, 2, 3] and batch.reward[:, 0, 0].tolist() == [0, 2, 2, 3]
     assert out.steps.tolist() == [1] and len(out) == 1 and out.reward.shape == (1, 3, 2)
     assert batch.keep(np.array([False, False, False, False])) == 0
+
+
+def test_looking_copies_the_rows_asked_for_to_the_front_of_the_room() -> None:
+    spec = EnvironmentSpec("none", (3,), np.dtype(np.float32), 2, 1)
+    store = RolloutStore(spec, t_max=2, n_envs=2, n_slots=40_000)  # slot x row is more than 16 bits hold
+    store.observation[:] = np.arange(store.observation.size).reshape(store.observation.shape)
+    room = store.room(4)
+    slots, rows = np.array([39_999, 0, 7], np.uint16), np.array([2, 0, 1], np.uint16)
+    found = store.look(slots, rows, room)
+    assert np.array_equal(found, store.observation[slots, rows]) and found.base is room.base
+    assert room.ctypes.data % 64 == 0

@@ -146,7 +146,10 @@ def test_an_agent_that_rests_too_long_or_is_killed_meanwhile_is_no_loss(
     model.assert_nothing_lost()
 
 
-def test_hundreds_of_changes_lose_and_leave_nothing(make_run: MakeRun, interruption: Interruption) -> None:
+@pytest.mark.parametrize("rest", [0.0, 600.0])
+def test_hundreds_of_changes_lose_and_leave_nothing(
+        rest: float, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.service.REST_SECONDS", rest)
     chance = random.Random(3)
     wanted, changes = [3, 1, 1], 0
 
@@ -171,6 +174,8 @@ def test_hundreds_of_changes_lose_and_leave_nothing(make_run: MakeRun, interrupt
     service = Service(settings, run, model, interruption)
     assert service.run() == "SIGTERM" and changes == 300
     assert len(events(run, "agent_rests")) > 100 and not events(run, "agent_died")
+    left = events(run, "agent_left")
+    assert {event["exitcode"] for event in left} <= {0} and (len(left) > 100) == (rest == 0.0)
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
     service = None

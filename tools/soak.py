@@ -91,6 +91,7 @@ def report(run: Path, samples: list[tuple[float, dict[str, float]]], shots: int,
     hours = [at / 3600 for at, _ in samples]
     return {
         "exit_code": code, "shots": shots, "deaths": Counter(e["cause"] for e in events if e["event"] == "agent_died"),
+        "shot_at_rest": sum(e["event"] == "agent_left" and e["exitcode"] < 0 for e in events),
         "other_events": Counter(e["event"] for e in events if not e["event"].startswith("agent")),
         "seconds": len(playing), "seconds_without_update": sum(row["tps"] == 0 for row in playing),
         "replaced": len(waits), "replaced_after_median": round(float(np.median(waits)), 3) if waits else None,

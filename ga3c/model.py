@@ -24,7 +24,7 @@ from ga3c import losses
 from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.losses import Tensor
-from ga3c.network import build_network, precision
+from ga3c.network import acting_network, build_network, precision
 from ga3c.rollout import TrainingBatch
 
 
@@ -139,6 +139,8 @@ class Model:
         self._settings = settings
         self.precision = precision(settings)
         self._network = build_network(settings, spec)
+        self._acting = acting_network(self._network, settings, spec)
+        self._tell_acting()
         self._optimizer = _build_optimizer(settings)
         self._optimizer.build(self._network.trainable_variables)
         if settings.optimizer == "rmsprop":
@@ -169,8 +171,13 @@ class Model:
         return predict.get_concrete_function(), train.get_concrete_function()
 
     def _infer(self, observation: Tensor) -> tuple[Tensor, Tensor]:
-        policy, value = self._network(observation, training=False)
+        policy, value = self._acting(observation, training=False)
         return policy, value[:, 0]
+
+    def _tell_acting(self) -> None:
+        if self._acting is not self._network:
+            for its, ours in zip(self._acting.weights, self._network.weights, strict=True):
+                its.assign(ops.cast(ours, its.dtype))
 
     def _update(self, observation: Tensor, behaviour: Tensor, action: Tensor, reward: Tensor, terminated: Tensor,
                 truncated: Tensor, filled: Tensor, final_value: Tensor, bootstrap_value: Tensor,
@@ -220,6 +227,7 @@ class Model:
             self._optimizer.learning_rate.assign(rates[0])
             self._optimizer.apply(gradients, variables)
             self._advantage_square.assign(square)
+            self._tell_acting()
             return tf.constant(True)
 
         # The norm holds every gradient: if one is not finite, nothing is written, of the optimiser neither.
@@ -319,6 +327,7 @@ class Model:
             raise ValueError(f"its weights are of another network: {wrong}")
         for name, variable in variables.items():
             variable.assign(arrays[name])
+        self._tell_acting()
 
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
         """Goes on from `state`; arrays of other owners are left out.
@@ -334,4 +343,5 @@ class Model:
         with self._update_lock:
             for name, variable in variables.items():
                 variable.assign(arrays[name])
+            self._tell_acting()
             self.version, self.agent_steps = version, agent_steps

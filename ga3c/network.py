@@ -61,8 +61,20 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
 
     Raises ConfigError if it does not fit the observations, or is not what a network must be.
     """
-    if ":" in settings.network:
-        return _own_network(settings, spec)
+    return _own_network(settings, spec) if ":" in settings.network else _ga3cs_network(settings, spec, False)
+
+
+def acting_network(network: keras.Model, settings: Settings, spec: EnvironmentSpec) -> keras.Model:
+    """What answers as `network` but keeps inner weights in the type that it multiplies: casting those of the dense layer
+    for every prediction takes longer than multiplying a few observations. Its weights are zeros, to be assigned.
+
+    `network` itself where nothing is cast, or where it is a user's.
+    """
+    cast = any(layer.compute_dtype != layer.variable_dtype for layer in network.layers)
+    return _ga3cs_network(settings, spec, True) if cast and ":" not in settings.network else network
+
+
+def _ga3cs_network(settings: Settings, spec: EnvironmentSpec, acting: bool) -> keras.Model:
     images = len(spec.observation_shape) == 3
     kind = settings.network if settings.network != "auto" else "small" if images else "dense"
     if images == (kind == "dense"):
@@ -71,9 +83,9 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
     seeds = iter((np.random.SeedSequence(settings.seed).generate_state(16) % 2**31).tolist())
 
     def initial(gain: float) -> keras.initializers.Initializer:
-        return keras.initializers.Orthogonal(gain, seed=next(seeds))
+        return keras.initializers.Zeros() if acting else keras.initializers.Orthogonal(gain, seed=next(seeds))
 
-    inner = "mixed_bfloat16" if precision(settings) == "bfloat16" else "float32"
+    inner = ("bfloat16" if acting else "mixed_bfloat16") if precision(settings) == "bfloat16" else "float32"
 
     def convolution(first: bool, filters: int, size: int, stride: int) -> keras.Layer:
         kind = PictureConv2D if first else layers.Conv2D
@@ -93,7 +105,7 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
             (32, 8, settings.large_stride), (64, 4, 2), (64, 3, 1))
         for filters, size, stride in shape:
             hidden = convolution(hidden is observation, filters, size, stride)(hidden)
-        hidden = layers.Flatten()(hidden)
+        hidden = layers.Flatten(dtype=inner)(hidden)
         hidden = dense(256 if kind == "small" else 512, "relu", 2**0.5, dtype=inner)(hidden)
     else:
         hidden = layers.Rescaling(1.0)(observation)

@@ -481,3 +481,26 @@ def test_aligned_observations_are_used_as_they_stand_and_others_copied(spec: Env
         before = tensor.numpy().copy()
         array += 1
         assert np.array_equal(tensor.numpy(), array if shared else before) and tensor.shape == array.shape
+
+
+@pytest.mark.parametrize("kind", ["small", "large"])
+def test_predictions_are_the_networks_own_after_updates_and_restoring(kind: str) -> None:
+    s = settings(game="toy:catch", network=kind, precision="bfloat16")
+    model, other = Model(s, IMAGE), Model(s.model_copy(update={"seed": 1}), IMAGE)
+    observation = np.random.default_rng(0).integers(0, 256, (5, *IMAGE.observation_shape)).astype(np.uint8)
+
+    def own(of: Model) -> list[np.ndarray]:
+        compiled = tf.function(lambda given: of._network(given, training=False), autograph=False)
+        return [each.numpy() for each in compiled(tf.constant(observation))]
+
+    assert model._acting is not model._network
+    for _ in range(3):
+        policy, value, _ = model.predict(observation)
+        assert np.array_equal(policy, own(model)[0]) and np.array_equal(value, own(model)[1][:, 0])
+        assert model.train(random_batch(spec=IMAGE)) is not None
+    other.restore(*model.state())
+    assert np.array_equal(other.predict(observation)[0], model.predict(observation)[0])
+    other = Model(s.model_copy(update={"seed": 1}), IMAGE)
+    other.start_from(model.state()[0])
+    assert np.array_equal(other.predict(observation)[0], model.predict(observation)[0])
+    assert not np.array_equal(policy, model.predict(observation)[0]), "the last update is in them"

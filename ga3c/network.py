@@ -65,8 +65,8 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
 
 
 def acting_network(network: keras.Model, settings: Settings, spec: EnvironmentSpec) -> keras.Model:
-    """What answers as `network` but keeps inner weights in the type that it multiplies: casting those of the dense layer
-    for every prediction takes longer than multiplying a few observations. Its weights are zeros, to be assigned.
+    """What answers as `network` but keeps inner weights in the type that it multiplies: casting those of the dense
+    layer for every prediction takes longer than multiplying a few observations. Its weights are zeros, to be assigned.
 
     `network` itself where nothing is cast, or where it is a user's.
     """

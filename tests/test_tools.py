@@ -6,12 +6,14 @@ import argparse
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from ga3c.config import ConfigError, Settings, resolve, to_yaml
 from ga3c.trainer import rollouts_per_batch
@@ -311,3 +313,28 @@ def test_mistakes_in_a_figures_command_line_are_told() -> None:
     done = subprocess.run([sys.executable, str(program), "figure5", "--out", "x", "--best", "4/1"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "'4/1' is not N_A/N_P/N_T" in done.stderr and "Traceback" not in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ the first visit
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
+def test_a_terminal_of_the_first_visit_waits_for_commands_and_is_drawn(tmp_path: Path) -> None:
+    sys.path.insert(0, str(TOOL.parent))
+    try:
+        import first_visit
+    finally:
+        sys.path.remove(str(TOOL.parent))
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/activate").write_text("VISITED=yes\n")
+    with first_visit.terminal("test", tmp_path) as shell:
+        assert "yes\n" in shell.run("echo $VISITED")
+        shell.picture(tmp_path / "screen.png")
+        with pytest.raises(first_visit.Failed, match="exit code 3"):
+            shell.run("(exit 3)")
+        shell.begin("sleep 60")
+        with pytest.raises(first_visit.Failed, match="not over after 0 s"):
+            shell.end(0.3)
+    with Image.open(tmp_path / "screen.png") as picture:
+        assert picture.height == 2 * (first_visit.SIZE + 4) + 16 and len(picture.getcolors(1000) or []) > 2
+    left = subprocess.run(["tmux", "has-session", "-t", "first-visit-test"], capture_output=True, check=False)
+    assert left.returncode != 0

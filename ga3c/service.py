@@ -268,7 +268,7 @@ class Service:
         return reason
 
     def _patience(self) -> float:
-        if len(self._present()) < self._agents_wanted() and self._vacant:
+        if len(self._present()) + len(self._pausing) < self._agents_wanted() and self._vacant:
             return min(self._run.seconds_to_next(), max(0.0, min(self._vacant.values()) - time.monotonic()))
         return self._run.seconds_to_next()
 

@@ -116,6 +116,17 @@ def test_an_agent_that_rests_comes_back_with_its_environments_as_they_stood(
     model.assert_nothing_lost()
 
 
+def test_the_supervisor_sleeps_while_an_agent_is_on_its_way_to_rest(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(counting(agents=2))
+    monkeypatch.setattr(run, "seconds_to_next", lambda: 0.7)
+    service = Service(run.settings, run, CheckingModel(lambda updates: None), interruption)
+    assert service._patience() == 0.0, "two are missing, and there is room for them"
+    service._agents = dict.fromkeys(range(2))
+    service._pausing = {1: 0.0}  # wanted again, and not started anew
+    assert service._patience() == 0.7
+
+
 @pytest.mark.parametrize("how", ["too long", "killed"])
 def test_an_agent_that_rests_too_long_or_is_killed_meanwhile_is_no_loss(
         how: str, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:

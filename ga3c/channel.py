@@ -23,9 +23,11 @@ Next hop of an observation: `predictor.run_predictor`.
 from __future__ import annotations
 
 import array
+import bisect
 import fcntl
 import multiprocessing
 import os
+import select
 import struct
 import termios
 import threading
@@ -50,6 +52,15 @@ _LEAVE, _PAUSE, _RETURN = 0xFFFE, 0xFFFD, 0xFFFC  # as step, in a reply: what th
 TAKE, PREDICT, SUBMIT, REST = range(4)
 Request = tuple[int, int, int]
 """What an agent asks for: (TAKE, 0, 0), (PREDICT, slot, row), (SUBMIT, slot, 0) or (REST, 0, 0)."""
+
+
+def batch_sizes(most: int) -> list[int]:
+    """How many requests one prediction may take: 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on, and `most`.
+
+    Few, because TensorFlow keeps buffers for every size it has met, in each of its threads.
+    """
+    regular = {size for power in range(most.bit_length()) for size in (2**power, 3 * 2**power)}
+    return sorted({size for size in regular if size < most} | {most})
 
 
 class ServerGone(Exception):
@@ -292,10 +303,17 @@ class Channel:
     # ---------------------------------------------------------------------------------- for predictors
 
     def requests(self, most: int) -> Iterator[NDArray]:
-        """Tickets of waiting agents, as many as are there but at most `most`, until `dismiss_predictor`."""
+        """Tickets of waiting agents until `dismiss_predictor`: the largest of `batch_sizes(most)` that are there.
+        Where two predictors meet, one may get fewer than it had counted.
+        """
+        sizes = batch_sizes(most)
+        ready = select.poll()
+        ready.register(self._predictions, select.POLLIN)
         ended = False
         while not ended:
-            tickets, ended = self._predictions.without_close(self._predictions.take(most))
+            ready.poll()
+            size = sizes[bisect.bisect(sizes, max(1, len(self._predictions))) - 1]
+            tickets, ended = self._predictions.without_close(self._predictions.take(size))
             if len(tickets):
                 yield tickets
 

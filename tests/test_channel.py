@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from multiprocessing.connection import wait
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ga3c.channel import _PAUSE, _RETURN, PREDICT, REST, SUBMIT, TAKE, TICKET, Channel, Port, ServerGone
+from ga3c.channel import _PAUSE, _RETURN, PREDICT, REST, SUBMIT, TAKE, TICKET, Channel, Port, ServerGone, batch_sizes
 from ga3c.environment import EnvironmentSpec
 from ga3c.rollout import RolloutStore
 
@@ -67,15 +69,25 @@ def test_an_answer_stands_in_the_row_asked_for_when_the_agent_wakes(channel: Cha
         assert channel._store.version[slot, 1] == 7 and channel._store.version[slot, 0] == 0
 
 
-def test_a_predictor_takes_all_that_wait_but_no_more_than_its_bound(channel: Channel) -> None:
-    ports = [channel.open(agent) for agent in range(3)]
+@pytest.mark.parametrize("most, taken", [(3, [3, 2]), (2, [2, 2, 1]), (4, [4, 1]), (8, [4, 1]), (1, [1] * 5)])
+def test_a_predictor_takes_what_waits_by_its_sizes(most: int, taken: list[int]) -> None:
+    channel = Channel(make_store(5, 2), 5, 2)
+    ports = [channel.open(agent) for agent in range(5)]
     threads = [in_thread(lambda port=port: port.serve((PREDICT, port.serve((TAKE, 0, 0)), 0)))[0] for port in ports]
-    while channel.prediction_queue < 3:
+    while channel.prediction_queue < 5:
         threading.Event().wait(0.001)
-    assert len(answer_once(channel, most=2)) == 2
-    assert len(answer_once(channel, most=2)) == 1
+    assert [len(answer_once(channel, most=most)) for _ in taken] == taken
     for thread in threads:
         thread.join(5)
+    channel.close()
+
+
+@given(st.integers(1, 512))
+def test_predictions_have_few_sizes_that_leave_less_than_half_of_what_waits(most: int) -> None:
+    sizes = batch_sizes(most)
+    assert sizes[0] == 1 and sizes[-1] == most and len(sizes) <= 2 * math.log2(most) + 2
+    assert all(1 < after / before <= 2 for before, after in pairwise(sizes))
+    assert all(after / before <= 1.5 for before, after in pairwise(sizes) if before > 1)
 
 
 def test_an_agent_without_a_free_slot_waits_until_a_trainer_frees_one(channel: Channel) -> None:

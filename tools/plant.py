@@ -11,6 +11,7 @@ settings and interpolates, so that an hour of a controller's run costs milliseco
 from __future__ import annotations
 
 import argparse
+import bisect
 import heapq
 import json
 import math
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.channel import batch_sizes
 from ga3c.controller import Fast, Measurement, Paper, Setting, Trial, name
 
 
@@ -102,6 +104,7 @@ def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> 
     stations = {"interpreter": _Station(1, "core"), "update": _Station(1, "core"),
                 "device": _Station(m.devices, "device")}
     requests: deque[tuple[int, int]] = deque()
+    sizes = batch_sizes(max(1, 128 // m.envs))
     rollouts: deque[tuple[int, list[int]]] = deque()
     idle_predictors, idle_trainers = n_p, n_t
     per_batch = -(-m.batch // (m.envs * m.t_max))
@@ -166,7 +169,7 @@ def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> 
         if not idle_predictors or not requests:
             return
         idle_predictors -= 1
-        taken = [requests.popleft() for _ in range(min(len(requests), max(1, 128 // m.envs)))]
+        taken = [requests.popleft() for _ in range(sizes[bisect.bisect(sizes, len(requests)) - 1])]
         made_by = version
         through("interpreter", m.call + m.each * len(taken), lambda: compute(
             m.predict + m.observation * m.envs * len(taken), lambda: answer(taken, made_by)))

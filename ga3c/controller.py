@@ -30,14 +30,15 @@ ENOUGH = 10           # seconds of it that a trial can be turned down by for goo
 KEPT_SECONDS = 40     # of the accepted setting, the newest
 OLD = 30.0            # seconds after which the accepted setting is measured again before anything is compared with it
 WATCHED = 10          # seconds judged at once when nothing is searched for
-PROBE_FIRST = 120.0   # seconds from the end of a search to the first trial of a neighbour; each in vain doubles them,
+PROBE_FIRST = 120.0   # seconds from the end of a search to the first trial of a neighbour; each trial doubles them,
 PROBE_LAST = 1920.0   # up to these: agents that come and go cost more than is likely to be found
 PROBE_FACTOR = 1.25
 Z_KEEP = 2.5          # standard errors above nothing that keep a trial; a wrong change costs until it is found out
 Z_UNDO = 1.0          # standard errors below the least gain that undo it; a missed gain is found by a later trial
 LEAST_GAIN = 0.02     # a smaller share is not worth a change
 CLEAR_GAIN = 0.25     # a larger share needs no second measurement
-CHANGED = 0.1         # the accepted setting's own rate changed by this share begins a new search
+CHANGED = 0.1         # the accepted setting's own rate changed by this share: a new search instead of the next trial
+LOAD = 0.25           # ... by this share: a new search at once
 NOISE = 0.1           # relative standard deviation of a second's rate, before anything is known of it
 NOISE_WEIGHT = 4.0    # seconds that what is known of the noise weighs beside a window's own
 DRIFT = 0.01          # relative standard deviation between windows that no number of seconds averages away
@@ -283,8 +284,9 @@ class Fast(Controller):
 
     A step multiplies the number of agents, of predictors or of trainers, or of several of them (where two are limits at
     once, neither pays alone). When no step pays, steps shrink; when the finest does not, the search is over, the rate
-    is watched, and a neighbour is tried now and then, more and more rarely. A rate that has changed by itself begins a
-    new search. `fine`: the start is likely near the best, so the first search begins with smaller steps.
+    is watched, and a neighbour is tried now and then, more and more rarely. A rate that has changed much by itself
+    begins a new search; if it changed a little, as rates do, that waits until a neighbour would be tried. `fine`: the
+    start is likely near the best, so the first search begins with smaller steps.
     """
 
     def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int, fine: bool = False) -> None:
@@ -297,11 +299,12 @@ class Fast(Controller):
         self._noise = NOISE
         self._confirmed = False
         self._probe_at, self._probe_wait = 0.0, PROBE_FIRST
+        self._changed = False                    # since the search was over, by itself, a little
         self._ceiling_at = 0.0
 
     def restore(self, state: dict[str, Any]) -> None:
-        """As of any controller; states of 0.4.0 and before knew less."""
-        super().restore({"_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, **state})
+        """As of any controller; states of 0.6.0 and before knew less."""
+        super().restore({"_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, "_changed": False, **state})
 
     # ------------------------------------------------------------------------- at the accepted setting
 
@@ -314,11 +317,15 @@ class Fast(Controller):
         differs = len(self.baseline) > 0 and abs(fresh.mean() - before) > Z_KEEP * self._error(fresh, self.baseline)
         if differs and len(fresh) < 2 * enough:
             return  # a hiccup, or the load has changed
+        if differs:
+            fresh = Window(fresh.seconds[-enough:], fresh.newest)  # those before are partly of the time before
         self._learn_noise(fresh.mean(), fresh.deviation(), len(fresh))
         self._fresh, self._confirmed = Window(), True
         if differs:
-            self.baseline = fresh
-            if abs(fresh.mean() - before) > CHANGED * before:
+            self.baseline, change = fresh, abs(fresh.mean() - before)
+            self._changed |= change > CHANGED * before
+            if change > LOAD * before:
+                self._probe_wait = PROBE_FIRST
                 self._search(COARSEST)
         else:
             self.baseline = Window([*self.baseline.seconds, *fresh.seconds][-KEPT_SECONDS:], fresh.newest)
@@ -326,7 +333,6 @@ class Fast(Controller):
 
     def _search(self, factor: float) -> None:
         self.searching, self._factor, self._tried, self._streak = True, factor, [], 0
-        self._probe_wait = PROBE_FIRST
 
     def _go_on(self, m: Measurement) -> None:
         """The next trial, if it is time for one."""
@@ -340,13 +346,20 @@ class Fast(Controller):
                         return
                 self._factor **= 0.5
                 self._streak = 0
-            self.searching, self._probe_at, self._ceiling_at = False, m.time + PROBE_FIRST, m.time + PROBE_FIRST
+            self.searching = self._changed = False
+            self._probe_at, self._ceiling_at = m.time + self._probe_wait, m.time + PROBE_FIRST
         elif m.time >= self._ceiling_at and self._over(self.baseline):
             self._search(COARSEST)
         elif m.time >= self._probe_at:
             self._probe_wait = min(2 * self._probe_wait, PROBE_LAST)
             self._probe_at = m.time + self._probe_wait
-            candidates = [each for each in self._candidates(PROBE_FACTOR) if each != self.accepted]
+            if self._changed:
+                self._search(COARSEST)
+                self._go_on(m)
+                return
+            fewer = self._step([0], 1 / PROBE_FACTOR)  # half of the time: on a plateau all that can be gained is memory
+            candidates = [fewer] if self._rng.random() < 0.5 else [*self._candidates(PROBE_FACTOR)]
+            candidates = [each for each in candidates if each != self.accepted]
             if candidates:
                 self._begin(m, candidates[self._rng.integers(len(candidates))])
 

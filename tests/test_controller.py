@@ -301,3 +301,16 @@ def test_on_a_plateau_there_are_no_more_agents_than_it_takes() -> None:
             ends.append(controller.accepted)
     agents = sorted(n_a for n_a, _, _ in ends)
     assert agents[0] >= 3 and agents[len(agents) // 2] <= 8 and agents[-1] <= 24, ends
+
+
+def test_a_rate_that_wavers_by_a_tenth_is_no_reason_to_search_all_the_time() -> None:
+    """Other programs and the game itself move the rate for half a minute at a time."""
+    rng, wave, waves = np.random.default_rng(1), 0.0, []
+    for _ in range(3600):
+        wave = 0.97 * wave + rng.normal(0.0, 0.02)
+        waves.append(1.0 + wave)
+    assert 0.06 < np.std(waves) < 0.12
+    controller = Fast((10, 1, 1), (32, 2, 2), None, 0)
+    trials = play(controller, lambda setting, second: waves[second] * hill(setting), 3600)
+    assert sum(trial.seconds for trial in trials) < 0.15 * 3600
+    assert hill(controller.accepted) > 0.9 * hill((12, 1, 1))

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Generator
+from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker
 
 import numpy as np
@@ -162,6 +163,13 @@ def _end_with_the_main_process() -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
+def _be_nice(niceness: int) -> None:
+    """Lowers the priority of all threads there are, as those that ale-py has made for the environments."""
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with suppress(ProcessLookupError):  # it has just ended
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
+
+
 def agent_main(port: Port, store: RolloutStore, settings: Settings, seed: np.random.SeedSequence, log: str) -> None:
     """Entry point of an agent's process: makes the environments and grants `play` its requests through `port`.
 
@@ -171,7 +179,6 @@ def agent_main(port: Port, store: RolloutStore, settings: Settings, seed: np.ran
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the main process will say what to do
     _end_with_the_main_process()
-    os.nice(settings.agent_nice)
 
     def failed() -> None:
         store.last_words[port.first_slot] = traceback.format_exc().encode()[-3900:]
@@ -184,6 +191,7 @@ def agent_main(port: Port, store: RolloutStore, settings: Settings, seed: np.ran
             environment_seed, rng = seeded(seed)
             environment = GuardedEnvironment(lambda: make_environment(settings, store.n_envs), failed)
             environment.reset(environment_seed)
+            _be_nice(settings.agent_nice)  # not before: of many agents at work it would get a small share of a core
             _pump(play(environment, store, rng), port, store)
             environment.close()
         except ServerGone:

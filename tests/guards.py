@@ -75,7 +75,7 @@ GUARDS = [
     Guard(7, "agents rest on", "test_faults.py::test_nobody_rests_once_memory_has_run_out",
           [("service", "self._resting = dict.fromkeys(self._resting, 0.0)", "pass")]),
     Guard(8, "no lifeline", "test_faults.py::test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment",
-          [("agent", "    _end_with_the_main_process()\n    os.nice", "    os.nice")]),
+          [("agent", "    _end_with_the_main_process()\n\n    def failed", "    def failed")]),
     Guard(9, "the second Ctrl-C is like the first", "test_cli.py::test_a_second_ctrl_c_skips_the_checkpoint_and_a_"
           "third_ends_it_at_once[2-130-No checkpoint: it was not waited for]",
           [("interruption", "self.hurried = True", "pass")]),
@@ -171,9 +171,9 @@ GUARDS = [
     Guard(29, "failures of the device are not named", "test_model.py::test_failures_of_the_device_are_named_and_change_"
           "nothing", [("model", "except _LOST as error:", "except ZeroDivisionError as error:")]),
     Guard(31, "agents of low index go first", "test_service.py::test_no_agent_waits_much_longer_than_the_others",
-          [("channel", "tickets, ended = self._predictions.without_close(self._predictions.take(most))",
+          [("channel", "tickets, ended = self._predictions.without_close(self._predictions.take(size))",
             "tickets, ended = self._predictions.without_close(np.sort(self._predictions.take(10_000)))\n"
-            "            self.ask_again(tickets[most:])\n            tickets = tickets[:most]")]),
+            "            self.ask_again(tickets[size:])\n            tickets = tickets[:size]")]),
     Guard(32, "TensorBoard's failure is ours", "test_run.py::test_a_tensorboard_writer_that_fails_is_given_up_and_"
           "training_goes_on",
           [("run", "except Exception as error:  # its writer", "except KeyError as error:  # its writer")]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -202,3 +203,16 @@ def test_an_agents_process_holds_no_tensorflow() -> None:
     assert "ga3c.agent" in modules and parent != os.getpid()
     heavy = {"tensorflow", "keras", "tensorboard", "h5py", "matplotlib", "rich"}
     assert not heavy & {module.split(".")[0] for module in modules}
+
+
+def test_niceness_reaches_every_thread_there_is() -> None:
+    said = subprocess.run([sys.executable, "-c", """
+import os, threading
+from ga3c.agent import _be_nice
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+def of_all(): return [os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in os.listdir("/proc/self/task")]
+before = of_all()
+_be_nice(3)
+print([after - each for after, each in zip(of_all(), before, strict=True)])
+"""], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert said.strip().startswith("[3, 3") and set(said) <= set("[3, ]\n")

@@ -95,7 +95,7 @@ class Settings(BaseModel):
     prediction_batch_max: int = _setting(
         "Workers", 128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
     training_batch_min: int = _setting(
-        "Workers", 320, "least agent steps in one update (paper, figure 7: 20 to 40 is best, at t_max 5)",
+        "Workers", 160, "least agent steps in one update (paper, figure 7: 20 to 40 is best, at t_max 5)",
         ge=1, le=65_536)
 
     dynamic: bool = _setting(
@@ -121,13 +121,13 @@ class Settings(BaseModel):
     gamma: float = _setting("Learning", 0.99, "discount of the return per agent step (paper: 0.99)", ge=0.0, le=1.0)
     reward_clip: float = _setting(
         "Learning", 1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", ge=0.0)
-    learning_rate: float = _setting("Learning", 5e-4, "learning rate at the start (paper: 3e-4)", gt=0.0)
+    learning_rate: float = _setting("Learning", 3.5e-4, "learning rate at the start (paper: 3e-4)", gt=0.0)
     learning_rate_end: float | None = _setting(
-        "Learning", None, "learning rate after anneal_steps, linear in between; null: constant", ge=0.0)
+        "Learning", 3e-5, "learning rate after anneal_steps, linear in between; null: constant (authors' code)", ge=0.0)
     beta: float = _setting("Learning", 0.01, "weight of the entropy at the start (paper: 0.01)", ge=0.0)
     beta_end: float | None = _setting(
         "Learning", None, "entropy weight after anneal_steps, linear in between; null: constant", ge=0.0)
-    anneal_steps: int = _setting("Learning", 100_000_000, "agent steps over which the two schedules run", ge=1)
+    anneal_steps: int = _setting("Learning", 10_000_000, "agent steps over which the two schedules run", ge=1)
     log_epsilon: float = _setting(
         "Learning", 1e-6, "eps of log(pi + eps) in policy loss and entropy (paper, equation 5)", gt=0.0, lt=1.0)
     value_loss_factor: float = _setting(

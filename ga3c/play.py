@@ -198,6 +198,8 @@ class Window:
 
 def _pygame() -> Any:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    # With OpenGL, Mesa's LLVM would call functions of the same name in TensorFlow's, and crash.
+    os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
     try:
         import pygame
     except ImportError:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
@@ -250,6 +252,28 @@ def test_a_person_plays_by_the_keyboard(no_screen: None, capsys: pytest.CaptureF
     timer.join()
     said = capsys.readouterr().out
     assert "Keys: left and right" in said and "Episode 1: score " in said and "Episode 2: score " in said
+
+
+@pytest.fixture
+def screen() -> Iterator[str]:
+    """A real X display, which nobody sees."""
+    if shutil.which("Xvfb") is None:
+        pytest.skip("needs Xvfb")
+    read, write = os.pipe()
+    with subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "1000x800x24"], pass_fds=[write],
+                          stderr=subprocess.DEVNULL) as server:
+        os.close(write)
+        with open(read, encoding="ascii") as told:
+            yield f":{told.readline().strip()}"
+        server.terminate()
+
+
+def test_a_window_opens_beside_tensorflow(screen: str) -> None:
+    pytest.importorskip("pygame")
+    done = subprocess.run([*PLAY, "--game", "Boxing", "--pretrained", "--seconds", "1"], capture_output=True, text=True,
+                          timeout=100, check=False, env={**os.environ, "DISPLAY": screen})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Stopped by --seconds" in done.stdout
 
 
 # ------------------------------------------------------------------------------------------------ the command

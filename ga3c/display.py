@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -199,7 +200,8 @@ class Display:
         shown = self._view.panel(self._messages, {**notes, "Limit": str(limit)} if limit else notes,
                                  "Ctrl-C ends the run with a checkpoint")
         live = self._live
-        self._try(lambda: live.update(shown, refresh=True))
+        # The ^C that a terminal echoes needs room beside the panel: on a line of its own it would leave a stale one.
+        self._try(lambda: live.update(Constrain(shown, live.console.width - 3), refresh=True))
 
     def message(self, text: str) -> None:
         """One line that is not a row: an event, a warning, the way on."""

@@ -21,9 +21,9 @@ from ga3c import __version__, record
 from ga3c.cli import guarded
 from ga3c.config import ConfigError, Parser
 
-PERIOD = 1.0      # seconds between looks, as between rows
+PERIOD = 5.0      # seconds between looks; what a tracker costs is mostly per call
 PATIENCE = 600.0  # seconds without a row after which a run is taken for dead
-_LONGEST_PAUSE = 60.0
+_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds after something could not be sent; doubled each time
 _BATCH = 200      # rows sent at a time
 
 Point = tuple[int, dict[str, float]]  # agent steps, and what was measured there
@@ -175,7 +175,7 @@ def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], Non
             try:
                 tracker.send([point(row) for row in batch])
             except Exception as error:  # whatever a tracker raises while its server is away
-                pause = min(max(PERIOD, 2 * pause), _LONGEST_PAUSE)
+                pause = min(max(_PAUSE, 2 * pause), _LONGEST_PAUSE)
                 print(f"ga3c-track: not sent, again in {pause:.0f} s: {type(error).__name__}: {error}", file=sys.stderr)
                 wait(pause)
                 continue

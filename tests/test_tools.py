@@ -319,11 +319,7 @@ def test_mistakes_in_a_figures_command_line_are_told() -> None:
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
 def test_a_terminal_of_the_first_visit_waits_for_commands_and_is_drawn(tmp_path: Path) -> None:
-    sys.path.insert(0, str(TOOL.parent))
-    try:
-        import first_visit
-    finally:
-        sys.path.remove(str(TOOL.parent))
+    first_visit = load("first_visit")
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/activate").write_text("VISITED=yes\n")
     with first_visit.terminal("test", tmp_path) as shell:

@@ -1,6 +1,6 @@
 """A first visit, as somebody new has it: a fresh clone and environment, commands typed into terminals, their screens.
 
-    python tools/first_visit.py --out docs/first-visit     some twelve minutes; needs tmux and the test extra
+    python tools/first_visit.py --out docs/first-visit     some seven minutes; needs tmux and the test extra
 
 Installs, looks at the machine, trains CartPole for a minute with `ga3c-top` beside it, stops and resumes it, evaluates,
 draws, records it; then two minutes of Boxing. Pictures of terminals are drawn from what tmux holds. Ends with exit
@@ -151,8 +151,8 @@ def visit(clone: Path, out: Path) -> None:
         time.sleep(100.0)
         first.picture(out / "boxing-training.png")
         first.end(120.0)
-        first.run("ga3c-play --game Boxing --pretrained --record boxing.gif --seconds 6 --fps 15 --zoom 2 --overlay")
-    for name in ("cartpole.gif", "overview.png", "boxing.gif"):
+        first.run("ga3c-play --game Pong --pretrained --record pong.gif --seconds 6 --fps 15 --zoom 2 --overlay")
+    for name in ("cartpole.gif", "overview.png", "pong.gif"):
         shutil.copy(clone / name, out / name)
 
 

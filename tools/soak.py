@@ -71,6 +71,14 @@ def slope(hours: list[float], values: list[float]) -> dict[str, float]:
             "error": round(float(np.sqrt(covariance[0, 0])), 3)}
 
 
+def by_minute(samples: list[tuple[float, dict[str, float]]]) -> list[float]:
+    """Memory of the main process in MB, the mean of each minute."""
+    minutes: dict[int, list[float]] = {}
+    for at, values in samples:
+        minutes.setdefault(int(at // 60), []).append(values["memory_mb"])
+    return [round(float(np.mean(found)), 1) for found in minutes.values()]
+
+
 def replacements(events: list[dict[str, Any]]) -> list[float]:
     """Seconds from each agent's death until one takes its place; those without one are left out."""
     died: deque[float] = deque()
@@ -99,7 +107,8 @@ def report(run: Path, samples: list[tuple[float, dict[str, float]]], shots: int,
         "tps": slope([row["time"] / 3600 for row in playing], [row["tps"] for row in playing]),
         "memory_of_all_mb": slope([row["time"] / 3600 for row in playing], [row["memory_mb"] for row in playing]),
         **{name: slope(hours, [values[name] for _, values in samples])
-           for name in ("descriptors", "threads", "memory_mb")}}
+           for name in ("descriptors", "threads", "memory_mb")},
+        "memory_mb_by_minute": by_minute(samples)}
 
 
 def main() -> int:

@@ -4,7 +4,7 @@
     agent  --ticket-->  training queue    --> trainers   --freed --> agent's replies
 
 Only tickets travel: 8 bytes naming agent, slot, row and incarnation. A queue is one pipe shared by all agents with no
-lock: writes of up to PIPE_BUF bytes are atomic, and one read takes as many whole tickets as are there.
+lock: writes of up to PIPE_BUF bytes are atomic, and one read takes many whole tickets.
 
 Only here does a slot change its owner: FREE -> agent (`Port` takes it) -> training queue (`Port` submits it) ->
 trainer (`Channel.collect` copies it) -> FREE (the agent is told). Each agent index has slots of its own, so what an

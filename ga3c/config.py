@@ -76,7 +76,7 @@ class Settings(BaseModel):
         "Game", 108_000, "frames after which an episode is truncated, Atari only (30 minutes of play)", ge=1)
 
     agents: int | None = _setting(
-        "Workers", None, "N_A, agent processes; null: 2 to 16 per core, so as to play 32 games (paper: 32 agents)",
+        "Workers", None, "N_A, agent processes; null: 32 / envs_per_agent per core, from 2 to 16 (paper: 32 agents)",
         ge=1, le=4096)
     agents_max: int | None = _setting(
         "Workers", None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",

@@ -26,7 +26,7 @@ class PredictionCount:
 
 
 def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max: int, count: PredictionCount) -> None:
-    """Takes the requests that are there (up to `batch_max` observations), one inference, answers; until dismissed."""
+    """Takes waiting requests (up to `batch_max` observations), one inference, answers them; until dismissed."""
     n_envs = store.n_envs
     most = max(1, batch_max // n_envs)
     room = store.room(most)

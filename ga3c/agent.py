@@ -141,12 +141,13 @@ def agent_seed(settings: Settings, agent: int, incarnation: int, resumed_at: int
 def start_forkserver() -> None:
     """Starts the process that agents are forked from; it imports what an agent needs, once, while we do other things.
 
-    SIGINT is blocked in it and so in every agent: Ctrl-C is the main process's to handle.
+    SIGINT is blocked in it and so in every agent: Ctrl-C is the main process's to handle. SIGUSR1, a wish for a
+    checkpoint, would end it.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ga3c.agent", "ga3c.cli"])
     resource_tracker.ensure_running()  # it unblocks SIGINT when it starts; the fork server would start it
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGUSR1})
     try:
         forkserver.ensure_running()
     finally:
@@ -187,6 +188,7 @@ def agent_main(port: Port, store: RolloutStore, settings: Settings, seed: np.ran
     with open(log, "a", encoding="utf-8") as file:
         faulthandler.enable(file)
         faulthandler.register(signal.SIGUSR1, file)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
         try:
             environment_seed, rng = seeded(seed)
             environment = GuardedEnvironment(lambda: make_environment(settings, store.n_envs), failed)

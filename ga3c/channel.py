@@ -180,7 +180,7 @@ class Channel:
         self._resting = np.zeros(capacity, np.bool_)
         # Guards replies and incarnations: an answer is written wholly before or wholly not after an agent's end.
         self._lock = threading.Lock()
-        self._intake = threading.Lock()
+        self._outlet, self._intake = threading.Lock(), threading.Lock()  # one predictor, one trainer takes at a time
 
     # ---------------------------------------------------------------------------------- for the supervisor
 
@@ -303,19 +303,22 @@ class Channel:
     # ---------------------------------------------------------------------------------- for predictors
 
     def requests(self, most: int) -> Iterator[NDArray]:
-        """Tickets of waiting agents until `dismiss_predictor`: the largest of `batch_sizes(most)` that are there.
-        Where two predictors meet, one may get fewer than it had counted.
+        """Tickets of waiting agents until `dismiss_predictor`: always one of `batch_sizes(most)`, the largest that is
+        there. One predictor takes at a time, so that what it has counted is there.
         """
         sizes = batch_sizes(most)
         ready = select.poll()
         ready.register(self._predictions, select.POLLIN)
         ended = False
         while not ended:
-            ready.poll()
-            size = sizes[bisect.bisect(sizes, max(1, len(self._predictions))) - 1]
-            tickets, ended = self._predictions.without_close(self._predictions.take(size))
+            with self._outlet:
+                ready.poll()
+                size = sizes[bisect.bisect(sizes, max(1, len(self._predictions))) - 1]
+                tickets, ended = self._predictions.without_close(self._predictions.take(size))
             if len(tickets):
-                yield tickets
+                size = sizes[bisect.bisect(sizes, len(tickets)) - 1]  # one was no request, but the word to end
+                self.ask_again(tickets[size:])
+                yield tickets[:size]
 
     def answer(self, tickets: NDArray, policy: NDArray[np.float32], value: NDArray[np.float32], version: int) -> None:
         """Writes policy (n, E, A), value (n, E) and version into the n rows asked for, and wakes their agents."""
@@ -359,7 +362,8 @@ class Channel:
             while filled < len(batch) and not ended:
                 tickets, ended = self._rollouts.without_close(self._rollouts.take(len(batch) - filled))
                 fences = tickets["slot"] == _FENCE
-                rollouts = tickets[~fences]
+                # An agent that was given up though it lives may hand in what is another's now.
+                rollouts = tickets[~fences & (self._incarnation[tickets["agent"]] == tickets["incarnation"])]
                 before = time.monotonic()
                 self._store.gather(rollouts["slot"].tolist(), batch, filled)
                 gathering += time.monotonic() - before

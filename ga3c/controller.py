@@ -159,6 +159,17 @@ class Controller:
         verdict = self._verdict()
         return self._end(m, *verdict) if verdict else None
 
+    def restrict(self, agents: int) -> None:
+        """No more agents than these from now on."""
+        self._limits = (agents, *self._limits[1:])
+        if self._bounded(self.setting) != self.setting:
+            self.accepted = self._bounded(self.accepted)
+            self.remeasure()
+
+    def excuse(self, time: float) -> None:
+        """What keeps seconds from counting until `time` is not the trial's fault."""
+        self._heard = time
+
     def remeasure(self) -> None:
         """What was measured is of another hour: a trial under way is undone, the accepted setting measured again."""
         self._trial, self._window, self._fresh = None, Window(), Window()

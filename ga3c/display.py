@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +21,7 @@ from rich.text import Text
 _PANEL_COLUMNS, _CURVE_COLUMNS, _CURVE_ROWS, _BAR_COLUMNS = 74, 60, 3, 28
 _KEPT = 1024     # points of the score's curve; when there are more, every second one is dropped
 _RECENT = 60     # rows that the speed towards a limit is taken from
+_MESSAGES = 4    # shown
 _SMOOTH = 10     # rows that the cores' limit is taken from
 _TOTALS = ("time", "agent_steps", "frames", "episodes", "trainings", "score", "score_mean")
 _LIMITS = {"steps": "agent_steps", "frames": "frames", "minutes": "time", "episodes": "episodes"}
@@ -115,8 +116,8 @@ class View:
             found.append((text, min(1.0, done / whole), left))
         return min(found, key=lambda each: (each[2] is None, each[2] or 0.0))
 
-    def panel(self, messages: Sequence[str], notes: Mapping[str, str], footer: str) -> Panel:
-        """The newest row, the score's curve, notes by name, and the last four messages."""
+    def panel(self, messages: Iterable[str], notes: Mapping[str, str], footer: str) -> Panel:
+        """The newest row, the score's curve, notes by name, and the last messages."""
         row = self._recent[-1]
         body = Table.grid()
         body.add_column(min_width=_PANEL_COLUMNS)  # so that it stays as it is when a note changes
@@ -133,7 +134,7 @@ class View:
             body.add_row(progress)
         for name, note in notes.items():
             body.add_row(Text(f"{name}  {note}", style="dim"))
-        for message in messages[-4:]:
+        for message in deque(messages, _MESSAGES):
             body.add_row(Text(message, style="yellow", overflow="ellipsis", no_wrap=True))
         return Panel(body, title=Text(self._title, style="bold"), title_align="left", expand=False,
                      subtitle=Text(footer), subtitle_align="right")
@@ -182,7 +183,7 @@ class Display:
 
     def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
         self._view = View(title, limits, cores)
-        self._messages: list[str] = []
+        self._messages: deque[str] = deque(maxlen=_MESSAGES)
         self._gone = False
         console = Console(highlight=False)
         self._live = Live(console=console, auto_refresh=False, transient=False) if bears_panels(console) else None

@@ -222,6 +222,6 @@ def _remembered() -> list[Finding]:
         return [Finding("best settings", True, "none remembered yet: the first run will search", "")]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return [Finding("best settings", False, f"{file} cannot be read: {error}", f"rm {file}")]
-    here = [f"{words[4]} {counts} at {rate:,.0f} agent steps/s" for words, counts, rate in found
-            if words[0] == platform.node() and len(words) > 4]
+    here = [f"{words[4]} {counts} with {words[8]} environments an agent, {rate:,.0f} agent steps/s"
+            for words, counts, rate in found if words[0] == platform.node() and len(words) > 8]
     return [Finding("best settings", True, "; ".join(here) or "none remembered for this machine", "")]

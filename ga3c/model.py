@@ -129,12 +129,13 @@ def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]
 class Model:
     """Network, optimiser and counters. `predict` and `train` may be called from any thread.
 
-    `version`: updates so far. `agent_steps`: agent steps trained on so far; the schedules follow it. `precision`: of
-    the network's inner layers.
+    `version`: updates so far. `agent_steps`: agent steps trained on so far; the schedules follow it. `oldest`: the
+    first version of these weights' line; rollouts of earlier ones are not to be trained on. `precision`: of the
+    network's inner layers.
     """
 
     def __init__(self, settings: Settings, spec: EnvironmentSpec) -> None:
-        self.version = 0
+        self.version = self.oldest = 0
         self.agent_steps = 0
         self._settings = settings
         self.precision = precision(settings)
@@ -332,7 +333,7 @@ class Model:
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
         """Goes on from `state`; arrays of other owners are left out.
 
-        Raises ValueError, changing nothing, if it is another network's.
+        Raises ValueError, changing nothing, if it is another network's; DeviceFailed, as `state` does.
         """
         variables = self._variables()
         owners = {name.split(".")[0] for name in variables}
@@ -340,8 +341,20 @@ class Model:
         wrong = _difference(variables, arrays)
         if wrong:
             raise ValueError(f"its weights are of another network: {wrong}")
-        with self._update_lock:
+        if not self._update_lock.acquire(timeout=PATIENCE):
+            raise stuck(PATIENCE)
+        try:
             for name, variable in variables.items():
                 variable.assign(arrays[name])
             self._tell_acting()
             self.version, self.agent_steps = version, agent_steps
+            self._skipped_in_a_row = 0
+        finally:
+            self._update_lock.release()
+
+    def go_back(self, arrays: dict[str, NDArray]) -> None:
+        """Takes weights and optimiser of an earlier `state`; counters go on. What the present ones have predicted is
+        told by its version: it is before `oldest`. Raises as `restore`.
+        """
+        self.restore(arrays, self.version + 1, self.agent_steps)
+        self.oldest = self.version

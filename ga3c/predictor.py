@@ -41,6 +41,7 @@ def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max
             raise
         predicted = time.monotonic()
         asked = store.asked[tickets["slot"], tickets["step"]]
+        asked[asked == 0.0] = taken  # of an agent that has died meanwhile
         count.queued += n * taken - float(asked.sum())
         channel.answer(tickets, policy.reshape(n, n_envs, -1), value.reshape(-1, n_envs), version)
         answered = time.monotonic()

@@ -23,9 +23,9 @@ _EXTRA_ROW = ("observation", "policy", "value", "version", "asked")
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray:
-    """An array of nothing yet, which `model.Model` can use on a processor without copying it."""
+    """An array of zeros, which `model.Model` can use on a processor without copying it."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    room = np.empty(size + _ALIGNMENT, np.uint8)
+    room = np.zeros(size + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
     found: NDArray = room[start:start + size].view(dtype).reshape(shape)
     return found
@@ -116,6 +116,11 @@ class TrainingBatch(_Facts):
         for array in self._arrays.values():
             array[:kept] = array[:len(rollouts)][rollouts]
         return kept
+
+    def empty(self, first: int) -> None:
+        """Leaves no step in the rollouts from `first` on."""
+        self.steps[first:] = 0
+        self.seconds[first:] = 0.0
 
     @property
     def agent_steps(self) -> int:

@@ -303,6 +303,8 @@ class Run:
             path = self.save_or_warn(model)
             if evaluate and path:
                 self._begin_evaluation(path)
+            elif evaluate:
+                self._next_evaluation = self._next_checkpoint
         return row
 
     def _warn_of_losses(self, now: float) -> None:
@@ -335,7 +337,7 @@ class Run:
             with contextlib.suppress(checkpoint.CheckpointError):
                 arrays = checkpoint.load(path).arrays
                 if all(np.isfinite(array).all() for array in arrays.values()):
-                    model.restore(arrays, model.version, model.agent_steps)
+                    model.go_back(arrays)
                     model.learning_rate_factor *= 0.5
                     return path
         return None
@@ -361,7 +363,10 @@ class Run:
         self.event("evaluation", **{**report, "checkpoint": str(path.relative_to(self.directory)), "best": best})
         if best:
             self.best_evaluation = path.name, report["mean"]
-            checkpoint.set_best(path.parent, *self.best_evaluation)
+            try:
+                checkpoint.set_best(path.parent, *self.best_evaluation)
+            except OSError as error:
+                self.say(f"best.json: {error.strerror or error}; training goes on.")
         self._show_in_tensorboard(lambda tensorboard: tensorboard.evaluation(report, video))
         low, high = report["mean_interval"]
         self.say(f"Evaluation at {report['agent_steps']:,} agent steps: mean {report['mean']:.2f} ({low:.2f} to "

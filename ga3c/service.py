@@ -54,7 +54,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from ga3c.agent import agent_main, agent_seed
-from ga3c.channel import Channel
+from ga3c.channel import Channel, Port
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
 from ga3c.model import Diverged, Model, Update, stuck
@@ -70,6 +70,7 @@ LEAVE_SECONDS = 3.0   # an agent takes one step to rest, or to leave; a slow env
 REST_SECONDS = 600.0  # so long an agent that is not needed keeps its environments: 16 take seconds to make
 DRAIN_SECONDS = 5.0   # from the word to stop until rollouts that still wait for an update are dropped
 STOP_SECONDS = 7.5    # from the word to stop until a thread that is still in the model is left behind
+START_SECONDS = 30.0  # after the system had no process for an agent
 STALL_SECONDS = 30.0  # work is waiting and nothing is done for so long: an alarm
 INATTENTION = 3.0     # after such a gap between two looks (suspend, SIGSTOP, a slow disk) nobody is judged by old times
 
@@ -86,11 +87,19 @@ def _signal_name(number: int) -> str:
 
 
 def _oom_kills() -> int:
-    """Processes that the kernel has killed because memory ran out, since it started; 0 where it does not say."""
+    """Processes of our control group, or of the machine where there is none, that the kernel has killed because memory
+    ran out; 0 where it does not say.
+    """
+    group = "/"
     with contextlib.suppress(OSError):
-        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            if line.startswith("0::"):
+                group = line.removeprefix("0::")
+    for source in (Path(f"/sys/fs/cgroup{group}/memory.events"), Path("/proc/vmstat")):
+        with contextlib.suppress(OSError):
+            for line in source.read_text(encoding="ascii").splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
     return 0
 
 
@@ -185,7 +194,8 @@ class Service:
         self._faults_seen: dict[int, int] = {}
         self._kinds_seen: set[tuple[str, ...]] = set()
         self._last_fault = ""
-        self._oom_kills, self._memory_is_short = _oom_kills(), False
+        self._oom_kills = deque([_oom_kills()], maxlen=2)  # at the last two looks, a second apart
+        self._memory_is_short = False
         self._looked = self._attentive_since = time.monotonic()
         self._progress = _Progress(rollouts_per_batch(settings))
         self._resumed_at = model.agent_steps
@@ -205,8 +215,11 @@ class Service:
         self._interruption.wake()
 
     def _predict(self) -> None:
-        run_predictor(self._channel, self._store, self._model, self._settings.prediction_batch_max,
-                      self._run.statistics.new_count())
+        count = self._run.statistics.new_count()
+        try:
+            run_predictor(self._channel, self._store, self._model, self._settings.prediction_batch_max, count)
+        finally:
+            self._run.statistics.give_back(count)
 
     def _train(self) -> None:
         s, statistics = self._settings, self._run.statistics
@@ -256,7 +269,7 @@ class Service:
                 if interruption.take_checkpoint_wish():
                     run.save_or_warn(self._model)
                 if row and self._tuner:
-                    self._tuner.second(row, self._settled() and run.evaluator.checkpoint is None)
+                    self._tuner.second(row, self._settled(), self._agents_to_be_had())
                     self._wanted = self._tuner.setting
                 reason = interruption.name or run.reached(self._model.agent_steps)
         finally:
@@ -274,7 +287,13 @@ class Service:
 
     def _agents_wanted(self) -> int:
         """Those asked for, as far as memory and parked ones allow; 0 if there are none to be had."""
-        return max(min(self._wanted[0], self._most_agents) - len(self._recovery.parked), min(1, len(self._agents)))
+        parked = len(self._recovery.parked)
+        if self._model.agent_steps > self._resumed_at:  # it can be played: others take the place of the parked
+            return min(self._wanted[0], self._agents_to_be_had())
+        return max(min(self._wanted[0] - parked, self._most_agents), min(1, len(self._agents)))
+
+    def _agents_to_be_had(self) -> int:
+        return min(self._most_agents, self._settings.agent_capacity - len(self._recovery.parked))
 
     def _at_work(self) -> int:
         return len(self._agents) - len(self._resting) - len(self._leaving)
@@ -289,9 +308,8 @@ class Service:
 
     def _settled(self) -> bool:
         """Whether exactly as many workers are at work as wanted; an agent that makes its environments is not."""
-        wanted = (self._agents_wanted(), *self._wanted[1:])
         present = (self._at_work(), len(self._predictors), len(self._trainers))
-        return wanted == present == (self._channel.playing, *wanted[1:])
+        return self._wanted == present == (self._channel.playing, *self._wanted[1:])
 
     def _reconcile(self) -> None:
         now, (_, predictors, trainers) = time.monotonic(), self._wanted
@@ -321,7 +339,8 @@ class Service:
             missing -= 1
         ready = sorted(agent for agent, due in self._vacant.items() if due <= now)
         for agent in ready[:max(0, missing - len(self._pausing))]:  # who is on the way to rest is back sooner
-            self._start(agent)
+            if not self._start(agent):
+                break
         for agent in [agent for agent, due in self._resting.items() if due <= now]:
             del self._resting[agent]
             self._leaving[agent] = now + LEAVE_SECONDS
@@ -334,17 +353,36 @@ class Service:
             if due <= now and since is not None and now - since >= LEAVE_SECONDS:
                 self._agents[agent].kill()  # stuck in its environment; who waits for us is not
 
-    def _start(self, agent: int) -> None:
+    def _start(self, agent: int) -> bool:
+        """Whether the system had a process for it."""
         del self._vacant[agent]
         port = self._channel.open(agent)
         seed = agent_seed(self._settings, agent, port.incarnation, self._resumed_at)
         process = multiprocessing.get_context("forkserver").Process(
             target=agent_main, args=(port, self._store, self._settings, seed, self._run.log_path),
             name=f"agent-{agent}", daemon=True)
-        process.start()
+        try:
+            process.start()
+        except (OSError, EOFError) as error:  # no process or memory to be had, of which the fork server dies
+            self._not_started(agent, port, error)
+            return False
         Channel.handed_over(port)
         self._agents[agent], self._started_at[agent] = process, time.monotonic()
         self._run.event("agent_started", agent=agent, incarnation=port.incarnation, pid=process.pid)
+        return True
+
+    def _not_started(self, agent: int, port: Port, error: Exception) -> None:
+        Channel.handed_over(port)
+        self._channel.hang_up(agent)
+        if not self._agents:
+            raise AgentsLost(f"agents: not one can be started: {type(error).__name__}: {error}; `ulimit -u` and the "
+                             "container's limit of processes say how many there may be")
+        self._vacant[agent] = time.monotonic() + START_SECONDS
+        self._most_agents = len(self._agents)
+        self._run.disturbances += 1
+        self._run.event("agent_not_started", agent=agent, cause=f"{type(error).__name__}: {error}")
+        self._run.say(f"Agent {agent} cannot be started ({type(error).__name__}: {error}): {len(self._agents)} agents "
+                      "from now on.")
 
     def _reap(self) -> None:
         for agent, exitcode in self._ended_agents():
@@ -369,8 +407,11 @@ class Service:
         """(agent, exit code) of those whose process has ended; they are no longer among the agents."""
         codes = [(agent, process.exitcode) for agent, process in self._agents.items()]
         ended = [(agent, code) for agent, code in codes if code is not None]
-        for agent, _ in ended:
+        for agent, code in ended:
             process = self._agents.pop(agent)
+            if code == 255 and process.pid:  # or the fork server has died, and it lives
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
             process.join()
             process.close()
         return ended
@@ -382,7 +423,7 @@ class Service:
         cause = "hung" if hung else "signal" if exitcode < 0 else "exception" if exitcode == 1 else "exit"
         if exitcode == -signal.SIGKILL and not hung and self._ran_out_of_memory():
             cause, how = "out of memory", "was killed, likely because memory ran out,"
-            self._most_agents = max(1 + len(self._recovery.parked), len(self._agents))
+            self._most_agents = max(1, len(self._agents))
         if cause != "exception":
             self._last_fault = how
         run.statistics.agent_deaths += 1
@@ -397,12 +438,15 @@ class Service:
         run.say(f"Agent {agent} {how} after {age:.1f} s{why} and {next_}.")
 
     def _ran_out_of_memory(self) -> bool:
-        """Whether the kernel has killed for want of memory since this was last asked; then nobody rests any more."""
-        before, self._oom_kills = self._oom_kills, _oom_kills()
-        if self._oom_kills > before:
-            self._memory_is_short = True
-            self._resting = dict.fromkeys(self._resting, 0.0)
-        return self._oom_kills > before
+        """Whether the kernel has just killed for want of memory, not told before; then nobody rests any more."""
+        now = _oom_kills()
+        if now <= self._oom_kills[0]:
+            return False
+        self._oom_kills.clear()
+        self._oom_kills.append(now)
+        self._memory_is_short = True
+        self._resting = dict.fromkeys(self._resting, 0.0)
+        return True
 
     def _take_faults(self, agent: int) -> None:
         """Counts the environments that failed the agent since the last look; logs what has not been logged yet."""
@@ -429,6 +473,7 @@ class Service:
         if now - self._looked > INATTENTION:
             self._attentive_since = now
         self._looked = now
+        self._oom_kills.append(_oom_kills())
         for agent, process in self._agents.items():
             self._take_faults(agent)
             since = self._channel.idle_since(agent)
@@ -463,12 +508,16 @@ class Service:
             self._run.say(f"The device has no memory for larger updates: at most {most * steps} agent steps of a "
                           f"batch of {n_rollouts * steps} from now on.")
             self._run.disturbances += 1
+        mended = False
         while self._failures:
             error = self._failures[0]
-            if isinstance(error, Diverged):
+            if isinstance(error, Diverged) and mended:
+                pass  # another trainer's, of the same weights
+            elif isinstance(error, Diverged):
                 path = self._run.back_to_finite(self._model) if self._recovery.diverged() else None
                 if path is None:
                     raise error
+                mended = True
                 self._run.event("diverged", cause=str(error), back_to=str(path.relative_to(self._run.directory)),
                                 learning_rate_factor=self._model.learning_rate_factor)
                 self._run.say(f"Diverged: {error}. Going on once from the weights in {path}, with "

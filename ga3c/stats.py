@@ -5,6 +5,7 @@ No counter here is written by two threads: reports travel through a deque, whose
 
 from __future__ import annotations
 
+import contextlib
 import time as clock
 from collections import deque
 from collections.abc import Iterable
@@ -76,7 +77,7 @@ def _waits(served: _Served, reports: list[_Report], seconds: float, workers: Wor
     waiting. Per call: `predict_ms` and `update_ms` in the model, `gather_ms` copying a training batch.
     """
     waits: dict[str, float | None] = dict.fromkeys(_WAITS)
-    if served.requests and served.queued > 0.0:
+    if served.requests and served.calls and served.queued > 0.0:  # a call may be counted between two reads
         waits |= {"queue_ms": served.queued / served.requests, "service_ms": served.served / served.requests,
                   "predict_ms": served.predicting / served.calls}
         if seconds and workers.predictors:
@@ -123,6 +124,7 @@ class Statistics:
         self._taken: list[_Report] = []
         self._ended: list[tuple[int, float, int]] = []
         self._counts: list[PredictionCount] = []
+        self._unused: list[PredictionCount] = []
         self._predictions_before = predictions
         self._window_start: float | None = None
         self._window_served = _Served()
@@ -136,10 +138,16 @@ class Statistics:
         return self._predictions_before + sum(count.predictions for count in self._counts)
 
     def new_count(self) -> PredictionCount:
-        """A count for one more predictor; the only writer is that predictor."""
+        """A count for one more predictor, its only writer until it is given back; from any thread."""
+        with contextlib.suppress(IndexError):
+            return self._unused.pop()
         count = PredictionCount(self.trace)
         self._counts.append(count)
         return count
+
+    def give_back(self, count: PredictionCount) -> None:
+        """Its predictor has ended: another one goes on with it; from any thread."""
+        self._unused.append(count)
 
     def report(self, update: Update, batch: TrainingBatch, spent: Spent | None = None) -> None:
         """One update, the batch it was made of and the trainer's time, if measured; from any thread."""

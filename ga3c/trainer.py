@@ -44,6 +44,7 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
 
     If the device has no memory for a batch, its halves are trained on one after the other, from then on of every batch;
     `halved` is told (rollouts in an update from now on, in a batch). Raises TooLarge if even one rollout is too much.
+    A last batch that is not full is filled up with rollouts without a step: TensorFlow meets one size only.
     Rollouts that are `stale` by `max_lag` once the batch is full are given to `dropped`, and others collected for them.
     """
     batch, most = store.empty_batch(n_rollouts), n_rollouts
@@ -53,13 +54,14 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
         while filled < n_rollouts and not ended:
             more, ended, copying = channel.collect(batch[filled:])
             filled, gathering = filled + more, gathering + copying
-            old = stale(batch[:filled], model.version, max_lag)
+            old = stale(batch[:filled], model.version, max_lag) | (batch[:filled].version[:, 0] < model.oldest)
             if old.any():
                 dropped(batch[:filled][old])
                 filled = batch.keep(~old)
         waiting, first = time.monotonic() - began - gathering, 0
+        batch.empty(filled)
         while first < filled:
-            part = batch[first:min(first + most, filled)]
+            part = batch[first:first + most]
             before = time.monotonic()
             try:
                 update = model.train(part)

@@ -63,6 +63,7 @@ class Tuner:
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 run.say(f"The controller begins anew: its state in the checkpoint does not fit, {error}.")
         run.controller = self.controller
+        self._most_agents = most[0]
         self._quiet = 0  # undisturbed rows in a row
         self._before = (0.0, 0, run.disturbances)  # time, agent steps, disturbances at the last row
 
@@ -71,12 +72,21 @@ class Tuner:
         """What is wanted now."""
         return self.controller.setting
 
-    def second(self, row: dict[str, Any], settled: bool) -> None:
-        """A second has passed. `settled`: as many workers as wanted are at work, and no others."""
+    def second(self, row: dict[str, Any], settled: bool, agents: int) -> None:
+        """A second has passed. `settled`: as many workers as wanted are at work, and no others; `agents`: the most
+        there can be.
+        """
+        if agents != self._most_agents:
+            self._most_agents = agents
+            self.controller.restrict(max(1, agents))
+        evaluating = self._run.evaluator.checkpoint is not None
+        if evaluating:
+            self.controller.excuse(row["time"])
         (time, steps, disturbances), self._before = self._before, (
             row["time"], row["agent_steps"], self._run.disturbances)
         seconds = row["time"] - time
-        undisturbed = settled and disturbances == self._run.disturbances and 0 < seconds < LONG_SECOND
+        undisturbed = (settled and not evaluating and disturbances == self._run.disturbances
+                       and 0 < seconds < LONG_SECOND)
         self._quiet = self._quiet + 1 if undisturbed else 0
         searching, setting = self.controller.searching, self.controller.setting
         trial = self.controller.observe(Measurement(

@@ -41,7 +41,7 @@ class CheckingModel:
     """
 
     def __init__(self, on_update: Callable[[int], None] = lambda updates: None) -> None:
-        self.version = 0
+        self.version = self.oldest = 0
         self.agent_steps = 0
         self.on_update = on_update
         self.lock = threading.Lock()
@@ -62,7 +62,7 @@ class CheckingModel:
     def train(self, batch: TrainingBatch) -> Update:
         with self.lock:
             for i, steps in enumerate(batch.steps.tolist()):
-                for e in range(batch.reward.shape[2]):
+                for e in range(batch.reward.shape[2] if steps else 0):  # a last batch may be filled up with nothing
                     self.check(batch, i, e, steps)
             assert (batch.version[batch.filled[:, :, 0]] <= self.version).all()
             self.version += 1

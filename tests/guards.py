@@ -40,6 +40,8 @@ GUARDS = [
           [("guard", "if self._in_a_row > RETRIES:", "if True:")]),
     Guard(2, "no agent is ever parked", "test_faults.py::test_all_parked_names_the_exception",
           [("recovery", "if times >= PARK_AFTER:", "if False:")]),
+    Guard(2, "nobody takes the place of the parked", "test_service.py::test_others_take_the_place_of_parked_agents",
+          [("service", "if self._model.agent_steps > self._resumed_at:", "if False:")]),
     Guard(2, "no pause before the next try", "test_recovery.py::test_an_agent_that_never_delivers_waits_longer_each_"
           "time_and_is_parked_the_fifth_time",
           [("recovery", "return now + pause", "return now")]),
@@ -52,6 +54,10 @@ GUARDS = [
     Guard(4, "a rest of an earlier incarnation counts", "test_channel.py::test_a_rest_of_an_agent_that_is_gone_says_"
           "nothing_of_its_successor",
           [("channel", "and self._incarnation[agent] == incarnation]", "]")]),
+    Guard(4, "what an agent given up hands in counts", "test_channel.py::test_what_an_agent_hands_in_that_was_given_up_"
+          "though_it_lives_is_ignored",
+          [("channel", 'tickets[~fences & (self._incarnation[tickets["agent"]] == tickets["incarnation"])]',
+            "tickets[~fences]")]),
     Guard(4, "an agent killed at rest is replaced", "test_service.py::test_an_agent_that_rests_too_long_or_is_killed_"
           "meanwhile_is_no_loss[killed]",
           [("service", "if agent in {*self._pausing, *self._resting, *self._leaving}:",
@@ -72,6 +78,8 @@ GUARDS = [
           [("channel", "return asked if self._last_answer > asked + 1.0 else None", "return asked")]),
     Guard(7, "the kernel's count is not looked at", "test_faults.py::test_running_out_of_memory_is_named_and_takes_"
           "one_agent_away", [("service", "not hung and self._ran_out_of_memory():", "not hung and False:")]),
+    Guard(7, "what the kernel has killed long ago counts", "test_faults.py::test_a_kill_long_after_memory_ran_out_"
+          "elsewhere_is_a_kill", [("service", "        self._oom_kills.append(_oom_kills())\n", "")]),
     Guard(7, "agents rest on", "test_faults.py::test_nobody_rests_once_memory_has_run_out",
           [("service", "self._resting = dict.fromkeys(self._resting, 0.0)", "pass")]),
     Guard(8, "no lifeline", "test_faults.py::test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment",
@@ -84,7 +92,7 @@ GUARDS = [
     Guard(9, "agents hear Ctrl-C themselves",
           "test_cli.py::test_agents_leave_ctrl_c_to_the_main_process_and_nobody_is_on_the_network",
           [("agent", "signal.signal(signal.SIGINT, signal.SIG_IGN)", "signal.signal(signal.SIGINT, signal.SIG_DFL)"),
-           ("agent", "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})",
+           ("agent", "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGUSR1})",
             "signal.pthread_sigmask(signal.SIG_BLOCK, set())")]),
     Guard(10, "SIGTERM is not handled", "test_cli.py::test_it_stops_in_every_state[nothing trained-15]",
           [("interruption", "for number in (signal.SIGINT, signal.SIGTERM)}", "for number in (signal.SIGINT,)}")]),
@@ -110,6 +118,10 @@ GUARDS = [
           "whole_and_finite", [("run", "if all(np.isfinite(array).all() for array in arrays.values()):", "if True:")]),
     Guard(15, "divergence is mended for ever", "test_recovery.py::test_a_thread_is_started_again_once_a_minute_and_"
           "divergence_mended_once", [("recovery", "again, self._mended = not self._mended, True", "again = True")]),
+    Guard(15, "rollouts of weights that are gone are trained on", "test_trainer.py::test_rollouts_of_weights_that_are_"
+          "gone_are_not_trained_on", [("trainer", " | (batch[:filled].version[:, 0] < model.oldest)", "")]),
+    Guard(15, "a second trainer's word on the same weights ends the run", "test_faults.py::test_what_two_trainers_say_"
+          "of_the_same_weights_is_mended_once", [("service", "isinstance(error, Diverged) and mended", "False")]),
     Guard(16, "no eps in the logarithm", "test_losses.py::test_where_the_policy_vanished_the_gradient_is_bounded_by_"
           "one_over_epsilon", [("losses", "-ops.log(chosen + log_epsilon)", "-ops.log(chosen)")]),
     Guard(17, "rewards are not checked", "test_faults.py::test_an_environment_that_fails_in_a_step_is_replaced_inside_"
@@ -130,6 +142,9 @@ GUARDS = [
     Guard(20, "a full disk ends the run", "test_run.py::test_a_full_disk_is_warned_of_each_minute_and_training_goes_on",
           [("run", "        except (OSError, DeviceFailed) as error:\n", "        except ZeroDivisionError as "
             "error:\n")]),
+    Guard(20, "each second another try for an evaluation", "test_run.py::test_a_full_disk_stops_neither_training_nor_"
+          "the_record_of_an_evaluation",
+          [("run", "                self._next_evaluation = self._next_checkpoint\n", "                pass\n")]),
     Guard(21, "no checksum", "test_checkpoint.py::test_one_flipped_bit_is_noticed_or_harmless",
           [("checkpoint", "if _sha256(path / file) != manifest[file]:", "if False:")]),
     Guard(21, "a damaged checkpoint ends the search", "test_checkpoint.py::test_the_newest_whole_checkpoint_is_taken_"
@@ -153,6 +168,9 @@ GUARDS = [
           "pause_of_the_whole_service", [("service", "if now - self._looked > INATTENTION:", "if False:")]),
     Guard(25, "lost seconds are caught up with", "test_run.py::test_after_a_stall_the_next_row_is_again_of_a_whole_"
           "second", [("run", "self._next_row = now + 1.0", "pass")]),
+    Guard(26, "an agent without a process ends the run", "test_service.py::test_an_agent_for_which_the_system_has_no_"
+          "process_is_done_without[2]", [("service", "except (OSError, EOFError) as error:  # no", "except KeyError as "
+                                          "error:  # no")]),
     Guard(26, "descriptors are not looked at", "test_preflight.py::test_descriptors",
           [("preflight", "limit == resource.RLIM_INFINITY or limit >= need,", "True,")]),
     Guard(26, "memory is not looked at", "test_preflight.py::test_memory_of_the_container_counts",

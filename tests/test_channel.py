@@ -82,6 +82,49 @@ def test_a_predictor_takes_what_waits_by_its_sizes(most: int, taken: list[int]) 
     channel.close()
 
 
+def test_with_the_word_to_end_too_a_prediction_has_one_of_its_sizes() -> None:
+    channel = Channel(make_store(1, 2), 1, 2)
+    port = channel.open(0)
+    for slot in (0, 1, 0, 1, 0):  # as if five agents had asked
+        channel._predictions.put(port.agent, slot, 0, port.incarnation)
+    channel.dismiss_predictor()
+    two = channel.requests(6)
+    assert len(next(two)) == 4 and list(two) == [] and channel.prediction_queue == 1, "it is for another predictor"
+    channel.close()
+
+
+def test_two_predictors_at_once_take_its_sizes_only() -> None:
+    channel = Channel(make_store(1, 2), 1, 2)
+    port = channel.open(0)
+    taken: list[list[int]] = [[], []]
+    sizes = set(batch_sizes(24))
+    threads = [in_thread(lambda mine=mine: mine.extend(map(len, channel.requests(24))))[0] for mine in taken]
+    for number in range(20_000):
+        channel._predictions.put(port.agent, number % 2, 0, port.incarnation)
+    for _ in threads:
+        channel.dismiss_predictor()
+    for thread in threads:
+        thread.join(20)
+    assert sum(map(sum, taken)) + channel.prediction_queue == 20_000 and set(taken[0] + taken[1]) <= sizes
+    channel.close()
+
+
+def test_what_an_agent_hands_in_that_was_given_up_though_it_lives_is_ignored(channel: Channel) -> None:
+    old = channel.open(0)
+    slot = old.serve((TAKE, 0, 0))
+    channel.retire(0)
+    batch = channel._store.empty_batch(2)
+    collected = in_thread(lambda: channel.collect(batch)[:2])[0]
+    while len(channel._rollouts):
+        threading.Event().wait(0.001)
+    new = channel.open(0)
+    old.serve((SUBMIT, slot, 0))
+    for _ in range(2):
+        new.serve((SUBMIT, new.serve((TAKE, 0, 0)), 0))
+    collected.join(5)
+    assert channel.has_delivered(0) and int(channel._freed[0]) == 2 and channel.training_queue == 0
+
+
 @given(st.integers(1, 512))
 def test_predictions_have_few_sizes_that_leave_less_than_half_of_what_waits(most: int) -> None:
     sizes = batch_sizes(most)

@@ -161,6 +161,33 @@ def test_a_trial_without_a_second_that_counts_is_given_up(kind: str) -> None:
 
 # ------------------------------------------------------------------------------------------------ the paper's process
 
+@pytest.mark.parametrize("kind", ["paper", "fast"])
+def test_a_trial_that_cannot_be_measured_for_a_good_reason_waits(kind: str) -> None:
+    controller = (Paper if kind == "paper" else Fast)((4, 1, 1), (32, 2, 2), None, 0)
+    now = 0
+    while controller.setting == (4, 1, 1):
+        now += 1
+        controller.observe(Measurement(now, 100.0, 1.0, 0.0, 0.0, False))
+    trial = controller.setting
+    for later in range(now + 1, now + 500):
+        controller.excuse(later)
+        assert controller.observe(Measurement(later, 0.0, 1.0, 0.0, 0.0, True)) is None
+    assert controller.setting == trial
+
+
+@pytest.mark.parametrize("kind", ["paper", "fast"])
+def test_where_fewer_agents_can_be_had_no_more_are_asked_for(kind: str) -> None:
+    controller = (Paper if kind == "paper" else Fast)((16, 1, 1), (32, 2, 2), None, 0)
+    play(controller, hill, 100)
+    controller.restrict(5)
+    assert controller.setting[0] <= 5 and controller.accepted[0] == 5
+    trials = play(controller, hill, 2000)
+    assert trials and all(trial.after[0] <= 5 and trial.before[0] <= 5 for trial in trials)
+    accepted = controller.accepted
+    controller.restrict(9)
+    assert controller.accepted == accepted
+
+
 def test_the_paper_changes_one_by_one_and_keeps_what_is_faster() -> None:
     controller = Paper((4, 1, 1), (20, 3, 3), None, 3, window=60.0)
     trials = play(controller, hill, 3600)

@@ -70,10 +70,12 @@ def test_what_is_remembered_is_told_and_what_cannot_be_read_is_to_be_removed() -
     assert "none remembered yet" in examined._remembered()[0].numbers
     file = cache_file()
     file.parent.mkdir(parents=True)
-    here = f"{os.uname().nodename} 2 all {__version__} Boxing auto 4"
+    here = f"{os.uname().nodename} 2 all {__version__} Boxing auto 1 auto 4 10 160 2 10.0"
+    elsewhere = f"elsewhere 64 all {__version__} Pong auto 1 auto 4 10 160 2 10.0"
     file.write_text(json.dumps({here: {"counts": [16, 1, 2], "rate": 3085.2},
-                                f"elsewhere 64 all {__version__} Pong auto 4": {"counts": [99, 1, 2], "rate": 9.0}}))
-    assert examined._remembered() == [Finding("best settings", True, "Boxing 16/1/2 at 3,085 agent steps/s", "")]
+                                elsewhere: {"counts": [99, 1, 2], "rate": 9.0}}))
+    told = "Boxing 16/1/2 with 4 environments an agent, 3,085 agent steps/s"
+    assert examined._remembered() == [Finding("best settings", True, told, "")]
     for damaged in ("{", "[1]", '{"a": 1}'):
         file.write_text(damaged)
         found, = examined._remembered()

@@ -212,6 +212,26 @@ def test_running_out_of_memory_is_named_and_takes_one_agent_away(
     assert "likely because memory ran out" in (run.directory / "log.txt").read_text()
 
 
+def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(service, "_oom_kills", lambda: looks.append(1) or (4 if len(looks) > 1 else 3))
+
+    def kill(updates: int) -> None:
+        if len(looks) == 4 and not killed:
+            killed.append(agent_processes()[0])
+            killed[0].kill()
+        elif len(looks) >= 7:
+            signal.raise_signal(signal.SIGTERM)
+
+    killed: list[object] = []
+    settings = counting(steps=None)
+    run = make_run(settings)
+    Service(settings, run, CheckingModel(kill), interruption).run()
+    assert [event["cause"] for event in events(run, "agent_died")] == ["signal"]
+    assert len(events(run, "agent_started")) == 4
+
+
 def test_nobody_rests_once_memory_has_run_out(
         make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
@@ -318,13 +338,30 @@ def test_when_nothing_moves_all_stacks_are_told(
     assert "in hold" in (run.directory / "log.txt").read_text()
 
 
+def test_what_two_trainers_say_of_the_same_weights_is_mended_once(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(counting())
+    monkeypatch.setattr(run, "back_to_finite", lambda model: run.directory / "checkpoints/000000000001")
+    model = CheckingModel()
+    model.learning_rate_factor = 0.5
+    made = Service(run.settings, run, model, interruption)
+    made._failures.extend([Diverged("at 1"), Diverged("at 1, too")])
+    made._mend()
+    assert len(events(run, "diverged")) == 1 and not made._failures
+    made._failures.append(Diverged("at 9"))
+    with pytest.raises(Diverged, match="at 9"):
+        made._mend()
+    made._failures.clear()
+    made._channel.close()
+
+
 def test_divergence_is_mended_once_from_the_newest_finite_checkpoint(
         make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
     model.learning_rate_factor, restored, right = 1.0, [], model.train
     states = iter([np.ones(1), np.full(1, np.nan)])
     monkeypatch.setattr(model, "state", lambda: ({"weights": next(states)}, model.version, model.version))
-    monkeypatch.setattr(model, "restore", lambda *state: restored.append(state), raising=False)
+    monkeypatch.setattr(model, "go_back", restored.append, raising=False)
     settings = counting(steps=None)
     run = make_run(settings)
 
@@ -339,8 +376,8 @@ def test_divergence_is_mended_once_from_the_newest_finite_checkpoint(
     monkeypatch.setattr(model, "train", diverge)
     with pytest.raises(Diverged, match="at 101"):
         Service(settings, run, model, interruption).run()
-    (arrays, version, _), = restored
-    assert arrays["weights"].tolist() == [1.0] and version == 61 and model.learning_rate_factor == 0.5
+    arrays, = restored
+    assert arrays["weights"].tolist() == [1.0] and model.learning_rate_factor == 0.5
     told, = events(run, "diverged")
     assert told["back_to"] == "checkpoints/000000000020" and told["cause"] == "at 61"
 

@@ -156,6 +156,34 @@ def test_normalized_advantages_have_mean_0_and_deviation_1_whatever_the_rewards(
         assert model.train(batch).policy_loss == pytest.approx(-(likelihood * advantage).mean(), rel=1e-4)
 
 
+@pytest.mark.parametrize("spec", [VECTOR, IMAGE])
+def test_rollouts_without_a_step_change_nothing(spec: EnvironmentSpec) -> None:
+    s = settings(normalize_advantages=True, correction="vtrace", loss_reduction="mean")
+    alone, filled_up = Model(s, spec), Model(s, spec)
+    filled_up.restore(*alone.state())
+    batch, some = random_batch(5, seed=3, spec=spec), random_batch(5, seed=3, spec=spec)[:2]
+    batch.empty(2)
+    one, two = alone.train(some), filled_up.train(batch)
+    assert one is not None and two is not None
+    assert one.batch_steps == two.batch_steps == 12
+    assert np.allclose(one[3:8], two[3:8], rtol=1e-4, atol=1e-6)
+    for name, array in weights(alone).items():
+        assert np.allclose(array, weights(filled_up)[name], atol=1e-5), name
+
+
+def test_going_back_marks_what_the_weights_that_are_gone_have_predicted() -> None:
+    model = Model(settings(), VECTOR)
+    arrays, _, _ = model.state()
+    for _ in range(3):
+        model.train(random_batch())
+    _, _, before = model.predict(np.zeros((1, 3), np.float32))
+    model._skipped_in_a_row = 9
+    model.go_back(arrays)
+    _, _, after = model.predict(np.zeros((1, 3), np.float32))
+    assert before < model.oldest <= after and model.agent_steps == 72 and model._skipped_in_a_row == 0
+    assert all(np.array_equal(array, arrays[name]) for name, array in weights(model).items())
+
+
 def test_the_scale_of_advantages_is_remembered_across_updates_and_restored() -> None:
     s = settings(normalize_advantages=True)
     model, other = Model(s, VECTOR), Model(s, VECTOR)

@@ -458,10 +458,10 @@ def test_going_back_needs_a_checkpoint_that_is_whole_and_finite(
     spoilt.state = lambda: ({"weights": np.full(3, np.inf)}, 4, 40)
     record.save(spoilt)
     now, taken = cast(Any, model(5)), []
-    now.learning_rate_factor, now.restore = 1.0, lambda *state: taken.append(state)
+    now.learning_rate_factor, now.go_back = 1.0, taken.append
     assert record.back_to_finite(now) == tmp_path / "checkpoints/000000000020"
-    (arrays, version, agent_steps), = taken
-    assert (arrays["weights"].tolist(), version, agent_steps, now.learning_rate_factor) == ([2, 2, 2], 5, 50, 0.5)
+    arrays, = taken
+    assert (arrays["weights"].tolist(), now.learning_rate_factor) == ([2, 2, 2], 0.5)
 
 
 def test_a_directory_has_one_user_at_a_time_and_a_killed_one_leaves_it_free(tmp_path: Path) -> None:
@@ -546,6 +546,26 @@ def test_an_evaluation_begins_with_a_checkpoint_when_it_is_due_and_the_last_has_
     evaluator.end(1.0)
     seconds(record, clock, 8, 8)
     assert [name for name, _, _ in evaluator.started] == ["000000000030", "000000000080"]
+
+
+def test_a_full_disk_stops_neither_training_nor_the_record_of_an_evaluation(
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]],
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    record, evaluator = evaluated()
+    seconds(record, clock, 1, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "set_best", full)
+        patch.setattr(np, "savez", full)
+        evaluator.end(2.0)
+        seconds(record, clock, 5, 120)
+    told = [event["event"] for event in rows(tmp_path, "events.jsonl")]
+    assert told.count("evaluation") == 1 and told.count("checkpoint_failed") == 2, "tried once a minute"
+    assert "best.json: No space left on device; training goes on" in capsys.readouterr().out
+    seconds(record, clock, 121, 190)
+    assert len(evaluator.started) == 2
 
 
 def test_without_evaluation_minutes_nothing_is_evaluated(

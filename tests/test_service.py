@@ -10,6 +10,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import numpy as np
@@ -66,9 +67,9 @@ def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interrupt
             return super().predict(observation)
 
         def train(self, batch: TrainingBatch) -> Update:
-            for i, steps in enumerate(batch.steps.tolist()):
+            for i in np.flatnonzero(batch.steps):
                 agent = int(batch.observation[i, 0, 0].copy().view("<u4")[0])
-                waited[agent].append(float(batch.seconds[i, PREDICT]) / steps)
+                waited[agent].append(float(batch.seconds[i, PREDICT]) / batch.steps[i])
             return super().train(batch)
 
     settings = counting(agents=32, agents_max=32, envs_per_agent=1, prediction_batch_max=4, steps=12_000)
@@ -96,6 +97,77 @@ def test_workers_added_and_removed_meanwhile_lose_nothing(make_run: MakeRun, int
     assert len(events(run, "agent_rests")) > 10 and not events(run, "agent_died")
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
+
+
+def test_others_take_the_place_of_parked_agents(make_run: MakeRun, interruption: Interruption) -> None:
+    def change(updates: int) -> None:
+        if updates == 20:
+            service._recovery.parked.add(2)  # as if it had died five times in a row
+            processes[2].kill()
+        elif updates == 100:
+            service.resize(1, 1, 1)
+        elif updates == 200:
+            service.resize(8, 1, 1)
+        elif updates == 400:
+            signal.raise_signal(signal.SIGTERM)
+
+    model = CheckingModel(change)
+    run = make_run(counting(steps=None, agents=3, agents_max=5, dynamic=False))
+    service = Service(run.settings, run, model, interruption)
+    processes = service._agents
+    assert service.run() == "SIGTERM"
+    started = [event["agent"] for event in events(run, "agent_started")]
+    assert started[:4] == [0, 1, 2, 3] and set(started) == {0, 1, 2, 3, 4} and started.count(2) == 1
+    model.assert_nothing_doubled()
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_an_agent_for_which_the_system_has_no_process_is_done_without(
+        after: int, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, starts = ForkServerProcess.start, []
+
+    def failing(process: ForkServerProcess) -> None:
+        starts.append(process.name)
+        if len(starts) > after:
+            raise OSError(11, "Resource temporarily unavailable")
+        start(process)
+
+    monkeypatch.setattr(ForkServerProcess, "start", failing)
+    settings = counting()
+    run = make_run(settings)
+    service = Service(settings, run, CheckingModel(), interruption)
+    if not after:
+        with pytest.raises(AgentsLost, match="not one can be started: .*Resource temporarily unavailable"):
+            service.run()
+        return
+    assert service.run() == "--steps 6000"
+    assert starts == ["agent-0", "agent-1", "agent-2"], "it is not tried each second"
+    told, = events(run, "agent_not_started")
+    assert told["agent"] == 2 and "Resource temporarily unavailable" in told["cause"]
+
+
+def test_agents_are_replaced_when_the_process_they_were_forked_from_has_died(
+        make_run: MakeRun, interruption: Interruption) -> None:
+    def change(updates: int) -> None:
+        if updates == 30:
+            forkservers = {process.parent() for process in agent_processes()}
+            before.extend(agent_processes())
+            for process in forkservers:
+                process.kill()
+        elif updates == 300:
+            signal.raise_signal(signal.SIGTERM)
+
+    before: list[psutil.Process] = []
+    model = CheckingModel(change)
+    run = make_run(counting(steps=None))
+    try:
+        assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    finally:
+        start_forkserver()
+    assert len(before) == 3 and not any(process.is_running() for process in before)
+    assert len(events(run, "agent_started")) == 6
+    assert {event["exitcode"] for event in events(run, "agent_died")} == {255}
+    model.assert_nothing_doubled()
 
 
 def test_an_agent_that_rests_comes_back_with_its_environments_as_they_stood(

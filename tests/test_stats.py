@@ -239,3 +239,23 @@ def test_what_was_not_measured_is_none() -> None:
     statistics.report(update(), batch())
     row, _ = statistics.row(12.0, Workers(2, 1, 1, 0, 0))
     assert row["wait_ms"] is row["queue_ms"] is row["reply_ms"] is row["trainer_busy"] is row["update_ms"] is None
+
+
+def test_a_call_that_is_counted_between_two_reads_is_no_division_by_nothing() -> None:
+    statistics = Statistics(4)
+    count = statistics.new_count()
+    statistics.row(10.0, NOBODY)
+    count.requests, count.queued = 3, 0.1
+    assert statistics.row(11.0, NOBODY)[0]["queue_ms"] is None
+    count.calls, count.served = 1, 0.2
+    assert statistics.row(12.0, NOBODY)[0]["predict_ms"] is None
+
+
+def test_predictors_that_come_and_go_share_counts() -> None:
+    statistics = Statistics(4)
+    for _ in range(5):
+        counts = [statistics.new_count() for _ in range(2)]
+        for count in counts:
+            count.predictions += 1
+            statistics.give_back(count)
+    assert statistics.predictions == 10 and len(statistics._counts) == 2

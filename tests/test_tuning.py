@@ -34,12 +34,13 @@ class Seconds:
         self.tuner, self.time, self.steps = tuner, 0.0, 0
 
     def pass_by(self, number: int, rate: Callable[[int], float] = lambda agents: 1000.0 * agents, lag: float = 2.0,
-                settled: bool = True, length: float = 1.0) -> None:
+                settled: bool = True, length: float = 1.0, most: int | None = None) -> None:
         for _ in range(number):
             self.time += length
             self.steps += int(rate(self.tuner.setting[0]) * length)
             self.tuner.second({"time": self.time, "agent_steps": self.steps, "lag_mean": lag, "prediction_queue": 0,
-                               "training_queue": 0}, settled)
+                               "training_queue": 0}, settled,
+                              self.tuner._most_agents if most is None else most)
 
 
 def events(run: Run, kind: str) -> list[dict]:
@@ -123,6 +124,27 @@ def test_a_disturbed_second_and_the_one_after_it_do_not_count(cache: Path, make_
         assert seconds.tuner.setting == trial
     seconds.pass_by(4)
     assert [event["rate"] for event in events(run, "trial")] == [4000.0]
+
+
+def test_an_evaluation_is_no_reason_to_give_a_trial_up(
+        cache: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, seconds = trial_begun(make_run)
+    trial = seconds.tuner.setting
+    monkeypatch.setattr(type(run.evaluator), "checkpoint", Path("checkpoints/1"))
+    seconds.pass_by(200)
+    assert seconds.tuner.setting == trial and not events(run, "trial")
+    monkeypatch.setattr(type(run.evaluator), "checkpoint", None)
+    seconds.pass_by(20)
+    assert events(run, "trial")[0]["verdict"] == "kept"
+
+
+def test_no_more_agents_are_tried_than_there_can_be(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    assert seconds.tuner.setting == (4, 1, 1)
+    seconds.pass_by(1, most=3)
+    assert seconds.tuner.setting == (2, 1, 1)
+    seconds.pass_by(300, most=3)
+    assert seconds.tuner.setting[0] <= 3 and all(int(trial["to"].split("/")[0]) <= 3 for trial in events(run, "trial"))
 
 
 def test_a_finished_search_is_recorded_and_remembered(cache: Path, make_run: MakeRun) -> None:

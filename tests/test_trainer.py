@@ -1,0 +1,69 @@
+"""A trainer: batches of one size, none of them of weights that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from ga3c.channel import SUBMIT, Channel, Port
+from ga3c.environment import EnvironmentSpec
+from ga3c.rollout import RolloutStore, TrainingBatch
+from ga3c.trainer import run_trainer
+
+SPEC = EnvironmentSpec("test", (3,), np.dtype(np.float32), 2, 1)
+
+
+class Learner:
+    """Notes what it is given: steps of the rollouts, and rewards of their first step."""
+
+    def __init__(self, oldest: int = 0) -> None:
+        self.version, self.oldest = 7, oldest
+        self.steps: list[list[int]] = []
+        self.first_rewards: list[float] = []
+
+    def train(self, batch: TrainingBatch) -> Any:
+        self.steps.append(batch.steps.tolist())
+        self.first_rewards += batch.reward[batch.steps > 0, 0, 0].tolist()
+        return SimpleNamespace()
+
+
+def handed_in(port: Port, store: RolloutStore, slot: int, version: int) -> None:
+    store.steps[slot], store.version[slot], store.reward[slot] = 2, version, slot
+    store.seconds[slot] = 1.0
+    port.serve((SUBMIT, slot, 0))
+
+
+def trained(n_rollouts: int, rollouts: int, learner: Learner,
+            version: Callable[[int], int] = lambda slot: 7) -> tuple[Learner, list[TrainingBatch], list[TrainingBatch]]:
+    """What a trainer does with so many rollouts, of these versions, and the word to end."""
+    store = RolloutStore(SPEC, 2, 1, 16)
+    channel = Channel(store, 1, 16)
+    port = channel.open(0)
+    for slot in range(rollouts):
+        handed_in(port, store, slot, version(slot))
+    channel.dismiss_trainer()
+    reported: list[TrainingBatch] = []
+    dropped: list[TrainingBatch] = []
+    run_trainer(channel, store, cast(Any, learner), n_rollouts, lambda update, batch, spent: reported.append(batch),
+                dropped=dropped.append)
+    channel.handed_over(port)
+    channel.close()
+    return learner, reported, dropped
+
+
+def test_the_last_batch_is_filled_up_with_rollouts_without_a_step() -> None:
+    learner, reported, _ = trained(3, 5, Learner())
+    assert learner.steps == [[2, 2, 2], [2, 2, 0]] and learner.first_rewards == [0, 1, 2, 3, 4]
+    assert reported[-1].agent_steps == 4 and reported[-1].seconds.sum() == 6.0, "the third was of the batch before"
+
+
+def test_nothing_is_trained_on_where_nothing_is_left() -> None:
+    assert trained(3, 3, Learner())[0].steps == [[2, 2, 2]]
+
+
+def test_rollouts_of_weights_that_are_gone_are_not_trained_on() -> None:
+    learner, _, dropped = trained(2, 6, Learner(oldest=6), lambda i: 5 if i in (0, 1, 2) else 6)
+    assert learner.first_rewards == [3, 4, 5] and sum(batch.agent_steps for batch in dropped) == 6

@@ -5,7 +5,8 @@
 
 What follows `--` is for `ga3c-train`, which needs no limit. Memory, descriptors and threads are sampled from outside,
 TPS and deaths come from the run's own record. One JSON object is printed, and kept as soak.json in the run directory;
-exit code 1 if the run did not end as it should or a second passed without an update.
+exit code 1 if the run did not end as it should or a second passed without an update. Told to end (SIGINT, SIGTERM), it
+ends the run first.
 """
 
 from __future__ import annotations
@@ -124,6 +125,8 @@ def main() -> int:
         parser.error("--run-dir: the run has a directory of its own, which is told at the end")
     run = Path(tempfile.mkdtemp(prefix="soak-")) / "run"
     command = [sys.executable, "-m", "ga3c", "--run-dir", str(run), "--minutes", str(options.minutes), *options.train]
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has us ignore them
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     chance, shots = random.Random(options.seed), 0
     samples: list[tuple[float, dict[str, float]]] = []
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
@@ -144,7 +147,11 @@ def main() -> int:
                     shots += shoot(watched, chance, options.stops)
                 time.sleep(max(0.0, min(next_shot, next_sample, now + 0.5) - time.monotonic()))
         finally:
-            process.kill()
+            if process.poll() is None:  # we were told to end
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(30.0)
+                process.kill()
     found = report(run, samples, shots, process.returncode)
     text = json.dumps({"command": command[3:], "run": str(run), **found}, indent=1)
     (run / "soak.json").write_text(text + "\n", encoding="utf-8")

@@ -141,21 +141,14 @@ class Log:
         self._file.close()
 
 
-class _CpuMeter:
-    """How many cores were busy since the last question: with agents, with this process, with anything."""
+class _Meter:
+    """What processes take: private memory now, cores since the last question."""
 
     def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._agents: dict[int, float] = {}
-        self._at, self._server, self._machine = time.monotonic(), self._of(self._process), self._busy()
-
-    @staticmethod
-    def _of(process: psutil.Process) -> float:
-        try:
-            times = process.cpu_times()
-        except psutil.Error:
-            return 0.0
-        return float(times.user + times.system)
+        self._processes: dict[int, psutil.Process] = {}
+        self._seconds: dict[int, float] = {}
+        self._at, self._machine = time.monotonic(), self._busy()
+        self.used([], None)
 
     @staticmethod
     def _busy() -> float:
@@ -163,18 +156,23 @@ class _CpuMeter:
         return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)
                      - getattr(times, "guest_nice", 0.0))
 
-    def used(self, agent_pids: list[int]) -> dict[str, float]:
-        """Core-seconds per second; an agent that has just started or died counts from the next question on."""
-        now, server, machine = time.monotonic(), self._of(self._process), self._busy()
-        agents = {}
-        for pid in agent_pids:
-            with contextlib.suppress(psutil.Error):
-                agents[pid] = self._of(psutil.Process(pid))
-        seconds = max(now - self._at, 1e-3)
-        spent = sum(max(0.0, total - self._agents.get(pid, total)) for pid, total in agents.items())
-        row = {"cpu_agents": spent / seconds, "cpu_server": (server - self._server) / seconds,
-               "cpu_machine": (machine - self._machine) / seconds}
-        self._at, self._server, self._machine, self._agents = now, server, machine, agents
+    def used(self, agents: list[int], evaluator: int | None) -> dict[str, float]:
+        """`memory_mb`, of this process, its agents and its evaluator; `cpu_agents`, `cpu_server` (this process) and
+        `cpu_machine` in core-seconds per second. An agent that has just started or died counts from the next time on.
+        """
+        now, machine, ours = time.monotonic(), self._busy(), os.getpid()
+        processes, seconds, memory = {}, {}, 0.0
+        for pid in (ours, *agents, *([evaluator] if evaluator else [])):
+            with contextlib.suppress(psutil.Error):  # it has ended
+                processes[pid] = process = self._processes.get(pid) or psutil.Process(pid)
+                times, taken = process.cpu_times(), process.memory_info()
+                seconds[pid] = times.user + times.system
+                memory += taken.rss - getattr(taken, "shared", 0)
+        elapsed = max(now - self._at, 1e-3)
+        spent = {pid: max(0.0, total - self._seconds.get(pid, total)) / elapsed for pid, total in seconds.items()}
+        row = {"memory_mb": memory / 2**20, "cpu_agents": sum(spent.get(pid, 0.0) for pid in agents),
+               "cpu_server": spent.get(ours, 0.0), "cpu_machine": (machine - self._machine) / elapsed}
+        self._at, self._machine, self._processes, self._seconds = now, machine, processes, seconds
         return {name: round(value, 3) for name, value in row.items()}
 
 
@@ -212,8 +210,7 @@ class Run:
         self._next_evaluation = math.inf
         self._steps_saved = resumed.get("agent_steps", 0)
         self._versions = _versions()
-        self._process = psutil.Process()
-        self._cpu = _CpuMeter()
+        self._meter = _Meter()
         self._judge = Judge(os.cpu_count() or 1)
         self._verdict: Verdict | None = None
         self._next_warning, self._lost_told = 0.0, 0
@@ -378,9 +375,7 @@ class Run:
 
     def _record(self, now: float, workers: Workers, agent_pids: list[int]) -> dict[str, Any]:
         row, episodes = self.statistics.row(now, workers)
-        pids = [self._process.pid, *agent_pids, *([self.evaluator.pid] if self.evaluator.pid else [])]
-        row["memory_mb"] = round(sum(self._private_mb(pid) for pid in pids), 1)
-        row |= self._cpu.used(agent_pids)
+        row |= self._meter.used(agent_pids, self.evaluator.pid)
         if agent_pids:
             self._verdict = self._judge.hear(row)
             if self._verdict is not None:
@@ -409,14 +404,6 @@ class Run:
     def _notes(self) -> dict[str, str]:
         notes = {"Tuning": self.tuning, "Limit": self._verdict.limit if self._verdict else ""}
         return {name: note for name, note in notes.items() if note}
-
-    @staticmethod
-    def _private_mb(pid: int) -> float:
-        try:
-            memory = psutil.Process(pid).memory_info()
-        except psutil.Error:
-            return 0.0
-        return (memory.rss - getattr(memory, "shared", 0)) / 2**20
 
     def save(self, model: Model) -> Path:
         """A checkpoint of this moment; beside the newest few stay the first after each full hour, the best and the

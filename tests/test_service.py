@@ -107,7 +107,7 @@ def test_others_take_the_place_of_parked_agents(make_run: MakeRun, interruption:
         elif updates == 100:
             service.resize(1, 1, 1)
         elif updates == 200:
-            service.resize(8, 1, 1)
+            service.resize(5, 1, 1)
         elif updates == 400:
             signal.raise_signal(signal.SIGTERM)
 

@@ -15,8 +15,8 @@ import json
 import multiprocessing
 import os
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -57,7 +57,7 @@ class NullModel:
     """Answers at once; written by one trainer, read by anyone."""
 
     def __init__(self) -> None:
-        self.version = self.agent_steps = 0
+        self.version = self.oldest = self.agent_steps = 0
 
     def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
         """Uniform policy (n, A) and value 0 (n,)."""
@@ -88,13 +88,10 @@ def measure(agents: int, envs: int, t_max: int, batch: int, seconds: float) -> d
     from ga3c.trainer import run_trainer
     store = RolloutStore(SPEC, t_max, envs, 2 * agents)
     channel, model, statistics = Channel(store, agents, 2), NullModel(), Statistics(1)
-    threads = [
-        threading.Thread(target=run_predictor, name="predictor", args=(
-            channel, store, cast(Model, model), 1024, statistics.new_count())),
-        threading.Thread(target=run_trainer, name="trainer", args=(
-            channel, store, cast(Model, model), -(-batch // (t_max * envs)), statistics.report))]
-    for thread in threads:
-        thread.start()
+    threads = ThreadPoolExecutor(2)
+    work = [threads.submit(run_predictor, channel, store, cast(Model, model), 1024, statistics.new_count()),
+            threads.submit(run_trainer, channel, store, cast(Model, model), -(-batch // (t_max * envs)),
+                           statistics.report)]
     context = multiprocessing.get_context("forkserver")
     processes = []
     for agent in range(agents):
@@ -116,14 +113,15 @@ def measure(agents: int, envs: int, t_max: int, batch: int, seconds: float) -> d
                 "agents_us": 1e6 * (sum(sum(player.cpu_times()[:2]) for player in players) - playing) / steps}
     finally:
         for agent in range(agents):
-            channel.ask_to_leave(agent)
+            channel.hang_up(agent)  # it ends, also where a thread has failed that it waits for
         for process in processes:
             process.join()
         channel.dismiss_trainer()
         channel.dismiss_predictor()
-        for thread in threads:
-            thread.join()
+        threads.shutdown()
         channel.close()
+        for each in work:
+            each.result()  # raises what the thread did
 
 
 def main() -> int:

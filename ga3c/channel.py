@@ -304,7 +304,7 @@ class Channel:
 
     def requests(self, most: int) -> Iterator[NDArray]:
         """Tickets of waiting agents until `dismiss_predictor`: always one of `batch_sizes(most)`, the largest that is
-        there. One predictor takes at a time, so that what it has counted is there.
+        there. One predictor takes at a time: it would else wait for as many as were there before another took them.
         """
         sizes = batch_sizes(most)
         ready = select.poll()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ga3c.channel import _PAUSE, _RETURN, PREDICT, REST, SUBMIT, TAKE, TICKET, Channel, Port, ServerGone, batch_sizes
+from ga3c.channel import (
+    _PAUSE,
+    _RETURN,
+    PREDICT,
+    REST,
+    SUBMIT,
+    TAKE,
+    TICKET,
+    Channel,
+    Port,
+    ServerGone,
+    _TicketQueue,
+    batch_sizes,
+)
 from ga3c.environment import EnvironmentSpec
 from ga3c.rollout import RolloutStore
 
@@ -93,19 +107,29 @@ def test_with_the_word_to_end_too_a_prediction_has_one_of_its_sizes() -> None:
     channel.close()
 
 
-def test_two_predictors_at_once_take_its_sizes_only() -> None:
+def test_a_predictor_that_found_nothing_left_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counted_long_ago(queue: _TicketQueue) -> int:
+        found = count(queue)
+        time.sleep(0.01)
+        return found
+
+    count = _TicketQueue.__len__
     channel = Channel(make_store(1, 2), 1, 2)
     port = channel.open(0)
-    taken: list[list[int]] = [[], []]
-    sizes = set(batch_sizes(24))
-    threads = [in_thread(lambda mine=mine: mine.extend(map(len, channel.requests(24))))[0] for mine in taken]
-    for number in range(20_000):
-        channel._predictions.put(port.agent, number % 2, 0, port.incarnation)
+    ticket = struct.pack("<4H", port.agent, 0, 0, port.incarnation)
+    taken: list[int] = []
+    monkeypatch.setattr(_TicketQueue, "__len__", counted_long_ago)
+    threads = [in_thread(lambda: taken.extend(map(len, channel.requests(24))))[0] for _ in range(2)]
+    for _ in range(10):
+        for number in (1, 16):
+            os.write(channel._predictions.writer.fileno(), ticket * number)  # both wake, and it is for one of them
+            while channel.prediction_queue:
+                threading.Event().wait(0.001)
     for _ in threads:
         channel.dismiss_predictor()
     for thread in threads:
         thread.join(20)
-    assert sum(map(sum, taken)) + channel.prediction_queue == 20_000 and set(taken[0] + taken[1]) <= sizes
+    assert sorted(taken) == [1] * 10 + [16] * 10
     channel.close()
 
 

@@ -63,6 +63,11 @@ def batch_sizes(most: int) -> list[int]:
     return sorted({size for size in regular if size < most} | {most})
 
 
+def largest_size(sizes: list[int], waiting: int) -> int:
+    """The largest of `sizes`, which begin with 1, that so many requests fill."""
+    return sizes[bisect.bisect(sizes, waiting) - 1]
+
+
 class ServerGone(Exception):
     """The main process has closed this agent's replies, or has died."""
 
@@ -313,10 +318,10 @@ class Channel:
         while not ended:
             with self._outlet:
                 ready.poll()
-                size = sizes[bisect.bisect(sizes, max(1, len(self._predictions))) - 1]
+                size = largest_size(sizes, max(1, len(self._predictions)))
                 tickets, ended = self._predictions.without_close(self._predictions.take(size))
             if len(tickets):
-                size = sizes[bisect.bisect(sizes, len(tickets)) - 1]  # one was no request, but the word to end
+                size = largest_size(sizes, len(tickets))  # one was no request, but the word to end
                 self.ask_again(tickets[size:])
                 yield tickets[:size]
 

@@ -63,7 +63,6 @@ class Tuner:
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 run.say(f"The controller begins anew: its state in the checkpoint does not fit, {error}.")
         run.controller = self.controller
-        self._most_agents = most[0]
         self._quiet = 0  # undisturbed rows in a row
         self._before = (0.0, 0, run.disturbances)  # time, agent steps, disturbances at the last row
 
@@ -76,9 +75,7 @@ class Tuner:
         """A second has passed. `settled`: as many workers as wanted are at work, and no others; `agents`: the most
         there can be.
         """
-        if agents != self._most_agents:
-            self._most_agents = agents
-            self.controller.restrict(max(1, agents))
+        self.controller.restrict(max(1, agents))
         evaluating = self._run.evaluator.checkpoint is not None
         if evaluating:
             self.controller.excuse(row["time"])

@@ -40,7 +40,7 @@ class Seconds:
             self.steps += int(rate(self.tuner.setting[0]) * length)
             self.tuner.second({"time": self.time, "agent_steps": self.steps, "lag_mean": lag, "prediction_queue": 0,
                                "training_queue": 0}, settled,
-                              self.tuner._most_agents if most is None else most)
+                              self.tuner.controller._limits[0] if most is None else most)
 
 
 def events(run: Run, kind: str) -> list[dict]:

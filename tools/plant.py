@@ -11,7 +11,6 @@ settings and interpolates, so that an hour of a controller's run costs milliseco
 from __future__ import annotations
 
 import argparse
-import bisect
 import heapq
 import json
 import math
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.channel import batch_sizes
+from ga3c.channel import batch_sizes, largest_size
 from ga3c.controller import Fast, Measurement, Paper, Setting, Trial, name
 
 
@@ -169,7 +168,7 @@ def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> 
         if not idle_predictors or not requests:
             return
         idle_predictors -= 1
-        taken = [requests.popleft() for _ in range(sizes[bisect.bisect(sizes, len(requests)) - 1])]
+        taken = [requests.popleft() for _ in range(largest_size(sizes, len(requests)))]
         made_by = version
         through("interpreter", m.call + m.each * len(taken), lambda: compute(
             m.predict + m.observation * m.envs * len(taken), lambda: answer(taken, made_by)))

@@ -296,18 +296,22 @@ class Model:
                                          ("advantage", [self._advantage_square]))
                 for number, variable in enumerate(variables)}
 
+    @contextlib.contextmanager
+    def _between_updates(self) -> Iterator[None]:
+        if not self._update_lock.acquire(timeout=PATIENCE):
+            raise stuck(PATIENCE)
+        try:
+            yield
+        finally:
+            self._update_lock.release()
+
     def state(self) -> tuple[dict[str, NDArray], int, int]:
         """(weights and optimiser by name, version, agent_steps), taken between two updates.
 
         Raises DeviceFailed, also if an update takes so long that it will hardly end.
         """
-        if not self._update_lock.acquire(timeout=PATIENCE):
-            raise stuck(PATIENCE)
-        try:
-            with _on_device("a checkpoint"):
-                return {name: v.numpy() for name, v in self._variables().items()}, self.version, self.agent_steps
-        finally:
-            self._update_lock.release()
+        with self._between_updates(), _on_device("a checkpoint"):
+            return {name: v.numpy() for name, v in self._variables().items()}, self.version, self.agent_steps
 
     def readable(self) -> bool:
         """Whether `state` can be had: no update is stuck, and the weights can be read from their device."""
@@ -335,26 +339,33 @@ class Model:
 
         Raises ValueError, changing nothing, if it is another network's; DeviceFailed, as `state` does.
         """
+        arrays = self._fitting(arrays)
+        with self._between_updates():
+            self._assign(arrays)
+            self.version, self.agent_steps = version, agent_steps
+
+    def go_back(self, arrays: dict[str, NDArray]) -> None:
+        """Takes weights and optimiser of an earlier `state`; counters go on. What the present ones have predicted is
+        told by its version: it is before `oldest`. Raises as `restore`.
+        """
+        arrays = self._fitting(arrays)
+        with self._between_updates():
+            self._assign(arrays)
+            self.version += 1
+            self.oldest = self.version
+
+    def _fitting(self, arrays: dict[str, NDArray]) -> dict[str, NDArray]:
+        """Without those of other owners. Raises ValueError if they are not this network's."""
         variables = self._variables()
         owners = {name.split(".")[0] for name in variables}
         arrays = {name: array for name, array in arrays.items() if name.split(".")[0] in owners}
         wrong = _difference(variables, arrays)
         if wrong:
             raise ValueError(f"its weights are of another network: {wrong}")
-        if not self._update_lock.acquire(timeout=PATIENCE):
-            raise stuck(PATIENCE)
-        try:
-            for name, variable in variables.items():
-                variable.assign(arrays[name])
-            self._tell_acting()
-            self.version, self.agent_steps = version, agent_steps
-            self._skipped_in_a_row = 0
-        finally:
-            self._update_lock.release()
+        return arrays
 
-    def go_back(self, arrays: dict[str, NDArray]) -> None:
-        """Takes weights and optimiser of an earlier `state`; counters go on. What the present ones have predicted is
-        told by its version: it is before `oldest`. Raises as `restore`.
-        """
-        self.restore(arrays, self.version + 1, self.agent_steps)
-        self.oldest = self.version
+    def _assign(self, arrays: dict[str, NDArray]) -> None:
+        for name, variable in self._variables().items():
+            variable.assign(arrays[name])
+        self._tell_acting()
+        self._skipped_in_a_row = 0

@@ -71,6 +71,7 @@ REST_SECONDS = 600.0  # so long an agent that is not needed keeps its environmen
 DRAIN_SECONDS = 5.0   # from the word to stop until rollouts that still wait for an update are dropped
 STOP_SECONDS = 7.5    # from the word to stop until a thread that is still in the model is left behind
 START_SECONDS = 30.0  # after the system had no process for an agent
+END_SECONDS = 1.0     # a fork server that was killed takes this long, at the most, until multiprocessing notices
 STALL_SECONDS = 30.0  # work is waiting and nothing is done for so long: an alarm
 INATTENTION = 3.0     # after such a gap between two looks (suspend, SIGSTOP, a slow disk) nobody is judged by old times
 
@@ -189,6 +190,7 @@ class Service:
         self._started_at: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
         self._most_agents = capacity
+        self._refused_at = -math.inf
         self._recovery = Recovery()
         self._hung: set[int] = set()
         self._faults_seen: dict[int, int] = {}
@@ -374,13 +376,18 @@ class Service:
     def _not_started(self, agent: int, port: Port, error: Exception) -> None:
         Channel.handed_over(port)
         self._channel.hang_up(agent)
+        now = time.monotonic()
+        self._run.event("agent_not_started", agent=agent, cause=f"{type(error).__name__}: {error}")
+        if isinstance(error, ConnectionRefusedError) and now - self._refused_at > START_SECONDS:
+            self._refused_at, self._vacant[agent] = now, now
+            self._vacant = {index: max(due, now + END_SECONDS) for index, due in self._vacant.items()}
+            return
         if not self._agents:
             raise AgentsLost(f"agents: not one can be started: {type(error).__name__}: {error}; `ulimit -u` and the "
                              "container's limit of processes say how many there may be")
-        self._vacant[agent] = time.monotonic() + START_SECONDS
+        self._vacant[agent] = now + START_SECONDS
         self._most_agents = len(self._agents)
         self._run.disturbances += 1
-        self._run.event("agent_not_started", agent=agent, cause=f"{type(error).__name__}: {error}")
         self._run.say(f"Agent {agent} cannot be started ({type(error).__name__}: {error}): {len(self._agents)} agents "
                       "from now on.")
 

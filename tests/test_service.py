@@ -171,6 +171,25 @@ def test_agents_are_replaced_when_the_process_they_were_forked_from_has_died(
     model.assert_nothing_doubled()
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_fork_server_that_is_just_ending_is_waited_for_once(
+        times: int, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, refused = ForkServerProcess.start, []
+
+    def refusing(process: ForkServerProcess) -> None:
+        if process.name == "agent-2" and len(refused) < times:
+            refused.append(time.monotonic())
+            raise ConnectionRefusedError(111, "Connection refused")
+        start(process)
+
+    monkeypatch.setattr(ForkServerProcess, "start", refusing)
+    monkeypatch.setattr("ga3c.service.END_SECONDS", 0.2)
+    run = make_run(counting(steps=None, minutes=0.05))
+    Service(run.settings, run, CheckingModel(), interruption).run()
+    assert len(events(run, "agent_not_started")) == len(refused) == times
+    assert len(events(run, "agent_started")) == 4 - times, "that it is refused again is no matter of waiting"
+
+
 def test_an_agent_that_rests_comes_back_with_its_environments_as_they_stood(
         make_run: MakeRun, interruption: Interruption) -> None:
     def change(updates: int) -> None:

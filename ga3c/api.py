@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,17 +128,10 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 
 
 def _new_directory(settings: Settings) -> Path:
-    stem = f"{settings.game.replace(':', '-').replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-s{settings.seed}"
-    number = 1
-    while True:
-        path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
-        try:
-            path.mkdir(parents=True)
-            return path
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
+    try:
+        return record.new_directory(settings.game, settings.seed)
+    except OSError as error:
+        raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
 
 
 def _run(command: str, arguments: Sequence[str], show: Callable[[str], object]) -> None:

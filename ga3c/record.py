@@ -1,4 +1,5 @@
-"""What a run has written, read back: while it goes on or afterwards, by `ga3c-top`, `ga3c-plot` and the tools.
+"""Where runs are, and what one has written, read back: while it goes on or afterwards, by `ga3c-top`, `ga3c-plot` and
+the tools.
 
 A line that a crash has torn is passed over; so is the last one while it is being written, and whatever is neither a row
 of metrics nor an event. Rows of earlier versions, which measured less, get None for what they lack.
@@ -6,7 +7,9 @@ of metrics nor an event. Rows of earlier versions, which measured less, get None
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,6 @@ import yaml
 from numpy.typing import NDArray
 
 from ga3c.config import ConfigError
-
 
 Entry = dict[str, Any]
 
@@ -112,6 +114,19 @@ def settings(run: Path) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}") from None
     return found if isinstance(found, dict) else {}
+
+
+def new_directory(game: str, seed: int) -> Path:
+    """Makes runs/<game>-<date>-<time>-s<seed>, or that with a number behind it. Raises OSError."""
+    path = stem = Path("runs") / f"{game.replace(':', '-').replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-s{seed}"
+    stem.parent.mkdir(exist_ok=True)
+    for number in itertools.count(2):
+        try:
+            path.mkdir()
+            break
+        except FileExistsError:
+            path = stem.with_name(f"{stem.name}-{number}")
+    return path
 
 
 def find_run(where: Path | None) -> Path:

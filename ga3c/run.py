@@ -29,7 +29,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from ga3c import __version__, checkpoint, lag
+from ga3c import __version__, checkpoint, lag, record
 from ga3c.checkpoint import Checkpoint
 from ga3c.config import ConfigError, Settings, to_yaml
 from ga3c.controller import Controller
@@ -56,16 +56,7 @@ def create_directory(settings: Settings, spec: EnvironmentSpec) -> Path:
             if any(path.iterdir()):
                 raise ConfigError(f"run_dir: {path} is not empty; choose another, or go on with it: --resume {path}")
         else:
-            game = spec.name.replace(":", "-").replace("/", "-")
-            stem = f"{game}-{time.strftime('%Y%m%d-%H%M%S')}-s{settings.seed}"
-            Path("runs").mkdir(exist_ok=True)
-            for number in range(1, 1000):
-                path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
-                try:
-                    path.mkdir()
-                    break
-                except FileExistsError:
-                    continue
+            path = record.new_directory(spec.name, settings.seed)
     except OSError as error:
         raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
     write_settings(path, settings)

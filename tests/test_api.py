@@ -64,8 +64,11 @@ assert signal.getsignal(signal.SIGINT) is before and "tensorflow" not in sys.mod
 
 @pytest.mark.parametrize("whom", ["the caller", "both"])
 def test_an_interrupted_training_ends_with_a_checkpoint_and_returns(whom: str) -> None:
+    # A shell's background jobs, this test among them, may be born deaf to Ctrl-C.
     Path("program.py").write_text("""
+import signal
 from ga3c import train
+signal.signal(signal.SIGINT, signal.default_int_handler)
 run = train(game="toy:catch", agents=2, tensorboard=False, run_dir="run")
 print("returned", run.events()[-1]["reason"])
 """)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,24 @@ def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def train(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*TRAIN, *arguments], capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with two checkpoints, for `run_with_two_checkpoints`."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    for how in ([*QUICK, "--run-dir", str(run), "--steps", "2000"], ["--resume", str(run), "--steps", "4000"]):
+        done = train(*how)
+        assert done.returncode == 0, done.stderr
+    return run
+
+
+@pytest.fixture
+def run_with_two_checkpoints(trained_once: Path) -> list[Path]:
+    """The checkpoints of a run in `run`, a copy for this test alone: of 2,000 agent steps and of 4,000."""
+    shutil.copytree(trained_once, "run")
+    older, newest = checkpoints(Path("run"))
+    return [older, newest]
 
 
 def rows(run: Path) -> list[dict]:
@@ -176,11 +195,9 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_a_corrupt_newest_checkpoint_is_named_and_the_next_older_one_used() -> None:
-    for steps in ("2000", "4000"):
-        how = ["--resume", "run"] if Path("run").exists() else [*QUICK, "--run-dir", "run"]
-        assert train(*how, "--steps", steps).returncode == 0
-    older, newest = checkpoints(Path("run"))
+def test_a_corrupt_newest_checkpoint_is_named_and_the_next_older_one_used(
+        run_with_two_checkpoints: list[Path]) -> None:
+    older, newest = run_with_two_checkpoints
     flip(newest / "arrays.npz")
 
     explicit = train("--resume", str(newest), "--steps", "6000")
@@ -198,19 +215,19 @@ def test_a_corrupt_newest_checkpoint_is_named_and_the_next_older_one_used() -> N
     assert hopeless.returncode == 5 and hopeless.stderr.count("\n") == 1 and "Traceback" not in hopeless.stderr
 
 
+@pytest.mark.usefixtures("run_with_two_checkpoints")
 def test_another_game_or_network_is_not_gone_on_with() -> None:
-    assert train(*QUICK, "--steps", "1000", "--run-dir", "run").returncode == 0
-    game = train("--resume", "run", "--game", "toy:identity", "--steps", "2000")
+    game = train("--resume", "run", "--game", "toy:identity", "--steps", "5000")
     assert game.returncode == 2 and "was trained on toy:catch" in game.stderr and game.stderr.count("\n") == 1
-    net = train("--resume", "run", "--network", "small", "--steps", "2000")
+    net = train("--resume", "run", "--network", "small", "--steps", "5000")
     assert net.returncode == 2 and net.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("run_with_two_checkpoints")
 def test_what_shapes_learning_is_refused_on_resume_and_allowed_for_a_new_run_with_those_weights() -> None:
-    assert train(*QUICK, "--steps", "1000", "--run-dir", "run").returncode == 0
     before = sorted(str(path) for path in Path("run").rglob("*"))
-    refused = train("--resume", "run", "--t-max", "7", "--steps", "2000")
+    refused = train("--resume", "run", "--t-max", "7", "--steps", "5000")
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1
     assert "--t-max: 7, but run/checkpoints/" in refused.stderr and "--weights-only" in refused.stderr
     done = train("--resume", "run", "--weights-only", "--t-max", "7", "--steps", "700", "--run-dir", "fine")
@@ -510,9 +527,9 @@ def test_a_terminal_shows_a_live_panel_with_the_fields_names() -> None:
     assert "Ended by --minutes 0.06" in text and "--resume run" in text
 
 
+@pytest.mark.usefixtures("run_with_two_checkpoints")
 def test_a_resumed_run_keeps_its_directory() -> None:
-    assert train(*QUICK, "--steps", "1000", "--run-dir", "run").returncode == 0
-    done = train("--resume", "run", "--run-dir", "other", "--steps", "2000")
+    done = train("--resume", "run", "--run-dir", "other", "--steps", "5000")
     assert done.returncode == 2 and "--run-dir: --resume goes on with its own directory" in done.stderr
     assert not Path("other").exists()
 
@@ -574,18 +591,15 @@ def test_agents_leave_ctrl_c_to_the_main_process_and_nobody_is_on_the_network(st
     assert each.process.returncode == 143 and checkpoints(Path("run"))
 
 
+@pytest.mark.usefixtures("run_with_two_checkpoints")
 def test_what_a_resumed_run_was_told_holds_for_the_next_resume_too() -> None:
-    assert train(*QUICK, "--steps", "1000", "--run-dir", "run").returncode == 0
-    assert train("--resume", "run", "--steps", "2000", "--gamma", "0.9").returncode == 0
+    assert train("--resume", "run", "--steps", "5000", "--gamma", "0.9").returncode == 0
     printed = train("--resume", "run", "--print-config").stdout
-    assert "\ngamma: 0.9 " in printed and "\nsteps: 2000 " in printed
+    assert "\ngamma: 0.9 " in printed and "\nsteps: 5000 " in printed
 
 
-def test_a_refused_resume_from_an_older_checkpoint_leaves_the_newer_ones() -> None:
-    for steps in ("2000", "4000"):
-        how = ["--resume", "run"] if Path("run").exists() else [*QUICK, "--run-dir", "run"]
-        assert train(*how, "--steps", steps).returncode == 0
-    before = checkpoints(Path("run"))
+def test_a_refused_resume_from_an_older_checkpoint_leaves_the_newer_ones(run_with_two_checkpoints: list[Path]) -> None:
+    before = run_with_two_checkpoints
     refused = train("--resume", str(before[0]), "--steps", "1000")
     assert refused.returncode == 2 and "already reached --steps 1000" in refused.stderr
     assert checkpoints(Path("run")) == before

@@ -95,14 +95,14 @@ def rows(directory: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
 def test_a_run_gets_a_directory_named_after_game_time_and_seed(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, game: str, stem: str) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "time", SimpleNamespace(strftime=lambda form: time.strftime(form, time.gmtime(0))))
+    monkeypatch.setattr("ga3c.record.time", SimpleNamespace(strftime=lambda form: time.strftime(form, time.gmtime(0))))
     assert create_directory(Settings(seed=3), SPEC._replace(name=game)) == Path(f"runs/{stem}-19700101-000000-s3")
 
 
 def test_runs_that_begin_in_the_same_second_get_directories_of_their_own(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "time", SimpleNamespace(strftime=lambda form: "now"))
+    monkeypatch.setattr("ga3c.record.time", SimpleNamespace(strftime=lambda form: "now"))
     made = [create_directory(Settings(), SPEC) for _ in range(3)]
     assert made == [Path("runs/Pong-now-s0"), Path("runs/Pong-now-s0-2"), Path("runs/Pong-now-s0-3")]
     assert all((path / "config.yaml").is_file() for path in made)

@@ -38,7 +38,10 @@ Z_UNDO = 1.0          # standard errors below the least gain that undo it; a mis
 LEAST_GAIN = 0.02     # a smaller share is not worth a change
 CLEAR_GAIN = 0.25     # a larger share needs no second measurement
 CHANGED = 0.1         # the accepted setting's own rate changed by this share: a new search instead of the next trial
-LOAD = 0.25           # ... by this share: a new search at once
+LOAD = 0.25           # ... by this share: a new search at once, but
+LASTING = 60.0        # ... if it is other programs that took or left the cores, after so many seconds of it
+OTHERS = 0.1          # share of the cores that other programs may take more, or less, in a trial than before it
+GIVE_UPS = 3          # trials in a row that told nothing because of that, after which a search waits for better times
 NOISE = 0.1           # relative standard deviation of a second's rate, before anything is known of it
 NOISE_WEIGHT = 4.0    # seconds that what is known of the noise weighs beside a window's own
 DRIFT = 0.01          # relative standard deviation between windows that no number of seconds averages away
@@ -50,6 +53,7 @@ class Measurement(NamedTuple):
 
     rate: agent steps trained per second; lag: mean policy lag, updates; queues: tickets that wait. void: workers were
     starting or leaving, an agent died, a checkpoint was written, or the second was none: it says nothing of a setting.
+    others: the share of all cores that other programs took.
     """
 
     time: float
@@ -58,18 +62,21 @@ class Measurement(NamedTuple):
     prediction_queue: float
     training_queue: float
     void: bool
+    others: float = 0.0
 
 
 class Window:
-    """Seconds measured at one setting: (rate, lag, prediction queue, training queue); the last ended at `newest`."""
+    """Seconds measured at one setting: (rate, lag, prediction queue, training queue, others); the last ended at
+    `newest`. Versions before 0.8.0 did not measure the fifth.
+    """
 
     def __init__(self, seconds: Sequence[Sequence[float]] = (), newest: float = 0.0) -> None:
-        self.seconds = [list(second) for second in seconds]
+        self.seconds = [[*second, 0.0][:5] for second in seconds]
         self.newest = newest
 
     def add(self, m: Measurement) -> None:
         """One more second."""
-        self.seconds.append([m.rate, m.lag, m.prediction_queue, m.training_queue])
+        self.seconds.append([m.rate, m.lag, m.prediction_queue, m.training_queue, m.others])
         self.newest = m.time
 
     def __len__(self) -> int:
@@ -90,7 +97,10 @@ class Window:
 
 
 class Trial(NamedTuple):
-    """A trial that is over. Rates in agent steps trained per second, with the standard deviation of one second."""
+    """A trial that is over. Rates in agent steps trained per second, with the standard deviation of one second.
+
+    kept: whether its setting is the accepted one now; None if it was given up, as it told nothing.
+    """
 
     before: Setting
     after: Setting
@@ -102,13 +112,18 @@ class Trial(NamedTuple):
     lag: float
     prediction_queue: float
     training_queue: float
-    kept: bool
+    kept: bool | None
     reason: str
+
+    @property
+    def verdict(self) -> str:
+        """In a word or two."""
+        return "given up" if self.kept is None else "kept" if self.kept else "undone"
 
     def brief(self) -> str:
         """For the status line."""
         gain = f" {self.rate / self.rate_before - 1:+.0%}" if self.rate_before and self.seconds else ""
-        return f"{name(self.after)} {'kept' if self.kept else 'undone'}{gain}"
+        return f"{name(self.after)} {self.verdict}{gain if self.kept is not None else ''}"
 
 
 def name(setting: Sequence[int]) -> str:
@@ -205,8 +220,8 @@ class Controller:
         """A second of the accepted setting."""
         raise NotImplementedError
 
-    def _verdict(self) -> tuple[bool, str] | None:
-        """On the trial under way: (kept, reason); None as long as there is none."""
+    def _verdict(self) -> tuple[bool | None, str] | None:
+        """On the trial under way: (kept, reason), as in `Trial`; None as long as there is none."""
         raise NotImplementedError
 
     def _next(self, m: Measurement, trial: Trial) -> None:
@@ -216,7 +231,7 @@ class Controller:
     def _begin(self, m: Measurement, setting: Setting) -> None:
         self._trial, self._window, self._heard = setting, Window(), m.time
 
-    def _end(self, m: Measurement, kept: bool, reason: str) -> Trial:
+    def _end(self, m: Measurement, kept: bool | None, reason: str) -> Trial:
         assert self._trial is not None
         before, new = self.baseline, self._window
         trial = Trial(self.accepted, self._trial, before.mean(), before.deviation(), new.mean(), new.deviation(),
@@ -312,10 +327,13 @@ class Fast(Controller):
         self._probe_at, self._probe_wait = 0.0, PROBE_FIRST
         self._changed = False                    # since the search was over, by itself, a little
         self._ceiling_at = 0.0
+        self._given_up = 0                       # trials in a row
+        self._others_at: float | None = None     # when other programs came or went, until it has lasted
 
     def restore(self, state: dict[str, Any]) -> None:
-        """As of any controller; states of 0.6.0 and before knew less."""
-        super().restore({"_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, "_changed": False, **state})
+        """As of any controller; states of earlier versions knew less."""
+        super().restore({"_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, "_changed": False, "_given_up": 0,
+                         "_others_at": None, **state})
 
     # ------------------------------------------------------------------------- at the accepted setting
 
@@ -325,7 +343,9 @@ class Fast(Controller):
         if len(self._fresh) < enough:
             return
         fresh, before = self._fresh, self.baseline.mean()
-        differs = len(self.baseline) > 0 and abs(fresh.mean() - before) > Z_KEEP * self._error(fresh, self.baseline)
+        others_changed = len(self.baseline) > 0 and self._others_changed(fresh)
+        differs = others_changed or len(self.baseline) > 0 and (
+            abs(fresh.mean() - before) > Z_KEEP * self._error(fresh, self.baseline))
         if differs and len(fresh) < 2 * enough:
             return  # a hiccup, or the load has changed
         if differs:
@@ -335,15 +355,28 @@ class Fast(Controller):
         if differs:
             self.baseline, change = fresh, abs(fresh.mean() - before)
             self._changed |= change > CHANGED * before
-            if change > LOAD * before:
-                self._probe_wait = PROBE_FIRST
-                self._search(COARSEST)
+            if others_changed:
+                self._others_at = m.time
+            elif change > LOAD * before:
+                self._search_anew()
         else:
             self.baseline = Window([*self.baseline.seconds, *fresh.seconds][-KEPT_SECONDS:], fresh.newest)
+        if self._others_at is not None and m.time - self._others_at >= LASTING and not self.searching:
+            self._others_at = None
+            if self._changed:
+                self._search_anew()
         self._go_on(m)
+
+    def _search_anew(self) -> None:
+        self._probe_wait = PROBE_FIRST
+        self._search(COARSEST)
 
     def _search(self, factor: float) -> None:
         self.searching, self._factor, self._tried, self._streak = True, factor, [], 0
+
+    def _pause(self, m: Measurement) -> None:
+        self.searching = False
+        self._probe_at, self._ceiling_at = m.time + self._probe_wait, m.time + PROBE_FIRST
 
     def _go_on(self, m: Measurement) -> None:
         """The next trial, if it is time for one."""
@@ -357,8 +390,8 @@ class Fast(Controller):
                         return
                 self._factor **= 0.5
                 self._streak = 0
-            self.searching = self._changed = False
-            self._probe_at, self._ceiling_at = m.time + self._probe_wait, m.time + PROBE_FIRST
+            self._changed = False
+            self._pause(m)
         elif m.time >= self._ceiling_at and self._over(self.baseline):
             self._search(COARSEST)
         elif m.time >= self._probe_at:
@@ -409,10 +442,12 @@ class Fast(Controller):
 
     # ------------------------------------------------------------------------- during and after a trial
 
-    def _verdict(self) -> tuple[bool, str] | None:
+    def _verdict(self) -> tuple[bool | None, str] | None:
         new, base = self._window, self.baseline
         if len(new) < FIRST_LOOK:
             return None
+        if self._others_changed(new):
+            return None, f"other programs took {new.mean(4):.0%} of the cores, and {base.mean(4):.0%} before"
         ceiling = self._lag_verdict()
         if ceiling:
             return ceiling
@@ -432,6 +467,10 @@ class Fast(Controller):
         return kept, f"{gain / error:+.1f} standard errors after {len(new)} s{', with less' if kept and fewer else ''}"
 
     def _next(self, m: Measurement, trial: Trial) -> None:
+        if trial.kept is None:
+            self._give_up(m)
+            return
+        self._given_up = 0
         self._learn_noise(trial.rate, trial.deviation, trial.seconds)
         if not trial.kept:
             undecided = trial.seconds >= LONGEST_LOOK and trial.rate > trial.rate_before
@@ -453,6 +492,18 @@ class Fast(Controller):
                 self._search(COARSEST ** 0.5)
         self._fresh = Window()
         self._go_on(m)
+
+    def _others_changed(self, window: Window) -> bool:
+        """Whether other programs took more or less than while the accepted setting was measured."""
+        return abs(window.mean(4) - self.baseline.mean(4)) > OTHERS
+
+    def _give_up(self, m: Measurement) -> None:
+        """The accepted setting is measured again; after several such trials the search goes on in better times."""
+        self.remeasure()
+        self._given_up += 1
+        if self._given_up >= GIVE_UPS and self.searching:
+            self._changed, self._given_up = True, 0
+            self._pause(m)
 
     def _learn_noise(self, mean: float, deviation: float, seconds: int) -> None:
         """Moves what is known of a second's relative deviation towards that of a window."""

@@ -19,6 +19,7 @@ from ga3c import __version__
 from ga3c.config import Settings
 from ga3c.controller import Controller, Fast, Measurement, Paper, Setting, name
 from ga3c.run import Run
+from ga3c.verdict import others
 
 SETTLED = 2       # undisturbed rows after a change, the first of which still has some of it in its second
 LONG_SECOND = 1.5  # seconds; a row that comes later says nothing of a setting
@@ -63,6 +64,7 @@ class Tuner:
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 run.say(f"The controller begins anew: its state in the checkpoint does not fit, {error}.")
         run.controller = self.controller
+        self._cores = os.cpu_count() or 1
         self._quiet = 0  # undisturbed rows in a row
         self._before = (0.0, 0, run.disturbances)  # time, agent steps, disturbances at the last row
 
@@ -88,7 +90,8 @@ class Tuner:
         searching, setting = self.controller.searching, self.controller.setting
         trial = self.controller.observe(Measurement(
             row["time"], (row["agent_steps"] - steps) / max(seconds, 1e-3), row["lag_mean"] or 0.0,
-            row["prediction_queue"], row["training_queue"], self._quiet < SETTLED or row["lag_mean"] is None))
+            row["prediction_queue"], row["training_queue"], self._quiet < SETTLED or row["lag_mean"] is None,
+            others(row) / self._cores))
         if self.controller.setting != setting:
             self._quiet = 0
         if trial:
@@ -98,7 +101,7 @@ class Tuner:
                 rate_from=round(trial.rate_before, 1), deviation_from=round(trial.deviation_before, 1),
                 rate=round(trial.rate, 1), deviation=round(trial.deviation, 1), seconds=trial.seconds,
                 lag=round(trial.lag, 2), prediction_queue=round(trial.prediction_queue, 2),
-                training_queue=round(trial.training_queue, 2), verdict="kept" if trial.kept else "undone",
+                training_queue=round(trial.training_queue, 2), verdict=trial.verdict,
                 reason=trial.reason)
         if searching != self.controller.searching:
             self._searched()

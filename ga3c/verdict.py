@@ -41,6 +41,11 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
     return means
 
 
+def others(measured: Mapping[str, float]) -> float:
+    """Cores that other programs take, of the columns `cpu_*`."""
+    return max(0.0, measured["cpu_machine"] - measured["cpu_agents"] - measured["cpu_server"])
+
+
 def verdict(measured: Mapping[str, float], cores: int) -> Verdict:
     """Judges averages of the columns `cpu_*`, `*_ms` and `*_busy` of metrics.jsonl on a machine with `cores` cores.
 
@@ -48,10 +53,9 @@ def verdict(measured: Mapping[str, float], cores: int) -> Verdict:
     """
     m = measured
     agents, server, machine = m["cpu_agents"], m["cpu_server"], m["cpu_machine"]
-    others = max(0.0, machine - agents - server)
     if machine >= _FULL * cores:
-        if others > 0.15 * cores:
-            return Verdict("other load", f"other programs take {others:.1f} of {cores} cores",
+        if others(m) > 0.15 * cores:
+            return Verdict("other load", f"other programs take {others(m):.1f} of {cores} cores",
                            "end them, or expect what is left")
         if agents >= server:
             return Verdict("environments", f"all {cores} cores are busy, agents take {agents:.1f}",

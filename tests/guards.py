@@ -187,6 +187,9 @@ GUARDS = [
             "_TicketQueue, 'kept', []), writer]\n")]),
     Guard(28, "disturbed seconds count", "test_tuning.py::test_a_disturbed_second_and_the_one_after_it_do_not_count",
           [("tuning", "self._quiet = self._quiet + 1 if undisturbed else 0", "self._quiet += 1")]),
+    Guard(28, "another program's coming is taken for the trial's doing", "test_controller.py::test_another_program_"
+          "that_comes_and_goes_is_no_reason_for_a_change",
+          [("controller", "if self._others_changed(new):", "if False:")]),
     Guard(29, "batches are not halved", "test_faults.py::test_a_batch_too_large_for_the_device_is_halved_and_retried",
           [("trainer", "if len(part) == 1:", "if True:")]),
     Guard(29, "failures of the device are not named", "test_model.py::test_failures_of_the_device_are_named_and_change_"

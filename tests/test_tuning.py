@@ -34,12 +34,13 @@ class Seconds:
         self.tuner, self.time, self.steps = tuner, 0.0, 0
 
     def pass_by(self, number: int, rate: Callable[[int], float] = lambda agents: 1000.0 * agents, lag: float = 2.0,
-                settled: bool = True, length: float = 1.0, most: int | None = None) -> None:
+                settled: bool = True, length: float = 1.0, most: int | None = None, others: float = 0.0) -> None:
         for _ in range(number):
             self.time += length
             self.steps += int(rate(self.tuner.setting[0]) * length)
             self.tuner.second({"time": self.time, "agent_steps": self.steps, "lag_mean": lag, "prediction_queue": 0,
-                               "training_queue": 0}, settled,
+                               "training_queue": 0, "cpu_agents": 0.5, "cpu_server": 0.25,
+                               "cpu_machine": 0.75 + others * (os.cpu_count() or 1)}, settled,
                               self.tuner.controller._limits[0] if most is None else most)
 
 
@@ -124,6 +125,17 @@ def test_a_disturbed_second_and_the_one_after_it_do_not_count(cache: Path, make_
         assert seconds.tuner.setting == trial
     seconds.pass_by(4)
     assert [event["rate"] for event in events(run, "trial")] == [4000.0]
+
+
+def test_a_trial_during_which_another_program_began_is_given_up(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    while not events(run, "trial"):
+        seconds.pass_by(1, others=0.5)
+    trial, = events(run, "trial")
+    assert trial["verdict"] == "given up" and trial["reason"] == "other programs took 50% of the cores, and 0% before"
+    assert seconds.tuner.setting == (2, 1, 1) and run.tuning == "4/1/1 given up"
+    seconds.pass_by(20, others=0.5)
+    assert [each["verdict"] for each in events(run, "trial")][1] == "kept", "both were measured beside it"
 
 
 def test_an_evaluation_is_no_reason_to_give_a_trial_up(

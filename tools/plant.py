@@ -240,11 +240,11 @@ def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> 
 class Table:
     """The steady states of all settings within a machine's limits, interpolated between powers of two (N_A: of 1.5).
 
-    `fields` (4, N_A, N_P, N_T): as `Steady`. `cores_taken` by another process.
+    `fields` (4, N_A, N_P, N_T): as `Steady`. `cores_taken` by another process; `others`: which share of all that is.
     """
 
     def __init__(self, m: Machine, cores_taken: int = 0) -> None:
-        self.machine = m
+        self.machine, self.others = m, cores_taken / m.cores
         counts = [sorted({min(most, round(base ** i)) for i in range(40)})
                   for most, base in zip(m.limits, (1.5, 2, 2), strict=True)]
         taken = m._replace(cores=m.cores - cores_taken)
@@ -344,7 +344,7 @@ def run(controller: Decides, table_at: Callable[[int], Table], seconds: int, see
         owed -= trained
         course[:, second] = true, table[controller.accepted].rate
         controller.observe(Measurement(second + 1.0, trained, steady.lag * factor[second], steady.waiting,
-                                       steady.handed_in, void > 0))
+                                       steady.handed_in, void > 0, table.others))
         void -= 1.0
     return Course(*course)
 

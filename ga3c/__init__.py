@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ga3c.environment import make_environment as make_environment
     from ga3c.policy import load_policy as load_policy
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 __all__ = ["CommandFailed", "Config", "ConfigError", "RunRecord", "evaluate", "load_policy", "load_run",
            "make_environment", "train"]
 

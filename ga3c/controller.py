@@ -22,7 +22,7 @@ import numpy as np
 Setting = tuple[int, int, int]
 """N_A, N_P, N_T."""
 
-PATIENCE = 60.0       # seconds without one that counts, after which a trial is given up
+PATIENCE = 60.0       # seconds without one that counts, after which a trial is undone
 FIRST_LOOK = 3        # seconds measured before a verdict is thought of
 LONGEST_LOOK = 20     # ... after which there is one
 REMEASURE = 5         # seconds of the accepted setting, measured again
@@ -41,7 +41,8 @@ CHANGED = 0.1         # the accepted setting's own rate changed by this share: a
 LOAD = 0.25           # ... by this share: a new search at once, but
 LASTING = 60.0        # ... if it is other programs that took or left the cores, after so many seconds of it
 OTHERS = 0.1          # share of the cores that other programs may take more, or less, in a trial than before it
-GIVE_UPS = 3          # trials in a row that told nothing because of that, after which a search waits for better times
+GIVE_UPS = 3          # trials in a row that told nothing because of that, after which a search
+WAIT = 120.0          # ... waits so many seconds
 NOISE = 0.1           # relative standard deviation of a second's rate, before anything is known of it
 NOISE_WEIGHT = 4.0    # seconds that what is known of the noise weighs beside a window's own
 DRIFT = 0.01          # relative standard deviation between windows that no number of seconds averages away
@@ -99,7 +100,7 @@ class Window:
 class Trial(NamedTuple):
     """A trial that is over. Rates in agent steps trained per second, with the standard deviation of one second.
 
-    kept: whether its setting is the accepted one now; None if it was given up, as it told nothing.
+    kept: whether its setting is the accepted one now; None if it was given up, as other programs came or went.
     """
 
     before: Setting
@@ -210,7 +211,7 @@ class Controller:
             value = state[key]
             if isinstance(value, dict):
                 value = Window(**value)
-            elif key in ("accepted", "_trial") and value:
+            elif key in ("accepted", "_trial", "_doubted") and value:
                 value = tuple(value)
             elif key == "_tried":
                 value = [tuple(setting) for setting in value]
@@ -311,8 +312,9 @@ class Fast(Controller):
     A step multiplies the number of agents, of predictors or of trainers, or of several of them (where two are limits at
     once, neither pays alone). When no step pays, steps shrink; when the finest does not, the search is over, the rate
     is watched, and a neighbour is tried now and then, more and more rarely. A rate that has changed much by itself
-    begins a new search; if it changed a little, as rates do, that waits until a neighbour would be tried. `fine`: the
-    start is likely near the best, so the first search begins with smaller steps.
+    begins a new search; if it changed a little, as rates do, that waits until a neighbour would be tried, and if other
+    programs did it, until that has lasted. A trial beside which they came or went is made again. `fine`: the start is
+    likely near the best, so the first search begins with smaller steps.
     """
 
     def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int, fine: bool = False) -> None:
@@ -325,15 +327,18 @@ class Fast(Controller):
         self._noise = NOISE
         self._confirmed = False
         self._probe_at, self._probe_wait = 0.0, PROBE_FIRST
-        self._changed = False                    # since the search was over, by itself, a little
+        self._found = 0.0                        # the rate when the last search was over; 0: another is due
         self._ceiling_at = 0.0
-        self._given_up = 0                       # trials in a row
         self._others_at: float | None = None     # when other programs came or went, until it has lasted
+        self._given_up = 0                       # trials in a row
+        self._doubted: Setting | None = None     # the last of those: if it is so again, it is the setting's own doing
+        self._wait_until = 0.0
 
     def restore(self, state: dict[str, Any]) -> None:
-        """As of any controller; states of earlier versions knew less."""
-        super().restore({"_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, "_changed": False, "_given_up": 0,
-                         "_others_at": None, **state})
+        """As of any controller; earlier versions knew less, and `_changed` instead of the rate found."""
+        known = {"_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, "_found": 0.0, "_others_at": None, "_given_up": 0,
+                 "_doubted": None, "_wait_until": 0.0}
+        super().restore(known | {key: value for key, value in state.items() if key != "_changed"})
 
     # ------------------------------------------------------------------------- at the accepted setting
 
@@ -343,9 +348,8 @@ class Fast(Controller):
         if len(self._fresh) < enough:
             return
         fresh, before = self._fresh, self.baseline.mean()
-        others_changed = len(self.baseline) > 0 and self._others_changed(fresh)
-        differs = others_changed or len(self.baseline) > 0 and (
-            abs(fresh.mean() - before) > Z_KEEP * self._error(fresh, self.baseline))
+        differs = len(self.baseline) > 0 and (
+            self._others_changed(fresh) or abs(fresh.mean() - before) > Z_KEEP * self._error(fresh, self.baseline))
         if differs and len(fresh) < 2 * enough:
             return  # a hiccup, or the load has changed
         if differs:
@@ -353,19 +357,22 @@ class Fast(Controller):
         self._learn_noise(fresh.mean(), fresh.deviation(), len(fresh))
         self._fresh, self._confirmed = Window(), True
         if differs:
-            self.baseline, change = fresh, abs(fresh.mean() - before)
-            self._changed |= change > CHANGED * before
+            others_changed, self.baseline = self._others_changed(fresh), fresh
             if others_changed:
-                self._others_at = m.time
-            elif change > LOAD * before:
+                self._others_at, self._doubted = m.time, None
+            elif abs(fresh.mean() - before) > LOAD * before:
                 self._search_anew()
         else:
             self.baseline = Window([*self.baseline.seconds, *fresh.seconds][-KEPT_SECONDS:], fresh.newest)
         if self._others_at is not None and m.time - self._others_at >= LASTING and not self.searching:
             self._others_at = None
-            if self._changed:
+            if self._changed():
                 self._search_anew()
         self._go_on(m)
+
+    def _changed(self) -> bool:
+        """Whether the rate is another than when the last search was over."""
+        return abs(self.baseline.mean() - self._found) > CHANGED * self._found
 
     def _search_anew(self) -> None:
         self._probe_wait = PROBE_FIRST
@@ -373,15 +380,12 @@ class Fast(Controller):
 
     def _search(self, factor: float) -> None:
         self.searching, self._factor, self._tried, self._streak = True, factor, [], 0
-
-    def _pause(self, m: Measurement) -> None:
-        self.searching = False
-        self._probe_at, self._ceiling_at = m.time + self._probe_wait, m.time + PROBE_FIRST
+        self._others_at, self._given_up, self._wait_until = None, 0, 0.0
 
     def _go_on(self, m: Measurement) -> None:
         """The next trial, if it is time for one."""
         if self.searching:
-            if not self._confirmed or m.time - self.baseline.newest > OLD:
+            if not self._confirmed or m.time - self.baseline.newest > OLD or m.time < self._wait_until:
                 return
             while self._factor >= FINEST:
                 for candidate in self._candidates(self._factor):
@@ -390,14 +394,15 @@ class Fast(Controller):
                         return
                 self._factor **= 0.5
                 self._streak = 0
-            self._changed = False
-            self._pause(m)
+            self.searching = False
+            self._found = 0.0 if self._others_at is not None else self.baseline.mean()
+            self._probe_at, self._ceiling_at = m.time + self._probe_wait, m.time + PROBE_FIRST
         elif m.time >= self._ceiling_at and self._over(self.baseline):
             self._search(COARSEST)
         elif m.time >= self._probe_at:
             self._probe_wait = min(2 * self._probe_wait, PROBE_LAST)
             self._probe_at = m.time + self._probe_wait
-            if self._changed:
+            if self._changed():
                 self._search(COARSEST)
                 self._go_on(m)
                 return
@@ -446,7 +451,7 @@ class Fast(Controller):
         new, base = self._window, self.baseline
         if len(new) < FIRST_LOOK:
             return None
-        if self._others_changed(new):
+        if self._others_changed(new) and self._trial != self._doubted:
             return None, f"other programs took {new.mean(4):.0%} of the cores, and {base.mean(4):.0%} before"
         ceiling = self._lag_verdict()
         if ceiling:
@@ -468,9 +473,9 @@ class Fast(Controller):
 
     def _next(self, m: Measurement, trial: Trial) -> None:
         if trial.kept is None:
-            self._give_up(m)
+            self._give_up(m, trial.after)
             return
-        self._given_up = 0
+        self._given_up, self._doubted = 0, None
         self._learn_noise(trial.rate, trial.deviation, trial.seconds)
         if not trial.kept:
             undecided = trial.seconds >= LONGEST_LOOK and trial.rate > trial.rate_before
@@ -497,13 +502,13 @@ class Fast(Controller):
         """Whether other programs took more or less than while the accepted setting was measured."""
         return abs(window.mean(4) - self.baseline.mean(4)) > OTHERS
 
-    def _give_up(self, m: Measurement) -> None:
-        """The accepted setting is measured again; after several such trials the search goes on in better times."""
+    def _give_up(self, m: Measurement, setting: Setting) -> None:
+        """The accepted setting is measured again, and then this one."""
         self.remeasure()
+        self._doubted = setting
         self._given_up += 1
-        if self._given_up >= GIVE_UPS and self.searching:
-            self._changed, self._given_up = True, 0
-            self._pause(m)
+        if self._given_up >= GIVE_UPS:
+            self._given_up, self._wait_until = 0, m.time + WAIT
 
     def _learn_noise(self, mean: float, deviation: float, seconds: int) -> None:
         """Moves what is known of a second's relative deviation towards that of a window."""

@@ -340,7 +340,7 @@ class Model:
         Raises ValueError, changing nothing, if it is another network's; DeviceFailed, as `state` does.
         """
         arrays = self._fitting(arrays)
-        with self._between_updates():
+        with self._between_updates(), _on_device("a checkpoint"):
             self._assign(arrays)
             self.version, self.agent_steps = version, agent_steps
 
@@ -349,7 +349,7 @@ class Model:
         told by its version: it is before `oldest`. Raises as `restore`.
         """
         arrays = self._fitting(arrays)
-        with self._between_updates():
+        with self._between_updates(), _on_device("a checkpoint"):
             self._assign(arrays)
             self.version += 1
             self.oldest = self.version

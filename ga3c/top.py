@@ -89,7 +89,8 @@ class Followed:
         elif kind == "end":
             self.ended = f"ended by {event['reason']}"
         elif kind == "trial":
-            gain = f" {event['rate'] / event['rate_from'] - 1:+.0%}" if event["rate_from"] and event["seconds"] else ""
+            told = event["rate_from"] and event["seconds"] and event["verdict"] != "given up"
+            gain = f" {event['rate'] / event['rate_from'] - 1:+.0%}" if told else ""
             self._tuning = f"{event['to']} {event['verdict']}{gain}"
         elif kind == "search" and event["over"]:
             self._tuning = f"{event['setting']} found"

@@ -172,8 +172,7 @@ GUARDS = [
           "process_is_done_without[2]", [("service", "except (OSError, EOFError) as error:  # no", "except KeyError as "
                                           "error:  # no")]),
     Guard(26, "a fork server that is just ending is taken for a limit", "test_service.py::test_a_fork_server_that_is_"
-          "just_ending_is_waited_for_once[1]", [("service", "isinstance(error, ConnectionRefusedError) and", "False "
-                                                 "and")]),
+          "just_ending_is_waited_for_once[1]", [("service", "isinstance(error, ConnectionError) and", "False and")]),
     Guard(26, "descriptors are not looked at", "test_preflight.py::test_descriptors",
           [("preflight", "limit == resource.RLIM_INFINITY or limit >= need,", "True,")]),
     Guard(26, "memory is not looked at", "test_preflight.py::test_memory_of_the_container_counts",
@@ -189,7 +188,7 @@ GUARDS = [
           [("tuning", "self._quiet = self._quiet + 1 if undisturbed else 0", "self._quiet += 1")]),
     Guard(28, "another program's coming is taken for the trial's doing", "test_controller.py::test_another_program_"
           "that_comes_and_goes_is_no_reason_for_a_change",
-          [("controller", "if self._others_changed(new):", "if False:")]),
+          [("controller", "if self._others_changed(new) and", "if False and")]),
     Guard(29, "batches are not halved", "test_faults.py::test_a_batch_too_large_for_the_device_is_halved_and_retried",
           [("trainer", "if len(part) == 1:", "if True:")]),
     Guard(29, "failures of the device are not named", "test_model.py::test_failures_of_the_device_are_named_and_change_"

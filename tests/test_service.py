@@ -188,6 +188,7 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
     Service(run.settings, run, CheckingModel(), interruption).run()
     assert len(events(run, "agent_not_started")) == len(refused) == times
     assert len(events(run, "agent_started")) == 4 - times, "that it is refused again is no matter of waiting"
+    assert np.all(np.diff(refused) >= 0.2)
 
 
 def test_an_agent_that_rests_comes_back_with_its_environments_as_they_stood(

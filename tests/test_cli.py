@@ -20,6 +20,8 @@ import pyte
 import pytest
 from conftest import stop_seconds
 
+from ga3c import cli
+
 TRAIN = [sys.executable, "-m", "ga3c"]
 QUICK = ["--game", "toy:catch", "--agents", "2", "--no-tensorboard"]
 
@@ -31,6 +33,21 @@ def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def train(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*TRAIN, *arguments], capture_output=True, text=True, timeout=200, check=False)
+
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def train_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """`train` in this process, which has its TensorFlow already: for what is not about the process."""
+    monkeypatch.setattr("ga3c.model.start_tensorflow", lambda settings: None)
+
+    def train_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, cli.train(arguments), *capfd.readouterr())
+
+    return train_here
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +179,7 @@ def test_two_serial_runs_give_equal_weights_byte_for_byte_one_of_them_with_a_bre
     assert (one / "arrays.npz").read_bytes() != (checkpoints(Path("three"))[-1] / "arrays.npz").read_bytes()
 
 
-def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with() -> None:
+def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with(train_here: Command) -> None:
     first = train(*QUICK, "--steps", "4000", "--run-dir", "run", "--tensorboard")
     assert (first.returncode, first.stderr) == (0, "")
     run = Path("run")
@@ -174,7 +191,7 @@ def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with() -> None:
     assert first.stdout.splitlines()[-1].endswith("--resume run")
     before = rows(run)[-1]
 
-    again = train("--resume", "run", "--steps", "8000")
+    again = train_here("--resume", "run", "--steps", "8000")
     assert (again.returncode, again.stderr) == (0, "")
     after = rows(run)[-1]
     for name in ("agent_steps", "trainings", "episodes", "time", "frames"):
@@ -185,7 +202,7 @@ def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with() -> None:
     assert [event["resumed_at"] for event in events(run) if event["event"] == "start"] == [0, before["agent_steps"]]
     assert len((run / "episodes.csv").read_text().splitlines()) == after["episodes"] + 1
 
-    reached = train("--resume", "run")
+    reached = train_here("--resume", "run")
     assert reached.returncode == 2 and "already reached --steps 8000" in reached.stderr
 
 
@@ -196,30 +213,30 @@ def flip(path: Path) -> None:
 
 
 def test_a_corrupt_newest_checkpoint_is_named_and_the_next_older_one_used(
-        run_with_two_checkpoints: list[Path]) -> None:
+        run_with_two_checkpoints: list[Path], train_here: Command) -> None:
     older, newest = run_with_two_checkpoints
     flip(newest / "arrays.npz")
 
-    explicit = train("--resume", str(newest), "--steps", "6000")
+    explicit = train_here("--resume", str(newest), "--steps", "6000")
     assert explicit.returncode == 5 and explicit.stderr.count("\n") == 1
     assert f"{newest}/arrays.npz is damaged" in explicit.stderr
 
-    done = train("--resume", "run", "--steps", "6000")
+    done = train_here("--resume", "run", "--steps", "6000")
     assert done.returncode == 0 and f"{newest}/arrays.npz is damaged" in done.stdout
     start = [event for event in events(Path("run")) if event["event"] == "start"][-1]
     assert start["resumed_at"] == int(older.name)
 
     for path in checkpoints(Path("run")):
         flip(path / "progress.json")
-    hopeless = train("--resume", "run", "--steps", "9000")
+    hopeless = train_here("--resume", "run", "--steps", "9000")
     assert hopeless.returncode == 5 and hopeless.stderr.count("\n") == 1 and "Traceback" not in hopeless.stderr
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_another_game_or_network_is_not_gone_on_with() -> None:
-    game = train("--resume", "run", "--game", "toy:identity", "--steps", "5000")
+def test_another_game_or_network_is_not_gone_on_with(train_here: Command) -> None:
+    game = train_here("--resume", "run", "--game", "toy:identity", "--steps", "5000")
     assert game.returncode == 2 and "was trained on toy:catch" in game.stderr and game.stderr.count("\n") == 1
-    net = train("--resume", "run", "--network", "small", "--steps", "5000")
+    net = train_here("--resume", "run", "--network", "small", "--steps", "5000")
     assert net.returncode == 2 and net.stderr.count("\n") == 1
 
 
@@ -329,6 +346,7 @@ def test_a_signal_in_any_phase_ends_cleanly(
         assert train("--resume", "run", "--steps", str(int(checkpoints(Path("run"))[-1].name) + 50)).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run")
     each.wait_for(learning)
@@ -377,7 +395,7 @@ def test_a_second_ctrl_c_skips_the_checkpoint_and_a_third_ends_it_at_once(
 
 # What the service is doing when the word to stop comes, beside those of PHASES.
 STATES = {"stopped agents": ["--agents", "2"], "nothing trained": ["--training-batch-min", "65536", "--agents", "2"],
-          "changing workers": ["--start", "1/1/1", "--agents-max", "6"]}
+          "changing workers": ["--start", "1/1/1", "--agents-max", "6", "--controller", "paper", "--window", "1"]}
 
 
 @pytest.mark.parametrize(("state", "number"), with_a_signal(STATES))
@@ -388,6 +406,8 @@ def test_it_stops_in_every_state(state: str, number: signal.Signals, started: Ca
         each.wait_for(learning)
         for event in recorded("agent_started"):
             os.kill(event["pid"], signal.SIGSTOP)
+    elif state == "changing workers":
+        each.wait_for(lambda: any(row["agents"] * row["predictors"] * row["trainers"] > 1 for row in rows(Path("run"))))
     os.killpg(each.process.pid, number) if number == signal.SIGINT else each.process.send_signal(number)
     out, err, seconds = each.end()
     assert (each.process.returncode, err) == (128 + number, "") and seconds < 10
@@ -542,9 +562,8 @@ def test_an_error_of_the_service_itself_is_told_with_a_checkpoint_and_exit_code_
                "    if len(calls) > 300:\n        raise ZeroDivisionError('of the model')\n"
                "    return right(self, observation)\n"
                "model.Model.predict = wrong\n"
-               "if __name__ == '__main__':\n    sys.exit(cli.train(sys.argv[1:]))\n")
-    Path("broken.py").write_text(program)
-    done = subprocess.run([sys.executable, "broken.py", *QUICK, "--run-dir", "run"], capture_output=True, text=True,
+               "sys.exit(cli.train(sys.argv[1:]))\n")
+    done = subprocess.run([sys.executable, "-c", program, *QUICK, "--run-dir", "run"], capture_output=True, text=True,
                           timeout=100, check=False)
     assert done.returncode == 6, done.stderr
     assert "ZeroDivisionError: of the model" in done.stdout
@@ -569,8 +588,8 @@ def test_a_device_that_is_lost_is_told_in_one_line_with_exit_code_6() -> None:
     assert "checkpoint" in done.stdout.splitlines()[-1]
 
 
-def test_divergence_is_told_in_one_line_with_exit_code_4_and_its_weights_are_not_kept() -> None:
-    done = train(*QUICK, "--learning-rate", "1e30", "--run-dir", "run")
+def test_divergence_is_told_in_one_line_with_exit_code_4_and_its_weights_are_not_kept(train_here: Command) -> None:
+    done = train_here(*QUICK, "--learning-rate", "1e30", "--run-dir", "run")
     assert done.returncode == 4 and done.stderr.count("\n") == 1, done.stderr
     assert "diverged: update" in done.stderr and not Path("run/checkpoints").exists()
 
@@ -592,14 +611,15 @@ def test_agents_leave_ctrl_c_to_the_main_process_and_nobody_is_on_the_network(st
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_what_a_resumed_run_was_told_holds_for_the_next_resume_too() -> None:
-    assert train("--resume", "run", "--steps", "5000", "--gamma", "0.9").returncode == 0
+def test_what_a_resumed_run_was_told_holds_for_the_next_resume_too(train_here: Command) -> None:
+    assert train_here("--resume", "run", "--steps", "5000", "--gamma", "0.9").returncode == 0
     printed = train("--resume", "run", "--print-config").stdout
     assert "\ngamma: 0.9 " in printed and "\nsteps: 5000 " in printed
 
 
-def test_a_refused_resume_from_an_older_checkpoint_leaves_the_newer_ones(run_with_two_checkpoints: list[Path]) -> None:
+def test_a_refused_resume_from_an_older_checkpoint_leaves_the_newer_ones(
+        run_with_two_checkpoints: list[Path], train_here: Command) -> None:
     before = run_with_two_checkpoints
-    refused = train("--resume", str(before[0]), "--steps", "1000")
+    refused = train_here("--resume", str(before[0]), "--steps", "1000")
     assert refused.returncode == 2 and "already reached --steps 1000" in refused.stderr
     assert checkpoints(Path("run")) == before

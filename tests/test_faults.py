@@ -18,7 +18,7 @@ import faulty
 import numpy as np
 import psutil
 import pytest
-from counting import CheckingModel, agent_processes
+from counting import CheckingModel, agent_processes, end_run
 
 from ga3c import service
 from ga3c.config import Settings
@@ -92,7 +92,7 @@ def test_an_agent_that_its_environment_ends_or_holds_up_is_replaced(
 
     def stop(updates: int) -> None:
         if updates % 20 == 0 and events(run, "agent_died") and len(events(run, "agent_started")) >= 4:
-            signal.raise_signal(signal.SIGTERM)
+            end_run()
 
     Service(settings, run, Dropping(stop), interruption).run()
     # On a busy machine another may have been too slow to begin.
@@ -113,12 +113,14 @@ def test_a_stopped_agent_is_replaced_wherever_it_was(make_run: MakeRun, interrup
     stopped: list[int] = []
 
     def stop(updates: int) -> None:
+        if updates % 40:
+            return
         victims = [process for process in agent_processes() if process.pid not in stopped]
-        if updates % 40 == 0 and len(stopped) < 3 and victims:
+        if len(stopped) < 3 and victims:
             stopped.append(victims[0].pid)
             victims[0].suspend()
-        if updates % 40 == 0 and len(events(run, "agent_died")) >= 3:
-            signal.raise_signal(signal.SIGTERM)
+        if len(events(run, "agent_died")) >= 3:
+            end_run()
 
     model = CheckingModel(stop)
     settings = counting(steps=None, agents=6, agents_max=6, agent_timeout=3.0)
@@ -179,7 +181,7 @@ def test_an_agent_that_never_plays_is_parked_and_the_others_go_on(
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(event["pid"], signal.SIGKILL)
         if any(event["parked"] for event in events(run, "agent_died")) and updates % 50 == 0:
-            signal.raise_signal(signal.SIGTERM)
+            end_run()
 
     model = CheckingModel(kill)
     settings = counting(steps=None)
@@ -202,7 +204,7 @@ def test_running_out_of_memory_is_named_and_takes_one_agent_away(
             killed.append(victim.pid)
             victim.kill()
         elif updates == 200:
-            signal.raise_signal(signal.SIGTERM)
+            end_run()
 
     settings = counting(steps=None)
     run = make_run(settings)
@@ -222,7 +224,7 @@ def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
             killed.append(agent_processes()[0])
             killed[0].kill()
         elif len(looks) >= 7:
-            signal.raise_signal(signal.SIGTERM)
+            end_run()
 
     killed: list[object] = []
     settings = counting(steps=None)
@@ -251,7 +253,7 @@ def test_nobody_rests_once_memory_has_run_out(
             if len(events(run, "agent_started")) == 5:
                 made.resize(1, 1, 1)
             if left == 4:
-                signal.raise_signal(signal.SIGTERM)
+                end_run()
 
     run = make_run(counting(steps=None))
     made = Service(run.settings, run, CheckingModel(kill), interruption)

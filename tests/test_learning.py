@@ -76,8 +76,8 @@ def test_it_learns_though_one_step_in_a_hundred_fails(
 
 
 # Each world in both modes, and in each mode one and four environments an agent; most are slow tests.
-OFTEN = {"toy:catch": ("service-1", "serial-4"), "toy:last-step-reward": ("service-4", "serial-1"),
-         "CartPole-v1": ("service-1",)}
+OFTEN = {"toy:catch": ("service-4", "serial-4"), "toy:last-step-reward": ("service-1", "serial-1"),
+         "CartPole-v1": ("service-4",)}
 
 
 @pytest.mark.parametrize(("game", "mode", "envs"), [

@@ -303,7 +303,7 @@ def test_the_networks_are_the_papers(network: str, shapes: list[tuple[int, ...]]
 
 @pytest.mark.parametrize("stride", [4, 3, 2, 1])
 def test_the_large_networks_first_stride_is_a_setting(stride: int) -> None:
-    built = build_network(settings(network="large", large_stride=stride), IMAGE)
+    built = build_network(settings(network="large", large_stride=stride), IMAGE._replace(observation_shape=(36, 36, 4)))
     assert built.layers[1].strides == (stride, stride)
 
 

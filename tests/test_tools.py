@@ -158,6 +158,7 @@ def tool(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
                           text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_transport_is_measured_with_real_processes(tmp_path: Path) -> None:
     file = tmp_path / "transport.json"
     done = tool("transport.py", "--agents", 2, "--envs", 4, "--seconds", 1, "--runs", 1, "--json", file)
@@ -167,6 +168,7 @@ def test_the_transport_is_measured_with_real_processes(tmp_path: Path) -> None:
     assert "2 agents x 4 environments" in done.stdout
 
 
+@pytest.mark.slow
 def test_speed_figures_measure_what_is_missing_and_draw(tmp_path: Path) -> None:
     def figures(*agents: int) -> list[str]:
         done = tool("speed_figures.py", "--out", tmp_path, "--game", "toy:catch", "--agents", *agents,

@@ -165,7 +165,8 @@ def test_a_run_directory_in_use_is_refused_with_the_way_on() -> None:
     assert os.listdir("taken") == ["thesis.txt"]
 
 
-def test_two_serial_runs_give_equal_weights_byte_for_byte_one_of_them_with_a_break() -> None:
+def test_two_serial_runs_give_equal_weights_byte_for_byte_one_of_them_with_a_break(
+        train_here: Command) -> None:
     for name, steps in (("one", "3000"), ("two", "1400")):
         done = train("--serial", "--seed", "0", *QUICK, "--steps", steps, "--run-dir", name)
         assert done.returncode == 0, done.stderr
@@ -174,7 +175,7 @@ def test_two_serial_runs_give_equal_weights_byte_for_byte_one_of_them_with_a_bre
     one, two = (checkpoints(Path(name))[-1] for name in ("one", "two"))
     assert one.name == two.name
     assert (one / "arrays.npz").read_bytes() == (two / "arrays.npz").read_bytes()
-    other = train("--serial", "--seed", "1", *QUICK, "--steps", "3000", "--run-dir", "three")
+    other = train_here("--serial", "--seed", "1", *QUICK, "--steps", "3000", "--run-dir", "three")
     assert other.returncode == 0
     assert (one / "arrays.npz").read_bytes() != (checkpoints(Path("three"))[-1] / "arrays.npz").read_bytes()
 
@@ -439,7 +440,7 @@ FLAGS = {"saving": ["--checkpoint-minutes", "0.02"], "ending": ["--steps", "2000
 
 @pytest.mark.parametrize(("doing", "number"), [
     pytest.param(*param.values, marks=[] if param.values in (
-        ("a trainer stuck", signal.SIGINT), ("saving", signal.SIGTERM)) else [pytest.mark.slow])
+        ("a trainer stuck", signal.SIGINT),) else [pytest.mark.slow])
     for param in with_a_signal(DOING)])
 def test_it_stops_whatever_it_is_doing(doing: str, number: signal.Signals, started: Callable[..., Started]) -> None:
     changed, code, says = DOING[doing]

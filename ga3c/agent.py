@@ -71,10 +71,10 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
         ended = transition.score_ended
         store.score[slot, t] = np.where(ended, score, np.nan)
         store.episode_length[slot, t] = np.where(ended, length, 0)
-        score[ended] = 0.0
-        length[ended] = 0
+        over = ended | transition.truncated
+        score[over] = 0.0
+        length[over] = 0
         if transition.dropped:  # what came next is not known: the value of the last observation stands for it
-            score[:], length[:] = 0.0, 0
             store.final_value[slot, t] = store.value[slot, t]
         elif transition.final_observation is not None:
             store.observation[slot, t_max] = transition.final_observation

@@ -42,7 +42,8 @@ class EnvironmentSpec(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """The facts of one agent step of E environments. `score_ended` marks episodes whose score is complete.
+    """The facts of one agent step of E environments. `score_ended` marks episodes whose score is complete; one that is
+    `truncated` without that was cut short by us, and its score does not count.
 
     reward (E,) float32, raw; terminated, truncated, score_ended (E,) bool; final_observation (E, *shape), to be read
     where `truncated`, None if no environment was. `dropped`: the environments failed, all episodes end here and their
@@ -78,9 +79,14 @@ class AtariEnvironment:
 
     The four 84x84 planes of an observation are the four bytes of one 84x84 plane of little-endian 32-bit words: a
     shift and an OR advance the stack for a tenth of what interleaving planes costs.
+
+    Environments that begin together go on in step, as long as episodes are of one length (Boxing's are, until somebody
+    is knocked out): an update would see one moment of the game, many times. So all first episodes but the first
+    environment's are cut short, at times spread over two minutes of play.
     """
 
     _STACK = 4
+    _SPREAD = 1800  # agent steps
 
     def __init__(self, settings: Settings, game: str, n_envs: int) -> None:
         self._life_loss = settings.life_loss
@@ -100,6 +106,8 @@ class AtariEnvironment:
         self._packed = np.zeros((n_envs, height, width), "<u4")
         self.observation = self._unpacked(self._packed)
         self._lives = np.zeros(n_envs, np.int32)
+        self._age = 0
+        self._cuts = {self._SPREAD * number // n_envs: number for number in range(1, n_envs)}
 
     def _unpacked(self, packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
         return packed.view(np.uint8).reshape(*packed.shape, self._STACK)
@@ -107,7 +115,7 @@ class AtariEnvironment:
     def reset(self, seed: int) -> None:
         planes, info = self._env.reset(seed=seed % (2**31 - len(self._packed)))  # ALE counts up from it, in 31 bits
         self.observation[:] = np.moveaxis(planes, 1, -1)
-        self._lives = info["lives"]
+        self._lives, self._age = info["lives"], 0
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         planes, reward, terminated, truncated, info = self._env.step(action)
@@ -121,8 +129,22 @@ class AtariEnvironment:
             self.observation[ended] = np.moveaxis(planes[ended], 1, -1)
         # With life_loss a lost life is "terminated" while the game goes on; a new game has all lives again.
         life_lost = terminated & (info["lives"] < self._lives) if self._life_loss else np.zeros_like(ended)
-        self._lives = info["lives"]
+        self._lives, self._age = info["lives"], self._age + 1
+        cut = self._cuts.get(self._age)
+        if cut is not None and not ended[cut]:
+            final, truncated = self._cut_short(cut, final), truncated.copy()
+            truncated[cut] = True
         return Transition(reward.astype(np.float32), terminated, truncated, ended & ~life_lost, final)
+
+    def _cut_short(self, number: int, final: NDArray | None) -> NDArray:
+        """Begins that environment's next episode; `final` with its last observation."""
+        if final is None:
+            final = self.observation.copy()
+        final[number] = self.observation[number]
+        planes, info = self._env.reset(options={"reset_mask": np.arange(len(self.observation)) == number})
+        self.observation[number] = np.moveaxis(planes[number], 0, -1)
+        self._lives = info["lives"]
+        return final
 
     def close(self) -> None:
         self._env.close()

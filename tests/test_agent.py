@@ -14,7 +14,7 @@ import pytest
 from ga3c.agent import agent_seed, play, seeded, start_forkserver
 from ga3c.channel import PREDICT, REST, SUBMIT, TAKE
 from ga3c.config import Settings
-from ga3c.environment import make_environment
+from ga3c.environment import Transition, make_environment
 from ga3c.rollout import RolloutStore
 from ga3c.toys import Counting
 
@@ -109,6 +109,24 @@ def test_scores_and_lengths_are_of_whole_episodes_across_rollouts() -> None:
     assert lengths.tolist() == [Counting.length(episode) for episode in range(len(lengths))]
     assert driver.store.score[:20, :, 0][ended].tolist() == [n * (n + 1) / 2 for n in lengths.tolist()]
     assert np.isnan(driver.store.score[:20, :, 0][~ended]).all()
+
+
+def test_an_episode_that_was_cut_short_has_no_score_and_the_next_has_all_of_its_own() -> None:
+    driver = Driver(counting(t_max=2, n_envs=1), [1.0, 0.0])
+    step = driver.environment.step
+
+    def cut_short(action: np.ndarray) -> Transition:
+        told = step(action)
+        return told._replace(score_ended=told.terminated)  # every second episode of this world is truncated
+
+    driver.environment.step = cut_short  # type: ignore[method-assign]
+    while len(driver.submitted) < 30:
+        driver.answer()
+        driver.until_prediction()
+    lengths = driver.store.episode_length[:30, :, 0]
+    whole = lengths[lengths > 0].tolist()
+    assert len(whole) > 3 and whole == [Counting.length(2 * number) for number in range(len(whole))]
+    assert driver.store.score[:30, :, 0][lengths > 0].tolist() == [n * (n + 1) / 2 for n in whole]
 
 
 @pytest.mark.parametrize("steps_before", range(7))

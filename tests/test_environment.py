@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ga3c.config import ConfigError, Settings
-from ga3c.environment import Environment, Transition, atari_id, make_environment, probe
+from ga3c.environment import AtariEnvironment, Environment, Transition, atari_id, make_environment, probe
 
 Make = Callable[..., Environment]
 
@@ -197,6 +197,29 @@ def test_atari_is_pixel_for_pixel_what_gymnasium_stacks(make: Make, life_loss: b
     assert ends[0] or max_frames == 600
     assert (ends[1] > 0) == (max_frames == 600)
     plain.close()
+
+
+def test_environments_of_one_agent_do_not_go_on_in_step(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = make("Boxing", 3)
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 60)
+    spread = make("Boxing", 3)
+    rng, begun = np.random.default_rng(0), [True] * 3
+    for environment in (together, spread):
+        environment.reset(7)
+    for step in range(1, 80):
+        action = rng.integers(18, size=3)
+        plain, told = together.step(action), spread.step(action)
+        assert not plain.truncated.any() and not told.terminated.any() and not told.score_ended.any()
+        cut = {20: [1], 40: [2]}.get(step, [])
+        assert np.flatnonzero(told.truncated).tolist() == cut
+        if cut:
+            assert told.final_observation is not None
+            np.testing.assert_array_equal(told.final_observation[cut], together.observation[cut])
+            np.testing.assert_array_equal(told.reward, plain.reward)
+            assert not spread.observation[cut, ..., :-1].any(), "a new episode has no frames before its first"
+            begun[cut[0]] = False
+        same = [bool((one == other).all()) for one, other in zip(spread.observation, together.observation, strict=True)]
+        assert same == begun
 
 
 def test_an_atari_episode_that_is_truncated_hands_out_the_frame_after_the_last_one_seen(make: Make) -> None:

@@ -83,7 +83,8 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
                 directory = directory.parent.parent
         else:
             config = config or configured(**settings)
-            directory = made = Path(config.run_dir) if config.run_dir else _new_directory(config)
+            directory = made = (Path(config.run_dir) if config.run_dir else
+                                record.new_directory(config.game, config.seed))
             file = Path(aside) / "config.yaml"
             file.write_text(to_yaml(config.model_copy(update={"run_dir": str(directory)})), encoding="utf-8")
             arguments = ["--config", str(file)]
@@ -125,13 +126,6 @@ def _flags(settings: dict[str, Any]) -> list[str]:
         return f"--{name}={text}"
 
     return [flag(name, value) for name, value in settings.items()]
-
-
-def _new_directory(settings: Settings) -> Path:
-    try:
-        return record.new_directory(settings.game, settings.seed)
-    except OSError as error:
-        raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
 
 
 def _run(command: str, arguments: Sequence[str], show: Callable[[str], object]) -> None:

@@ -117,15 +117,18 @@ def settings(run: Path) -> dict[str, Any]:
 
 
 def new_directory(game: str, seed: int) -> Path:
-    """Makes runs/<game>-<date>-<time>-s<seed>, or that with a number behind it. Raises OSError."""
+    """Makes runs/<game>-<date>-<time>-s<seed>, or that with a number behind it. Raises ConfigError."""
     path = stem = Path("runs") / f"{game.replace(':', '-').replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-s{seed}"
-    stem.parent.mkdir(exist_ok=True)
-    for number in itertools.count(2):
-        try:
-            path.mkdir()
-            break
-        except FileExistsError:
-            path = stem.with_name(f"{stem.name}-{number}")
+    try:
+        stem.parent.mkdir(exist_ok=True)
+        for number in itertools.count(2):
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:
+                path = stem.with_name(f"{stem.name}-{number}")
+    except OSError as error:
+        raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
     return path
 
 

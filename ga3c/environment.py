@@ -141,9 +141,8 @@ class AtariEnvironment:
         if final is None:
             final = self.observation.copy()
         final[number] = self.observation[number]
-        planes, info = self._env.reset(options={"reset_mask": np.arange(len(self.observation)) == number})
+        planes, _ = self._env.reset(options={"reset_mask": np.arange(len(self.observation)) == number})
         self.observation[number] = np.moveaxis(planes[number], 0, -1)
-        self._lives = info["lives"]
         return final
 
     def close(self) -> None:

@@ -271,6 +271,20 @@ def test_a_lost_life_ends_the_learners_episode_but_not_the_score(make: Make) -> 
         assert not scored[~terminated[:, env], env].any()
 
 
+def test_a_game_that_is_cut_short_begins_again_with_all_its_lives(
+        make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 270)  # a life in Breakout takes a random player some 40 steps
+    environment = make("Breakout", 3, life_loss=True)
+    environment.reset(2)
+    told = transitions(environment, 700)
+    for env, cut in ((0, 0), (1, 90), (2, 180)):
+        assert [step for step, t in enumerate(told, 1) if t.truncated[env]] == ([cut] if cut else [])
+        before, after = told[:cut], told[cut:]
+        assert 0 < sum(t.terminated[env] for t in before) % 5 or not cut, "in the middle of a game"
+        lives = [bool(t.score_ended[env]) for t in after if t.terminated[env]]
+        assert len(lives) > 8 and lives == [(life + 1) % 5 == 0 for life in range(len(lives))]
+
+
 def test_without_life_loss_five_lives_are_one_episode(make: Make) -> None:
     learner, player = make("Breakout", 1, life_loss=True), make("Breakout", 1)
     learner.reset(1)

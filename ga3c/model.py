@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import keras
@@ -95,9 +95,9 @@ def start_tensorflow(settings: Settings) -> None:
         tf.config.experimental.set_memory_growth(device, True)
     threads = 1 if settings.serial else settings.device_threads or max(1, (os.cpu_count() or 1) // 2)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    # A call holds one of these until it ends, the condition within an update another one. With fewer than that,
-    # predictions wait for updates, and with one an update waits for itself. Each keeps buffers of its own for every
-    # size of batch it has met, so there are no more.
+    # A call that is not `_inline` holds one of these until it ends, the condition within an update always one more.
+    # With fewer than that, predictions wait for updates, and with one an update waits for itself. Each keeps buffers
+    # of its own for every size of batch it has met, so there are no more.
     predictors, trainers = settings.thread_capacity
     tf.config.threading.set_inter_op_parallelism_threads(predictors + 2 * trainers)
     if settings.serial:
@@ -156,7 +156,19 @@ class Model:
         # Operations one after the other in one thread: on processors what runs at the same time are whole calls.
         self._executor = "" if tf.config.list_physical_devices("GPU") else "SINGLE_THREADED_EXECUTOR"
         with tf.experimental.function_executor_type(self._executor):  # it must know a conditional when it is traced
-            self._predict, self._train = self._compile(spec)
+            predict, train = self._compile(spec)
+        self._predict, self._train = self._inline(predict), self._inline(train)
+
+    def _inline(self, function: tf.types.experimental.ConcreteFunction) -> Callable[..., list[Tensor]]:
+        """Its outputs, computed in the thread that calls, where that is a processor's: TensorFlow's own call hands over
+        to another thread, which costs half a millisecond when the caches are full of emulators.
+        """
+        if not self._executor:
+            return lambda *inputs: tf.nest.flatten(function(*inputs))
+        captured, types = function.captured_inputs, [output.dtype for output in function.outputs]
+        executor = self._executor
+        return lambda *inputs: tf.raw_ops.StatefulPartitionedCall(
+            args=[*inputs, *captured], Tout=types, f=function, executor_type=executor)
 
     def _compile(self, spec: EnvironmentSpec) -> tuple[tf.types.experimental.ConcreteFunction, ...]:
         T = self._settings.t_max
@@ -252,7 +264,7 @@ class Model:
         Raises DeviceFailed.
         """
         version = self.version
-        with tf.experimental.function_executor_type(self._executor), _on_device(f"{len(observation)} predictions"):
+        with _on_device(f"{len(observation)} predictions"):
             policy, value = self._predict(self._observed(observation))
             return policy.numpy(), value.numpy(), version
 
@@ -272,8 +284,8 @@ class Model:
             progress = self.agent_steps / s.anneal_steps
             learning_rate = self.learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_end, progress)
             rates = np.array([learning_rate, scheduled(s.beta, s.beta_end, progress)], np.float32)
-            with tf.experimental.function_executor_type(self._executor):
-                means = dict(zip(_MEANS, self._train(*tensors, tf.constant(rates)).numpy().tolist(), strict=True))
+            [computed] = self._train(*tensors, tf.constant(rates))
+            means = dict(zip(_MEANS, computed.numpy().tolist(), strict=True))
             finite = np.isfinite(list(means.values())).all()
             self._skipped_in_a_row = 0 if finite else self._skipped_in_a_row + 1
             if not finite:

@@ -269,7 +269,8 @@ class Model:
             return policy.numpy(), value.numpy(), version
 
     def train(self, batch: TrainingBatch) -> Update | None:
-        """One update from all filled steps of `batch`; None if it is not finite: then nothing has changed.
+        """One update from all filled steps of `batch`; None if it is not finite, or has waited here while the weights
+        that played it were given up: then nothing has changed.
 
         Raises Diverged after `SKIPS` of those in a row, TooLarge and DeviceFailed.
         """
@@ -281,6 +282,8 @@ class Model:
                 batch.policy, batch.action, batch.reward, batch.terminated, batch.truncated, filled,
                 batch.final_value, batch.bootstrap_value))]
         with _on_device(what), self._update_lock:
+            if (batch.version[batch.steps > 0, 0] < self.oldest).any():
+                return None
             progress = self.agent_steps / s.anneal_steps
             learning_rate = self.learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_end, progress)
             rates = np.array([learning_rate, scheduled(s.beta, s.beta_end, progress)], np.float32)

@@ -184,6 +184,17 @@ def test_going_back_marks_what_the_weights_that_are_gone_have_predicted() -> Non
     assert all(np.array_equal(array, arrays[name]) for name, array in weights(model).items())
 
 
+def test_an_update_that_waited_while_the_weights_were_given_up_is_not_made() -> None:
+    model, batch = Model(settings(), VECTOR), random_batch()
+    arrays, _, _ = model.state()
+    batch.version[:] = model.version
+    model.go_back(arrays)
+    assert model.train(batch) is None and model.version == 1 and model.skipped == 0
+    assert all(np.array_equal(array, arrays[name]) for name, array in weights(model).items())
+    batch.version[:] = model.version
+    assert model.train(batch) is not None
+
+
 def test_the_scale_of_advantages_is_remembered_across_updates_and_restored() -> None:
     s = settings(normalize_advantages=True)
     model, other = Model(s, VECTOR), Model(s, VECTOR)

@@ -139,6 +139,9 @@ class Settings(BaseModel):
         "Learning", True, "subtract a batch's mean from its advantages, divide by their running deviation (paper: no)")
     correction: Literal["none", "clipped-is", "vtrace"] = _setting(
         "Learning", "vtrace", "of policy lag: V-trace, policy gradients weighted by min(1, pi / mu), or none (paper)")
+    training_delay: int = _setting(
+        "Learning", 0, "rollouts that wait until so many more are there, a policy lag on purpose; serial only",
+        ge=0, le=1024)
     loss_reduction: Literal["sum", "mean"] = _setting(
         "Learning", "mean", "of the losses over a training batch: mean, or sum (paper)")
     optimizer: Literal["rmsprop", "adam"] = _setting("Learning", "adam", "adam, or rmsprop (paper)")
@@ -199,7 +202,7 @@ class Settings(BaseModel):
     @property
     def agent_capacity(self) -> int:
         """The most agents the shared memory has room for."""
-        least = max(self.agent_count, int(self.start.split("/")[0]) if self.start else 0)
+        least = max(self.agent_count, self._started[0])
         if self.agents_max is None and self.dynamic and not self.serial:
             return max(least, min(_most_agents(self.envs_per_agent), MAX_SLOTS // self.slots_per_agent))
         return max(self.agents_max or 0, least)
@@ -208,7 +211,12 @@ class Settings(BaseModel):
     def thread_capacity(self) -> tuple[int, int]:
         """The most predictors and trainers: as given, but if dynamic up to half the cores, at least two, at most 16."""
         most = min(16, max(2, (os.cpu_count() or 1) // 2)) if self.dynamic and not self.serial else 1
-        return max(most, self.predictors), max(most, self.trainers)
+        return max(most, self.predictors, self._started[1]), max(most, self.trainers, self._started[2])
+
+    @property
+    def _started(self) -> tuple[int, int, int]:
+        n_a, n_p, n_t = map(int, self.start.split("/")) if self.start and self.dynamic else (0, 0, 0)
+        return n_a, n_p, n_t
 
 
 def _most_agents(envs_per_agent: int) -> int:
@@ -403,6 +411,8 @@ def resolve(command_line: Mapping[str, Any], file: str | None = None) -> Setting
     if settings.agent_capacity * settings.slots_per_agent > MAX_SLOTS:
         raise ConfigError(f"agents: {settings.agent_capacity} x slots_per_agent {settings.slots_per_agent} is over "
                           f"{MAX_SLOTS} slots")
+    if settings.training_delay and not settings.serial:
+        raise ConfigError("training_delay: needs serial, where a rollout's age is no accident")
     if settings.drop_stale and settings.max_lag is None:
         raise ConfigError("drop_stale: needs max_lag, the most updates that a rollout may be old")
     return settings

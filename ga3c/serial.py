@@ -1,7 +1,8 @@
 """Serial mode: the same agents, store, model and record in one thread, in a fixed order. Repeatable to the byte.
 
 Each round all agents' pending predictions are answered by one inference, in the order of the agents; then each agent
-goes on to its next prediction; a training is made as soon as enough rollouts have been handed in.
+goes on to its next prediction; a training is made as soon as enough rollouts have been handed in, and `training_delay`
+more, which wait: so their policy lag is the same in every update.
 
 Its checkpoints also hold every action, as long as there are fewer than ten million, and the answers that are not
 trained on yet. A resumed run plays those actions again, without model and training, and so stands where the checkpoint
@@ -50,7 +51,8 @@ class Agents:
         n_rollouts = rollouts_per_batch(settings)
         # Nobody waits here: each agent has the rollout it writes and the one it is about to hand in; the rest wait to
         # be trained on.
-        self._store = RolloutStore(spec, settings.t_max, self._n_envs, 2 * self.n + n_rollouts)
+        self._enough = n_rollouts + settings.training_delay
+        self._store = RolloutStore(spec, settings.t_max, self._n_envs, 2 * self.n + self._enough)
         self._free = deque(range(self._store.n_slots))
         self._submitted: deque[int] = deque()
         self._batch = self._store.empty_batch(n_rollouts)
@@ -75,7 +77,7 @@ class Agents:
             else:
                 assert kind == SUBMIT
                 self._submitted.append(slot)
-                if len(self._submitted) == len(self._batch):
+                if len(self._submitted) == self._enough:
                     slots = [self._submitted.popleft() for _ in range(len(self._batch))]
                     self._store.gather(slots, self._batch, 0)
                     self._free.extend(slots)

@@ -65,12 +65,12 @@ def values_of(name: str, field: FieldInfo) -> st.SearchStrategy:
     return st.none() | value if null else value
 
 
-# `resolve` also refuses settings that are fine one by one but ask for more slots than a ticket can name, or for
-# rollouts to be dropped by a ceiling that is not there.
+# `resolve` also refuses settings that are fine one by one but ask for more slots than a ticket can name, for
+# rollouts to be dropped by a ceiling that is not there, or held back where they are not trained on in order.
 any_settings = st.builds(
     Settings, **{name: values_of(name, field) for name, field in Settings.model_fields.items()}
 ).filter(lambda made: made.agent_capacity * made.slots_per_agent <= MAX_SLOTS
-         and not (made.drop_stale and made.max_lag is None))
+         and not (made.drop_stale and made.max_lag is None) and (made.serial or not made.training_delay))
 
 
 def flags(settings: Settings) -> list[str]:
@@ -343,3 +343,5 @@ def test_to_drop_what_is_stale_needs_a_ceiling() -> None:
     assert settled("--drop-stale").max_lag == Settings().max_lag
     assert mistake("--preset", "paper", "--drop-stale").startswith("drop_stale: needs max_lag")
     assert settled("--preset", "paper", "--drop-stale", "--max-lag", "4").drop_stale
+    assert mistake("--training-delay", "8").startswith("training_delay: needs serial")
+    assert settled("--training-delay", "8", "--serial").training_delay == 8

@@ -52,6 +52,21 @@ def test_with_breaks_a_run_learns_what_it_learns_without(
         np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
 
 
+def test_rollouts_held_back_are_older_by_as_many_updates(make_run: MakeRun, interruption: Interruption) -> None:
+    lags = {}
+    for delay in (0, 12):
+        settings = Settings(game="toy:counting", steps=1200, training_delay=delay, **SERIAL)
+        run = make_run(settings)
+        model, seen = Model(settings, run.spec), []
+        train = model.train
+        model.train = lambda batch: (  # type: ignore[method-assign]
+            seen.append(model.version - batch.version.mean()), train(batch))[1]
+        run_serial(settings, run, model, interruption)
+        lags[delay] = np.mean(seen[20:])
+    # An update takes two rollouts: those that waited behind twelve others are six updates older.
+    assert lags[12] - lags[0] == pytest.approx(6, abs=0.2)
+
+
 @pytest.mark.parametrize("changes", [
     {"agents": 2}, {"envs_per_agent": 1}, {"training_batch_min": 40}, {"seed": 7}])
 def test_where_the_actions_lead_elsewhere_new_episodes_begin(

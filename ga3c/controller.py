@@ -22,7 +22,7 @@ import numpy as np
 Setting = tuple[int, int, int]
 """N_A, N_P, N_T."""
 
-PATIENCE = 60.0       # seconds without one that counts, after which a trial is undone
+PATIENCE = 60.0       # seconds without one that counts, after which a trial is given up
 FIRST_LOOK = 3        # seconds measured before a verdict is thought of
 LONGEST_LOOK = 20     # ... after which there is one
 REMEASURE = 5         # seconds of the accepted setting, measured again
@@ -37,11 +37,11 @@ Z_KEEP = 2.5          # standard errors above nothing that keep a trial; a wrong
 Z_UNDO = 1.0          # standard errors below the least gain that undo it; a missed gain is found by a later trial
 LEAST_GAIN = 0.02     # a smaller share is not worth a change
 CLEAR_GAIN = 0.25     # a larger share needs no second measurement
-CHANGED = 0.1         # the accepted setting's own rate changed by this share: a new search instead of the next trial
-LOAD = 0.25           # ... by this share: a new search at once, but
-LASTING = 60.0        # ... if it is other programs that took or left the cores, after so many seconds of it
+CHANGED = 0.1         # the accepted setting's own rate changed by this share: a new search instead of the next trial;
+LASTING = 60.0        # ... if it is other programs that took or left the cores, after so many seconds of it;
+LOAD = 0.25           # ... if it is not, and it changed by this share: at once
 OTHERS = 0.1          # share of the cores that other programs may take more, or less, in a trial than before it
-GIVE_UPS = 3          # trials in a row that told nothing because of that, after which a search
+GIVE_UPS = 3          # trials in a row that were given up, after which a search
 WAIT = 120.0          # ... waits so many seconds
 NOISE = 0.1           # relative standard deviation of a second's rate, before anything is known of it
 NOISE_WEIGHT = 4.0    # seconds that what is known of the noise weighs beside a window's own
@@ -100,7 +100,7 @@ class Window:
 class Trial(NamedTuple):
     """A trial that is over. Rates in agent steps trained per second, with the standard deviation of one second.
 
-    kept: whether its setting is the accepted one now; None if it was given up, as other programs came or went.
+    kept: whether its setting is the accepted one now; None if it was given up, as it could not be measured.
     """
 
     before: Setting
@@ -161,12 +161,12 @@ class Controller:
     def observe(self, m: Measurement) -> Trial | None:
         """Takes a second into account; returns the trial it ended.
 
-        A void second changes nothing, but that a trial which has waited `PATIENCE` for one that counts is undone.
+        A void second changes nothing, but that a trial which has waited `PATIENCE` for one that counts is given up.
         """
         if m.void:
             if self._trial is None or m.time - self._heard <= PATIENCE:
                 return None
-            return self._end(m, False, f"not one undisturbed second in {PATIENCE:.0f}")
+            return self._end(m, self._unmeasured(), f"not one undisturbed second in {PATIENCE:.0f}")
         if self._trial is None:
             self._rest(m)
             return None
@@ -178,9 +178,12 @@ class Controller:
     def restrict(self, agents: int) -> None:
         """No more agents than these from now on."""
         self._limits = (agents, *self._limits[1:])
-        if self._bounded(self.setting) != self.setting:
-            self.accepted = self._bounded(self.accepted)
-            self.remeasure()
+        accepted = self._bounded(self.accepted)
+        if accepted != self.accepted:
+            self.accepted, self.baseline = accepted, Window()
+        elif self._bounded(self.setting) == self.setting:
+            return
+        self.remeasure()
 
     def excuse(self, time: float) -> None:
         """What keeps seconds from counting until `time` is not the trial's fault."""
@@ -206,16 +209,17 @@ class Controller:
         for setting in (state["accepted"], state["_trial"] or state["accepted"]):
             if list(self._bounded(setting)) != setting:
                 raise ValueError(f"{name(setting)} is out of bounds")
-        self._rng.bit_generator.state = state["rng"]
+        values = {}
         for key in state.keys() - {"process", "rng"}:
-            value = state[key]
+            value = values[key] = state[key]
             if isinstance(value, dict):
-                value = Window(**value)
+                values[key] = Window(**value)
             elif key in ("accepted", "_trial", "_doubted") and value:
-                value = tuple(value)
+                values[key] = tuple(value)
             elif key == "_tried":
-                value = [tuple(setting) for setting in value]
-            setattr(self, key, value)
+                values[key] = [tuple(setting) for setting in value]
+        self._rng.bit_generator.state = state["rng"]
+        vars(self).update(values)
 
     def _rest(self, m: Measurement) -> None:
         """A second of the accepted setting."""
@@ -224,6 +228,10 @@ class Controller:
     def _verdict(self) -> tuple[bool | None, str] | None:
         """On the trial under way: (kept, reason), as in `Trial`; None as long as there is none."""
         raise NotImplementedError
+
+    def _unmeasured(self) -> bool | None:
+        """What becomes of the trial under way, as in `Trial.kept`, if it could not be measured."""
+        return None
 
     def _next(self, m: Measurement, trial: Trial) -> None:
         """A trial is over."""
@@ -271,6 +279,10 @@ class Paper(Controller):
         super().__init__(start, limits, max_lag, seed)
         self._length, self._temperature = max(1, round(window)), temperature
 
+    def restore(self, state: dict[str, Any]) -> None:
+        """As of any controller, with windows as they are asked for now."""
+        super().restore(state | {"_length": self._length})
+
     def _rest(self, m: Measurement) -> None:
         self._fresh.add(m)
         if len(self._fresh) >= self._length:
@@ -302,7 +314,8 @@ class Paper(Controller):
         return False, "not faster"
 
     def _next(self, m: Measurement, trial: Trial) -> None:
-        self._temperature *= 0.97
+        if trial.kept is not None:
+            self._temperature *= 0.97
         self._try_neighbour(m)
 
 
@@ -331,7 +344,7 @@ class Fast(Controller):
         self._ceiling_at = 0.0
         self._others_at: float | None = None     # when other programs came or went, until it has lasted
         self._given_up = 0                       # trials in a row
-        self._doubted: Setting | None = None     # the last of those: if it is so again, it is the setting's own doing
+        self._doubted: Setting | None = None     # the last of those
         self._wait_until = 0.0
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -451,7 +464,7 @@ class Fast(Controller):
         new, base = self._window, self.baseline
         if len(new) < FIRST_LOOK:
             return None
-        if self._others_changed(new) and self._trial != self._doubted:
+        if self._others_changed(new) and self._unmeasured() is None:
             return None, f"other programs took {new.mean(4):.0%} of the cores, and {base.mean(4):.0%} before"
         ceiling = self._lag_verdict()
         if ceiling:
@@ -470,6 +483,9 @@ class Fast(Controller):
             return None
         kept = gain > least and (fewer or gain > error)
         return kept, f"{gain / error:+.1f} standard errors after {len(new)} s{', with less' if kept and fewer else ''}"
+
+    def _unmeasured(self) -> bool | None:
+        return False if self._trial == self._doubted else None  # again: it is the setting's own doing
 
     def _next(self, m: Measurement, trial: Trial) -> None:
         if trial.kept is None:

@@ -169,6 +169,12 @@ def test_a_finished_search_is_recorded_and_remembered(cache: Path, make_run: Mak
     assert recall(toy(envs_per_agent=1), run) is None
 
 
+def test_what_is_best_beside_other_programs_is_not_remembered(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    seconds.pass_by(900, rate=lambda agents: 1000.0 * min(agents, 8), others=0.3)
+    assert events(run, "search") and not cache.exists()
+
+
 def test_nothing_is_remembered_unless_wanted(cache: Path, make_run: MakeRun) -> None:
     run, seconds = trial_begun(make_run, remember=False)
     seconds.pass_by(900, rate=lambda agents: 1000.0 * min(agents, 8))
@@ -186,6 +192,11 @@ def test_a_resumed_controller_goes_on_and_measures_again(cache: Path, make_run: 
     again = make_run(run.settings)
     again.resumed_controller = json.loads(json.dumps(run.controller.state()))
     assert Tuner(run.settings, again).setting == accepted
+
+
+def test_the_counts_to_start_from_are_in_bounds(make_run: MakeRun) -> None:
+    assert limits(toy(start="300/40/30")) == (300, 40, 30)
+    assert limits(toy(start="300/40/30", dynamic=False))[0] < 300
 
 
 @pytest.mark.parametrize("state", [{"process": "Fast"}, {"process": "Paper"}, {}])

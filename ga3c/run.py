@@ -60,7 +60,7 @@ def create_directory(settings: Settings, spec: EnvironmentSpec) -> Path:
     except OSError as error:
         raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
     write_settings(path, settings)
-    (path / "versions.json").write_text(json.dumps(_versions(), indent=1) + "\n", encoding="utf-8")
+    (path / "versions.json").write_text(json.dumps(versions(), indent=1) + "\n", encoding="utf-8")
     return path
 
 
@@ -71,7 +71,8 @@ def write_settings(directory: Path, settings: Settings) -> None:
     aside.replace(directory / "config.yaml")
 
 
-def _versions() -> dict[str, Any]:
+def versions() -> dict[str, Any]:
+    """Of everything that a run depends on; the machine, and the command."""
     return {"ga3c": __version__, "python": platform.python_version(), "platform": platform.platform(),
             "cores": os.cpu_count(), "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
             **{name: importlib.metadata.version(name) for name in _PACKAGES}, "command": sys.argv}
@@ -148,8 +149,9 @@ class _Meter:
                      - getattr(times, "guest_nice", 0.0))
 
     def used(self, agents: list[int], evaluator: int | None) -> dict[str, float]:
-        """`memory_mb`, of this process, its agents and its evaluator; `cpu_agents`, `cpu_server` (this process) and
-        `cpu_machine` in core-seconds per second. An agent that has just started or died counts from the next time on.
+        """`memory_mb`, of this process, its agents and its evaluator; `cpu_agents`, `cpu_server` (this process and the
+        evaluator) and `cpu_machine` in core-seconds per second. What has just started or died counts from the next time
+        on.
         """
         now, machine, ours = time.monotonic(), self._busy(), os.getpid()
         processes, seconds, memory = {}, {}, 0.0
@@ -162,7 +164,8 @@ class _Meter:
         elapsed = max(now - self._at, 1e-3)
         spent = {pid: max(0.0, total - self._seconds.get(pid, total)) / elapsed for pid, total in seconds.items()}
         row = {"memory_mb": memory / 2**20, "cpu_agents": sum(spent.get(pid, 0.0) for pid in agents),
-               "cpu_server": spent.get(ours, 0.0), "cpu_machine": (machine - self._machine) / elapsed}
+               "cpu_server": spent.get(ours, 0.0) + spent.get(evaluator or 0, 0.0),
+               "cpu_machine": (machine - self._machine) / elapsed}
         self._at, self._machine, self._processes, self._seconds = now, machine, processes, seconds
         return {name: round(value, 3) for name, value in row.items()}
 
@@ -200,7 +203,7 @@ class Run:
         self._lags = lag.histograms(lag.NOTHING)
         self._next_evaluation = math.inf
         self._steps_saved = resumed.get("agent_steps", 0)
-        self._versions = _versions()
+        self._versions = versions()
         self._meter = _Meter()
         self._judge = Judge(os.cpu_count() or 1)
         self._verdict: Verdict | None = None

@@ -50,6 +50,13 @@ def test_it_summarises_and_compares_runs(tmp_path: Path) -> None:
     assert lines["memory MB"][0] == "502 (+1.00 per minute)"
 
 
+def test_runs_of_one_name_have_a_column_each(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    done = profile(written_run(tmp_path / "a/run", 60, 2000.0), written_run(tmp_path / "b/run", 60, 3000.0))
+    assert "2,000" in done.stdout and "3,000" in done.stdout
+
+
 def test_only_the_last_minutes_count_if_asked(tmp_path: Path) -> None:
     run = written_run(tmp_path / "one", 60, 1000.0)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()[:-1]]

@@ -9,20 +9,22 @@
 figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known counts, and tuned from 1/1/1; runs of one
     seed begin with the same weights. The legend says how many frames each has played.
 figure6: each game with two learning rates, seeds as a band.
-figure7: the least training batch, of rollouts of five steps of one environment; below 5 it is one rollout, too.
-lag: none of the paper's: the three corrections of policy lag, with little of it and with much; score by agent steps.
+figure7: the least training batch, of rollouts of five steps of one environment, so that 5 is the paper's 1 as well.
+lag: none of the paper's: the three corrections of policy lag, serial, with rollouts trained on at once and after so many
+    updates (`--delays`); score by agent steps.
 table3: scores of the trained agents by the paper's protocol (30 episodes, sampled actions, up to 30 no-ops) beside
     those of people, of random play, and of the papers; as table3.json and table3.md.
 
 Every run has its directory in DIR. Called again, runs that have ended are kept, and one that was interrupted goes on
-from its newest checkpoint; so does one whose budget (`--minutes` or `--steps` of each run) has grown. FLAGS are
-ga3c-train's, for all runs.
+from its newest checkpoint; so does one whose budget (`--minutes` or `--steps` of each run) has grown. A run that fails
+is left out. Drawn after each seed. Nothing is remembered from run to run. FLAGS are ga3c-train's, for all runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,7 +70,7 @@ def figure5(options: argparse.Namespace) -> list[Variant]:
     best = fixed(options.best) if options.best else ("--no-dynamic",)
     return [Variant("1/1/1", "1-1-1", fixed("1/1/1")), Variant("16/1/1", "16-1-1", fixed("16/1/1")),
             Variant(f"best known, {options.best or 'the defaults'}", f"best-{options.best or 'defaults'}", best),
-            Variant("tuned from 1/1/1", "dynamic", ("--dynamic", "--start", "1/1/1", "--no-remember"))]
+            Variant("tuned from 1/1/1", "dynamic", ("--dynamic", "--start", "1/1/1"))]
 
 
 def figure6(options: argparse.Namespace) -> list[Variant]:
@@ -85,11 +87,11 @@ def figure7(options: argparse.Namespace) -> list[Variant]:
 
 
 def lag(options: argparse.Namespace) -> list[Variant]:
-    """Few slots and many, in small updates, by what corrects the lag; every rollout that waits is one update of it."""
-    common = ("--training-batch-min", "1", "--max-lag", "null", "--no-dynamic")
-    return [Variant(f"{correction}, {slots} slots", f"{correction}-{slots}",
-                    (*common, "--slots-per-agent", str(slots), "--correction", correction))
-            for slots in (2, 16) for correction in ("none", "clipped-is", "vtrace")]
+    """Rollouts trained on at once and `delays` updates later, by what corrects the lag."""
+    common = ("--serial", "--training-batch-min", "1")  # an update of every rollout
+    return [Variant(f"{correction}, {delay} updates later" if delay else correction, f"{correction}-{delay}",
+                    (*common, "--training-delay", str(delay), "--correction", correction))
+            for delay in options.delays for correction in ("none", "clipped-is", "vtrace")]
 
 
 def table3(options: argparse.Namespace) -> list[Variant]:
@@ -103,8 +105,11 @@ FIGURES = {"figure5": figure5, "figure6": figure6, "figure7": figure7, "lag": la
 def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
           steps: int | None) -> Settings:
     """The settings of a run; the variant's own come last. Raises ConfigError."""
-    argv = ["--game", game, "--seed", str(seed), *flags, *variant.flags]
-    settings = resolve(parse(build_parser("learning_figures", ga3c.__version__), argv)[0])
+    argv = ["--game", game, "--seed", str(seed), "--no-remember", *flags, *variant.flags]
+    given, options = parse(build_parser("learning_figures", ga3c.__version__), argv)
+    settings = resolve(given, options.pop("config", None))
+    if options:
+        raise ConfigError(f"--{next(iter(options))} is no setting of a run")
     return settings.model_copy(update={"minutes": minutes, "steps": steps})
 
 
@@ -156,31 +161,41 @@ def table(found: dict[str, list[dict[str, Any]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def make(options: argparse.Namespace) -> None:
-    """Trains, then draws or evaluates. Raises ConfigError, CommandFailed."""
+def make(options: argparse.Namespace) -> list[str]:
+    """Trains, and after each seed draws or evaluates what there is; returns what failed. Raises ConfigError."""
     variants = FIGURES[options.figure](options)
     minutes = None if options.steps else options.minutes
-    runs: dict[tuple[str, str], list[Path]] = {}
-    for seed in options.seeds:  # a whole figure of the first seed first
+    runs: dict[str, dict[str, list[Path]]] = {game: {} for game in options.games}
+    failures = []
+    for seed in options.seeds:
         for game in options.games:
             for variant in variants:
                 stem = f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
                 run = options.out / options.figure / stem
-                train(run, asked(variant, game, seed, options.flags, minutes, options.steps))
-                runs.setdefault((game, variant.label), []).append(run)
+                try:
+                    train(run, asked(variant, game, seed, options.flags, minutes, options.steps))
+                    runs[game].setdefault(variant.label, []).append(run)
+                except ga3c.CommandFailed as failure:
+                    failures.append(f"{run}: {failure}")
+        show(options, {game: by_label for game, by_label in runs.items() if by_label})
+    return failures
+
+
+def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]]) -> None:
+    """Draws the runs of each game and label, or evaluates them for the table."""
     if options.figure == "table3":
-        found = {game: [ga3c.evaluate(run, episodes=options.episodes) for run in trained]
-                 for (game, _), trained in runs.items()}
+        found = {game: [ga3c.evaluate(run, episodes=options.episodes) for run in by_label["ours"]]
+                 for game, by_label in runs.items()}
         (options.out / "table3.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         (options.out / "table3.md").write_text(table(found), encoding="utf-8")
-        print(table(found), end="")
-        return
-    groups = {game: [grouped(runs[game, variant.label], [variant.label])[0] for variant in variants]
-              for game in options.games}
-    file = options.out / f"{options.figure}.{options.format}"
-    panel = "score-steps" if options.figure == "lag" else "score-time"
-    figure_by_game(groups, panel, frames=options.figure == "figure5").savefig(file, dpi=200)
-    print(f"drawn: {file}")
+        print(table(found), end="", flush=True)
+    elif runs:
+        groups = {game: [grouped(trained, [label])[0] for label, trained in by_label.items()]
+                  for game, by_label in runs.items()}
+        file = options.out / f"{options.figure}.{options.format}"
+        panel = "score-steps" if options.figure == "lag" else "score-time"
+        figure_by_game(groups, panel, frames=options.figure == "figure5").savefig(file, dpi=200)
+        print(f"drawn: {file}", flush=True)
 
 
 def main() -> int:
@@ -197,17 +212,21 @@ def main() -> int:
                         help="figure5: the best counts known [the defaults]")
     parser.add_argument("--rates", nargs="+", type=float, default=[3e-4, 1e-4], help="figure6 [the paper's]")
     parser.add_argument("--batches", nargs="+", type=int, default=[5, 20, 40, 80, 160], help="figure7 [the paper's]")
+    parser.add_argument("--delays", nargs="+", type=int, default=[0, 32], metavar="N", help="lag: updates [0 32]")
     parser.add_argument("--episodes", type=int, default=30, help="table3: of each evaluation [%(default)s]")
     parser.add_argument("--format", choices=[suffix[1:] for suffix in SUFFIXES], default="png", help="[%(default)s]")
     parser.epilog = "after --: flags of ga3c-train, for all runs"
     argv = [*sys.argv[1:], "--"]  # argparse finds no second positional argument behind options
     own, flags = argv[:argv.index("--")], argv[argv.index("--") + 1:-1]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end, with a checkpoint
     try:
-        make(parser.parse_args(own, argparse.Namespace(flags=flags)))
+        failures = make(parser.parse_args(own, argparse.Namespace(flags=flags)))
     except (ConfigError, ga3c.CommandFailed) as mistake:
         print(f"learning_figures: {mistake}", file=sys.stderr)
         return 2 if isinstance(mistake, ConfigError) else 1
-    return 0
+    for failure in failures:
+        print(f"learning_figures: {failure}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

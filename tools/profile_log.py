@@ -20,16 +20,18 @@ from rich.table import Table
 from ga3c import record
 
 _SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "lag_in_flight",
-           "lag_queued", "lag_in_flight_ms", "lag_queued_ms", "training_queue",
+           "lag_queued", "lag_in_flight_ms", "lag_queued_ms", "prediction_queue", "training_queue",
            "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms", "predict_ms", "gather_ms",
            "update_ms", "predictor_busy", "trainer_busy", "cpu_agents", "cpu_server", "cpu_machine")
 
 
 # The paper's section 5.1: what an agent waits for until it has its prediction, and what an update takes.
 _SPLITS = (
-    ("An agent's wait for a prediction",
+    ("An agent's wait for a prediction", "milliseconds",
      (("queue_ms", "in the queue"), ("service_ms", "served"), ("reply_ms", "reply"))),
-    ("A training", (("gather_ms", "gathering"), ("update_ms", "update"))))
+    ("A training", "milliseconds", (("gather_ms", "gathering"), ("update_ms", "update"))),
+    ("Busy", "share of a thread's time, one on the other",
+     (("predictor_busy", "a predictor"), ("trainer_busy", "a trainer"))))
 
 
 def _median(rows: list[dict[str, Any]], name: str) -> float:
@@ -77,39 +79,44 @@ def table(runs: dict[str, list[dict[str, Any]]]) -> Table:
     columns = {name: summary(rows) for name, rows in runs.items()}
     for name in columns:
         made.add_column(name, justify="right")
-    for key in next(iter(columns.values())):
+    for key in dict.fromkeys(key for column in columns.values() for key in column):  # older runs recorded less
         made.add_row(key, *[column.get(key, "-") for column in columns.values()])
     return made
 
 
+_PANELS = (
+    ("score_mean", "score, mean of the last 100 episodes"), ("pps", "predictions per second"),
+    ("tps", "trainings per second"), ("prediction_batch", "observations in a prediction"),
+    ("prediction_queue", "agents waiting for a predictor"), ("training_queue", "rollouts waiting for a trainer"),
+    ("lag_mean", "policy lag, updates"), ("cpu_machine", "cores in use"), ("memory_mb", "private memory, MB"))
+
+
 def plot(runs: dict[str, list[dict[str, Any]]], file: Path) -> None:
-    """Score, speed, lag and memory over time, and where the milliseconds go, as one picture."""
+    """What a run was like over time, where the milliseconds went, and how busy threads were, as one picture."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    figure, axes = pyplot.subplots(3, 2, figsize=(11, 8 + 0.3 * len(runs)), constrained_layout=True,
-                                   height_ratios=(2.5, 2.5, 1 + 0.25 * len(runs)))
-    panels = (("score_mean", "score, mean of the last 100 episodes", False), ("pps", "predictions per second", True),
-              ("lag_mean", "policy lag, updates", True), ("memory_mb", "private memory, MB", True))
-    for axis, (name, title, from_zero) in zip(axes.flat[:4], panels, strict=True):
+    figure, axes = pyplot.subplots(4, 3, figsize=(13, 10 + 0.3 * len(runs)), constrained_layout=True,
+                                   height_ratios=(2.5, 2.5, 2.5, 1 + 0.25 * len(runs)))
+    for axis, (name, title) in zip(axes.flat[:9], _PANELS, strict=True):
         for run, rows in runs.items():
-            points = [(row["time"] / 60, row[name]) for row in rows if row[name] is not None]
+            points = [(row["time"] / 60, row[name]) for row in rows if row.get(name) is not None]
             if points:
                 axis.plot(*zip(*points, strict=True), label=run, linewidth=1.2)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("minutes", fontsize=9)
         axis.grid(alpha=0.3)
-        if from_zero:
+        if name != "score_mean":
             axis.set_ylim(bottom=0)
     axes[0, 0].legend(fontsize=8)
-    for axis, (title, parts) in zip(axes[2], _SPLITS, strict=True):
+    for axis, (title, unit, parts) in zip(axes[3], _SPLITS, strict=True):
         left = np.zeros(len(runs))
         for name, label in parts:
             width = np.array([_median(rows, name) for rows in runs.values()])
             axis.barh(list(runs), width, left=left, label=label, height=0.6)
             left += width
         axis.set_title(title, fontsize=10)
-        axis.set_xlabel("milliseconds, median of the seconds", fontsize=9)
+        axis.set_xlabel(f"{unit}, median of the seconds", fontsize=9)
         axis.invert_yaxis()
         axis.tick_params(axis="y", labelsize=8)
         axis.legend(fontsize=8, ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.45))
@@ -126,13 +133,14 @@ def main() -> int:
     options = parser.parse_args()
     everything, windows = {}, {}
     for run in options.runs:
+        name = str(run) if [other.name for other in options.runs].count(run.name) > 1 else run.name
         try:
-            everything[run.name] = window(record.rows(run).new(), None)
+            everything[name] = window(record.rows(run).new(), None)
         except OSError as error:
             print(f"profile_log: {run} is not a run: {error.filename}: {error.strerror}", file=sys.stderr)
             return 2
-        windows[run.name] = window(everything[run.name], options.last_minutes)
-        if not windows[run.name]:
+        windows[name] = window(everything[name], options.last_minutes)
+        if not windows[name]:
             print(f"profile_log: {run} has no second of training in its metrics.jsonl", file=sys.stderr)
             return 2
     Console().print(table(windows))

@@ -1,7 +1,7 @@
 """How fast this machine could train, how fast it does, and where the rest goes.
 
     python tools/roofline.py [--games Pong Boxing Breakout] [--minutes 2] [--runs 3] [--json FILE] [--plot FILE]
-                             [-- any flags of ga3c-train]
+                             [--keep DIR] [-- any flags of ga3c-train]
 
 For each game, with the service's own code and all cores busy at once, it measures what an agent step costs a core: the
 environment alone, inference alone, training alone. The limit is cores / (their sum): nothing lost in between, no core
@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -35,7 +34,7 @@ import numpy as np
 from ga3c import __version__, record
 from ga3c.config import ConfigError, Settings, build_parser, parse, resolve
 from ga3c.environment import make_environment
-from ga3c.rollout import RolloutStore
+from ga3c.rollout import RolloutStore, aligned
 
 WARM_SECONDS = 1.0
 PARTS = ("environment", "inference", "training", "agents beyond", "server beyond", "other programs", "idle")
@@ -80,7 +79,8 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     model = Model(settings, spec)
     rng = np.random.default_rng(settings.seed)
     if part == "inference":
-        observation = rng.integers(0, 256, (batch, *spec.observation_shape)).astype(spec.observation_dtype)
+        observation = aligned((batch, *spec.observation_shape), spec.observation_dtype)
+        observation[:] = rng.integers(0, 256, observation.shape)
 
         def predict() -> int:
             model.predict(observation)
@@ -116,17 +116,22 @@ def alone(settings: Settings, flags: list[str], part: str, batch: int, seconds: 
 
 # ------------------------------------------------------------------------------------------ the service
 
-def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[str, float]:
-    """Runs the service and returns its speed (agent steps/s) and cores used, over all but the first quarter."""
+def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[str, Any]:
+    """Runs the service; its speed (agent steps/s), cores used and so on over all but the first quarter, its counts of
+    workers at the end.
+    """
     command = [sys.executable, "-m", "ga3c", "--game", game, "--minutes", str(minutes), "--run-dir", str(directory),
-               *flags]
+               "--no-remember", *flags]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"roofline: {' '.join(command)} ended with {done.returncode}: {done.stdout[-500:]}")
     rows = [row for row in record.rows(directory).new() if row["agents"] and row["time"] >= 15 * minutes]
+    if len(rows) < 2 or rows[-1]["agent_steps"] == rows[0]["agent_steps"]:
+        raise SystemExit(f"roofline: {minutes:g} minutes are too few for {game} to train; give more --minutes")
     seconds = rows[-1]["time"] - rows[0]["time"]
     names = ("cpu_agents", "cpu_server", "cpu_machine", "prediction_batch", "training_batch", "lag_mean", "memory_mb")
     return {"steps_per_second": (rows[-1]["agent_steps"] - rows[0]["agent_steps"]) / seconds,
+            "workers": "/".join(str(rows[-1][name]) for name in ("agents", "predictors", "trainers")),
             **{name: float(np.mean([row[name] for row in rows[1:] if row[name] is not None])) for name in names}}
 
 
@@ -144,7 +149,7 @@ def attribute(costs: dict[str, float], run: dict[str, float], cores: int) -> dic
 
 def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """Everything about one game. Each run is judged by the costs measured just before and just after it."""
-    from ga3c.trainer import rollouts_per_batch  # brings TensorFlow, for which a mistake in the flags need not wait
+    from ga3c.trainer import rollouts_per_batch
     cores = os.cpu_count() or 1
     settings = train_settings(game, flags)
 
@@ -156,7 +161,7 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
     before = costs()
     with tempfile.TemporaryDirectory() as scratch:
         for number in range(options.runs):
-            run: dict[str, Any] = serve(game, flags, options.minutes, Path(scratch) / str(number))
+            run = serve(game, flags, options.minutes, (options.keep or Path(scratch)) / f"{game}-{number}")
             after = costs()
             run["costs_us"] = {part: (before[part] + after[part]) / 2 for part in before}
             run["limit"] = cores * 1e6 / sum(run["costs_us"].values())
@@ -184,6 +189,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"\n{result['game']}: {result['steps_per_second']:,.0f} agent steps/s of a limit of {result['limit']:,.0f}: "
           f"{100 * result['share_of_limit']:.0f} % (median of {len(shares)}, {min(shares):.0f} to {max(shares):.0f})")
     whole = sum(result["attribution_us"].values())
+    print("  " + "; ".join(f"{run['steps_per_second']:,.0f} with {run['workers']} at the end" for run in result["runs"]))
     for part in PARTS:
         cost = result["attribution_us"][part]
         print(f"  {part:<16} {cost:7.1f} us  {100 * cost / whole:5.1f} %")
@@ -218,29 +224,33 @@ def main() -> int:
     parser.add_argument("--prediction-batch", type=int, default=32, help="batch the limit assumes for inference [32]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep everything that was measured")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as PNG or SVG by its name")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the runs themselves, in a new directory")
     parser.add_argument("--part", choices=("environment", "inference", "training"), help=argparse.SUPPRESS)
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
     options = parser.parse_args()
     if options.runs < 0:
         parser.error(f"--runs: {options.runs} is too few; 0 finds the limit alone")
     try:
-        settings = train_settings(options.games[0], options.flags)
+        settings = [train_settings(game, options.flags) for game in options.games][0]
         if options.part:
             print(_environment(settings, options.seconds) if options.part == "environment" else
                   _model(settings, options.part, options.prediction_batch, options.seconds))
             return 0
-        machine = {"cores": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version(),
-                   "ga3c": __version__, "command": sys.argv}
-        print(f"{machine['cores']} cores, {machine['platform']}, Python {machine['python']}, ga3c {__version__}")
+        if options.keep and options.keep.exists():
+            parser.error(f"--keep: {options.keep} is there already")
+        from ga3c.run import versions  # brings TensorFlow, for which a mistake in the flags need not wait
+        machine = versions()
+        print(", ".join(f"{name} {value}" for name, value in machine.items() if name != "command"))
         results = []
         for game in options.games:
             results.append(benchmark(game, options.flags, options))
             show(results[-1])
+            if options.json:
+                options.json.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n",
+                                        encoding="utf-8")
     except ConfigError as error:
         print(f"roofline: {error}", file=sys.stderr)
         return 2
-    if options.json:
-        options.json.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n", encoding="utf-8")
     if options.plot and options.runs:
         plot(results, options.plot)
         print(f"drawn: {options.plot}")

@@ -3,8 +3,8 @@
     python tools/speed_figures.py --out DIR [--game Pong] [--agents 1 2 4 8] [--predictors 1 2] [--trainers 1 2]
                                   [--networks small large] [--seconds 20] [-- any flags of ga3c-train]
 
-Runs the service once for every combination and keeps a line of DIR/speed.jsonl for each; called again, it measures only
-what is missing. Then it draws DIR/speed.png: samples trained a second, as a share of the best, for both networks, with
+Runs the service once for every combination, in random order, and keeps a line of DIR/speed.jsonl for each; called again
+with the same length and version, it measures only what is missing. Then it draws DIR/speed.png: samples trained a second, as a share of the best, for both networks, with
 the cores in use beside it; and the training queue and prediction batch.
 """
 
@@ -14,6 +14,7 @@ import argparse
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -23,29 +24,34 @@ from typing import Any
 
 import numpy as np
 
+from ga3c import __version__
+from ga3c.config import build_parser, parse, resolve
 from ga3c.record import Follower, column, rows
 
-_KEY = ("game", "network", "agents", "predictors", "trainers", "flags")
+_KEY = ("game", "network", "agents", "predictors", "trainers", "flags", "seconds", "ga3c")
 
 
 def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str], seconds: float) -> dict[str, Any]:
-    """One run of the service; means over all but its first third, which begins when all agents play."""
+    """One run of the service; means over so many seconds at its end, when all agents play."""
     agents, predictors, trainers = counts
+    settings = resolve(parse(build_parser("ga3c-train", __version__), ["--game", game, *flags])[0])
+    # An Atari environment takes 0.2 s of a core to make; then a while until batches and queues are what they stay.
+    whole = seconds * 1.5 + 0.2 * agents * settings.envs_per_agent / (os.cpu_count() or 1)
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         command = [sys.executable, "-m", "ga3c", "--game", game, "--network", network, "--no-dynamic", "--agents",
                    str(agents), "--predictors", str(predictors), "--trainers", str(trainers), "--minutes",
-                   str(seconds / 60), "--run-dir", str(run), "--no-tensorboard", *flags]
+                   str(whole / 60), "--run-dir", str(run), "--no-tensorboard", *flags]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"speed_figures: {' '.join(command)} ended with {done.returncode}: {done.stdout[-500:]}")
         played = [row for row in rows(run).new() if row["agents"]]
-    late = played[len(played) // 3:]
+    late = [row for row in played if row["time"] >= whole - seconds]
     if len(late) < 3:
         raise SystemExit(f"speed_figures: {seconds:g} seconds are too few rows; give more --seconds")
     names = ("tps", "prediction_batch", "training_queue", "prediction_queue", "lag_mean", "cpu_agents", "cpu_server",
              "cpu_machine")
-    return {**dict(zip(_KEY, (game, network, *counts, list(flags)), strict=True)), "seconds": seconds,
+    return {**dict(zip(_KEY, (game, network, *counts, list(flags), seconds, __version__), strict=True)),
             "steps_per_second": float(np.ptp(column(late, "agent_steps")) / np.ptp(column(late, "time"))),
             **{name: float(np.nanmean(column(late, name))) for name in names}}
 
@@ -95,23 +101,24 @@ def main() -> int:
     parser.add_argument("--predictors", type=int, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--trainers", type=int, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--networks", nargs="+", default=["small", "large"], metavar="NETWORK")
-    parser.add_argument("--seconds", type=float, default=20.0, help="length of each run [20]")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each run that count [20]")
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     log = options.out / "speed.jsonl"
-    wanted = [(options.game, network, *counts, options.flags) for network, *counts in itertools.product(
-        options.networks, options.agents, options.predictors, options.trainers)]
+    wanted = [(options.game, network, *counts, options.flags, options.seconds, __version__)
+              for network, *counts in itertools.product(
+                  options.networks, options.agents, options.predictors, options.trainers)]
     found = Follower(log).new() if log.exists() else []
-    for key in wanted:
-        if not any(tuple(one[name] for name in _KEY) == key for one in found):
-            game, network, *counts, flags = key
-            found.append(measure(game, network, counts, flags, options.seconds))
+    for key in random.sample(wanted, len(wanted)):  # else a machine that becomes slower would look like an effect
+        if not any(tuple(one.get(name) for name in _KEY) == key for one in found):
+            game, network, *counts, flags, seconds, _ = key
+            found.append(measure(game, network, counts, flags, seconds))
             with open(log, "a", encoding="utf-8") as file:
                 file.write(json.dumps(found[-1]) + "\n")
             print(f"{network} {'/'.join(map(str, counts))}: {found[-1]['steps_per_second']:,.0f} agent steps/s",
                   flush=True)
-    draw([one for one in found if tuple(one[name] for name in _KEY) in wanted], options.out / "speed.png")
+    draw([one for one in found if tuple(one.get(name) for name in _KEY) in wanted], options.out / "speed.png")
     print(f"drawn: {options.out / 'speed.png'}")
     return 0
 

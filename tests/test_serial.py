@@ -53,18 +53,18 @@ def test_with_breaks_a_run_learns_what_it_learns_without(
 
 
 def test_rollouts_held_back_are_older_by_as_many_updates(make_run: MakeRun, interruption: Interruption) -> None:
-    lags = {}
-    for delay in (0, 12):
-        settings = Settings(game="toy:counting", steps=1200, training_delay=delay, **SERIAL)
+    def lag(delay: int) -> float:
+        settings = Settings(**{**SERIAL, "game": "toy:counting", "steps": 1200, "training_delay": delay})
         run = make_run(settings)
         model, seen = Model(settings, run.spec), []
         train = model.train
         model.train = lambda batch: (  # type: ignore[method-assign]
             seen.append(model.version - batch.version.mean()), train(batch))[1]
         run_serial(settings, run, model, interruption)
-        lags[delay] = np.mean(seen[20:])
+        return float(np.mean(seen[20:]))
+
     # An update takes two rollouts: those that waited behind twelve others are six updates older.
-    assert lags[12] - lags[0] == pytest.approx(6, abs=0.2)
+    assert lag(12) - lag(0) == pytest.approx(6, abs=0.2)
 
 
 @pytest.mark.parametrize("changes", [

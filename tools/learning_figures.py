@@ -10,8 +10,8 @@ figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known co
     seed begin with the same weights. The legend says how many frames each has played.
 figure6: each game with two learning rates, seeds as a band.
 figure7: the least training batch, of rollouts of five steps of one environment, so that 5 is the paper's 1 as well.
-lag: none of the paper's: the three corrections of policy lag, serial, with rollouts trained on at once and after so many
-    updates (`--delays`); score by agent steps.
+lag: none of the paper's: the three corrections of policy lag, serial, with rollouts trained on at once and so many
+    updates later (`--delays`); score by agent steps.
 table3: scores of the trained agents by the paper's protocol (30 episodes, sampled actions, up to 30 no-ops) beside
     those of people, of random play, and of the papers; as table3.json and table3.md.
 

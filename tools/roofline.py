@@ -189,7 +189,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"\n{result['game']}: {result['steps_per_second']:,.0f} agent steps/s of a limit of {result['limit']:,.0f}: "
           f"{100 * result['share_of_limit']:.0f} % (median of {len(shares)}, {min(shares):.0f} to {max(shares):.0f})")
     whole = sum(result["attribution_us"].values())
-    print("  " + "; ".join(f"{run['steps_per_second']:,.0f} with {run['workers']} at the end" for run in result["runs"]))
+    print("  " + "; ".join(f"{run['steps_per_second']:,.0f}, at the end {run['workers']}" for run in result["runs"]))
     for part in PARTS:
         cost = result["attribution_us"][part]
         print(f"  {part:<16} {cost:7.1f} us  {100 * cost / whole:5.1f} %")

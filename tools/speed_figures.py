@@ -4,8 +4,9 @@
                                   [--networks small large] [--seconds 20] [-- any flags of ga3c-train]
 
 Runs the service once for every combination, in random order, and keeps a line of DIR/speed.jsonl for each; called again
-with the same length and version, it measures only what is missing. Then it draws DIR/speed.png: samples trained a second, as a share of the best, for both networks, with
-the cores in use beside it; and the training queue and prediction batch.
+with the same length and version, it measures only what is missing. Then it draws DIR/speed.png: samples trained a
+second, as a share of the best, for both networks, with the cores in use beside it; and the training queue and
+prediction batch.
 """
 
 from __future__ import annotations

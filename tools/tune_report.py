@@ -1,7 +1,9 @@
-"""What the controller did in runs: their trials, how soon they were fast, and the paper's figure 2 of them.
+r"""What the controller did in runs: their trials, how soon they were fast, and the paper's figure 2 of them.
 
-    for n in 2 4 8 12 16 24 32; do
-        ga3c-train --game Pong --no-dynamic --agents $n --minutes 2 --run-dir sweep/$n
+    for setting in 2/1/1 4/1/1 6/1/1 8/1/1 4/2/1 8/2/1 4/1/2 8/1/2; do
+        IFS=/ read agents predictors trainers <<< $setting
+        counts="--agents $agents --predictors $predictors --trainers $trainers"
+        ga3c-train --game Pong --no-dynamic $counts --minutes 1 --run-dir sweep/${setting//\//-}
     done
     common="--game Pong --start 1/1/1 --no-remember --minutes 20"
     ga3c-train $common --run-dir fast
@@ -74,32 +76,29 @@ def summary(run: Path, best: float | None) -> list[str]:
 
 
 def plot(runs: list[Path], best: float | None, file: Path) -> None:
-    """N_A, N_P, N_T and the rate over time, a column for each run."""
+    """The rate, N_A, and N_P and N_T over time; a colour for each run."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    figure, axes = pyplot.subplots(3, len(runs), figsize=(6 * len(runs), 7), sharex="col", sharey="row", squeeze=False,
-                                   constrained_layout=True, height_ratios=(3, 2, 2))
-    for column, run in zip(axes.T, runs, strict=True):
-        rows = at_work(run)
+    figure, axes = pyplot.subplots(3, 1, figsize=(9, 8), sharex=True, constrained_layout=True, height_ratios=(3, 2, 2))
+    for number, run in enumerate(runs):
+        rows, color = at_work(run), f"C{number % 10}"
         time, rate = rates(rows)
-        column[0].plot(time / 60, rate, linewidth=0.5, alpha=0.5)
         smooth = np.convolve(rate, np.ones(HALF_MINUTE) / HALF_MINUTE, "valid")
-        column[0].plot(time[HALF_MINUTE - 1:] / 60, smooth, linewidth=1.5)
-        if best is not None:
-            column[0].axhline(best, color="grey", linestyle="--", linewidth=0.8)
-        column[0].set_title(run.name, fontsize=10)
-        column[0].set_ylim(bottom=0)
+        axes[0].plot(time / 60, rate, linewidth=0.4, alpha=0.3, color=color)
+        axes[0].plot(time[HALF_MINUTE - 1:] / 60, smooth, linewidth=1.5, color=color, label=run.name)
         minutes = [row["time"] / 60 for row in rows]
-        for axis, names in ((column[1], {"agents": "N_A"}), (column[2], {"predictors": "N_P", "trainers": "N_T"})):
-            for name, label in names.items():
-                axis.step(minutes, [row[name] for row in rows], label=label, linewidth=1.2, where="post")
-            axis.legend(fontsize=8)
-            axis.set_ylim(bottom=0)
-        column[2].set_xlabel("minutes", fontsize=9)
-        for axis in column:
-            axis.grid(alpha=0.3)
-    axes[0, 0].set_ylabel("agent steps trained per second", fontsize=9)
+        for axis, name, style in ((axes[1], "agents", "-"), (axes[2], "predictors", "-"), (axes[2], "trainers", ":")):
+            axis.step(minutes, [row[name] for row in rows], linewidth=1.2, where="post", color=color, linestyle=style)
+    if best is not None:
+        axes[0].axhline(best, color="grey", linestyle="--", linewidth=0.8, label="best of the sweep")
+    for axis, title in zip(axes, ("agent steps trained per second, and its mean of half a minute", "N_A",
+                                  "N_P, and N_T (dotted)"), strict=True):
+        axis.set_title(title, fontsize=10)
+        axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize=8)
+    axes[2].set_xlabel("minutes", fontsize=9)
     figure.savefig(file, dpi=110)
     pyplot.close(figure)
 

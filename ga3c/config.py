@@ -141,7 +141,7 @@ class Settings(BaseModel):
         "Learning", "vtrace", "of policy lag: V-trace, policy gradients weighted by min(1, pi / mu), or none (paper)")
     training_delay: int = _setting(
         "Learning", 0, "rollouts that wait until so many more are there, a policy lag on purpose; serial only",
-        ge=0, le=1024)
+        ge=0, le=256)
     loss_reduction: Literal["sum", "mean"] = _setting(
         "Learning", "mean", "of the losses over a training batch: mean, or sum (paper)")
     optimizer: Literal["rmsprop", "adam"] = _setting("Learning", "adam", "adam, or rmsprop (paper)")

@@ -158,6 +158,11 @@ class Controller:
         """What is wanted now: the trial's, else the accepted."""
         return self._trial or self.accepted
 
+    @property
+    def beside_others(self) -> bool:
+        """Whether other programs take so much, or have just come or gone, that what is found may hold for them only."""
+        return self.baseline.mean(4) > OTHERS
+
     def observe(self, m: Measurement) -> Trial | None:
         """Takes a second into account; returns the trial it ended.
 
@@ -352,6 +357,10 @@ class Fast(Controller):
         known = {"_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, "_found": 0.0, "_others_at": None, "_given_up": 0,
                  "_doubted": None, "_wait_until": 0.0}
         super().restore(known | {key: value for key, value in state.items() if key != "_changed"})
+
+    @property
+    def beside_others(self) -> bool:
+        return super().beside_others or not self._found
 
     # ------------------------------------------------------------------------- at the accepted setting
 

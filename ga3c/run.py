@@ -149,9 +149,9 @@ class _Meter:
                      - getattr(times, "guest_nice", 0.0))
 
     def used(self, agents: list[int], evaluator: int | None) -> dict[str, float]:
-        """`memory_mb`, of this process, its agents and its evaluator; `cpu_agents`, `cpu_server` (this process and the
-        evaluator) and `cpu_machine` in core-seconds per second. What has just started or died counts from the next time
-        on.
+        """`memory_mb`, of this process, its agents and its evaluator; `cpu_agents`, `cpu_server` (this process),
+        `cpu_evaluator` and `cpu_machine` in core-seconds per second. What has just started or died counts from the next
+        time on.
         """
         now, machine, ours = time.monotonic(), self._busy(), os.getpid()
         processes, seconds, memory = {}, {}, 0.0
@@ -164,7 +164,7 @@ class _Meter:
         elapsed = max(now - self._at, 1e-3)
         spent = {pid: max(0.0, total - self._seconds.get(pid, total)) / elapsed for pid, total in seconds.items()}
         row = {"memory_mb": memory / 2**20, "cpu_agents": sum(spent.get(pid, 0.0) for pid in agents),
-               "cpu_server": spent.get(ours, 0.0) + spent.get(evaluator or 0, 0.0),
+               "cpu_server": spent.get(ours, 0.0), "cpu_evaluator": spent.get(evaluator or 0, 0.0),
                "cpu_machine": (machine - self._machine) / elapsed}
         self._at, self._machine, self._processes, self._seconds = now, machine, processes, seconds
         return {name: round(value, 3) for name, value in row.items()}

@@ -2,7 +2,7 @@
 
 Each round all agents' pending predictions are answered by one inference, in the order of the agents; then each agent
 goes on to its next prediction; a training is made as soon as enough rollouts have been handed in, and `training_delay`
-more, which wait: so their policy lag is the same in every update.
+more, which wait.
 
 Its checkpoints also hold every action, as long as there are fewer than ten million, and the answers that are not
 trained on yet. A resumed run plays those actions again, without model and training, and so stands where the checkpoint
@@ -111,7 +111,8 @@ class Agents:
         shape = (len(self._actions), self.n, self._n_envs)
         if np.prod(shape) > MOST:
             return {}
-        facts = {"moved": self.moved, "began_at": self._began_at, "observed": self._observed()}
+        facts = {"moved": self.moved, "began_at": self._began_at, "observed": self._observed(),
+                 "at_once": len(self._batch)}
         return {f"{SAVED}actions": np.array(self._actions, np.uint16).reshape(shape),
                 **{f"{SAVED}{name}": np.array(fact) for name, fact in facts.items()},
                 **{f"{SAVED}{name}": getattr(self._store, name).copy() for name in _ANSWERS}}
@@ -129,7 +130,8 @@ class Agents:
         return bool(all(now[each].shape == state[each].shape for each in now.keys() - {name})
                     and all(now[each].dtype == state[each].dtype for each in now)
                     and actions.shape[1:] == now[name].shape[1:] and actions.max(initial=0) < self._n_actions
-                    and 0 <= state[f"{SAVED}moved"] <= self.n)
+                    and 0 <= state[f"{SAVED}moved"] <= self.n
+                    and state[f"{SAVED}at_once"] == len(self._batch))  # else slots were freed in another order
 
     def replay(self, state: Mapping[str, NDArray], given_up: Callable[[], object]) -> bool:
         """Goes from the beginning to where `state` was taken; whether it led there. `given_up` ends it early."""

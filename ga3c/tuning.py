@@ -17,7 +17,7 @@ from typing import Any
 
 from ga3c import __version__
 from ga3c.config import Settings
-from ga3c.controller import OTHERS, Controller, Fast, Measurement, Paper, Setting, name
+from ga3c.controller import Controller, Fast, Measurement, Paper, Setting, name
 from ga3c.run import Run
 from ga3c.verdict import others
 
@@ -111,7 +111,7 @@ class Tuner:
         self._run.event("search", over=not self.controller.searching, setting=name(accepted), rate=round(rate, 1))
         if not self.controller.searching:
             self._run.tuning = f"{name(accepted)} found"
-            if self._settings.remember and self.controller.baseline.mean(4) <= OTHERS:  # else it is the load's setting
+            if self._settings.remember and not self.controller.beside_others:
                 remember(self._settings, self._run, accepted, rate)
 
 

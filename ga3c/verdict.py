@@ -38,12 +38,14 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
         if not values:
             return None
         means[name] = float(np.mean(values))
+    means["cpu_evaluator"] = float(np.mean([row.get("cpu_evaluator") or 0.0 for row in rows]))
     return means
 
 
 def others(measured: Mapping[str, float]) -> float:
     """Cores that other programs take, of the columns `cpu_*`."""
-    return max(0.0, measured["cpu_machine"] - measured["cpu_agents"] - measured["cpu_server"])
+    ours = measured["cpu_agents"] + measured["cpu_server"] + (measured.get("cpu_evaluator") or 0.0)
+    return max(0.0, measured["cpu_machine"] - ours)
 
 
 def verdict(measured: Mapping[str, float], cores: int) -> Verdict:

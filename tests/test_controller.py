@@ -457,6 +457,18 @@ def test_programs_that_take_what_is_left_do_not_hold_a_search_up() -> None:
     assert hill(controller.accepted) > 0.9 * hill((12, 1, 1))
 
 
+@pytest.mark.parametrize(("first", "then", "told"), [(0.0, 0.0, False), (0.3, 0.3, True), (0.3, 0.0, True)])
+def test_it_tells_whether_what_it_found_may_hold_beside_other_programs_only(
+        first: float, then: float, told: bool) -> None:
+    controller = Fast((2, 1, 1), (64, 2, 2), None, 0)
+    beside(controller, lambda second: first, 20)
+    assert controller.searching
+    for second in range(20, 400):
+        if controller.searching:
+            beside(controller, lambda second: then, 1, second)
+    assert not controller.searching and controller.beside_others is told
+
+
 def test_a_short_visit_of_another_program_is_no_reason_to_search() -> None:
     controller = Fast((12, 1, 1), (64, 2, 2), None, 0)
     beside(controller, lambda second: 0.0, 600)

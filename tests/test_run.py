@@ -171,7 +171,7 @@ def test_a_row_holds_the_facts_and_memory(
         "lag_queued_ms", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "gradient_norm",
         "explained_variance", "learning_rate", "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms",
         "play_ms", "predictor_busy", "predict_ms", "trainer_busy", "gather_ms", "update_ms", "memory_mb", "cpu_agents",
-        "cpu_server", "cpu_machine"}
+        "cpu_server", "cpu_evaluator", "cpu_machine"}
     assert (row["agent_steps"], row["frames"], row["tps"], row["score_mean"]) == (50, 200, 2.5, 1.5)
     assert row["memory_mb"] > 1
     assert capsys.readouterr().out.startswith("[Time: 0:00:02] [Steps: 50 Frames: 200]")

@@ -39,13 +39,13 @@ def learned(make_run: MakeRun, interruption: Interruption) -> Callable[..., tupl
 
 # Counting has truncated episodes, whose last observation is predicted in a row of its own; of 1,700 steps the limit
 # falls in the middle of a round.
-@pytest.mark.parametrize("game", ["toy:catch", "toy:counting"])
+@pytest.mark.parametrize(("game", "delay"), [("toy:catch", 0), ("toy:catch", 3), ("toy:counting", 0)])
 def test_with_breaks_a_run_learns_what_it_learns_without(
-        game: str, learned: Callable[..., tuple[Checkpoint, str]]) -> None:
-    whole, _ = learned(game, 2500)
+        game: str, delay: int, learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    whole, _ = learned(game, 2500, training_delay=delay)
     part = None
     for steps in (20, 1700, 2100, 2500):
-        part, said = learned(game, steps, part)
+        part, said = learned(game, steps, part, training_delay=delay)
         assert ("rounds again" in said) == (steps > 20) and "New episodes" not in said
     assert whole.arrays.keys() == part.arrays.keys() and f"{SAVED}actions" in whole.arrays
     for name, array in whole.arrays.items():
@@ -68,7 +68,8 @@ def test_rollouts_held_back_are_older_by_as_many_updates(make_run: MakeRun, inte
 
 
 @pytest.mark.parametrize("changes", [
-    {"agents": 2}, {"envs_per_agent": 1}, {"training_batch_min": 40}, {"seed": 7}])
+    {"agents": 2}, {"envs_per_agent": 1}, {"training_batch_min": 40}, {"seed": 7},
+    {"training_batch_min": 10, "training_delay": 1}])
 def test_where_the_actions_lead_elsewhere_new_episodes_begin(
         changes: dict[str, Any], learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     before, _ = learned("toy:catch", 600)

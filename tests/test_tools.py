@@ -116,7 +116,7 @@ def test_it_reports_how_soon_a_run_was_fast(tmp_path: Path) -> None:
 
 def test_a_run_too_short_to_report_on_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("")
-    for path, told in ((tmp_path, "less than a minute"), (tmp_path / "none", "No such file")):
+    for path, told in ((tmp_path, "less than half a minute"), (tmp_path / "none", "No such file")):
         done = report(path)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and told in done.stderr
 
@@ -265,6 +265,21 @@ def test_a_run_without_a_checkpoint_is_put_aside_and_trained_anew(
         (tmp_path / "run").rmdir()
 
 
+def test_a_run_that_fails_is_left_out_and_told(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(run: Path, settings: Settings) -> None:
+        if settings.learning_rate == 1e-4:
+            raise FIGURES.ga3c.CommandFailed("ended with exit code 1: it diverged")
+
+    drawn: list[Any] = []
+    monkeypatch.setattr(FIGURES, "train", fail)
+    monkeypatch.setattr(FIGURES, "show", lambda options, runs, reports: drawn.append(runs))
+    monkeypatch.setattr(sys, "argv", ["x", "figure6", "--out", str(tmp_path), "--seeds", "0", "1"])
+    assert FIGURES.main() == 1
+    assert [[*runs["Pong"]] for runs in drawn] == [["learning rate 0.0003"]] * 2
+    assert capsys.readouterr().err.count("it diverged") == 2
+
+
 def test_a_run_of_other_settings_is_refused(tmp_path: Path, trained: list[dict[str, Any]]) -> None:
     run = begun(tmp_path / "run", 30.0, settings=PONG.model_copy(update={"gamma": 0.5}))
     with pytest.raises(ConfigError, match=r"was trained with gamma 0.5, not 0.99; give another --out"):
@@ -274,7 +289,7 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path, trained: list[dict[s
 
 @pytest.mark.parametrize("figure", ["figure5", "figure6", "figure7", "lag", "table3"])
 def test_every_variant_of_a_figure_is_training_of_its_own(figure: str) -> None:
-    options = argparse.Namespace(best="6/1/2", rates=[3e-4, 1e-4], batches=[5, 20, 160])
+    options = argparse.Namespace(best="6/1/2", rates=[3e-4, 1e-4], batches=[5, 20, 160], delays=[0, 32])
     variants = FIGURES.FIGURES[figure](options)
     settings = [FIGURES.asked(variant, "Pong", 3, ["--agents", "9"], 5.0, None) for variant in variants]
     assert len({one.model_dump_json() for one in settings}) == len({one.name for one in variants}) == len(variants)
@@ -282,6 +297,8 @@ def test_every_variant_of_a_figure_is_training_of_its_own(figure: str) -> None:
         assert [(one.agent_count, one.predictors, one.trainers, one.dynamic) for one in settings[:3]] == [
             (1, 1, 1, False), (16, 1, 1, False), (6, 1, 2, False)]
         assert settings[3].dynamic and settings[3].start == "1/1/1" and not settings[3].remember
+    if figure == "lag":
+        assert [(one.correction, one.training_delay) for one in settings[2:4]] == [("vtrace", 0), ("none", 32)]
     if figure == "figure7":
         assert [rollouts_per_batch(one) for one in settings] == [1, 4, 32]
 
@@ -314,6 +331,8 @@ def test_figures_and_the_table_are_made_of_real_runs(tmp_path: Path) -> None:
     assert all(label in drawn for label in ("1/1/1: 0.0 M frames", "16/1/1", "best known, 2/1/1", "tuned from 1/1/1"))
     call("figure6", "--minutes", "0.06", "--seeds", "0", "1")
     assert len(list((tmp_path / "figure6").iterdir())) == 4
+    call("lag", "--steps", "3000", "--delays", "0", "3")
+    assert len(list((tmp_path / "lag").iterdir())) == 6 and (tmp_path / "lag.png").exists()
     assert call("table3", "--steps", "20000", "--episodes", "3").stdout.startswith("training")
     assert json.loads((tmp_path / "table3.json").read_text())["toy:catch"][0]["agent_steps"] >= 20_000
 

@@ -34,6 +34,8 @@ IDLE = {**HEALTHY, "cpu_agents": 0.6, "cpu_server": 0.9, "cpu_machine": 1.6}
     pytest.param(HEALTHY, "environments", id="full, agents most"),
     pytest.param({**HEALTHY, "cpu_agents": 1.0, "cpu_server": 2.8}, "device", id="full, model most"),
     pytest.param({**HEALTHY, "cpu_agents": 1.2, "cpu_server": 1.0}, "other load", id="full, others"),
+    pytest.param({**HEALTHY, "cpu_agents": 1.2, "cpu_server": 1.0, "cpu_evaluator": 1.6}, "environments",
+                 id="full, the run's own evaluator"),
     pytest.param({**IDLE, "play_ms": 20.0}, "environments", id="idle, agents play"),
     pytest.param({**IDLE, "slot_wait_ms": 30.0, "trainer_busy": 0.97}, "device", id="idle, slow updates"),
     pytest.param({**IDLE, "slot_wait_ms": 30.0, "trainer_busy": 0.97, "gather_ms": 40.0}, "trainers", id="slow gather"),
@@ -57,7 +59,8 @@ def test_every_run_gets_one_printable_line(measured: dict[str, float], cores: in
 
 def test_averages_leave_out_what_a_second_did_not_measure_and_are_none_without_any() -> None:
     rows: list[dict[str, Any]] = [HEALTHY, {**HEALTHY, "update_ms": None}, {**HEALTHY, "update_ms": 40.0}]
-    assert averages(rows) == pytest.approx({**HEALTHY, "update_ms": 30.0})
+    assert averages(rows) == pytest.approx({**HEALTHY, "update_ms": 30.0, "cpu_evaluator": 0.0})
+    assert averages([HEALTHY, {**HEALTHY, "cpu_evaluator": 1.0}]) == pytest.approx({**HEALTHY, "cpu_evaluator": 0.5})
     assert averages([{**HEALTHY, "wait_ms": None}]) is None and averages([]) is None
 
 

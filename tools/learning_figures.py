@@ -41,7 +41,7 @@ PUBLISHED: dict[str, tuple[float | None, float]] = {
     "Amidar": (283.9, 218.0), "Boxing": (33.7, 92.0), "Centipede": (3306.5, 7386.0), "NameThisGame": (5614.0, 5643.0),
     "MsPacman": (None, 1978.0), "Pong": (11.4, 18.0), "Qbert": (13752.3, 14966.0), "Seaquest": (2300.2, 1706.0),
     "UpNDown": (54525.4, 8623.0)}
-_MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes"}  # between what a run was trained with and is asked
+_MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "remember"}  # between what a run was trained with and is asked
 
 
 class Variant(NamedTuple):
@@ -124,8 +124,9 @@ def train(run: Path, settings: Settings) -> None:
     """Sees to it that the run exists and has had its budget. Raises ConfigError if it is a run of other settings."""
     if (run / "config.yaml").exists():
         theirs, ours = record.settings(run), json.loads(settings.model_dump_json())
+        theirs = json.loads(Settings().model_dump_json()) | theirs  # of an earlier version: it had fewer
         for name in sorted(ours.keys() - _MAY_DIFFER):
-            if theirs.get(name, ours[name]) != ours[name]:
+            if theirs[name] != ours[name]:
                 raise ConfigError(f"{run} was trained with {name} {theirs[name]}, not {ours[name]}; give another --out")
         if (run / "metrics.jsonl").exists() and reached(run, settings):
             return
@@ -165,27 +166,31 @@ def make(options: argparse.Namespace) -> list[str]:
     """Trains, and after each seed draws or evaluates what there is; returns what failed. Raises ConfigError."""
     variants = FIGURES[options.figure](options)
     minutes = None if options.steps else options.minutes
+    wanted = [(seed, game, variant, asked(variant, game, seed, options.flags, minutes, options.steps))
+              for seed in options.seeds for game in options.games for variant in variants]
     runs: dict[str, dict[str, list[Path]]] = {game: {} for game in options.games}
+    reports: dict[Path, dict[str, Any]] = {}
     failures = []
-    for seed in options.seeds:
-        for game in options.games:
-            for variant in variants:
-                stem = f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
-                run = options.out / options.figure / stem
-                try:
-                    train(run, asked(variant, game, seed, options.flags, minutes, options.steps))
-                    runs[game].setdefault(variant.label, []).append(run)
-                except ga3c.CommandFailed as failure:
-                    failures.append(f"{run}: {failure}")
-        show(options, {game: by_label for game, by_label in runs.items() if by_label})
+    for number, (seed, game, variant, settings) in enumerate(wanted):
+        stem = f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
+        run = options.out / options.figure / stem
+        try:
+            train(run, settings)
+            if options.figure == "table3":
+                reports[run] = ga3c.evaluate(run, episodes=options.episodes)
+            runs[game].setdefault(variant.label, []).append(run)
+        except (ConfigError, ga3c.CommandFailed) as failure:
+            failures.append(f"{run}: {failure}")
+        if number + 1 == len(wanted) or wanted[number + 1][0] != seed:
+            show(options, {game: by_label for game, by_label in runs.items() if by_label}, reports)
     return failures
 
 
-def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]]) -> None:
-    """Draws the runs of each game and label, or evaluates them for the table."""
+def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
+         reports: dict[Path, dict[str, Any]]) -> None:
+    """Draws the runs of each game and label, or writes the table of their reports."""
     if options.figure == "table3":
-        found = {game: [ga3c.evaluate(run, episodes=options.episodes) for run in by_label["ours"]]
-                 for game, by_label in runs.items()}
+        found = {game: [reports[run] for run in by_label["ours"]] for game, by_label in runs.items()}
         (options.out / "table3.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         (options.out / "table3.md").write_text(table(found), encoding="utf-8")
         print(table(found), end="", flush=True)
@@ -221,9 +226,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end, with a checkpoint
     try:
         failures = make(parser.parse_args(own, argparse.Namespace(flags=flags)))
-    except (ConfigError, ga3c.CommandFailed) as mistake:
+    except ConfigError as mistake:
         print(f"learning_figures: {mistake}", file=sys.stderr)
-        return 2 if isinstance(mistake, ConfigError) else 1
+        return 2
     for failure in failures:
         print(f"learning_figures: {failure}", file=sys.stderr)
     return 1 if failures else 0

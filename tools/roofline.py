@@ -33,7 +33,7 @@ import numpy as np
 
 from ga3c import __version__, record
 from ga3c.config import ConfigError, Settings, build_parser, parse, resolve
-from ga3c.environment import make_environment
+from ga3c.environment import make_environment, probe
 from ga3c.rollout import RolloutStore, aligned
 
 WARM_SECONDS = 1.0
@@ -231,11 +231,13 @@ def main() -> int:
     if options.runs < 0:
         parser.error(f"--runs: {options.runs} is too few; 0 finds the limit alone")
     try:
-        settings = [train_settings(game, options.flags) for game in options.games][0]
+        settings = train_settings(options.games[0], options.flags)
         if options.part:
             print(_environment(settings, options.seconds) if options.part == "environment" else
                   _model(settings, options.part, options.prediction_batch, options.seconds))
             return 0
+        for game in options.games:  # a mistake in the last is told before the first is measured
+            probe(train_settings(game, options.flags))
         if options.keep and options.keep.exists():
             parser.error(f"--keep: {options.keep} is there already")
         from ga3c.run import versions  # brings TensorFlow, for which a mistake in the flags need not wait

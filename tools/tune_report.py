@@ -39,10 +39,10 @@ def rates(rows: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 def at_work(run: Path) -> list[dict[str, Any]]:
-    """The rows without the one written while the run was ending. Raises OSError; ConfigError if hardly any are left."""
+    """The rows without the one written while the run was ending. Raises OSError; ConfigError if there are too few."""
     rows = [row for row in record.rows(run).new() if row["agents"] > 0]
-    if len(rows) < 2 * HALF_MINUTE:
-        raise ConfigError(f"{run} has less than a minute of training")
+    if len(rows) < HALF_MINUTE + 2:
+        raise ConfigError(f"{run} has less than half a minute of training")
     return rows
 
 

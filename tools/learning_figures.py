@@ -41,7 +41,8 @@ PUBLISHED: dict[str, tuple[float | None, float]] = {
     "Amidar": (283.9, 218.0), "Boxing": (33.7, 92.0), "Centipede": (3306.5, 7386.0), "NameThisGame": (5614.0, 5643.0),
     "MsPacman": (None, 1978.0), "Pong": (11.4, 18.0), "Qbert": (13752.3, 14966.0), "Seaquest": (2300.2, 1706.0),
     "UpNDown": (54525.4, 8623.0)}
-_MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "remember"}  # between what a run was trained with and is asked
+# Between what a run was trained with and what is asked of it.
+_MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "remember"}
 
 
 class Variant(NamedTuple):

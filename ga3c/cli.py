@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ga3c import __version__
 from ga3c.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
-from ga3c.config import ConfigError, Parser, Settings, build_parser, parse, resolve, to_yaml
+from ga3c.config import ConfigError, Parser, Settings, build_parser, parse, resolve, to_yaml, usable_cores
 from ga3c.interruption import Interruption
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from rich.progress import Progress
     protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
     # A simulator in Python gains nothing from threads, and may not bear them.
-    threads = (os.cpu_count() or 1) if atari_id(settings.game) and not options.background else 1
+    threads = usable_cores() if atari_id(settings.game) and not options.background else 1
     pictures = len(policy.spec.observation_shape) == 3 and policy.spec.observation_dtype == "uint8"
     seen: list[NDArray] = []
 

@@ -197,7 +197,7 @@ class Settings(BaseModel):
     @property
     def agent_count(self) -> int:
         """N_A at the start: as configured, else 32 environments per core, played by 2 to 16 agents."""
-        return self.agents or max(2, min(16, 32 // self.envs_per_agent)) * (os.cpu_count() or 1)
+        return self.agents or max(2, min(16, 32 // self.envs_per_agent)) * usable_cores()
 
     @property
     def agent_capacity(self) -> int:
@@ -210,7 +210,7 @@ class Settings(BaseModel):
     @property
     def thread_capacity(self) -> tuple[int, int]:
         """The most predictors and trainers: as given, but if dynamic up to half the cores, at least two, at most 16."""
-        most = min(16, max(2, (os.cpu_count() or 1) // 2)) if self.dynamic and not self.serial else 1
+        most = min(16, max(2, usable_cores() // 2)) if self.dynamic and not self.serial else 1
         return max(most, self.predictors, self._started[1]), max(most, self.trainers, self._started[2])
 
     @property
@@ -219,13 +219,22 @@ class Settings(BaseModel):
         return n_a, n_p, n_t
 
 
+def usable_cores() -> int:
+    """Cores this process may use, at least 1: its affinity, and its container's quota where there is one."""
+    cores = float(len(os.sched_getaffinity(0)))
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        cores = min(cores, int(quota) / int(period))
+    return max(1, math.floor(cores))
+
+
 def _most_agents(envs_per_agent: int) -> int:
     """As many as could pay and as the machine can hold: 64 environments per core, half the memory, its descriptors."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         descriptors = 2**20
-    return min(4096, -(-64 // envs_per_agent) * (os.cpu_count() or 1), memory // 2 // AGENT_BYTES,
+    return min(4096, -(-64 // envs_per_agent) * usable_cores(), memory // 2 // AGENT_BYTES,
                (descriptors - OTHER_DESCRIPTORS) // AGENT_DESCRIPTORS)
 
 

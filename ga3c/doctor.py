@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import math
 import multiprocessing
 import os
 import platform
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 from ga3c import __version__
 from ga3c.cli import quiet, guarded
-from ga3c.config import Parser, Settings
+from ga3c.config import Parser, Settings, usable_cores
 from ga3c.preflight import Finding, preflight
 
 PATIENCE, MEASURED = 20.0, 1.0   # seconds: until an agent plays; of a measurement
@@ -106,21 +104,10 @@ def _tensorflow() -> list[Finding]:
                                          "none: the model runs on the CPU"), "pip install 'ga3c[gpu]'")]
 
 
-def available_cores() -> float:
-    """Cores this process may use: its affinity, and its control group's quota where there is one."""
-    cores = float(len(os.sched_getaffinity(0)))
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        cores = min(cores, int(quota) / int(period))
-    return cores
-
-
 def _cores() -> list[Finding]:
-    there, free = os.cpu_count() or 1, available_cores()
-    load = os.getloadavg()[0]
-    return [Finding("cores", free >= there, f"{there}, of which {free:g} may be used; load {load:.1f}",
-                    f"the defaults count on all {there} cores: give --agents {2 * max(1, math.floor(free))} "
-                    f"--device-threads {max(1, math.floor(free / 2))}")]
+    there, ours = os.cpu_count() or 1, usable_cores()
+    return [Finding("cores", True, f"{there}{f', of which {ours} may be used' * (ours < there)}; "
+                                   f"load {os.getloadavg()[0]:.1f}", "")]
 
 
 # ------------------------------------------------------------------------------------------------ how fast it is

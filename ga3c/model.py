@@ -9,7 +9,6 @@ Next hop of an observation, after `predict`: `channel.Channel.answer`. After `tr
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from ga3c import losses
-from ga3c.config import Settings
+from ga3c.config import Settings, usable_cores
 from ga3c.environment import EnvironmentSpec
 from ga3c.losses import Tensor
 from ga3c.network import acting_network, build_network, precision
@@ -93,7 +92,7 @@ def start_tensorflow(settings: Settings) -> None:
     """Device and thread options; before the first tensor of the process."""
     for device in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(device, True)
-    threads = 1 if settings.serial else settings.device_threads or max(1, (os.cpu_count() or 1) // 2)
+    threads = 1 if settings.serial else settings.device_threads or max(1, usable_cores() // 2)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     # A call that is not `_inline` holds one of these until it ends, the condition within an update always one more.
     # With fewer than that, predictions wait for updates, and with one an update waits for itself. Each keeps buffers

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from ga3c import __version__, checkpoint, lag, record
 from ga3c.checkpoint import Checkpoint
-from ga3c.config import ConfigError, Settings, to_yaml
+from ga3c.config import ConfigError, Settings, to_yaml, usable_cores
 from ga3c.controller import Controller
 from ga3c.display import Display, plain_line
 from ga3c.environment import EnvironmentSpec
@@ -140,6 +140,7 @@ class _Meter:
         self._processes: dict[int, psutil.Process] = {}
         self._seconds: dict[int, float] = {}
         self._at, self._machine = time.monotonic(), self._busy()
+        self._whole = usable_cores() == os.cpu_count()
         self.used([], None)
 
     @staticmethod
@@ -150,8 +151,8 @@ class _Meter:
 
     def used(self, agents: list[int], evaluator: int | None) -> dict[str, float]:
         """`memory_mb`, of this process, its agents and its evaluator; `cpu_agents`, `cpu_server` (this process),
-        `cpu_evaluator` and `cpu_machine` in core-seconds per second. What has just started or died counts from the next
-        time on.
+        `cpu_evaluator` and `cpu_machine` in core-seconds per second; of a machine that may be used in part only, the
+        last is the sum of the others. What has just started or died counts from the next time on.
         """
         now, machine, ours = time.monotonic(), self._busy(), os.getpid()
         processes, seconds, memory = {}, {}, 0.0
@@ -165,7 +166,7 @@ class _Meter:
         spent = {pid: max(0.0, total - self._seconds.get(pid, total)) / elapsed for pid, total in seconds.items()}
         row = {"memory_mb": memory / 2**20, "cpu_agents": sum(spent.get(pid, 0.0) for pid in agents),
                "cpu_server": spent.get(ours, 0.0), "cpu_evaluator": spent.get(evaluator or 0, 0.0),
-               "cpu_machine": (machine - self._machine) / elapsed}
+               "cpu_machine": (machine - self._machine) / elapsed if self._whole else sum(spent.values())}
         self._at, self._machine, self._processes, self._seconds = now, machine, processes, seconds
         return {name: round(value, 3) for name, value in row.items()}
 
@@ -187,7 +188,7 @@ class Run:
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
             resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("recent_scores", ()),
             Trace() if settings.trace else None)
-        self.display = Display(f"GA3C  {spec.name}  {directory}", settings.model_dump(), os.cpu_count() or 1)
+        self.display = Display(f"GA3C  {spec.name}  {directory}", settings.model_dump(), usable_cores())
         self.checkpoint_path: Path | None = None
         self.evaluator = Evaluator()
         self.best_evaluation: tuple[str, float] | None = None
@@ -205,7 +206,7 @@ class Run:
         self._steps_saved = resumed.get("agent_steps", 0)
         self._versions = versions()
         self._meter = _Meter()
-        self._judge = Judge(os.cpu_count() or 1)
+        self._judge = Judge(usable_cores())
         self._verdict: Verdict | None = None
         self._next_warning, self._lost_told = 0.0, 0
         self._log, self._metrics, self._events, self._episodes = self._logs = [

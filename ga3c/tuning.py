@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ga3c import __version__
-from ga3c.config import Settings
+from ga3c.config import Settings, usable_cores
 from ga3c.controller import Controller, Fast, Measurement, Paper, Setting, name
 from ga3c.run import Run
 from ga3c.verdict import others
@@ -64,7 +64,7 @@ class Tuner:
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 run.say(f"The controller begins anew: its state in the checkpoint does not fit, {error}.")
         run.controller = self.controller
-        self._cores = os.cpu_count() or 1
+        self._cores = usable_cores()
         self._quiet = 0  # undisturbed rows in a row
         self._before = (0.0, 0, run.disturbances)  # time, agent steps, disturbances at the last row
 
@@ -126,7 +126,7 @@ def _key(settings: Settings, run: Run) -> str:
     shape = (settings.network, settings.large_stride, settings.precision, settings.envs_per_agent, settings.t_max,
              settings.training_batch_min, settings.slots_per_agent, settings.max_lag)
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
-    return " ".join(map(str, (platform.node(), os.cpu_count(), devices, __version__, run.spec.name, *shape)))
+    return " ".join(map(str, (platform.node(), usable_cores(), devices, __version__, run.spec.name, *shape)))
 
 
 def _read(run: Run) -> dict[str, Any]:

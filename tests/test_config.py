@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 from ga3c import cli
-from ga3c.config import MAX_SLOTS, NETWORKS, ConfigError, Settings, build_parser, parse, resolve, to_yaml
+from ga3c.config import (
+    MAX_SLOTS, NETWORKS, ConfigError, Settings, build_parser, parse, resolve, to_yaml, usable_cores)
 
 Write = Callable[[str], str]
 
@@ -107,12 +108,27 @@ def test_the_paper_preset_is_the_papers_own_values() -> None:
 
 
 def test_agents_default_to_four_per_core_and_room_is_never_less_than_agents() -> None:
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     agents = [Settings(envs_per_agent=n).agent_count for n in (1, 4, 16, 100)]
     assert agents == [16 * cores, 8 * cores, 2 * cores, 2 * cores]
     assert Settings(agents=3, dynamic=False).agent_capacity == 3
     assert Settings(agents=3, agents_max=2).agent_capacity == 3
     assert Settings(agents=3, agents_max=9).agent_capacity == 9
+
+
+@pytest.mark.parametrize(("allowed", "quota", "cores"), [
+    (8, None, 8), (3, None, 3), (8, "max 100000", 8), (8, "250000 100000", 2), (8, "50000 100000", 1),
+    (2, "800000 100000", 2)])
+def test_cores_are_those_that_may_be_used(
+        monkeypatch: pytest.MonkeyPatch, allowed: int, quota: str | None, cores: int) -> None:
+    def read(path: Path, encoding: str) -> str:
+        if quota is None:
+            raise FileNotFoundError(path)
+        return quota + "\n"
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(allowed)))
+    monkeypatch.setattr(Path, "read_text", read)
+    assert usable_cores() == cores and Settings().agent_count == 2 * cores
 
 
 # ------------------------------------------------------------------------------------------------ precedence

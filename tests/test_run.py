@@ -23,7 +23,7 @@ from ga3c.environment import EnvironmentSpec
 from ga3c.evaluator import Outcome
 from ga3c.model import DeviceFailed, Model, Update
 from ga3c.rollout import RolloutStore, TrainingBatch
-from ga3c.run import Run, create_directory, lock_directory
+from ga3c.run import Run, _Meter, create_directory, lock_directory
 from ga3c.stats import Workers
 from ga3c.trainer import Spent
 
@@ -175,6 +175,17 @@ def test_a_row_holds_the_facts_and_memory(
     assert (row["agent_steps"], row["frames"], row["tps"], row["score_mean"]) == (50, 200, 2.5, 1.5)
     assert row["memory_mb"] > 1
     assert capsys.readouterr().out.startswith("[Time: 0:00:02] [Steps: 50 Frames: 200]")
+
+
+@pytest.mark.parametrize(("usable", "whole"), [(os.cpu_count() or 1, True), ((os.cpu_count() or 1) + 1, False)])
+def test_of_a_machine_that_may_be_used_in_part_only_what_is_ours_counts(
+        monkeypatch: pytest.MonkeyPatch, usable: int, whole: bool) -> None:
+    monkeypatch.setattr("ga3c.run.usable_cores", lambda: usable)
+    monkeypatch.setattr(_Meter, "_busy", staticmethod(lambda: 1e6 * time.monotonic()))
+    meter = _Meter()
+    meter._at, meter._machine = meter._at - 1.0, meter._machine - 1e6  # a second ago
+    spent = meter.used([], None)
+    assert spent["cpu_machine"] == (pytest.approx(1e6, rel=0.01) if whole else spent["cpu_server"])
 
 
 def test_episodes_are_a_table(tmp_path: Path, clock: Clock, begin: Callable[..., Run]) -> None:

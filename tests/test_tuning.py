@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ga3c.config import MAX_SLOTS, Settings
+from ga3c.config import MAX_SLOTS, Settings, usable_cores
 from ga3c.run import Run
 from ga3c.tuning import Tuner, limits, recall, remember, start
 
@@ -40,7 +40,7 @@ class Seconds:
             self.steps += int(rate(self.tuner.setting[0]) * length)
             self.tuner.second({"time": self.time, "agent_steps": self.steps, "lag_mean": lag, "prediction_queue": 0,
                                "training_queue": 0, "cpu_agents": 0.5, "cpu_server": 0.25,
-                               "cpu_machine": 0.75 + others * (os.cpu_count() or 1)}, settled,
+                               "cpu_machine": 0.75 + others * usable_cores()}, settled,
                               self.tuner.controller._limits[0] if most is None else most)
 
 
@@ -72,7 +72,7 @@ def test_what_is_remembered_is_brought_into_bounds(cache: Path, make_run: MakeRu
 
 
 def test_there_is_room_for_more_agents_where_their_number_may_change() -> None:
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     assert 2 * cores < Settings().agent_capacity <= 16 * cores
     assert Settings(envs_per_agent=1).agent_capacity > Settings().agent_capacity
     assert Settings(dynamic=False).agent_capacity == Settings(serial=True).agent_capacity == 2 * cores
@@ -83,7 +83,7 @@ def test_there_is_room_for_more_agents_where_their_number_may_change() -> None:
 
 @pytest.mark.parametrize("scarce", ["memory", "descriptors"])
 def test_room_is_no_more_than_the_machine_can_hold(monkeypatch: pytest.MonkeyPatch, scarce: str) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 128)
+    monkeypatch.setattr("ga3c.config.usable_cores", lambda: 128)
     if scarce == "memory":
         monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 2**20}.get(name, 4096))
     else:

@@ -131,7 +131,9 @@ def main() -> int:
                 file.write(json.dumps(found[-1]) + "\n")
             print(f"{network} {'/'.join(map(str, counts))}: {found[-1]['steps_per_second']:,.0f} agent steps/s",
                   flush=True)
-    draw([one for one in found if tuple(one.get(name) for name in _KEY) in wanted], options.out / "speed.png")
+    measured = {tuple(one.get(name) for name in _KEY[:5]): one for one in found
+                if tuple(one.get(name) for name in _KEY) in wanted}
+    draw([measured[key[:5]] for key in wanted], options.out / "speed.png")
     print(f"drawn: {options.out / 'speed.png'}")
     return 0
 

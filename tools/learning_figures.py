@@ -3,7 +3,7 @@
     python tools/learning_figures.py figure5 --out DIR [--games Pong] [--seeds 0] [--minutes 30] [-- FLAGS]
     python tools/learning_figures.py figure6 --out DIR --games Boxing Pong --seeds 0 1 --minutes 60
     python tools/learning_figures.py figure7 --out DIR --games Pong --batches 5 20 40 80 160
-    python tools/learning_figures.py lag     --out DIR --games toy:catch --seeds 0 1 2 --steps 300000
+    python tools/learning_figures.py lag     --out DIR --games toy:catch --seeds 0 1 2 --steps 350000
     python tools/learning_figures.py table3  --out DIR --games Boxing Pong --seeds 0 1 --steps 10000000
 
 figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known counts, and tuned from 1/1/1; runs of one
@@ -218,7 +218,7 @@ def main() -> int:
                         help="figure5: the best counts known [the defaults]")
     parser.add_argument("--rates", nargs="+", type=float, default=[3e-4, 1e-4], help="figure6 [the paper's]")
     parser.add_argument("--batches", nargs="+", type=int, default=[5, 20, 40, 80, 160], help="figure7 [the paper's]")
-    parser.add_argument("--delays", nargs="+", type=int, default=[0, 32], metavar="N", help="lag: updates [0 32]")
+    parser.add_argument("--delays", nargs="+", type=int, default=[0, 100], metavar="N", help="lag: updates [0 100]")
     parser.add_argument("--episodes", type=int, default=30, help="table3: of each evaluation [%(default)s]")
     parser.add_argument("--format", choices=[suffix[1:] for suffix in SUFFIXES], default="png", help="[%(default)s]")
     parser.epilog = "after --: flags of ga3c-train, for all runs"

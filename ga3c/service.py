@@ -173,7 +173,7 @@ class Service:
     """Everything that works while a run goes on. `run` blocks; `resize` may be called from any thread meanwhile."""
 
     def __init__(self, settings: Settings, run: Run, model: Model, interruption: Interruption) -> None:
-        capacity = settings.agent_capacity
+        self._capacity = capacity = settings.agent_capacity  # of what is shared now, whatever cores there will be later
         self._settings, self._run, self._model, self._interruption = settings, run, model, interruption
         self._store = RolloutStore(
             run.spec, settings.t_max, settings.envs_per_agent, capacity * settings.slots_per_agent)
@@ -210,8 +210,8 @@ class Service:
 
     def resize(self, agents: int, predictors: int, trainers: int) -> None:
         """Asks for these numbers of workers; the supervisor sees to it. From any thread."""
-        if not 1 <= agents <= self._settings.agent_capacity or predictors < 1 or trainers < 1:
-            raise ValueError(f"{agents}/{predictors}/{trainers}: 1 to {self._settings.agent_capacity} agents, "
+        if not 1 <= agents <= self._capacity or predictors < 1 or trainers < 1:
+            raise ValueError(f"{agents}/{predictors}/{trainers}: 1 to {self._capacity} agents, "
                              "at least 1 predictor and 1 trainer")
         self._wanted = (agents, predictors, trainers)
         self._interruption.wake()
@@ -295,7 +295,7 @@ class Service:
         return max(min(self._wanted[0] - parked, self._most_agents), min(1, len(self._agents)))
 
     def _agents_to_be_had(self) -> int:
-        return min(self._most_agents, self._settings.agent_capacity - len(self._recovery.parked))
+        return min(self._most_agents, self._capacity - len(self._recovery.parked))
 
     def _at_work(self) -> int:
         return len(self._agents) - len(self._resting) - len(self._leaving)

@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from ga3c import __version__, record
-from ga3c.config import ConfigError, Settings, build_parser, parse, resolve
+from ga3c import __version__, record, verdict
+from ga3c.config import ConfigError, Settings, build_parser, parse, resolve, usable_cores
 from ga3c.environment import make_environment, probe
 from ga3c.rollout import RolloutStore, aligned
 
@@ -42,7 +42,8 @@ PARTS = ("environment", "inference", "training", "agents beyond", "server beyond
 
 def train_settings(game: str, flags: list[str]) -> Settings:
     """What `ga3c-train --game GAME FLAGS` would run with. Raises ConfigError."""
-    return resolve(parse(build_parser("ga3c-train", __version__), ["--game", game, *flags])[0])
+    given, options = parse(build_parser("ga3c-train", __version__), ["--game", game, *flags])
+    return resolve(given, options.get("config"))
 
 
 # ------------------------------------------------------------------------------------------ one part alone, one process
@@ -107,7 +108,7 @@ def alone(settings: Settings, flags: list[str], part: str, batch: int, seconds: 
                "--seconds", str(seconds), "--", *flags]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                   env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
-                 for _ in range(os.cpu_count() or 1)]
+                 for _ in range(usable_cores())]
     outputs = [process.communicate()[0] for process in processes]
     if any(process.returncode for process in processes):
         raise SystemExit(f"roofline: measuring {part} of {settings.game} failed; try: {' '.join(command)}")
@@ -140,7 +141,7 @@ def attribute(costs: dict[str, float], run: dict[str, float], cores: int) -> dic
     def per_step(busy: float) -> float:
         return 1e6 * busy / run["steps_per_second"]
 
-    others = max(0.0, run["cpu_machine"] - run["cpu_agents"] - run["cpu_server"])
+    others = verdict.others(run)
     return {**costs, "agents beyond": per_step(run["cpu_agents"]) - costs["environment"],
             "server beyond": per_step(run["cpu_server"]) - costs["inference"] - costs["training"],
             "other programs": per_step(others),
@@ -150,7 +151,7 @@ def attribute(costs: dict[str, float], run: dict[str, float], cores: int) -> dic
 def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """Everything about one game. Each run is judged by the costs measured just before and just after it."""
     from ga3c.trainer import rollouts_per_batch
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     settings = train_settings(game, flags)
 
     def costs() -> dict[str, float]:

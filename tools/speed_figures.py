@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import random
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ga3c import __version__
-from ga3c.config import ConfigError, Settings, build_parser, parse, resolve
+from ga3c.config import ConfigError, Settings, build_parser, parse, resolve, usable_cores
 from ga3c.environment import probe
 from ga3c.record import Follower, column, rows
 
@@ -39,12 +38,17 @@ def as_given(game: str, flags: Sequence[str]) -> Settings:
     return resolve(given, options.get("config"))
 
 
+def key_of(one: dict[str, Any]) -> tuple[Any, ...]:
+    """What a measurement is of; lines of earlier versions knew less."""
+    return tuple(one.get(name) for name in _KEY)
+
+
 def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str], seconds: float) -> dict[str, Any]:
     """One run of the service; means over so many seconds at its end, when all agents play."""
     agents, predictors, trainers = counts
     settings = as_given(game, flags)
     # An Atari environment takes 0.2 s of a core to make; then a while until batches and queues are what they stay.
-    whole = seconds * 1.5 + 0.2 * agents * settings.envs_per_agent / (os.cpu_count() or 1)
+    whole = seconds * 1.5 + 0.2 * agents * settings.envs_per_agent / usable_cores()
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         command = [sys.executable, "-m", "ga3c", "--game", game, "--network", network, "--no-dynamic", "--agents",
@@ -86,7 +90,7 @@ def draw(found: list[dict[str, Any]], file: Path) -> None:
             axis.plot(agents, values, **style)
     top = ", ".join(f"{network} {speed:,.0f}" for network, speed in best.items())
     for axis, title in zip(axes.flat, (
-            f"Samples trained a second, 1 = best ({top})", f"Cores in use, of {os.cpu_count()}",
+            f"Samples trained a second, 1 = best ({top})", f"Cores in use, of {usable_cores()}",
             "Training queue, rollouts waiting", "Prediction batch, observations"), strict=True):
         axis.set_title(title, fontsize=10)
         axis.set_xscale("log", base=2)
@@ -124,16 +128,15 @@ def main() -> int:
                   options.networks, options.agents, options.predictors, options.trainers)]
     found = Follower(log).new() if log.exists() else []
     for key in random.sample(wanted, len(wanted)):  # else a machine that becomes slower would look like an effect
-        if not any(tuple(one.get(name) for name in _KEY) == key for one in found):
+        if key not in map(key_of, found):
             game, network, *counts, flags, seconds, _ = key
             found.append(measure(game, network, counts, flags, seconds))
             with open(log, "a", encoding="utf-8") as file:
                 file.write(json.dumps(found[-1]) + "\n")
             print(f"{network} {'/'.join(map(str, counts))}: {found[-1]['steps_per_second']:,.0f} agent steps/s",
                   flush=True)
-    measured = {tuple(one.get(name) for name in _KEY[:5]): one for one in found
-                if tuple(one.get(name) for name in _KEY) in wanted}
-    draw([measured[key[:5]] for key in wanted], options.out / "speed.png")
+    drawn = [one for one in found if key_of(one) in wanted]
+    draw(sorted(drawn, key=lambda one: wanted.index(key_of(one))), options.out / "speed.png")
     print(f"drawn: {options.out / 'speed.png'}")
     return 0
 

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ WARM_SECONDS = 1.0
 PARTS = ("environment", "inference", "training", "agents beyond", "server beyond", "other programs", "idle")
 
 
-def train_settings(game: str, flags: list[str]) -> Settings:
+def train_settings(game: str, flags: Sequence[str]) -> Settings:
     """What `ga3c-train --game GAME FLAGS` would run with. Raises ConfigError."""
     given, options = parse(build_parser("ga3c-train", __version__), ["--game", game, *flags])
     return resolve(given, options.get("config"))

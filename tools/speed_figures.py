@@ -25,17 +25,12 @@ from typing import Any
 import numpy as np
 
 from ga3c import __version__
-from ga3c.config import ConfigError, Settings, build_parser, parse, resolve, usable_cores
+from ga3c.config import ConfigError, usable_cores
 from ga3c.environment import probe
 from ga3c.record import Follower, column, rows
+from roofline import train_settings
 
 _KEY = ("game", "network", "agents", "predictors", "trainers", "flags", "seconds", "ga3c")
-
-
-def as_given(game: str, flags: Sequence[str]) -> Settings:
-    """What `ga3c-train --game GAME FLAGS` would run with. Raises ConfigError."""
-    given, options = parse(build_parser("ga3c-train", __version__), ["--game", game, *flags])
-    return resolve(given, options.get("config"))
 
 
 def key_of(one: dict[str, Any]) -> tuple[Any, ...]:
@@ -46,7 +41,7 @@ def key_of(one: dict[str, Any]) -> tuple[Any, ...]:
 def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str], seconds: float) -> dict[str, Any]:
     """One run of the service; means over so many seconds at its end, when all agents play."""
     agents, predictors, trainers = counts
-    settings = as_given(game, flags)
+    settings = train_settings(game, flags)
     # An Atari environment takes 0.2 s of a core to make; then a while until batches and queues are what they stay.
     whole = seconds * 1.5 + 0.2 * agents * settings.envs_per_agent / usable_cores()
     with tempfile.TemporaryDirectory() as scratch:
@@ -117,7 +112,7 @@ def main() -> int:
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
     options = parser.parse_args()
     try:
-        probe(as_given(options.game, options.flags))
+        probe(train_settings(options.game, options.flags))
     except ConfigError as error:
         print(f"speed_figures: {error}", file=sys.stderr)
         return 2

@@ -83,6 +83,7 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
 
         t += 1
         if t == t_max:
+            store.observation[slot, t_max] = environment.observation
             full, slot, t = slot, (yield TAKE, 0, 0), 0
         store.observation[slot, t] = environment.observation
 

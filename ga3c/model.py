@@ -177,7 +177,7 @@ class Model:
         batch = [observation, tf.TensorSpec((*steps, int(spec.n_actions)), tf.float32),
                  tf.TensorSpec(steps, tf.int32), tf.TensorSpec(steps, tf.float32),
                  tf.TensorSpec(steps, tf.bool), tf.TensorSpec(steps, tf.bool), tf.TensorSpec((None, T, 1), tf.bool),
-                 tf.TensorSpec(steps, tf.float32), tf.TensorSpec((None, None), tf.float32)]
+                 tf.TensorSpec(steps, tf.float32), tf.TensorSpec((None, None), tf.float32), observation]
         predict = tf.function(self._infer, input_signature=[observation], autograph=False)
         train = tf.function(self._update, input_signature=[*batch, tf.TensorSpec((2,), tf.float32)], autograph=False)
         return predict.get_concrete_function(), train.get_concrete_function()
@@ -192,10 +192,12 @@ class Model:
                 its.assign(ops.cast(ours, its.dtype))
 
     def _update(self, observation: Tensor, behaviour: Tensor, action: Tensor, reward: Tensor, terminated: Tensor,
-                truncated: Tensor, filled: Tensor, final_value: Tensor, bootstrap_value: Tensor,
+                truncated: Tensor, filled: Tensor, final_value: Tensor, bootstrap_value: Tensor, following: Tensor,
                 rates: Tensor) -> Tensor:
         """One update; `rates` is (learning rate, beta). Returns the means named in `_MEANS`."""
         s = self._settings
+        if s.correction != "none":  # old actions are weighed by today's policy, so what they led to by today's value
+            bootstrap_value = ops.reshape(self._infer(following)[1], ops.shape(bootstrap_value))
         if s.reward_clip:
             reward = ops.clip(reward, -s.reward_clip, s.reward_clip)
         steps = ops.shape(reward)
@@ -275,11 +277,12 @@ class Model:
         """
         s, filled = self._settings, batch.filled
         observation = batch.observation.reshape(-1, *batch.observation.shape[3:])
+        following = batch.following.reshape(-1, *observation.shape[1:])
         what = f"an update of {batch.agent_steps} agent steps"
         with _on_device(what):
             tensors = [self._observed(observation), *(tf.constant(array) for array in (
                 batch.policy, batch.action, batch.reward, batch.terminated, batch.truncated, filled,
-                batch.final_value, batch.bootstrap_value))]
+                batch.final_value, batch.bootstrap_value)), self._observed(following)]
         with _on_device(what), self._update_lock:
             if (batch.version[batch.steps > 0, 0] < self.oldest).any():
                 return None

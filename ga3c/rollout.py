@@ -40,7 +40,8 @@ def _fields(spec: EnvironmentSpec, t_max: int, n_envs: int) -> dict[str, _Field]
     """name -> shape and dtype of one slot. T = t_max, E = n_envs, A = actions.
 
     Rows T of `_EXTRA_ROW` serve the observation in which episodes were truncated: it is
-    predicted like any other, and only its value is kept, in final_value.
+    predicted like any other, and only its value is kept, in final_value. At last the row
+    after the last step, T or earlier, holds the observation that follows.
     """
     T, E, A = t_max, n_envs, spec.n_actions
     return {
@@ -97,8 +98,10 @@ class TrainingBatch(_Facts):
     """Room for up to B rollouts, contiguous per field: observation (B, T, E, *shape), reward (B, T, E), ...
 
     `batch[:n]` is a view of the first n rollouts, `batch[mask]` a copy of those in `mask` (B,). Fields are as in
-    `_fields`, without the extra row T.
+    `_fields`, without the extra row T, and `following` (B, E, *shape): the observation after the last step.
     """
+
+    following: NDArray
 
     def __init__(self, arrays: dict[str, NDArray]) -> None:
         self._arrays = arrays
@@ -185,7 +188,9 @@ class RolloutStore(_Facts):
             shape = self._layout[name].shape
             return (n_rollouts, self.t_max, *shape[1:]) if name in _EXTRA_ROW else (n_rollouts, *shape)
 
-        return TrainingBatch({name: aligned(shape(name), field.dtype) for name, field in self._layout.items()})
+        layout = {name: (shape(name), field.dtype) for name, field in self._layout.items()}
+        layout["following"] = ((n_rollouts, *self.observation.shape[2:]), self.observation.dtype)
+        return TrainingBatch({name: aligned(*how) for name, how in layout.items()})
 
     def room(self, n: int) -> NDArray:
         """For the observations (n, E, *shape) of n rows, to be filled by `look`."""
@@ -205,3 +210,4 @@ class RolloutStore(_Facts):
             for name in self._layout:
                 facts = getattr(self, name)[slot]
                 getattr(into, name)[place] = facts[:self.t_max] if name in _EXTRA_ROW else facts
+            into.following[place] = self.observation[slot, self.steps[slot]]

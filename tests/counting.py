@@ -82,6 +82,7 @@ class CheckingModel:
         after = [successor(moment) for moment in path]
         assert path[1:] == after[:-1], "steps of a rollout are not in order"
         assert batch.bootstrap_value[i, e] == value_of(np.array([agent, *after[-1]]))
+        assert decode(batch.following[i, e]).tolist() == [agent, *after[-1]]
         for t, (episode, step) in enumerate(path):
             last = step + 1 == Counting.length(episode)
             assert batch.reward[i, t, e] == step + 1

@@ -86,14 +86,17 @@ def test_the_bootstrap_prediction_is_also_the_first_of_the_next_rollout() -> Non
 def test_a_truncated_episode_keeps_the_value_of_its_last_observation() -> None:
     length = Counting.length(0) + Counting.length(1)  # the second episode is the first that is truncated
     driver = Driver(counting(t_max=length, n_envs=1), [1.0, 0.0])
+    store, final = driver.store, []
     while not driver.submitted:
+        slot, row = driver.until_prediction()
+        if row == length:
+            final.append(store.observation[slot, row, 0, [4, 8]].tolist())
         driver.answer()
         driver.until_prediction()
-    store = driver.store
     assert np.flatnonzero(store.truncated[0, :, 0]).tolist() == [length - 1]
     assert np.flatnonzero(store.terminated[0, :, 0]).tolist() == [Counting.length(0) - 1]
-    final = np.array([store.observation[0, length, 0, 4], store.observation[0, length, 0, 8]])
-    assert final.tolist() == [1, Counting.length(1)]
+    assert final == [[1, Counting.length(1)]]
+    assert store.observation[0, length, 0, [4, 8]].tolist() == [2, 0], "what follows the last step"
     # Predictions count 1, 2, ...: one for each step, then the final observation's, then the bootstrap's.
     assert store.final_value[0, length - 1, 0] == length + 1
     assert store.bootstrap_value[0, 0] == length + 2

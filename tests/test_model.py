@@ -212,6 +212,7 @@ def test_corrections_do_nothing_on_policy_and_something_under_lag(correction: st
     batch = random_batch()
     plain, corrected, lagging = (Model(settings(correction=how), VECTOR) for how in ("none", correction, correction))
     batch.policy[:] = plain.predict(batch.observation.reshape(-1, 3))[0].reshape(batch.policy.shape)
+    batch.bootstrap_value[:] = plain.predict(batch.following.reshape(-1, 3))[1].reshape(batch.bootstrap_value.shape)
     plain.train(batch)
     corrected.train(batch)
     for name, array in weights(plain).items():
@@ -219,6 +220,17 @@ def test_corrections_do_nothing_on_policy_and_something_under_lag(correction: st
     batch.policy[:] = [0.97, 0.01, 0.01, 0.01]
     lagging.train(batch)
     assert any(abs(array - weights(lagging)[name]).max() > 1e-5 for name, array in weights(plain).items())
+
+
+@pytest.mark.parametrize("correction", ["none", "clipped-is", "vtrace"])
+def test_a_correction_takes_the_value_of_what_follows_from_the_weights_of_today(correction: str) -> None:
+    one, other = Model(settings(correction=correction), VECTOR), Model(settings(correction=correction), VECTOR)
+    batch = random_batch()
+    one.train(batch)
+    batch.bootstrap_value += 5.0  # as recorded, long ago
+    other.train(batch)
+    alike = all(np.array_equal(array, weights(other)[name]) for name, array in weights(one).items())
+    assert alike == (correction != "none")
 
 
 def test_explained_variance_of_the_best_constant_value_is_0() -> None:

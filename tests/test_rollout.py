@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from ga3c.environment import EnvironmentSpec
 from ga3c.rollout import RolloutStore
@@ -49,6 +50,7 @@ def test_a_gathered_batch_holds_exactly_the_facts_of_its_slots(
     world, t_max, n_envs, n_slots = made
     store, layout = RolloutStore(*made), shapes(world, t_max, n_envs)
     content = filled_at_random(store, list(layout), data.draw(st.integers(0, 99)))
+    content["steps"] = store.steps[:] = data.draw(arrays.arrays(np.int32, n_slots, elements=st.integers(0, t_max)))
     slots = data.draw(st.lists(st.integers(0, n_slots - 1), unique=True))
     at, spare = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 2))
     batch = store.empty_batch(at + len(slots) + spare)
@@ -65,6 +67,9 @@ def test_a_gathered_batch_holds_exactly_the_facts_of_its_slots(
         assert got[at:at + len(slots)].tobytes() == facts[slots].tobytes()
         assert got[:at].tobytes() == before[name][:at].tobytes()
         assert got[at + len(slots):].tobytes() == before[name][at + len(slots):].tobytes()
+    following = content["observation"][slots, content["steps"][slots]]
+    assert batch.following[at:at + len(slots)].tobytes() == following.tobytes()
+    assert not batch.following[:at].any() and not batch.following[at + len(slots):].any()
 
 
 @examples(deadline=None, max_examples=50)

@@ -618,6 +618,15 @@ def test_what_a_resumed_run_was_told_holds_for_the_next_resume_too(train_here: C
     assert "\ngamma: 0.9 " in printed and "\nsteps: 5000 " in printed
 
 
+def test_a_resumed_run_goes_on_with_the_counts_its_controller_had(train_here: Command) -> None:
+    common = ["--dynamic", "--agents-max", "4", "--no-tensorboard", "--no-remember"]
+    assert train_here("--game", "toy:catch", *common, "--start", "3/1/1", "--steps", "2000",
+                      "--run-dir", "run").returncode == 0
+    before = len(rows(Path("run")))
+    assert train_here("--resume", "run", "--start", "1/1/1", "--minutes", "0.05", "--steps", "null").returncode == 0
+    assert rows(Path("run"))[before:] and max(row["agents"] for row in rows(Path("run"))[before:]) == 3
+
+
 def test_a_refused_resume_from_an_older_checkpoint_leaves_the_newer_ones(
         run_with_two_checkpoints: list[Path], train_here: Command) -> None:
     before = run_with_two_checkpoints

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -287,9 +288,9 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path, trained: list[dict[s
     assert not trained
 
 
-@pytest.mark.parametrize("figure", ["figure5", "figure6", "figure7", "lag", "table3"])
+@pytest.mark.parametrize("figure", ["figure5", "figure6", "figure7", "lag", "alternatives", "table3"])
 def test_every_variant_of_a_figure_is_training_of_its_own(figure: str) -> None:
-    options = argparse.Namespace(best="6/1/2", rates=[3e-4, 1e-4], batches=[5, 20, 160], delays=[0, 32])
+    options = argparse.Namespace(best="6/1/2", rates=[3e-4, 1e-4], batches=[5, 20, 160], delays=[0, 32], change=None)
     variants = FIGURES.FIGURES[figure](options)
     settings = [FIGURES.asked(variant, "Pong", 3, ["--agents", "9"], 5.0, None) for variant in variants]
     assert len({one.model_dump_json() for one in settings}) == len({one.name for one in variants}) == len(variants)
@@ -299,6 +300,8 @@ def test_every_variant_of_a_figure_is_training_of_its_own(figure: str) -> None:
         assert settings[3].dynamic and settings[3].start == "1/1/1" and not settings[3].remember
     if figure == "lag":
         assert [(one.correction, one.training_delay) for one in settings[2:4]] == [("vtrace", 0), ("none", 32)]
+    if figure == "alternatives":
+        assert settings[0] == resolve({"game": "Pong", "seed": 3, "agents": 9, "minutes": 5.0, "remember": False})
     if figure == "figure7":
         assert [rollouts_per_batch(one) for one in settings] == [1, 4, 32]
 
@@ -309,6 +312,20 @@ def test_the_table_has_a_line_for_each_game_with_what_is_known_of_it() -> None:
     *_, first, second = FIGURES.table({"Boxing": boxing, "toy:catch": [{"mean": 0.5, "agent_steps": 7}]}).splitlines()
     assert first == "| Boxing | 12.1 | 0.1 | 33.7 | 92.0 | 85.0 | 80.0, 90.0 | 1,000 | 850% |"
     assert second == "| toy:catch | - | - | - | - | 0.5 | 0.5 | 7 | - |"
+
+
+def test_alternatives_are_compared_by_what_they_learned(tmp_path: Path) -> None:
+    for name, scores in {"good": (None, 0.0, 4.0), "slow": (0.0, 0.0, 4.0), "none": (None, None, None)}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text("".join(
+            json.dumps({**json.loads(line(1.0)), "agent_steps": steps, "score_mean": score}) + "\n"
+            for steps, score in zip((10, 30, 40), scores, strict=True)))
+    good, slow, none = (FIGURES.learned(tmp_path / name) for name in ("good", "slow", "none"))
+    assert good == {"end": 4.0, "average": 2.0} and slow == {"end": 4.0, "average": pytest.approx(2 / 3)}
+    assert np.isnan(none["end"])
+    *_, first, second = FIGURES.compared({"Pong": {"--beta 0": [slow], "none": [good, slow]}}).splitlines()
+    assert first == "| Pong | none | 1.333 | 4 | 4, 4 |"
+    assert second == "| Pong | --beta 0 | 0.6667 | 4 | 4 |"
 
 
 @pytest.mark.slow
@@ -325,6 +342,18 @@ def test_figures_and_the_table_are_made_of_real_runs(tmp_path: Path) -> None:
     assert call("figure7", "--steps", "20000", "--batches", "20", "80").stdout.count("training") == 2
     assert call("figure7", "--steps", "30000", "--batches", "20", "80").stdout.count("training") == 2
     assert "training" not in call("figure7", "--steps", "30000", "--batches", "20", "80").stdout
+    with subprocess.Popen([sys.executable, str(program), "figure7", "--steps", "100000000", "--batches", "20", *common],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as interrupted:
+        run = tmp_path / "figure7/toy-catch-batch20-s0"
+        before = len((run / "metrics.jsonl").read_text().splitlines())
+        while len((run / "metrics.jsonl").read_text().splitlines()) < before + 3:
+            time.sleep(0.1)
+        interrupted.terminate()
+        assert interrupted.wait(60)
+    had = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["agent_steps"]
+    assert call("figure7", "--steps", str(had + 10_000), "--batches", "20").stdout.count("training") == 1
+    resumed = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["agent_steps"]
+    assert resumed >= had + 10_000 and not [*tmp_path.glob("figure7/*.broken*")], "it went on, and did not begin anew"
     assert (tmp_path / "figure7.png").read_bytes().startswith(b"\x89PNG")
     call("figure5", "--minutes", "0.06", "--best", "2/1/1", "--format", "svg")
     drawn = (tmp_path / "figure5.svg").read_text()
@@ -335,6 +364,7 @@ def test_figures_and_the_table_are_made_of_real_runs(tmp_path: Path) -> None:
     assert len(list((tmp_path / "figure6").iterdir())) == 4
     call("lag", "--steps", "60000", "--delays", "0", "3")
     assert len(list((tmp_path / "lag").iterdir())) == 6 and (tmp_path / "lag.png").exists()
+    assert call("alternatives", "--steps", "20000", "--change=--beta 0").stdout.count("| toy:catch |") == 2
     assert call("table3", "--steps", "20000", "--episodes", "3").stdout.startswith("training")
     assert json.loads((tmp_path / "table3.json").read_text())["toy:catch"][0]["agent_steps"] >= 20_000
 

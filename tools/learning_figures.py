@@ -4,6 +4,7 @@
     python tools/learning_figures.py figure6 --out DIR --games Boxing Pong --seeds 0 1 --minutes 60
     python tools/learning_figures.py figure7 --out DIR --games Pong --batches 5 20 40 80 160
     python tools/learning_figures.py lag     --out DIR --games toy:catch --seeds 0 1 2 --steps 350000
+    python tools/learning_figures.py alternatives --out DIR --games CartPole-v1 --seeds 0 1 2 --steps 100000
     python tools/learning_figures.py table3  --out DIR --games Boxing Pong --seeds 0 1 --steps 10000000
 
 figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known counts, and tuned from 1/1/1; runs of one
@@ -12,6 +13,8 @@ figure6: each game with two learning rates, seeds as a band.
 figure7: the least training batch, of rollouts of five steps of one environment, so that 5 is the paper's 1 as well.
 lag: none of the paper's: the three corrections of policy lag, serial, with rollouts trained on at once and so many
     updates later (`--delays`); score by agent steps.
+alternatives: none of the paper's: the settings as they are, and with each `--change='FLAGS'`, one at a time; as
+    alternatives.json and alternatives.md.
 table3: scores of the trained agents by the paper's protocol (30 episodes, sampled actions, up to 30 no-ops) beside
     those of people, of random play, and of the papers; as table3.json and table3.md.
 
@@ -29,6 +32,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 import ga3c
 from ga3c import record
@@ -95,12 +100,28 @@ def lag(options: argparse.Namespace) -> list[Variant]:
             for delay in options.delays for correction in ("none", "clipped-is", "vtrace")]
 
 
+def alternatives(options: argparse.Namespace) -> list[Variant]:
+    """The settings as they are, and with each of the changes."""
+    return [Variant(" ".join(flags) or "none", "-".join(flags).replace("--", "") or "none", flags)
+            for flags in [(), *map(tuple, map(str.split, options.change or CHANGES))]]
+
+
 def table3(options: argparse.Namespace) -> list[Variant]:
     """The settings as they are."""
     return [Variant("ours", "ours", ())]
 
 
-FIGURES = {"figure5": figure5, "figure6": figure6, "figure7": figure7, "lag": lag, "table3": table3}
+FIGURES = {"figure5": figure5, "figure6": figure6, "figure7": figure7, "lag": lag, "alternatives": alternatives,
+           "table3": table3}
+
+# What others do, or earlier versions of this program did.
+CHANGES = ("--learning-rate 1e-4", "--learning-rate 1e-3", "--learning-rate-end null",
+           "--optimizer rmsprop", "--optimizer rmsprop --gradient-clip-norm 0 --learning-rate 4e-3",
+           "--loss-reduction sum", "--optimizer rmsprop --loss-reduction sum --gradient-clip-norm 0",
+           "--gradient-clip-norm 0", "--gae-lambda 1", "--gae-lambda 0.8", "--no-normalize-advantages",
+           "--t-max 5", "--t-max 20", "--envs-per-agent 4 --training-batch-min 40", "--training-batch-min 320",
+           "--training-batch-min 640", "--beta 0", "--beta 0.001", "--beta 0.03", "--correction none",
+           "--preset paper")
 
 
 def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
@@ -163,6 +184,30 @@ def table(found: dict[str, list[dict[str, Any]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def learned(run: Path) -> dict[str, float]:
+    """Mean score of the last hundred episodes: at the run's end, and on the average over its agent steps; NaN if no
+    episode has ended.
+    """
+    steps, score = np.array([(row["agent_steps"], row["score_mean"]) for row in record.rows(run).new()
+                             if row["score_mean"] is not None], float).reshape(-1, 2).T
+    if not len(steps):
+        return {"end": np.nan, "average": np.nan}
+    return {"end": float(score[-1]), "average": float(np.trapezoid(score, steps) / max(steps[-1] - steps[0], 1.0))}
+
+
+def compared(found: dict[str, dict[str, list[dict[str, float]]]]) -> str:
+    """Markdown: for each game a line a change, best average first."""
+    lines = ["| game | changed | score, average of the run | at its end | by seed |", "|---|---|---|---|---|"]
+    for game, by_label in found.items():
+        def mean(label: str, what: str, scores: dict[str, list[dict[str, float]]] = by_label) -> float:
+            return sum(one[what] for one in scores[label]) / len(scores[label])
+
+        for label in sorted(by_label, key=lambda label: -mean(label, "average")):
+            ends = ", ".join(f"{one['end']:.4g}" for one in by_label[label])
+            lines.append(f"| {game} | {label} | {mean(label, 'average'):.4g} | {mean(label, 'end'):.4g} | {ends} |")
+    return "\n".join(lines) + "\n"
+
+
 def make(options: argparse.Namespace) -> list[str]:
     """Trains, and after each seed draws or evaluates what there is; returns what failed. Raises ConfigError."""
     variants = FIGURES[options.figure](options)
@@ -189,12 +234,19 @@ def make(options: argparse.Namespace) -> list[str]:
 
 def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
          reports: dict[Path, dict[str, Any]]) -> None:
-    """Draws the runs of each game and label, or writes the table of their reports."""
+    """Draws the runs of each game and label, or writes the table of their reports or scores."""
+    def write(found: Any, text: str) -> None:
+        (options.out / f"{options.figure}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        (options.out / f"{options.figure}.md").write_text(text, encoding="utf-8")
+        print(text, end="", flush=True)
+
     if options.figure == "table3":
         found = {game: [reports[run] for run in by_label["ours"]] for game, by_label in runs.items()}
-        (options.out / "table3.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        (options.out / "table3.md").write_text(table(found), encoding="utf-8")
-        print(table(found), end="", flush=True)
+        write(found, table(found))
+    elif options.figure == "alternatives":
+        scores = {game: {label: [*map(learned, trained)] for label, trained in by_label.items()}
+                  for game, by_label in runs.items()}
+        write(scores, compared(scores))
     elif runs:
         groups = {game: [grouped(trained, [label])[0] for label, trained in by_label.items()]
                   for game, by_label in runs.items()}
@@ -219,6 +271,8 @@ def main() -> int:
     parser.add_argument("--rates", nargs="+", type=float, default=[3e-4, 1e-4], help="figure6 [the paper's]")
     parser.add_argument("--batches", nargs="+", type=int, default=[5, 20, 40, 80, 160], help="figure7 [the paper's]")
     parser.add_argument("--delays", nargs="+", type=int, default=[0, 100], metavar="N", help="lag: updates [0 100]")
+    parser.add_argument("--change", action="append", metavar="FLAGS",
+                        help="alternatives: flags of ga3c-train; as often as you like [those of docs/experiments.md]")
     parser.add_argument("--episodes", type=int, default=30, help="table3: of each evaluation [%(default)s]")
     parser.add_argument("--format", choices=[suffix[1:] for suffix in SUFFIXES], default="png", help="[%(default)s]")
     parser.epilog = "after --: flags of ga3c-train, for all runs"

@@ -76,7 +76,8 @@ class Settings(BaseModel):
         "Game", 108_000, "frames after which an episode is truncated, Atari only (30 minutes of play)", ge=1)
 
     agents: int | None = _setting(
-        "Workers", None, "N_A, agent processes; null: 32 / envs_per_agent per core, from 2 to 16 (paper: 32 agents)",
+        "Workers", None,
+        "N_A, agent processes, if dynamic at the start; null: 32 / envs_per_agent per core, 2 to 16 (paper: 32)",
         ge=1, le=4096)
     agents_max: int | None = _setting(
         "Workers", None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
@@ -103,7 +104,8 @@ class Settings(BaseModel):
     controller: Literal["fast", "paper"] = _setting(
         "Tuning", "fast", "paper: one of them by 1 every window (paper, section 4.3); fast: as soon as it can tell")
     start: str | None = _setting(
-        "Tuning", None, "N_A/N_P/N_T to start from, as in 1/1/1; null: agents etc. if given, else as remembered",
+        "Tuning", None,
+        "N_A/N_P/N_T to start from if dynamic, as in 1/1/1; null: agents etc. if given, else as remembered",
         pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]?/[1-9][0-9]?$")
     remember: bool = _setting(
         "Tuning", True, "keep the counts found for this machine and game in the user's cache directory")
@@ -138,7 +140,8 @@ class Settings(BaseModel):
     normalize_advantages: bool = _setting(
         "Learning", True, "subtract a batch's mean from its advantages, divide by their running deviation (paper: no)")
     correction: Literal["none", "clipped-is", "vtrace"] = _setting(
-        "Learning", "vtrace", "of policy lag: V-trace, policy gradients weighted by min(1, pi / mu), or none (paper)")
+        "Learning", "vtrace",
+        "of policy lag: vtrace, clipped-is (policy gradients weighted by min(1, pi / mu)), or none (paper)")
     training_delay: int = _setting(
         "Learning", 0, "rollouts that wait until so many more are there, a policy lag on purpose; serial only",
         ge=0, le=256)

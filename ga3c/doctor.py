@@ -94,6 +94,8 @@ def _tensorflow() -> list[Finding]:
             import tensorflow as tf
             gpus = tf.config.list_physical_devices("GPU")
             names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+            wrong = {device: why for device in ["CPU:0", *(f"GPU:{number}" for number in range(len(gpus)))]
+                     if (why := _failure(tf, device))}
     except Exception as error:  # a broken installation raises anything
         return [Finding("TensorFlow", False, f"cannot be imported: {type(error).__name__}: {error}",
                         "pip install --force-reinstall tensorflow")]
@@ -101,7 +103,21 @@ def _tensorflow() -> list[Finding]:
     return [Finding("TensorFlow", True, tf.__version__, ""),
             Finding("GPU", bool(gpus) or not cards,
                     ", ".join(names) or (f"{len(cards)} NVIDIA, but TensorFlow sees none" if cards else
-                                         "none: the model runs on the CPU"), "pip install 'ga3c[gpu]'")]
+                                         "none: the model runs on the CPU"), "pip install 'ga3c[gpu]'"),
+            Finding("computing", not wrong, "; ".join(f"{device}: {why}" for device, why in wrong.items()) or
+                    f"right on {' and '.join(['the CPU', *names])}",
+                    "CUDA_VISIBLE_DEVICES=-1 leaves the GPU out; nvidia-smi may tell more")]
+
+
+def _failure(tf: Any, device: str) -> str:
+    """What is wrong with a small computation there; "" if nothing."""
+    try:
+        with tf.device(device):
+            ones = tf.ones((64, 64))
+            found = float(tf.reduce_sum(ones @ ones))
+    except Exception as error:  # a broken device raises anything
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return "" if found == 64**3 else f"64 x 64 ones, multiplied, add up to {found:g}"
 
 
 def _cores() -> list[Finding]:

@@ -81,8 +81,8 @@ class AtariEnvironment:
     shift and an OR advance the stack for a tenth of what interleaving planes costs.
 
     Environments that begin together go on in step, as long as episodes are of one length (Boxing's are, until somebody
-    is knocked out): an update would see one moment of the game, many times. So all first episodes but the first
-    environment's are cut short, at times spread over two minutes of play.
+    is knocked out): an update would see one moment of the game, many times. So all environments but the first cut one
+    early episode short, at times spread over two minutes of play.
     """
 
     _STACK = 4

@@ -2,7 +2,7 @@
 
 An agent that has handed in a rollout and dies is started again at once, whatever ended it. One that dies before that
 waits longer each time, unless it was shot (SIGKILL): that says little about its environments, or took long enough.
-After `PARK_AFTER` times in a row it is parked: then the run goes on with one agent fewer.
+After `PARK_AFTER` times in a row it is parked: another index takes its place, or the run goes on with one agent fewer.
 When all are parked there is nothing to go on with. A predictor or trainer thread is started again unless the last
 failure is less than `THREAD_PEACE` seconds ago. Divergence is mended once, from a checkpoint.
 """

@@ -72,9 +72,9 @@ def write_settings(directory: Path, settings: Settings) -> None:
 
 
 def versions() -> dict[str, Any]:
-    """Of everything that a run depends on; the machine, and the command."""
+    """Of everything that a run depends on; the machine, of which `cores` may be used; and the command."""
     return {"ga3c": __version__, "python": platform.python_version(), "platform": platform.platform(),
-            "cores": os.cpu_count(), "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+            "cores": usable_cores(), "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
             **{name: importlib.metadata.version(name) for name in _PACKAGES}, "command": sys.argv}
 
 

@@ -125,7 +125,7 @@ class Followed:
 
 
 def _cores(run: Path) -> int | None:
-    """Of the machine the run was made on."""
+    """That the run may use, or might."""
     try:
         cores = json.loads((run / "versions.json").read_text(encoding="utf-8"))["cores"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ga3c import __version__
 from ga3c import doctor as examined
@@ -23,7 +28,7 @@ def test_a_machine_that_can_train_is_well_and_measured(capsys: pytest.CaptureFix
     assert doctor(["--game", "Pong", "--json"]) == 0
     findings = [Finding(**entry) for entry in json.loads(capsys.readouterr().out)]
     assert {finding.name for finding in findings} >= {
-        "Python", "TensorFlow", "GPU", "cores", "descriptors", "disk", "ROMs", "environments", "transport",
+        "Python", "TensorFlow", "GPU", "computing", "cores", "descriptors", "disk", "ROMs", "environments", "transport",
         "best settings"}
     for name, least in (("environments", 50), ("transport", 50), ("ROMs", 60)):
         assert float(named(findings, name).numbers.split()[0].replace(",", "")) > least
@@ -49,6 +54,15 @@ def test_a_broken_tensorflow_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     found, = examined._tensorflow()
     assert not found.ok and "cannot be imported" in found.numbers and found.remedy.endswith("tensorflow")
+
+
+@pytest.mark.parametrize(("reduce_sum", "told"), [
+    (np.sum, ""), (len, "64 x 64 ones, multiplied, add up to 64"),
+    (lambda found: json.loads(""), "JSONDecodeError: Expecting value")])
+def test_a_device_that_does_not_compute_is_found(reduce_sum: Callable[[NDArray], float], told: str) -> None:
+    tensorflow = SimpleNamespace(device=contextlib.nullcontext, ones=np.ones, reduce_sum=reduce_sum)
+    assert examined._failure(tensorflow, "GPU:0").startswith(told)
+    assert bool(told) == bool(examined._failure(tensorflow, "GPU:0"))
 
 
 def test_cores_that_may_not_be_used_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -272,7 +272,7 @@ def main() -> int:
     parser.add_argument("--batches", nargs="+", type=int, default=[5, 20, 40, 80, 160], help="figure7 [the paper's]")
     parser.add_argument("--delays", nargs="+", type=int, default=[0, 100], metavar="N", help="lag: updates [0 100]")
     parser.add_argument("--change", action="append", metavar="FLAGS",
-                        help="alternatives: flags of ga3c-train; as often as you like [those of docs/experiments.md]")
+                        help="alternatives: flags of ga3c-train; as often as you like [CHANGES in this file]")
     parser.add_argument("--episodes", type=int, default=30, help="table3: of each evaluation [%(default)s]")
     parser.add_argument("--format", choices=[suffix[1:] for suffix in SUFFIXES], default="png", help="[%(default)s]")
     parser.epilog = "after --: flags of ga3c-train, for all runs"

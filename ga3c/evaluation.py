@@ -160,9 +160,10 @@ def summarise(played: Played, game: str) -> dict[str, Any]:
 def report(trained: Trained, spec: EnvironmentSpec, settings: Settings, protocol: Protocol,
            played: Played) -> dict[str, Any]:
     """Everything there is to say: what was evaluated, how, and `summarise`; the same whenever it is evaluated again."""
-    world = ("noop_max", "frame_skip", "sticky_actions", "max_episode_frames") if atari_id(settings.game) else ()
+    world = ("noop_max", "frame_skip", "sticky_actions", "max_episode_frames", "fire_reset", "full_action_space")
+    shown = world if atari_id(settings.game) else ()
     return {"checkpoint": str(trained.path), "game": spec.name, "agent_steps": trained.progress.get("agent_steps"),
-            "protocol": {**protocol._asdict(), **{name: getattr(settings, name) for name in world}},
+            "protocol": {**protocol._asdict(), **{name: getattr(settings, name) for name in shown}},
             **summarise(played, spec.name)}
 
 

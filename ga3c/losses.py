@@ -55,6 +55,17 @@ def importance_ratio(policy: Tensor, behaviour: Tensor, action: Tensor, log_epsi
     return ops.stop_gradient(ops.minimum(ratio, 1.0))
 
 
+def centred(advantage: Tensor, ratio: Tensor, weight: Tensor) -> Tensor:
+    """Advantages less what they have in common, c: A - ratio c, whose weighted mean is 0.
+
+    A is advantage times ratio already, as V-trace's is, so that c is a baseline like V: taken off with full weight, it
+    would push an action that hardly counts any more the other way.
+
+    Args: all (N,); weight sums to 1. Returns (N,).
+    """
+    return advantage - ratio * ops.sum(weight * advantage) / (ops.sum(weight * ratio) + 1e-8)
+
+
 def policy_loss(policy: Tensor, action: Tensor, advantage: Tensor, log_epsilon: float) -> Tensor:
     """-log(pi(a) + eps) A per step (GA3C, equation 5; A = R - V): eps bounds the gradient where lag made pi(a) vanish.
 

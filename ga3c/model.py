@@ -196,7 +196,7 @@ class Model:
                 rates: Tensor) -> Tensor:
         """One update; `rates` is (learning rate, beta). Returns the means named in `_MEANS`."""
         s = self._settings
-        if s.correction != "none":  # old actions are weighed by today's policy, so what they led to by today's value
+        if s.correction != "none":  # as the steps' values, so that an old rollout is judged by one set of weights
             bootstrap_value = ops.reshape(self._infer(following)[1], ops.shape(bootstrap_value))
         if s.reward_clip:
             reward = ops.clip(reward, -s.reward_clip, s.reward_clip)
@@ -219,7 +219,7 @@ class Model:
                 advantage = ratio * advantage
             if s.normalize_advantages:
                 # A mean that is not 0 would make all that was done likelier, and what is likely likelier still.
-                advantage = ops.stop_gradient(advantage - ops.sum(weight * advantage))
+                advantage = ops.stop_gradient(losses.centred(advantage, ratio, weight))
                 square = self._advantage_squares(advantage, weight)
                 advantage = advantage / (ops.sqrt(square[0] / square[1]) + 1e-8)
             policy_loss = ops.sum(weight * losses.policy_loss(policy, action, advantage, s.log_epsilon))

@@ -192,7 +192,9 @@ def _play(agents: Agents, run: Run, model: Model, interruption: Interruption) ->
 
     def train(batch: TrainingBatch) -> None:
         update = model.train(batch)
-        if update is not None:
+        if update is None:
+            run.statistics.report_dropped(batch)
+        else:
             run.statistics.report(update, batch)
         run.statistics.drain()  # so that a limit on episodes falls at the same update in every run
 

@@ -103,7 +103,7 @@ class Statistics:
     """Totals since the run began (also across resumes) and rates over the last window.
 
     `agent_deaths` and `environment_faults` are the supervisor's: agents that ended unasked, and environments that
-    their agents made anew. `lag`: of what the last window trained on. `dropped_steps`: agent steps that were too old.
+    their agents made anew. `lag`: of what the last window trained on. `dropped_steps`: agent steps not trained on.
 
     Args:
         frames_per_step: emulator frames in one agent step.
@@ -159,7 +159,7 @@ class Statistics:
             lags.measure(batch, update.version - 1, began)))
 
     def report_dropped(self, batch: TrainingBatch) -> None:
-        """Rollouts that were too old to be trained on: their episodes count all the same; from any thread."""
+        """Rollouts that are not trained on, as too old ones: their episodes count all the same; from any thread."""
         self._dropped.append((batch.agent_steps, *self._ended_in(batch)))
 
     @staticmethod

@@ -45,7 +45,8 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
     If the device has no memory for a batch, its halves are trained on one after the other, from then on of every batch;
     `halved` is told (rollouts in an update from now on, in a batch). Raises TooLarge if even one rollout is too much.
     A last batch that is not full is filled up with rollouts without a step: TensorFlow meets one size only.
-    Rollouts that are `stale` by `max_lag` once the batch is full are given to `dropped`, and others collected for them.
+    Rollouts that are `stale` by `max_lag` once the batch is full are given to `dropped`, and others collected for them;
+    so are those of an update that was not made.
     """
     batch, most = store.empty_batch(n_rollouts), n_rollouts
     ended = False
@@ -71,6 +72,8 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
                 most = -(-len(part) // 2)
                 halved(most, n_rollouts)
                 continue
-            if update is not None:
+            if update is None:
+                dropped(part)
+            else:
                 report(update, part, Spent(waiting, gathering, time.monotonic() - before))
             first, waiting, gathering = first + len(part), 0.0, 0.0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from ga3c.losses import entropy, importance_ratio, policy_loss, value_loss, vtrace_returns
+from ga3c.losses import centred, entropy, importance_ratio, policy_loss, value_loss, vtrace_returns
 
 EPSILON = 1e-6
 
@@ -178,6 +178,18 @@ def test_losses_are_those_of_the_paper(policy: NDArray, data: st.DataObject) -> 
                                [-sum(p * np.log(p + EPSILON) for p in row) for row in wide], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(value_loss(tf.constant(value), tf.constant(returns)), (returns - value)**2,
                                rtol=1e-5, atol=1e-5)
+
+
+@examples(deadline=None, max_examples=80)
+@given(st.integers(1, 9).flatmap(lambda n: st.tuples(*(arrays.arrays(np.float64, n, elements=st.floats(*bounds))
+                                                       for bounds in ((-9, 9), (0.01, 1), (0.01, 1))))),
+       st.floats(-9, 9))
+def test_what_advantages_have_in_common_is_taken_off_as_they_are_weighed(
+        drawn: tuple[NDArray, NDArray, NDArray], common: float) -> None:
+    own, ratio, weight = drawn[0], drawn[1], drawn[2] / drawn[2].sum()
+    without, shifted = (centred(ratio * advantage, ratio, weight) for advantage in (own, own + common))
+    np.testing.assert_allclose(np.sum(weight * without), 0.0, atol=1e-5)
+    np.testing.assert_allclose(shifted, without, atol=1e-4)
 
 
 def test_entropy_is_log_of_the_actions_where_all_are_alike_and_nothing_where_one_is_certain() -> None:

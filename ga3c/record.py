@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,12 @@ class Follower:
 def rows(run: Path) -> Follower:
     """The rows of a run's metrics.jsonl: numbers by column; the columns every version writes are there, maybe None."""
     return Follower(run / "metrics.jsonl", _row)
+
+
+def lasting(entries: Sequence[Entry]) -> list[Entry]:
+    """Those that no later one goes back behind in `time`: a resumed run begins where its checkpoint was."""
+    time = column(entries, "time")
+    return list(itertools.compress(entries, time <= np.minimum.accumulate(time[::-1])[::-1]))
 
 
 def events(run: Path) -> Follower:

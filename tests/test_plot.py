@@ -58,6 +58,25 @@ def test_seeds_are_one_curve_with_a_band_from_the_lowest_to_the_highest(tmp_path
     assert corners[:, 1].min() == pytest.approx(2.0) and corners[:, 1].max() == pytest.approx(20 + 10.0)
 
 
+def test_seconds_behind_which_a_resumed_run_went_back_are_not_drawn(tmp_path: Path) -> None:
+    run, again = written(tmp_path / "run", game="Pong"), written(tmp_path / "again", 5.0, 200)
+    metrics = (run / "metrics.jsonl").read_text().splitlines()[:-1]
+    resumed = [json.loads(line) for line in (again / "metrics.jsonl").read_text().splitlines()[80:-1]]
+    (run / "metrics.jsonl").write_text("\n".join([
+        *metrics, *(json.dumps({**row, "time": row["time"] - 0.5}) for row in resumed), ""]))
+    (x, y), = lines(grouped([run]), "score-time")
+    assert (np.diff(x) > 0).all() and x[-1] == pytest.approx(199.5 / 60)
+    assert y == pytest.approx(np.where(x < 80.2 / 60, 6.0 * x, 5.0 + 6.0 * (x + 0.5 / 60)))
+
+
+def test_a_run_of_a_version_with_fewer_settings_is_of_the_same_group(tmp_path: Path) -> None:
+    runs = [written(tmp_path / f"{seed}", game="Pong", seed=seed) for seed in (0, 1)]
+    config = (runs[0] / "config.yaml").read_text()
+    (runs[0] / "config.yaml").write_text("".join(
+        line for line in config.splitlines(keepends=True) if not line.startswith("training_delay")))
+    assert [group.label for group in grouped(runs)] == ["Pong (2 seeds)"]
+
+
 def test_spread_is_mean_lowest_and_highest() -> None:
     one, two = (np.array([0.0, 2.0]), np.array([0.0, 2.0])), (np.array([1.0, 3.0]), np.array([5.0, 5.0]))
     x, mean, low, high = spread([one, two])

@@ -115,11 +115,12 @@ FIGURES = {"figure5": figure5, "figure6": figure6, "figure7": figure7, "lag": la
            "table3": table3}
 
 # What others do, or earlier versions of this program did.
-CHANGES = ("--learning-rate 1e-4", "--learning-rate 1e-3", "--learning-rate-end null",
+CHANGES = ("--learning-rate 1e-4", "--learning-rate 1e-3",
            "--optimizer rmsprop", "--optimizer rmsprop --gradient-clip-norm 0 --learning-rate 4e-3",
            "--loss-reduction sum", "--optimizer rmsprop --loss-reduction sum --gradient-clip-norm 0",
            "--gradient-clip-norm 0", "--gae-lambda 1", "--gae-lambda 0.8", "--no-normalize-advantages",
-           "--t-max 5", "--t-max 20", "--envs-per-agent 4 --training-batch-min 40", "--training-batch-min 320",
+           "--t-max 5", "--envs-per-agent 8 --t-max 20", "--envs-per-agent 4 --training-batch-min 40",
+           "--training-batch-min 320",
            "--training-batch-min 640", "--beta 0", "--beta 0.001", "--beta 0.03", "--correction none",
            "--preset paper")
 
@@ -184,27 +185,35 @@ def table(found: dict[str, list[dict[str, Any]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def learned(run: Path) -> dict[str, float]:
-    """Mean score of the last hundred episodes: at the run's end, and on the average over its agent steps; NaN if no
-    episode has ended.
+def learned(run: Path, steps: float) -> dict[str, float]:
+    """Mean score of the last hundred episodes, from the first that ended on: at `steps` agent steps, and on the average
+    up to there. Empty if none has ended.
     """
-    steps, score = np.array([(row["agent_steps"], row["score_mean"]) for row in record.rows(run).new()
-                             if row["score_mean"] is not None], float).reshape(-1, 2).T
-    if not len(steps):
-        return {"end": np.nan, "average": np.nan}
-    return {"end": float(score[-1]), "average": float(np.trapezoid(score, steps) / max(steps[-1] - steps[0], 1.0))}
+    rows = [row for row in record.lasting(record.rows(run).new()) if row["score_mean"] is not None]
+    if not rows:
+        return {}
+    grid = np.linspace(0.0, steps, 1001)
+    score = np.interp(grid, record.column(rows, "agent_steps"), record.column(rows, "score_mean"))
+    return {"end": float(score[-1]), "average": float(score.mean())}
 
 
-def compared(found: dict[str, dict[str, list[dict[str, float]]]]) -> str:
-    """Markdown: for each game a line a change, best average first."""
-    lines = ["| game | changed | score, average of the run | at its end | by seed |", "|---|---|---|---|---|"]
+def compared(found: dict[str, dict[str, dict[int, dict[str, float]]]]) -> str:
+    """Markdown: for each game a line a change, best average first, those last that not all seeds have."""
+    lines = ["| game | changed | score, average of the run | by seed | at its end | by seed |",
+             "|---|---|---|---|---|---|"]
     for game, by_label in found.items():
-        def mean(label: str, what: str, scores: dict[str, list[dict[str, float]]] = by_label) -> float:
-            return sum(one[what] for one in scores[label]) / len(scores[label])
-
-        for label in sorted(by_label, key=lambda label: -mean(label, "average")):
-            ends = ", ".join(f"{one['end']:.4g}" for one in by_label[label])
-            lines.append(f"| {game} | {label} | {mean(label, 'average'):.4g} | {mean(label, 'end'):.4g} | {ends} |")
+        lined = []
+        most = max(len(by_seed) for by_seed in by_label.values())
+        for label, by_seed in by_label.items():
+            known = [one for one in by_seed.values() if one]
+            cells = [game, label]
+            for what in ("average", "end"):
+                numbers = [one[what] for one in known]
+                cells += [f"{sum(numbers) / len(numbers):.4g}" if numbers else "-", ", ".join(
+                    f"{one[what]:.4g}" if one else "none" for one in by_seed.values())]
+            average = sum(one["average"] for one in known) / len(known) if known else 0.0
+            lined.append((len(known) < most, -average, "| " + " | ".join(cells) + " |"))
+        lines += [line for *_, line in sorted(lined)]
     return "\n".join(lines) + "\n"
 
 
@@ -244,8 +253,12 @@ def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
         found = {game: [reports[run] for run in by_label["ours"]] for game, by_label in runs.items()}
         write(found, table(found))
     elif options.figure == "alternatives":
-        scores = {game: {label: [*map(learned, trained)] for label, trained in by_label.items()}
-                  for game, by_label in runs.items()}
+        scores = {}
+        for game, by_label in runs.items():
+            steps = options.steps or min(record.rows(run).new()[-1]["agent_steps"]
+                                         for trained in by_label.values() for run in trained)
+            scores[game] = {label: {record.settings(run)["seed"]: learned(run, steps) for run in trained}
+                            for label, trained in by_label.items()}
         write(scores, compared(scores))
     elif runs:
         groups = {game: [grouped(trained, [label])[0] for label, trained in by_label.items()]

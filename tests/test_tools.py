@@ -143,6 +143,15 @@ def test_the_roofline_of_a_toy_accounts_for_all_core_time(tmp_path: Path) -> Non
     assert "toy:catch: " in done.stdout and "agents beyond" in done.stdout
 
 
+def test_the_time_of_all_cores_is_divided_without_a_rest() -> None:
+    costs = {"environment": 400.0, "inference": 60.0, "training": 140.0}
+    run = {"steps_per_second": 2000.0, "cpu_agents": 1.0, "cpu_server": 0.6, "cpu_machine": 1.7, "inference_us": 75.0,
+           "transport_us": {"agents": 10.0, "server": 12.0}}
+    assert load("roofline").attribute(costs, run, 2) == pytest.approx({
+        **costs, "smaller batches": 15.0, "transport": 22.0, "agents beyond": 500.0 - 400.0 - 10.0,
+        "server beyond": 300.0 - 75.0 - 140.0 - 12.0, "other programs": 50.0, "idle": 150.0})
+
+
 @pytest.mark.slow
 def test_without_runs_the_roofline_tells_the_limit(tmp_path: Path) -> None:
     file = tmp_path / "roofline.json"

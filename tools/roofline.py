@@ -8,10 +8,13 @@ environment alone, inference alone, training alone. The limit is cores / (their 
 ever idle. Then it runs the service and splits the time of all cores per agent step:
 
     environment, inference, training   as measured alone
-    agents beyond                      processor time of the agents less the environment: loop, transport
-    server beyond                      processor time of the main process less inference and training: gathering,
-                                       smaller batches than the limit assumes, TensorFlow's overhead per call
-    other programs, idle               the rest of the cores
+    smaller batches                    what inference alone costs more in batches as small as the run's
+    transport                          of as many agents, alone (`transport.py`): the agents' loop, tickets, wake-ups,
+                                       gathering, answers, statistics; only where observations are 84x84x4 bytes
+    agents beyond, server beyond       processor time of the agents, and of the main process, less all of these: the
+                                       same work made dearer by sharing cores and caches, and what is not named above
+    other programs, idle               the rest of the cores; a wait, as for the interpreter's lock, leaves one idle
+                                       or costs nothing
 
 A part can come out a little below zero: alone, with all cores at the same work, it costs more than in the mixture.
 """
@@ -37,7 +40,8 @@ from ga3c.environment import make_environment, probe
 from ga3c.rollout import RolloutStore, aligned
 
 WARM_SECONDS = 1.0
-PARTS = ("environment", "inference", "training", "agents beyond", "server beyond", "other programs", "idle")
+PARTS = ("environment", "inference", "training", "smaller batches", "transport", "agents beyond", "server beyond",
+         "other programs", "idle")
 
 
 def train_settings(game: str, flags: Sequence[str]) -> Settings:
@@ -115,6 +119,20 @@ def alone(settings: Settings, flags: list[str], part: str, batch: int, seconds: 
     return [float(output.split()[-1]) for output in outputs]
 
 
+def transport(settings: Settings, agents: int, seconds: float) -> dict[str, float]:
+    """Microseconds per agent step that moving facts costs agents and server, with nothing to compute."""
+    if probe(settings).observation_shape != (84, 84, 4):
+        return {"agents": 0.0, "server": 0.0}
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "transport.json"
+        command = [sys.executable, str(Path(__file__).with_name("transport.py")), "--agents", str(agents), "--envs",
+                   str(settings.envs_per_agent), "--t-max", str(settings.t_max), "--batch",
+                   str(settings.training_batch_min), "--seconds", str(seconds), "--runs", "1", "--json", str(file)]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        run, = json.loads(file.read_text(encoding="utf-8"))["runs"]
+    return {"agents": run["agents_us"], "server": run["server_us"]}
+
+
 # ------------------------------------------------------------------------------------------ the service
 
 def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[str, Any]:
@@ -136,14 +154,17 @@ def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[
             **{name: float(np.mean([row[name] for row in rows[1:] if row[name] is not None])) for name in names}}
 
 
-def attribute(costs: dict[str, float], run: dict[str, float], cores: int) -> dict[str, float]:
-    """Core-microseconds per agent step by part; they add up to cores / speed."""
+def attribute(costs: dict[str, float], run: dict[str, Any], cores: int) -> dict[str, float]:
+    """Core-microseconds per agent step by part; they add up to cores / speed. `run` has `transport_us` of agents and
+    server, and `inference_us` in batches as small as its own.
+    """
     def per_step(busy: float) -> float:
         return 1e6 * busy / run["steps_per_second"]
 
-    others = verdict.others(run)
-    return {**costs, "agents beyond": per_step(run["cpu_agents"]) - costs["environment"],
-            "server beyond": per_step(run["cpu_server"]) - costs["inference"] - costs["training"],
+    others, moved = verdict.others(run), run["transport_us"]
+    return {**costs, "smaller batches": run["inference_us"] - costs["inference"], "transport": sum(moved.values()),
+            "agents beyond": per_step(run["cpu_agents"]) - costs["environment"] - moved["agents"],
+            "server beyond": per_step(run["cpu_server"]) - run["inference_us"] - costs["training"] - moved["server"],
             "other programs": per_step(others),
             "idle": per_step(cores - run["cpu_agents"] - run["cpu_server"] - others)}
 
@@ -154,9 +175,11 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
     cores = usable_cores()
     settings = train_settings(game, flags)
 
+    def cost(part: str, batch: int = options.prediction_batch) -> float:
+        return float(np.mean(alone(settings, flags, part, batch, options.seconds)))
+
     def costs() -> dict[str, float]:
-        return {part: float(np.mean(alone(settings, flags, part, options.prediction_batch, options.seconds)))
-                for part in ("environment", "inference", "training")}
+        return {part: cost(part) for part in ("environment", "inference", "training")}
 
     runs: list[dict[str, Any]] = []
     before = costs()
@@ -167,6 +190,8 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
             run["costs_us"] = {part: (before[part] + after[part]) / 2 for part in before}
             run["limit"] = cores * 1e6 / sum(run["costs_us"].values())
             run["share_of_limit"] = run["steps_per_second"] / run["limit"]
+            run["inference_us"] = cost("inference", max(1, round(run["prediction_batch"])))
+            run["transport_us"] = transport(settings, int(run["workers"].split("/")[0]), options.seconds)
             runs.append(run)
             before = after
     result = {"game": game, "prediction_batch_of_the_limit": options.prediction_batch,

@@ -96,7 +96,8 @@ class Settings(BaseModel):
     prediction_batch_max: int = _setting(
         "Workers", 128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
     training_batch_min: int = _setting(
-        "Workers", 160, "least agent steps in one update, of whole rollouts (paper, figure 7: 20 to 40 is best, at t_max 5)",
+        "Workers", 160,
+        "least agent steps in one update, of whole rollouts (paper, figure 7: 20 to 40 is best, at t_max 5)",
         ge=1, le=65_536)
 
     dynamic: bool = _setting(

@@ -159,7 +159,7 @@ def attribute(costs: dict[str, float], run: dict[str, Any], cores: int) -> dict[
     server, and `inference_us` in batches as small as its own.
     """
     def per_step(busy: float) -> float:
-        return 1e6 * busy / run["steps_per_second"]
+        return float(1e6 * busy / run["steps_per_second"])
 
     others, moved = verdict.others(run), run["transport_us"]
     return {**costs, "smaller batches": run["inference_us"] - costs["inference"], "transport": sum(moved.values()),

@@ -48,7 +48,7 @@ def trained(n_rollouts: int, rollouts: int, learner: Learner,
     reported: list[TrainingBatch] = []
     dropped: list[TrainingBatch] = []
     run_trainer(channel, store, cast(Any, learner), n_rollouts, lambda update, batch, spent: reported.append(batch),
-                dropped=dropped.append)
+                dropped=lambda batch: dropped.append(batch[np.ones(len(batch), np.bool_)]))  # the room is used again
     channel.handed_over(port)
     channel.close()
     return learner, reported, dropped
@@ -67,3 +67,12 @@ def test_nothing_is_trained_on_where_nothing_is_left() -> None:
 def test_rollouts_of_weights_that_are_gone_are_not_trained_on() -> None:
     learner, _, dropped = trained(2, 6, Learner(oldest=6), lambda i: 5 if i in (0, 1, 2) else 6)
     assert learner.first_rewards == [3, 4, 5] and sum(batch.agent_steps for batch in dropped) == 6
+
+
+def test_rollouts_of_an_update_that_is_not_made_are_told() -> None:
+    class Refusing(Learner):
+        def train(self, batch: TrainingBatch) -> Any:
+            return super().train(batch) if self.steps else self.steps.append([])
+
+    _, reported, dropped = trained(2, 4, Refusing())
+    assert [batch.agent_steps for batch in dropped] == [4] and len(reported) == 1

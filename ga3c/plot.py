@@ -7,7 +7,6 @@ highest of them, as far as all of them go.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,8 +17,8 @@ from numpy.typing import NDArray
 
 from ga3c import __version__, lag, record
 from ga3c.cli import guarded
-from ga3c.config import ConfigError, Parser, Settings
-from ga3c.record import column, find_run, settings
+from ga3c.config import ConfigError, Parser
+from ga3c.record import column, find_run, whole_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,9 +117,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
         rows = [row for row in record.lasting(record.rows(find_run(run)).new()) if row["agents"]]
         if not rows:
             raise ConfigError(f"{run} has no second of training in its metrics.jsonl")
-        theirs = settings(run)
-        theirs = _defaults() | theirs if theirs else {}  # of an earlier version: it had fewer
-        compared = {name: value for name, value in theirs.items() if name not in _NOT_COMPARED}
+        compared = {name: value for name, value in whole_settings(run).items() if name not in _NOT_COMPARED}
         key = repr(sorted(compared.items(), key=str)) if compared else str(run)
         _, of_group, events = found.setdefault(key, (compared or {"game": run.name}, [], []))
         of_group.append(rows)
@@ -131,10 +128,6 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
         raise ConfigError(f"--labels: {len(labels)} names for {len(names)} curves: {', '.join(names)}")
     return [Group((label + f" ({len(rows)} seeds)") if len(rows) > 1 else label, rows, lag.added(events))
             for label, (_, rows, events) in zip(labels or names, found.values(), strict=True)]
-
-
-def _defaults() -> dict[str, Any]:
-    return json.loads(Settings().model_dump_json())  # type: ignore[no-any-return]
 
 
 def _name(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ga3c.config import ConfigError
+from ga3c.config import ConfigError, Settings
 
 Entry = dict[str, Any]
 
@@ -120,6 +120,12 @@ def settings(run: Path) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}") from None
     return found if isinstance(found, dict) else {}
+
+
+def whole_settings(run: Path) -> dict[str, Any]:
+    """As `settings`; those that the run's version of ga3c lacked are today's defaults."""
+    found = settings(run)
+    return json.loads(Settings().model_dump_json()) | found if found else {}
 
 
 def new_directory(game: str, seed: int) -> Path:

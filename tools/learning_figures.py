@@ -120,9 +120,8 @@ CHANGES = ("--learning-rate 1e-4", "--learning-rate 1e-3",
            "--loss-reduction sum", "--optimizer rmsprop --loss-reduction sum --gradient-clip-norm 0",
            "--gradient-clip-norm 0", "--gae-lambda 1", "--gae-lambda 0.8", "--no-normalize-advantages",
            "--t-max 5", "--envs-per-agent 8 --t-max 20", "--envs-per-agent 4 --training-batch-min 40",
-           "--training-batch-min 320",
-           "--training-batch-min 640", "--beta 0", "--beta 0.001", "--beta 0.03", "--correction none",
-           "--preset paper")
+           "--training-batch-min 320", "--training-batch-min 640", "--beta 0", "--beta 0.001", "--beta 0.03",
+           "--correction none", "--preset paper")
 
 
 def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
@@ -146,11 +145,11 @@ def reached(run: Path, settings: Settings) -> bool:
 def train(run: Path, settings: Settings) -> None:
     """Sees to it that the run exists and has had its budget. Raises ConfigError if it is a run of other settings."""
     if (run / "config.yaml").exists():
-        theirs, ours = record.settings(run), json.loads(settings.model_dump_json())
-        theirs = json.loads(Settings().model_dump_json()) | theirs  # of an earlier version: it had fewer
+        theirs, ours = record.whole_settings(run), json.loads(settings.model_dump_json())
         for name in sorted(ours.keys() - _MAY_DIFFER):
-            if theirs[name] != ours[name]:
-                raise ConfigError(f"{run} was trained with {name} {theirs[name]}, not {ours[name]}; give another --out")
+            if theirs.get(name) != ours[name]:
+                raise ConfigError(f"{run} was trained with {name} {theirs.get(name)}, not {ours[name]}; "
+                                  "give another --out")
         if (run / "metrics.jsonl").exists() and reached(run, settings):
             return
     print("training", run, flush=True)
@@ -206,13 +205,12 @@ def compared(found: dict[str, dict[str, dict[int, dict[str, float]]]]) -> str:
         most = max(len(by_seed) for by_seed in by_label.values())
         for label, by_seed in by_label.items():
             known = [one for one in by_seed.values() if one]
-            cells = [game, label]
+            cells, means = [game, label], {}
             for what in ("average", "end"):
-                numbers = [one[what] for one in known]
-                cells += [f"{sum(numbers) / len(numbers):.4g}" if numbers else "-", ", ".join(
+                means[what] = sum(one[what] for one in known) / max(1, len(known))
+                cells += [f"{means[what]:.4g}" if known else "-", ", ".join(
                     f"{one[what]:.4g}" if one else "none" for one in by_seed.values())]
-            average = sum(one["average"] for one in known) / len(known) if known else 0.0
-            lined.append((len(known) < most, -average, "| " + " | ".join(cells) + " |"))
+            lined.append((len(known) < most, -means["average"], "| " + " | ".join(cells) + " |"))
         lines += [line for *_, line in sorted(lined)]
     return "\n".join(lines) + "\n"
 

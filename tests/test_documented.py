@@ -83,6 +83,7 @@ def test_a_documented_command_has_no_option_that_there_is_not(
             module, function = COMMANDS[words[0]].split(":")
             getattr(importlib.import_module(module), function)()
         else:
+            monkeypatch.syspath_prepend(str(ROOT / "tools"))  # as for a script
             runpy.run_path(str(ROOT / words[0]), run_name="__main__")
     told = capsys.readouterr().err
     named = re.search(rf"(unknown option|unrecognized arguments:) {UNKNOWN}(;|$)", told.strip())

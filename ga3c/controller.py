@@ -223,6 +223,8 @@ class Controller:
                 values[key] = tuple(value)
             elif key == "_tried":
                 values[key] = [tuple(setting) for setting in value]
+            elif key == "_found_beside":
+                values[key] = [(others, tuple(setting)) for others, setting in value]
         self._rng.bit_generator.state = state["rng"]
         vars(self).update(values)
 
@@ -331,8 +333,9 @@ class Fast(Controller):
     once, neither pays alone). When no step pays, steps shrink; when the finest does not, the search is over, the rate
     is watched, and a neighbour is tried now and then, more and more rarely. A rate that has changed much by itself
     begins a new search; if it changed a little, as rates do, that waits until a neighbour would be tried, and if other
-    programs did it, until that has lasted. A trial beside which they came or went is made again. `fine`: the start is
-    likely near the best, so the first search begins with smaller steps.
+    programs did it, until that has lasted. A search first tries what one beside as much of them found. A trial beside
+    which they came or went is made again. `fine`: the start is likely near the best, so the first search begins with
+    smaller steps.
     """
 
     def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int, fine: bool = False) -> None:
@@ -351,11 +354,12 @@ class Fast(Controller):
         self._given_up = 0                       # trials in a row
         self._doubted: Setting | None = None     # the last of those
         self._wait_until = 0.0
+        self._found_beside: list[tuple[float, Setting]] = []  # what searches found, by the share that others took then
 
     def restore(self, state: dict[str, Any]) -> None:
         """As of any controller; earlier versions knew less, and `_changed` instead of the rate found."""
         known = {"_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, "_found": 0.0, "_others_at": None, "_given_up": 0,
-                 "_doubted": None, "_wait_until": 0.0}
+                 "_doubted": None, "_wait_until": 0.0, "_found_beside": []}
         super().restore(known | {key: value for key, value in state.items() if key != "_changed"})
 
     @property
@@ -416,8 +420,7 @@ class Fast(Controller):
                         return
                 self._factor **= 0.5
                 self._streak = 0
-            self.searching = False
-            self._found = 0.0 if self._others_at is not None else self.baseline.mean()
+            self._over_and_found()
             self._probe_at, self._ceiling_at = m.time + self._probe_wait, m.time + PROBE_FIRST
         elif m.time >= self._ceiling_at and self._over(self.baseline):
             self._search(COARSEST)
@@ -434,6 +437,19 @@ class Fast(Controller):
             if candidates:
                 self._begin(m, candidates[self._rng.integers(len(candidates))])
 
+    def _over_and_found(self) -> None:
+        self.searching = False
+        if self._others_at is not None:
+            self._found = 0.0
+            return
+        self._found = self.baseline.mean()
+        elsewhere = [(others, setting) for others, setting in self._found_beside if not self._beside(others)]
+        self._found_beside = [*elsewhere, (self.baseline.mean(4), self.accepted)]
+
+    def _beside(self, others: float) -> bool:
+        """Whether other programs take about that share of the cores."""
+        return abs(self.baseline.mean(4) - others) <= OTHERS
+
     def _known(self, candidate: Setting) -> bool:
         """Whether it is the accepted one or was undone; threads also, if it was with about as many agents."""
         if candidate[1:] == self.accepted[1:]:
@@ -447,9 +463,11 @@ class Fast(Controller):
         # If most agents wait for the threads, more agents are no help.
         ups = [*threads, [0]] if waiting + handed_in > 0.5 else [[0], *threads]
         steps = [(which, 1) for which in ups] + [([0], -1)]
-        if factor >= COARSEST:
+        if self.searching:
             steps += [([1, 2], 1), ([0, 1, 2], 1)]
         steps += [(which, -1) for which in threads]
+        if self.searching:
+            yield from (self._bounded(setting) for others, setting in self._found_beside if self._beside(others))
         if self._over(self.baseline):
             steps.insert(0, ([0], -1))
         elif self._towards:
@@ -525,7 +543,7 @@ class Fast(Controller):
 
     def _others_changed(self, window: Window) -> bool:
         """Whether other programs took more or less than while the accepted setting was measured."""
-        return abs(window.mean(4) - self.baseline.mean(4)) > OTHERS
+        return not self._beside(window.mean(4))
 
     def _give_up(self, m: Measurement, setting: Setting) -> None:
         """The accepted setting is measured again, and then this one."""

@@ -284,6 +284,13 @@ def test_it_finds_the_threads_of_a_large_machine(seed: int) -> None:
     assert large(controller.accepted) > 0.95 * best
 
 
+def test_threads_that_pay_only_together_are_tried_together_also_in_small_steps() -> None:
+    """What undid the coarse step may have been a hiccup."""
+    controller = Fast((100, 1, 2), (100, 8, 8), None, 0, fine=True)
+    play(controller, lambda setting, second: 1000.0 * min(setting[1], setting[2] / 2), 600)
+    assert controller.accepted[1:] == (4, 8)
+
+
 def test_steps_grow_while_they_pay() -> None:
     trials = play(Fast((1, 1, 1), (1024, 4, 4), None, 0), lambda setting, second: 100.0 * setting[0], 40)
     assert [trial.after[0] for trial in trials[:5]] == [2, 4, 16, 64, 256]
@@ -498,11 +505,29 @@ def test_a_load_that_lasts_is_searched_anew_whenever_it_began(when: int, seconds
         assert (False, True) in zip(searching, searching[1:], strict=False), "a search after the load began"
 
 
+def test_when_a_load_has_ended_what_was_found_without_it_is_tried_first() -> None:
+    def rate(setting: Setting, best: int) -> float:
+        return 3000 * min(setting[0] / best, (best / setting[0]) ** 0.5) * 0.97 ** (setting[1] + setting[2] - 2)
+
+    for seed in range(6):
+        controller, found = Fast((8, 1, 1), (64, 2, 2), None, seed), []
+        for visit in range(2):
+            for share, best in ((0.0, 4), (0.5, 32)):
+                first = 2000 * visit + (1000 if share else 0)
+                trials = beside(controller, lambda second, share=share: share, 1000, first,
+                                lambda setting, best=best: rate(setting, best))
+                found.append(controller.accepted)
+                controller.restore(controller.state())
+                if visit:
+                    assert found[-3] in (trial.after for trial in trials[:2]), (found, trials[:3])
+        assert rate(found[2], 4) > 0.9 * 3000 and rate(found[3], 32) > 0.9 * 3000, found
+
+
 def test_a_state_of_an_earlier_version_is_gone_on_from() -> None:
     controller = Fast((4, 1, 1), (64, 2, 2), None, 0)
     play(controller, hill, 100)
     state = controller.state()
-    for name in ("_found", "_others_at", "_given_up", "_doubted", "_wait_until"):
+    for name in ("_found", "_others_at", "_given_up", "_doubted", "_wait_until", "_found_beside"):
         del state[name]
     for window in ("baseline", "_window", "_fresh"):
         state[window]["seconds"] = [second[:4] for second in state[window]["seconds"]]

@@ -64,3 +64,8 @@ def test_the_authors_code_takes_a_rejected_trial_as_its_next_baseline() -> None:
 def test_the_same_seed_plays_the_same_course(table: plant.Table) -> None:
     one, two = (plant.run(plant.CONTROLLERS["fast"](table.machine, 3), lambda _: table, 300, 3) for _ in range(2))
     assert np.array_equal(one.running, two.running)
+
+
+def test_what_is_never_reached_is_null_in_json() -> None:
+    found = plant.finite({"paper": {"seconds to 95 %": float("inf"), "worst 10 min": float("nan"), "end": 0.5}})
+    assert found == {"paper": {"seconds to 95 %": None, "worst 10 min": None, "end": 0.5}}

@@ -83,15 +83,16 @@ def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:
 REPORT = TOOL.with_name("tune_report.py")
 
 
-def tuned_run(path: Path) -> Path:
-    """Half of the rate for a minute, then all of it, with a trial in between."""
+def tuned_run(path: Path, every: int = 1) -> Path:
+    """Half of the rate for a minute, then all of it, with a trial in between; a row each so many seconds."""
     path.mkdir()
     steps, rows = 0, []
     for t in range(1, 181):
         steps += 1000 if t <= 60 else 2000
         rows.append({"time": float(t), "agent_steps": steps, "agents": 4 if t <= 60 else 8, "predictors": 1,
                      "trainers": 1, "frames": 0, "episodes": 0})
-    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"time": 1')
+    text = "".join(json.dumps(row) + "\n" for row in rows[every - 1::every])
+    (path / "metrics.jsonl").write_text(text + '{"time": 1')
     trial = {"time": 60.0, "event": "trial", "from": "4/1/1", "to": "8/1/1", "verdict": "kept"}
     (path / "events.jsonl").write_text(json.dumps(trial) + "\n")
     return path
@@ -112,6 +113,20 @@ def test_it_reports_how_soon_a_run_was_fast(tmp_path: Path) -> None:
                  if line.startswith("│"))
     assert cells == ["run", "8/1/1", "1 (1)", "2,000", "100%", "87", "100%", "-"]
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_it_reports_by_time_where_rows_are_rare_and_where_a_resume_went_back(tmp_path: Path) -> None:
+    run = tuned_run(tmp_path / "run", every=10)
+    with open(run / "metrics.jsonl", "r+", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file.readlines()[:-1]]
+        forgotten = [{**row, "agent_steps": 10 * row["agent_steps"]} for row in rows[8:12]]
+        file.seek(0)
+        file.writelines(json.dumps(row) + "\n" for row in [*rows[:8], *forgotten, *rows[8:]])
+    done = report(run, "--sweep", tuned_run(tmp_path / "fixed", every=20))
+    assert done.returncode == 0, done.stderr
+    cells = next([cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines()
+                 if line.startswith("│"))
+    assert cells == ["run", "8/1/1", "1 (1)", "2,000", "100%", "90", "100%", "-"]
 
 
 def test_a_run_too_short_to_report_on_is_one_line(tmp_path: Path) -> None:

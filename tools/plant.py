@@ -471,6 +471,13 @@ def markdown(head: list[str], rows: list[list[Any]]) -> str:
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
 
 
+def finite(found: Any) -> Any:
+    """The same with None for what is infinite or no number, as JSON knows neither."""
+    if isinstance(found, dict):
+        return {key: finite(value) for key, value in found.items()}
+    return None if isinstance(found, float) and not math.isfinite(found) else found
+
+
 def compare(table: Table, seeds: int, hours: float) -> dict[str, dict[str, float]]:
     """Every controller from 1/1/1 on this machine: medians over the seeds, the worst end, the mean regret."""
     best = table[table.best].rate
@@ -526,7 +533,7 @@ def main() -> int:
                        [[word, *(f"{value:,.0f}" if "seconds" in key else f"{value:.3f}" for key, value in row.items())]
                         for word, row in result.items()]), flush=True)
     if options.json:
-        options.json.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps(finite(everything), indent=1) + "\n", encoding="utf-8")
     print(f"{options.seeds} seeds, {options.hours:g} hours each, {time.monotonic() - began:.0f} s", file=sys.stderr)
     return 0
 

@@ -135,7 +135,7 @@ def main() -> int:
     for run in options.runs:
         name = str(run) if [other.name for other in options.runs].count(run.name) > 1 else run.name
         try:
-            everything[name] = window(record.rows(run).new(), None)
+            everything[name] = window(record.lasting(record.rows(run).new()), None)
         except OSError as error:
             print(f"profile_log: {run} is not a run: {error.filename}: {error.strerror}", file=sys.stderr)
             return 2

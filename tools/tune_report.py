@@ -32,31 +32,34 @@ from ga3c.config import ConfigError
 HALF_MINUTE = 30
 
 
-def rates(rows: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(seconds into the run, agent steps trained per second until then from the row before)."""
+def pace(rows: list[dict[str, Any]], seconds: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """At the rows from `seconds` after the first on: (time, agent steps trained per second in the `seconds` before).
+
+    By time, not by rows: some are seconds long, and a thinned record has one in twenty.
+    """
     time, steps = (np.array([row[name] for row in rows], float) for name in ("time", "agent_steps"))
-    return time[1:], np.diff(steps) / np.maximum(np.diff(time), 1e-3)
+    at = time[time >= time[0] + seconds]
+    return at, (np.interp(at, time, steps) - np.interp(at - seconds, time, steps)) / seconds
 
 
 def at_work(run: Path) -> list[dict[str, Any]]:
     """The rows without the one written while the run was ending. Raises OSError; ConfigError if there are too few."""
-    rows = [row for row in record.rows(run).new() if row["agents"] > 0]
-    if len(rows) < HALF_MINUTE + 2:
+    rows = record.lasting([row for row in record.rows(run).new() if row["agents"] > 0])
+    if not rows or rows[-1]["time"] - rows[0]["time"] < HALF_MINUTE:
         raise ConfigError(f"{run} has less than half a minute of training")
     return rows
 
 
 def second_half(run: Path) -> float:
     """Mean rate of the second half of a run."""
-    _, rate = rates(at_work(run))
-    return float(rate[len(rate) // 2:].mean())
+    rows = at_work(run)
+    return float(pace(rows, (rows[-1]["time"] - rows[0]["time"]) / 2)[1][-1])
 
 
 def summary(run: Path, best: float | None) -> list[str]:
     """Name, last setting, trials and how many were kept, mean rate of the last half, then if `best` is known its share,
     seconds to 95 % of it, and the worst minute and the worst ten minutes from then on as shares of it."""
     rows = at_work(run)
-    time, rate = rates(rows)
     trials = [event for event in record.events(run).new() if event["event"] == "trial"]
     kept = sum(trial.get("verdict") == "kept" for trial in trials)
     last = rows[-1]
@@ -64,15 +67,16 @@ def summary(run: Path, best: float | None) -> list[str]:
              f"{second_half(run):,.0f}"]
     if best is None:
         return cells
-    smooth = np.convolve(rate, np.ones(HALF_MINUTE) / HALF_MINUTE, "valid")
-    there = np.flatnonzero(smooth >= 0.95 * best)
     cells.append(f"{second_half(run) / best:.0%}")
+    time, rate = pace(rows, HALF_MINUTE)
+    there = time[rate >= 0.95 * best]
     if not len(there):
         return [*cells, "never", "-", "-"]
-    after = rate[there[0] + HALF_MINUTE:]
-    worst = ["-" if len(after) < length else f"{np.convolve(after, np.ones(length) / length, 'valid').min() / best:.0%}"
-             for length in (60, 600)]
-    return [*cells, f"{time[there[0] + HALF_MINUTE - 1]:.0f}", *worst]
+    cells.append(f"{there[0]:.0f}")
+    for length in (60, 600):
+        _, after = pace([row for row in rows if row["time"] >= there[0]], length)
+        cells.append(f"{after.min() / best:.0%}" if len(after) else "-")
+    return cells
 
 
 def plot(runs: list[Path], best: float | None, file: Path) -> None:
@@ -83,10 +87,10 @@ def plot(runs: list[Path], best: float | None, file: Path) -> None:
     figure, axes = pyplot.subplots(3, 1, figsize=(9, 8), sharex=True, constrained_layout=True, height_ratios=(3, 2, 2))
     for number, run in enumerate(runs):
         rows, color = at_work(run), f"C{number % 10}"
-        time, rate = rates(rows)
-        smooth = np.convolve(rate, np.ones(HALF_MINUTE) / HALF_MINUTE, "valid")
-        axes[0].plot(time / 60, rate, linewidth=0.4, alpha=0.3, color=color)
-        axes[0].plot(time[HALF_MINUTE - 1:] / 60, smooth, linewidth=1.5, color=color, label=run.name)
+        for seconds, style in ((1, {"linewidth": 0.4, "alpha": 0.3}),
+                               (HALF_MINUTE, {"linewidth": 1.5, "label": run.name})):
+            time, rate = pace(rows, seconds)
+            axes[0].plot(time / 60, rate, color=color, **style)
         minutes = [row["time"] / 60 for row in rows]
         for axis, name, style in ((axes[1], "agents", "-"), (axes[2], "predictors", "-"), (axes[2], "trainers", ":")):
             axis.step(minutes, [row[name] for row in rows], linewidth=1.2, where="post", color=color, linestyle=style)

@@ -358,8 +358,9 @@ class Fast(Controller):
 
     def restore(self, state: dict[str, Any]) -> None:
         """As of any controller; earlier versions knew less, and `_changed` instead of the rate found."""
-        known = {"_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, "_found": 0.0, "_others_at": None, "_given_up": 0,
-                 "_doubted": None, "_wait_until": 0.0, "_found_beside": []}
+        known: dict[str, Any] = {
+            "_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, "_found": 0.0, "_others_at": None, "_given_up": 0,
+            "_doubted": None, "_wait_until": 0.0, "_found_beside": []}
         super().restore(known | {key: value for key, value in state.items() if key != "_changed"})
 
     @property

@@ -87,10 +87,9 @@ def plot(runs: list[Path], best: float | None, file: Path) -> None:
     figure, axes = pyplot.subplots(3, 1, figsize=(9, 8), sharex=True, constrained_layout=True, height_ratios=(3, 2, 2))
     for number, run in enumerate(runs):
         rows, color = at_work(run), f"C{number % 10}"
-        for seconds, style in ((1, {"linewidth": 0.4, "alpha": 0.3}),
-                               (HALF_MINUTE, {"linewidth": 1.5, "label": run.name})):
+        for seconds, width, label in ((1, 0.4, None), (HALF_MINUTE, 1.5, run.name)):
             time, rate = pace(rows, seconds)
-            axes[0].plot(time / 60, rate, color=color, **style)
+            axes[0].plot(time / 60, rate, linewidth=width, alpha=1 if label else 0.3, color=color, label=label)
         minutes = [row["time"] / 60 for row in rows]
         for axis, name, style in ((axes[1], "agents", "-"), (axes[2], "predictors", "-"), (axes[2], "trainers", ":")):
             axis.step(minutes, [row[name] for row in rows], linewidth=1.2, where="post", color=color, linestyle=style)

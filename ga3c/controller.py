@@ -26,12 +26,13 @@ PATIENCE = 60.0       # seconds without one that counts, after which a trial is 
 FIRST_LOOK = 3        # seconds measured before a verdict is thought of
 LONGEST_LOOK = 20     # ... after which there is one
 REMEASURE = 5         # seconds of the accepted setting, measured again
-ENOUGH = 10           # seconds of it that a trial can be turned down by for good
+ENOUGH = 10           # seconds of it that an undecided trial can be turned down by for good
+UNHURRIED = 10        # seconds of a trial of more workers of several kinds: there is no second, and hiccups take some
 KEPT_SECONDS = 40     # of the accepted setting, the newest
 OLD = 30.0            # seconds after which the accepted setting is measured again before anything is compared with it
 WATCHED = 10          # seconds judged at once when nothing is searched for
-PROBE_FIRST = 120.0   # seconds from the end of a search to the first trial of a neighbour; each trial doubles them,
-PROBE_LAST = 1920.0   # up to these: agents that come and go cost more than is likely to be found
+PROBE_FIRST = 120.0   # seconds from the end of a search to the first trial of a neighbour; each doubles them, until the
+PROBE_LAST = 1920.0   # rate changes, up to these: agents that come and go cost more than is likely to be found
 PROBE_FACTOR = 1.25
 Z_KEEP = 2.5          # standard errors above nothing that keep a trial; a wrong change costs until it is found out
 Z_UNDO = 1.0          # standard errors below the least gain that undo it; a missed gain is found by a later trial
@@ -184,11 +185,9 @@ class Controller:
         """No more agents than these from now on."""
         self._limits = (agents, *self._limits[1:])
         accepted = self._bounded(self.accepted)
-        if accepted != self.accepted:
-            self.accepted, self.baseline = accepted, Window()
-        elif self._bounded(self.setting) == self.setting:
-            return
-        self.remeasure()
+        if accepted != self.accepted or self._bounded(self.setting) != self.setting:
+            self.accepted = accepted
+            self.remeasure()
 
     def excuse(self, time: float) -> None:
         """What keeps seconds from counting until `time` is not the trial's fault."""
@@ -196,8 +195,7 @@ class Controller:
 
     def remeasure(self) -> None:
         """What was measured is of another hour: a trial under way is undone, the accepted setting measured again."""
-        self._trial, self._window, self._fresh = None, Window(), Window()
-        self.baseline.newest = -OLD
+        self._trial, self._window, self._fresh, self.baseline = None, Window(), Window(), Window()
 
     def state(self) -> dict[str, Any]:
         """Everything as plain JSON values; after `restore` the same measurements lead to the same decisions."""
@@ -221,7 +219,7 @@ class Controller:
                 values[key] = Window(**value)
             elif key in ("accepted", "_trial", "_doubted") and value:
                 values[key] = tuple(value)
-            elif key == "_tried":
+            elif key in ("_tried", "_likely"):
                 values[key] = [tuple(setting) for setting in value]
             elif key == "_found_beside":
                 values[key] = [(others, tuple(setting)) for others, setting in value]
@@ -355,12 +353,13 @@ class Fast(Controller):
         self._doubted: Setting | None = None     # the last of those
         self._wait_until = 0.0
         self._found_beside: list[tuple[float, Setting]] = []  # what searches found, by the share that others took then
+        self._likely: list[Setting] = []         # of those, what this search tries first
 
     def restore(self, state: dict[str, Any]) -> None:
         """As of any controller; earlier versions knew less, and `_changed` instead of the rate found."""
         known: dict[str, Any] = {
             "_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, "_found": 0.0, "_others_at": None, "_given_up": 0,
-            "_doubted": None, "_wait_until": 0.0, "_found_beside": []}
+            "_doubted": None, "_wait_until": 0.0, "_found_beside": [], "_likely": []}
         super().restore(known | {key: value for key, value in state.items() if key != "_changed"})
 
     @property
@@ -370,6 +369,8 @@ class Fast(Controller):
     # ------------------------------------------------------------------------- at the accepted setting
 
     def _rest(self, m: Measurement) -> None:
+        if m.time - self._fresh.newest > OLD:
+            self._fresh = Window()
         self._fresh.add(m)
         enough = REMEASURE if self.searching else WATCHED
         if len(self._fresh) < enough:
@@ -408,6 +409,7 @@ class Fast(Controller):
     def _search(self, factor: float) -> None:
         self.searching, self._factor, self._tried, self._streak = True, factor, [], 0
         self._others_at, self._given_up, self._wait_until = None, 0, 0.0
+        self._likely = [self._bounded(setting) for others, setting in self._found_beside if self._beside(others)]
 
     def _go_on(self, m: Measurement) -> None:
         """The next trial, if it is time for one."""
@@ -425,7 +427,7 @@ class Fast(Controller):
             self._probe_at, self._ceiling_at = m.time + self._probe_wait, m.time + PROBE_FIRST
         elif m.time >= self._ceiling_at and self._over(self.baseline):
             self._search(COARSEST)
-        elif m.time >= self._probe_at:
+        elif m.time >= self._probe_at and self._others_at is None:
             self._probe_wait = min(2 * self._probe_wait, PROBE_LAST)
             self._probe_at = m.time + self._probe_wait
             if self._changed():
@@ -467,8 +469,7 @@ class Fast(Controller):
         if self.searching:
             steps += [([1, 2], 1), ([0, 1, 2], 1)]
         steps += [(which, -1) for which in threads]
-        if self.searching:
-            yield from (self._bounded(setting) for others, setting in self._found_beside if self._beside(others))
+        yield from self._likely
         if self._over(self.baseline):
             steps.insert(0, ([0], -1))
         elif self._towards:
@@ -505,7 +506,8 @@ class Fast(Controller):
         least = 0.0 if fewer else LEAST_GAIN * base.mean()
         if gain > max(least, Z_KEEP * error):
             return True, f"faster by {gain / error:.1f} standard errors"
-        if gain + Z_UNDO * error < least:
+        several = sum(after > before for after, before in zip(self._trial, self.accepted, strict=True)) > 1
+        if gain + Z_UNDO * error < least and len(new) >= (UNHURRIED if several else FIRST_LOOK):
             return False, "slower" if fewer else "no gain worth a change"
         if len(new) < LONGEST_LOOK:
             return None
@@ -519,7 +521,7 @@ class Fast(Controller):
         if trial.kept is None:
             self._give_up(m, trial.after)
             return
-        self._given_up, self._doubted = 0, None
+        self._given_up, self._doubted, self._likely = 0, None, []
         self._learn_noise(trial.rate, trial.deviation, trial.seconds)
         if not trial.kept:
             undecided = trial.seconds >= LONGEST_LOOK and trial.rate > trial.rate_before
@@ -529,16 +531,18 @@ class Fast(Controller):
             # A few seconds chosen for being good are enough to climb on from, not to turn others down by.
             self._confirmed = self._confirmed and len(self.baseline) >= ENOUGH
         else:
-            ratios = [np.sign(after - before) for before, after in zip(trial.before, trial.after, strict=True)]
-            towards = [[i for i in range(3) if ratios[i]], [int(sum(ratios) > 0) * 2 - 1]]
+            signs = [int(np.sign(after - before)) for before, after in zip(trial.before, trial.after, strict=True)]
+            ways = sorted({*signs} - {0})
+            towards = [[i for i in range(3) if signs[i]], ways] if len(ways) == 1 else []  # else it was a jump
             self._streak = self._streak + 1 if towards == self._towards else 1
             self._towards = towards
             gain = trial.rate / max(trial.rate_before, 1e-9) - 1
             self._confirmed = gain > CLEAR_GAIN
-            if self._confirmed:
-                self._tried.append(trial.before)
+            found_slower = self._confirmed or not self.searching
             if not self.searching:
                 self._search(COARSEST ** 0.5)
+            if found_slower:
+                self._tried.append(trial.before)
         self._fresh = Window()
         self._go_on(m)
 
@@ -548,7 +552,7 @@ class Fast(Controller):
 
     def _give_up(self, m: Measurement, setting: Setting) -> None:
         """The accepted setting is measured again, and then this one."""
-        self.remeasure()
+        self._fresh, self.baseline.newest = Window(), -OLD
         self._doubted = setting
         self._given_up += 1
         if self._given_up >= GIVE_UPS:

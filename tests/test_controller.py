@@ -164,6 +164,26 @@ def test_after_another_hour_the_accepted_setting_is_measured_again() -> None:
     assert controller.setting != controller.accepted
 
 
+def test_what_was_measured_in_another_hour_does_not_count() -> None:
+    controller = Fast((12, 1, 1), (32, 2, 2), None, 0)
+    play(controller, hill, 600)
+    assert not controller.searching and len(controller.baseline) > 20
+    controller.remeasure()
+    play(controller, lambda setting, second: 1.05 * hill(setting), 10, first=5000)
+    assert len(controller.baseline) == 10 and controller.baseline.newest == 5010
+
+
+def test_seconds_from_before_a_long_disturbance_do_not_count() -> None:
+    controller = Fast((2, 1, 1), (32, 2, 2), None, 0)
+    play(controller, hill, 4)
+    for second in range(4, 604):
+        controller.observe(Measurement(second + 1.0, 1.0, 1.0, 0.0, 0.0, True))
+    play(controller, hill, 1, first=604)
+    assert controller.setting == controller.accepted and not len(controller.baseline)
+    play(controller, hill, 4, first=605)
+    assert controller.setting != controller.accepted and len(controller.baseline) == 5
+
+
 # ------------------------------------------------------------------------------------------------ patience
 
 @pytest.mark.parametrize("kind", processes)
@@ -289,6 +309,20 @@ def test_threads_that_pay_only_together_are_tried_together_also_in_small_steps()
     controller = Fast((100, 1, 2), (100, 8, 8), None, 0, fine=True)
     play(controller, lambda setting, second: 1000.0 * min(setting[1], setting[2] / 2), 600)
     assert controller.accepted[1:] == (4, 8)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_hiccup_does_not_hide_threads_that_pay_only_together(threads: int) -> None:
+    controller, slow = Fast((100, threads, threads), (100, 8, 8), None, 0), 0
+
+    def rate(setting: Setting, second: int) -> float:
+        nonlocal slow
+        hiccup = setting[1:] == (2 * threads, 2 * threads) and slow < 3
+        slow += hiccup
+        return 1000.0 * min(setting[1:]) * (setting[0] / 100) ** 0.3 * (0.3 if hiccup else 1.0)
+
+    play(controller, rate, 600)
+    assert slow == 3 and controller.accepted[1:] == (8, 8)
 
 
 def test_steps_grow_while_they_pay() -> None:
@@ -487,6 +521,18 @@ def test_a_short_visit_of_another_program_is_no_reason_to_search() -> None:
     assert not any(searched)
 
 
+def test_a_visit_is_no_reason_to_search_when_a_neighbour_would_be_tried_either() -> None:
+    controller, first = Fast((12, 1, 1), (64, 2, 2), None, 0), 0
+    while controller.searching:
+        beside(controller, lambda second: 0.0, 1, first)
+        first += 1
+    due, trials, searched = controller._probe_at, [], []
+    for second in range(first, first + 300):
+        trials += beside(controller, lambda now: 0.5 * (due - 20 <= now < due + 20), 1, second)
+        searched.append(controller.searching)
+    assert trials and not any(searched)
+
+
 @pytest.mark.parametrize(("when", "seconds"), [(40, 400), (600, 180)])
 def test_a_load_that_lasts_is_searched_anew_whenever_it_began(when: int, seconds: int) -> None:
     """Beside it many agents are best, without it few: what was turned down in one is not in the other."""
@@ -523,11 +569,36 @@ def test_when_a_load_has_ended_what_was_found_without_it_is_tried_first() -> Non
         assert rate(found[2], 4) > 0.9 * 3000 and rate(found[3], 32) > 0.9 * 3000, found
 
 
+def test_a_search_does_not_go_back_to_what_it_has_just_left() -> None:
+    climbs = 0
+    for seed in range(8):
+        controller, second = Fast((10, 1, 1), (10, 1, 1), None, seed), 0
+        while controller.searching:
+            play(controller, lambda setting, second: 600.0, 1, first=second)
+            second += 1
+        found = controller.accepted
+        controller._limits = (200, 1, 1)
+        trials = play(controller, lambda setting, second: 600.0 * (setting[0] / 10) ** 0.3, 900, first=second)
+        first = next((number for number, trial in enumerate(trials) if trial.kept), len(trials))
+        climbs += first < len(trials)
+        assert found not in [trial.after for trial in trials[first:]]
+    assert climbs >= 2
+
+
+def test_a_jump_to_what_was_found_is_no_way_to_go_on() -> None:
+    controller = Fast((8, 2, 1), (64, 2, 1), None, 0)
+    controller._found_beside = [(0.0, (16, 1, 1))]
+    controller._search_anew()
+    trials = play(controller, lambda setting, second: 100.0 * setting[0] / setting[1], 40)
+    assert trials[0].after == (16, 1, 1) and trials[0].kept
+    assert trials[1].after[0] > 16
+
+
 def test_a_state_of_an_earlier_version_is_gone_on_from() -> None:
     controller = Fast((4, 1, 1), (64, 2, 2), None, 0)
     play(controller, hill, 100)
     state = controller.state()
-    for name in ("_found", "_others_at", "_given_up", "_doubted", "_wait_until", "_found_beside"):
+    for name in ("_found", "_others_at", "_given_up", "_doubted", "_wait_until", "_found_beside", "_likely"):
         del state[name]
     for window in ("baseline", "_window", "_fresh"):
         state[window]["seconds"] = [second[:4] for second in state[window]["seconds"]]

@@ -176,23 +176,32 @@ def hourly(directory: Path) -> list[str]:
     return list(found.values())
 
 
-def set_best(directory: Path, name: str, mean: float) -> None:
-    """Notes in best.json that checkpoint `name` scored best, `mean`; the old note or the new one is there, always."""
+class Best(NamedTuple):
+    """The `checkpoint` that scored best of those evaluated under one `protocol` (None: of an earlier version)."""
+
+    checkpoint: str
+    mean: float
+    protocol: dict[str, Any] | None = None
+
+
+def set_best(directory: Path, best: Best) -> None:
+    """Notes it in best.json; the old note or the new one is there, always."""
     aside = directory / ".best.json"
-    aside.write_text(json.dumps({"checkpoint": name, "mean": mean}) + "\n", encoding="utf-8")
+    aside.write_text(json.dumps(best._asdict()) + "\n", encoding="utf-8")
     _sync(aside)
     aside.replace(directory / "best.json")
     _sync(directory)
 
 
-def best(directory: Path) -> tuple[str, float] | None:
-    """(name, mean score) of the checkpoint noted by `set_best`; None if there is none or it is not there any more."""
+def best(directory: Path) -> Best | None:
+    """What `set_best` noted; None if there is no such note, or its checkpoint is not there any more."""
     try:
-        noted = json.loads((directory / "best.json").read_text(encoding="utf-8"))
-        name, mean = str(noted["checkpoint"]), float(noted["mean"])
-    except (OSError, ValueError, KeyError, TypeError):
+        note = json.loads((directory / "best.json").read_text(encoding="utf-8"))
+        protocol = note.get("protocol")
+        noted = Best(str(note["checkpoint"]), float(note["mean"]), protocol if isinstance(protocol, dict) else None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
-    return (name, mean) if name in (path.name for path in saved(directory)) else None
+    return noted if noted.checkpoint in (path.name for path in saved(directory)) else None
 
 
 def set_aside_after(path: Path) -> None:

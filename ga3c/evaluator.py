@@ -14,10 +14,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+
+LONGEST = 3600.0  # seconds of an evaluation; there are worlds whose episodes never end
 
 _PROGRAM = "from ga3c.cli import evaluate_main; evaluate_main()"
 
@@ -40,6 +43,7 @@ class _Evaluation(NamedTuple):
     output: IO[bytes]
     errors: IO[bytes]
     files: ExitStack
+    began: float
 
 
 class Evaluator:
@@ -77,13 +81,18 @@ class Evaluator:
             process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=output, stderr=errors, process_group=0,
                                        env=environment)
             theirs.close()
-            self._now = _Evaluation(checkpoint, process, ours, output, errors, files.pop_all())
+            self._now = _Evaluation(checkpoint, process, ours, output, errors, files.pop_all(), time.monotonic())
 
     def collect(self) -> Outcome | None:
-        """The outcome, once, after the process has ended; None before, and if there was none."""
+        """The outcome, once, after the process has ended or had its time; None before, and if there was none."""
         now = self._now
-        if now is None or not wait([now.sentinel], 0):
+        if now is None:
             return None
+        if not wait([now.sentinel], 0):
+            if time.monotonic() - now.began < LONGEST:
+                return None
+            self.stop()
+            return Outcome(now.checkpoint, None, f"it was not over after {LONGEST / 60:.0f} minutes")
         now.process.kill()  # what has ended minds it not; what has only hung up must not be waited for
         code = now.process.wait()
         now.output.seek(0)

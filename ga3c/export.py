@@ -235,7 +235,7 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
 
 
 def _evaluation(trained: Trained) -> dict[str, Any] | None:
-    """The last evaluation of this checkpoint that the run has recorded."""
+    """The last evaluation of this checkpoint by `ga3c-eval`; not those it was chosen by, which flatter it."""
     if trained.run is None:
         return None
     try:
@@ -243,7 +243,7 @@ def _evaluation(trained: Trained) -> dict[str, Any] | None:
     except OSError:
         return None
     found = [event for event in events if event["event"] == "evaluation"
-             and event.get("checkpoint") == f"checkpoints/{trained.path.name}"]
+             and event.get("checkpoint") == f"checkpoints/{trained.path.name}" and "best" not in event]
     return found[-1] if found else None
 
 

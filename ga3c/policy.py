@@ -137,7 +137,7 @@ def find(where: str | os.PathLike[str]) -> Trained:
             best = checkpoint.best(absolute.parent)
             if best is None:
                 raise ConfigError(f"{path}: no evaluation during training has chosen a best checkpoint")
-            path = path.with_name(best[0])
+            path = path.with_name(best.checkpoint)
         if path.is_dir():
             return _of_run(absolute.parent.parent, checkpoint.load(path), path, [])
     if path.is_file():

@@ -191,7 +191,7 @@ class Run:
         self.display = Display(f"GA3C  {spec.name}  {directory}", settings.model_dump(), usable_cores())
         self.checkpoint_path: Path | None = None
         self.evaluator = Evaluator()
-        self.best_evaluation: tuple[str, float] | None = None
+        self.best_evaluation: checkpoint.Best | None = None
         self.also_saved: Callable[[], dict[str, NDArray]] = dict
         self._finishing = False
         self.disturbances = 0
@@ -351,18 +351,27 @@ class Run:
         if report is None:
             self._evaluation_failed(path, cause)
             return
-        best = self.best_evaluation is None or report["mean"] > self.best_evaluation[1]
-        self.event("evaluation", **{**report, "checkpoint": str(path.relative_to(self.directory)), "best": best})
+        protocol = {name: value for name, value in report["protocol"].items() if name != "seed"}
+        candidate = checkpoint.Best(path.name, report["mean"], protocol)
+        best = self._is_best(candidate)
         if best:
-            self.best_evaluation = path.name, report["mean"]
             try:
-                checkpoint.set_best(path.parent, *self.best_evaluation)
+                checkpoint.set_best(path.parent, candidate)
+                self.best_evaluation = candidate
             except OSError as error:
+                best = False  # the one that is noted is the one that is kept
                 self.say(f"best.json: {error.strerror or error}; training goes on.")
+        self.event("evaluation", **{**report, "checkpoint": str(path.relative_to(self.directory)), "best": best})
         self._show_in_tensorboard(lambda tensorboard: tensorboard.evaluation(report, video))
         low, high = report["mean_interval"]
         self.say(f"Evaluation at {report['agent_steps']:,} agent steps: mean {report['mean']:.2f} ({low:.2f} to "
                  f"{high:.2f}) of {len(report['scores'])} episodes{', the best so far' if best else ''}.")
+
+    def _is_best(self, candidate: checkpoint.Best) -> bool:
+        """Whether it beats the best so far, or that was found under another protocol, before a resume."""
+        so_far = self.best_evaluation
+        return math.isfinite(candidate.mean) and (
+            so_far is None or candidate.mean > so_far.mean or so_far.protocol not in (None, candidate.protocol))
 
     def _evaluation_failed(self, path: Path, cause: str) -> None:
         self.event("evaluation_failed", checkpoint=str(path.relative_to(self.directory)), cause=cause)
@@ -376,7 +385,7 @@ class Run:
             if self._verdict is not None:
                 row["limit"] = self._verdict.limit
         if self.best_evaluation is not None:
-            row["best_evaluation"] = self.best_evaluation[1]
+            row["best_evaluation"] = self.best_evaluation.mean
         self._metrics.write(json.dumps(row) + "\n")
         for name, counts in lag.histograms(self.statistics.lag).items():
             self._lags[name] += counts
@@ -414,7 +423,7 @@ class Run:
             progress["controller"] = self.controller.state()
         spared = checkpoint.hourly(self.directory / "checkpoints")
         if self.best_evaluation:
-            spared.append(self.best_evaluation[0])
+            spared.append(self.best_evaluation.checkpoint)
         if self.evaluator.checkpoint is not None:
             spared.append(self.evaluator.checkpoint.name)
         path = self.checkpoint_path = checkpoint.save(
@@ -450,8 +459,8 @@ class Run:
         if self._verdict is not None:
             self.say(f"Speed was limited by {self._verdict}.")
         if self.best_evaluation is not None:
-            name, mean = self.best_evaluation
-            self.say(f"Best evaluation: {mean:.2f}, by {self.directory / 'checkpoints' / name}")
+            best = self.best_evaluation
+            self.say(f"Best evaluation: {best.mean:.2f}, by {self.directory / 'checkpoints' / best.checkpoint}")
         found = checkpoint.saved(self.directory / "checkpoints")
         why = "it was not waited for" if skip_checkpoint else "nothing was learned yet"
         self.say(f"Newest checkpoint: {found[0]}   go on with: ga3c-train --resume {self.directory}" if found else

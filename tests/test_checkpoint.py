@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from ga3c.checkpoint import (
-    Checkpoint, CheckpointError, best, clean, hourly, load, newest, read_arrays, save, saved, set_aside_after, set_best)
+    Best, Checkpoint, CheckpointError, best, clean, hourly, load, newest, read_arrays, save, saved, set_aside_after,
+    set_best)
 
 FILES = ("arrays.npz", "progress.json", "manifest.json")
 
@@ -295,8 +296,9 @@ def test_the_best_one_is_noted(tmp_path: Path) -> None:
     assert best(tmp_path) is None
     for number in (10, 20):
         save(tmp_path, f"{number:012d}", some(number), 5)
-        set_best(tmp_path, f"{number:012d}", -number / 3)
-        assert best(tmp_path) == (f"{number:012d}", -number / 3)
+        noted = Best(f"{number:012d}", -number / 3, {"episodes": 10, "greedy": False})
+        set_best(tmp_path, noted)
+        assert best(tmp_path) == noted
     assert sorted(os.listdir(tmp_path)) == ["000000000010", "000000000020", "best.json"]
 
 
@@ -312,15 +314,15 @@ def test_a_note_that_is_damaged_or_of_a_branch_left_is_none(tmp_path: Path, note
 def test_a_failure_while_noting_leaves_the_old_note(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, function: str) -> None:
     save(tmp_path, "000000000010", some(10), 5)
-    set_best(tmp_path, "000000000010", 1.0)
+    set_best(tmp_path, Best("000000000010", 1.0))
 
     def full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
         patch.setattr(owner, function, full)
-        set_best(tmp_path, "000000000010", 2.0)
-    assert best(tmp_path) == ("000000000010", 1.0)
+        set_best(tmp_path, Best("000000000010", 2.0))
+    assert best(tmp_path) == Best("000000000010", 1.0)
 
 
 def test_the_first_after_each_full_hour_of_training_is_told(tmp_path: Path) -> None:

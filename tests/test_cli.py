@@ -495,7 +495,8 @@ def test_evaluations_while_it_trains_keep_the_best_checkpoint_and_end_with_it(
     assert "Best evaluation" in out and len(recorded("evaluation") + recorded("evaluation_stopped")) >= 2
     best = max(recorded("evaluation"), key=lambda event: event["mean"])  # the first of equals
     assert json.loads(Path("run/checkpoints/best.json").read_text()) == {
-        "checkpoint": best["checkpoint"].removeprefix("checkpoints/"), "mean": best["mean"]}
+        "checkpoint": best["checkpoint"].removeprefix("checkpoints/"), "mean": best["mean"],
+        "protocol": {name: value for name, value in best["protocol"].items() if name != "seed"}}
     again = evaluate("run/checkpoints/best", "--json", "--no-record", "--episodes", "3",
                      "--seed", str(best["protocol"]["seed"]))
     assert json.loads(again.stdout)["scores"] == best["scores"]

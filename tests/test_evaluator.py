@@ -71,6 +71,15 @@ def test_one_after_the_other(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -
         assert (outcome(made).report is None) == (program == "1 / 0")
 
 
+def test_one_that_never_ends_is_ended(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(made, "import time; time.sleep(600)", monkeypatch)
+    process = psutil.Process(made.pid)
+    assert made.collect() is None
+    monkeypatch.setattr(evaluator, "LONGEST", 0.0)
+    assert made.collect() == Outcome(CHECKPOINT, None, "it was not over after 0 minutes")
+    assert not process.is_running() and made.checkpoint is None and made.sentinels == []
+
+
 def test_one_that_is_under_way_is_ended_at_once(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(made, "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(600)",
           monkeypatch)

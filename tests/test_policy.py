@@ -117,7 +117,7 @@ def test_a_checkpoint_is_found_by_its_path_from_anywhere(run: Path, monkeypatch:
 
 def test_the_best_checkpoint_is_found_once_there_is_one(run: Path) -> None:
     assert "has chosen a best" in refused(run / "checkpoints/best")
-    checkpoint.set_best(run / "checkpoints", "000000000020", 1.0)
+    checkpoint.set_best(run / "checkpoints", checkpoint.Best("000000000020", 1.0))
     assert find(run / "checkpoints/best").progress["agent_steps"] == 20
 
 

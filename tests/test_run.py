@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import subprocess
 import sys
@@ -489,6 +490,9 @@ def test_a_directory_has_one_user_at_a_time_and_a_killed_one_leaves_it_free(tmp_
 
 # ------------------------------------------------------------------------------------------------ evaluations
 
+PLAYED = checkpoint.Best("", 0.0, {"episodes": 7})
+
+
 class Evaluations:
     """Stands for the evaluator; the test says when an evaluation has ended, and how."""
 
@@ -507,10 +511,10 @@ class Evaluations:
         self.checkpoint = path
         self.started.append((path.name, episodes, seed))
 
-    def end(self, mean: float | None) -> None:
+    def end(self, mean: float | None, episodes: int = 7) -> None:
         assert self.checkpoint is not None
         report = {"checkpoint": "x", "agent_steps": int(self.checkpoint.name), "mean": mean, "mean_interval": [0, 1],
-                  "scores": [mean]}
+                  "scores": [mean], "protocol": {"episodes": episodes, "seed": len(self.started)}}
         self.ended = Outcome(self.checkpoint, report if mean is not None else None, "exit code 1: of the world")
 
     def collect(self) -> Outcome | None:
@@ -600,7 +604,8 @@ def test_the_best_checkpoint_and_the_one_under_evaluation_outlast_the_newest(
     assert names(tmp_path) == [30, 90, 100]
     evaluator.end(2.5)
     seconds(record, clock, 11, 11)
-    assert names(tmp_path) == [90, 110] and checkpoint.best(tmp_path / "checkpoints") == ("000000000090", 2.5)
+    assert names(tmp_path) == [90, 110] and checkpoint.best(tmp_path / "checkpoints") == PLAYED._replace(
+        checkpoint="000000000090", mean=2.5)
     assert [(event["checkpoint"], event["mean"], event["best"]) for event in evaluations(tmp_path)] == [
         ("checkpoints/000000000030", 2.0, True), ("checkpoints/000000000060", 1.5, False),
         ("checkpoints/000000000090", 2.5, True)]
@@ -629,6 +634,33 @@ def test_an_evaluation_that_fails_is_told_and_the_next_one_begins(
     assert evaluator.started[-1][0] == "000000000060"
 
 
+def test_a_best_under_another_protocol_is_no_measure(
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]]) -> None:
+    record, evaluator = evaluated()
+    for second, mean, episodes in ((4, 21.0, 1), (7, 18.0, 30), (10, 17.0, 30), (13, math.nan, 2), (16, 19.0, 30)):
+        seconds(record, clock, second - 3 if second > 4 else 1, second - 1)
+        evaluator.end(mean, episodes)
+        seconds(record, clock, second, second)
+    assert [event["best"] for event in evaluations(tmp_path)] == [True, True, False, False, True]
+    best = checkpoint.best(tmp_path / "checkpoints")
+    assert best is not None and (best.mean, best.protocol) == (19.0, {"episodes": 30})
+
+
+def test_a_best_of_a_version_that_noted_no_protocol_is_a_measure(
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]]) -> None:
+    record, evaluator = evaluated()
+    seconds(record, clock, 1, 3)
+    evaluator.end(3.0)
+    record.finish(model(3), "--steps 30", skip_checkpoint=False)
+    record.close()
+    (tmp_path / "checkpoints/best.json").write_text('{"checkpoint": "000000000030", "mean": 3.0}')
+    again, evaluator = evaluated(resumed={"agent_steps": 30, "time": 3.0})
+    seconds(again, clock, 4, 6)
+    evaluator.end(2.0)
+    seconds(again, clock, 7, 7)
+    assert again.best_evaluation == checkpoint.Best("000000000030", 3.0)
+
+
 def test_the_end_stops_an_evaluation_but_takes_one_that_is_ready(
         tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]],
         capsys: pytest.CaptureFixture[str]) -> None:
@@ -642,7 +674,7 @@ def test_the_end_stops_an_evaluation_but_takes_one_that_is_ready(
     record.close()
 
     again, evaluator = evaluated(resumed={"agent_steps": 30, "time": 3.0})
-    assert again.best_evaluation == ("000000000030", 3.0)
+    assert again.best_evaluation == PLAYED._replace(checkpoint="000000000030", mean=3.0)
     seconds(again, clock, 4, 6)
     again.finish(model(6), "SIGINT", skip_checkpoint=False)
     assert evaluator.checkpoint is None

@@ -68,12 +68,12 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
         store.truncated[slot, t] = transition.truncated
         score += transition.reward
         length += 1
-        ended = transition.score_ended
-        store.score[slot, t] = np.where(ended, score, np.nan)
-        store.episode_length[slot, t] = np.where(ended, length, 0)
-        over = ended | transition.truncated
-        score[over] = 0.0
-        length[over] = 0
+        store.score[slot, t], store.episode_length[slot, t] = np.nan, 0
+        over = transition.score_ended | transition.truncated
+        if np.count_nonzero(over):
+            ended = transition.score_ended
+            store.score[slot, t, ended], store.episode_length[slot, t, ended] = score[ended], length[ended]
+            score[over], length[over] = 0.0, 0
         if transition.dropped:  # what came next is not known: the value of the last observation stands for it
             store.final_value[slot, t] = store.value[slot, t]
         elif transition.final_observation is not None:

@@ -288,8 +288,10 @@ class Channel:
         return float(max(self._answered_at[agent], self._freed_at[agent]))
 
     def has_delivered(self, agent: int) -> bool:
-        """Whether a rollout of this incarnation has reached a trainer."""
-        return bool(self._freed[agent])
+        """Whether this incarnation has handed in a rollout."""
+        first = agent * self._slots_per_agent
+        submitted = self._store.submitted[first:first + self._slots_per_agent]
+        return bool(submitted.max() > self._opened_at[agent])
 
     def faults(self, agent: int) -> tuple[int, str]:
         """(environments that failed the agent in this incarnation, traceback of the last one)."""

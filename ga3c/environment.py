@@ -121,27 +121,28 @@ class AtariEnvironment:
         planes, reward, terminated, truncated, info = self._env.step(action)
         self._packed >>= 8
         self._packed |= planes[:, -1].astype(np.uint32) << 24
-        ended = terminated | truncated
+        ended = score_ended = terminated | truncated
         final = None
-        if ended.any():
+        if np.count_nonzero(ended):
             if truncated.any():
                 final = np.moveaxis(info["final_obs"], 1, -1)
             self.observation[ended] = np.moveaxis(planes[ended], 1, -1)
-        # With life_loss a lost life is "terminated" while the game goes on; a new game has all lives again.
-        life_lost = terminated & (info["lives"] < self._lives) if self._life_loss else np.zeros_like(ended)
+        if self._life_loss:  # a lost life is "terminated" while the game goes on; a new game has all lives again
+            score_ended = ended & ~(terminated & (info["lives"] < self._lives))
         self._lives, self._age = info["lives"], self._age + 1
         cut = self._cuts.get(self._age)
         if cut is not None and not ended[cut]:
             final, truncated = self._cut_short(cut, final), truncated.copy()
             truncated[cut] = True
-        return Transition(reward.astype(np.float32), terminated, truncated, ended & ~life_lost, final)
+        return Transition(reward.astype(np.float32), terminated, truncated, score_ended, final)
 
     def _cut_short(self, number: int, final: NDArray | None) -> NDArray:
         """Begins that environment's next episode; `final` with its last observation."""
         if final is None:
             final = self.observation.copy()
         final[number] = self.observation[number]
-        planes, _ = self._env.reset(options={"reset_mask": np.arange(len(self.observation)) == number})
+        planes, info = self._env.reset(options={"reset_mask": np.arange(len(self.observation)) == number})
+        self._lives = info["lives"]
         self.observation[number] = np.moveaxis(planes[number], 0, -1)
         return final
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ from ga3c.rollout import TrainingBatch
 class Update(NamedTuple):
     """What one training did. `version` and `agent_steps` are totals after it; losses and entropy are means per agent
     step; `gradient_norm` is before clipping; `explained_variance` is the part of the returns' variance that the value
-    predicted, 1 at best.
+    predicted, 1 at best; `waited`: seconds for another trainer's update to end.
     """
 
     version: int
@@ -42,6 +43,7 @@ class Update(NamedTuple):
     gradient_norm: float
     explained_variance: float
     learning_rate: float
+    waited: float = 0.0
 
 
 _MEANS = ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance")
@@ -283,7 +285,9 @@ class Model:
             tensors = [self._observed(observation), *(tf.constant(array) for array in (
                 batch.policy, batch.action, batch.reward, batch.terminated, batch.truncated, filled,
                 batch.final_value, batch.bootstrap_value)), self._observed(following)]
+        before = time.monotonic()
         with _on_device(what), self._update_lock:
+            waited = time.monotonic() - before
             if (batch.version[batch.steps > 0, 0] < self.oldest).any():
                 return None
             progress = self.agent_steps / s.anneal_steps
@@ -304,7 +308,7 @@ class Model:
             self.version += 1
             self.agent_steps += batch.agent_steps
             return Update(self.version, self.agent_steps, batch.agent_steps, **means,
-                          learning_rate=learning_rate)
+                          learning_rate=learning_rate, waited=waited)
 
     def _variables(self) -> dict[str, keras.Variable]:
         # By position: Keras numbers names by what else the process has built.

@@ -17,7 +17,9 @@ from ga3c.rollout import RolloutStore, TrainingBatch
 
 
 class Spent(NamedTuple):
-    """Where a trainer's time went between two reports, in seconds: waiting for rollouts, copying them, updating."""
+    """Where a trainer's time went between two reports, in seconds: waiting, for rollouts or another trainer's update;
+    copying rollouts; updating.
+    """
 
     waiting: float
     gathering: float
@@ -46,7 +48,7 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
     `halved` is told (rollouts in an update from now on, in a batch). Raises TooLarge if even one rollout is too much.
     A last batch that is not full is filled up with rollouts without a step: TensorFlow meets one size only.
     Rollouts that are `stale` by `max_lag` once the batch is full are given to `dropped`, and others collected for them;
-    so are those of an update that was not made.
+    so are those of an update that was not made, also if it failed.
     """
     batch, most = store.empty_batch(n_rollouts), n_rollouts
     ended = False
@@ -66,8 +68,9 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
             before = time.monotonic()
             try:
                 update = model.train(part)
-            except TooLarge:
-                if len(part) == 1:
+            except Exception as error:
+                if not isinstance(error, TooLarge) or len(part) == 1:
+                    dropped(batch[first:filled])
                     raise
                 most = -(-len(part) // 2)
                 halved(most, n_rollouts)
@@ -75,5 +78,6 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
             if update is None:
                 dropped(part)
             else:
-                report(update, part, Spent(waiting, gathering, time.monotonic() - before))
+                updating = time.monotonic() - before - update.waited
+                report(update, part, Spent(waiting + update.waited, gathering, updating))
             first, waiting, gathering = first + len(part), 0.0, 0.0

@@ -143,8 +143,11 @@ def test_what_an_agent_hands_in_that_was_given_up_though_it_lives_is_ignored(cha
         threading.Event().wait(0.001)
     new = channel.open(0)
     old.serve((SUBMIT, slot, 0))
+    assert not channel.has_delivered(0), "that was the old one"
     for _ in range(2):
-        new.serve((SUBMIT, new.serve((TAKE, 0, 0)), 0))
+        slot = new.serve((TAKE, 0, 0))
+        channel._store.submitted[slot] = time.monotonic()  # as the agent's pump does
+        new.serve((SUBMIT, slot, 0))
     collected.join(5)
     assert channel.has_delivered(0) and int(channel._freed[0]) == 2 and channel.training_queue == 0
 
@@ -298,11 +301,14 @@ def test_whose_turn_it_is_follows_from_what_was_asked_and_sent(channel: Channel)
     assert channel.idle_since(0) is None and channel.waiting == 1, "it waits for a predictor"
     ask(port, first)
     assert channel.idle_since(0) == channel._answered_at[0] and channel.waiting == 0 and channel.is_playing(0)
+    assert not channel.has_delivered(0)
+    store.submitted[first] = time.monotonic()
     port.serve((SUBMIT, first, 0))
+    assert channel.has_delivered(0), "though no trainer has come for it"
     store.taken[0] += 1
     assert channel.idle_since(0) is None, "it waits for a slot, its third of two"
     channel.collect(store.empty_batch(1))
-    assert channel.idle_since(0) == channel._freed_at[0] and channel.has_delivered(0)
+    assert channel.idle_since(0) == channel._freed_at[0]
     store.asked[first, 0], store.asked[second, 0] = 0.0, time.monotonic() - 5.0
     channel._answered_at[0] = channel._last_answer = store.asked[second, 0] - 1.0
     assert channel.idle_since(0) is None

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 from ga3c.channel import SUBMIT, Channel, Port
 from ga3c.environment import EnvironmentSpec
+from ga3c.model import TooLarge
 from ga3c.rollout import RolloutStore, TrainingBatch
-from ga3c.trainer import run_trainer
+from ga3c.trainer import Spent, run_trainer
 
 SPEC = EnvironmentSpec("test", (3,), np.dtype(np.float32), 2, 1)
 
@@ -27,7 +29,7 @@ class Learner:
     def train(self, batch: TrainingBatch) -> Any:
         self.steps.append(batch.steps.tolist())
         self.first_rewards += batch.reward[batch.steps > 0, 0, 0].tolist()
-        return SimpleNamespace()
+        return SimpleNamespace(waited=0.0)
 
 
 def handed_in(port: Port, store: RolloutStore, slot: int, version: int) -> None:
@@ -76,3 +78,45 @@ def test_rollouts_of_an_update_that_is_not_made_are_told() -> None:
 
     _, reported, dropped = trained(2, 4, Refusing())
     assert [batch.agent_steps for batch in dropped] == [4] and len(reported) == 1
+
+
+@pytest.mark.parametrize("failure", [ZeroDivisionError, TooLarge])
+def test_rollouts_of_an_update_that_fails_are_told(failure: type[Exception]) -> None:
+    class Failing(Learner):
+        def train(self, batch: TrainingBatch) -> Any:
+            if len(self.steps) == 1:
+                raise failure
+            return super().train(batch)
+
+    reported: list[int] = []
+    dropped: list[int] = []
+    store = RolloutStore(SPEC, 2, 1, 16)
+    channel = Channel(store, 1, 16)
+    port = channel.open(0)
+    for slot in range(4):
+        handed_in(port, store, slot, 7)
+    with pytest.raises(failure):
+        run_trainer(channel, store, cast(Any, Failing()), 2,
+                    lambda update, batch, spent: reported.append(batch.agent_steps),
+                    dropped=lambda batch: dropped.append(batch.agent_steps))
+    channel.handed_over(port)
+    channel.close()
+    assert (reported, dropped) == ([4], [4])
+
+
+def test_the_wait_for_another_trainers_update_is_no_work() -> None:
+    class Waiting(Learner):
+        def train(self, batch: TrainingBatch) -> Any:
+            super().train(batch)
+            return SimpleNamespace(waited=-5.0)  # as if the update had taken five seconds more
+
+    spent: list[Spent] = []
+    store = RolloutStore(SPEC, 2, 1, 16)
+    channel = Channel(store, 1, 16)
+    port = channel.open(0)
+    handed_in(port, store, 0, 7)
+    channel.dismiss_trainer()
+    run_trainer(channel, store, cast(Any, Waiting()), 1, lambda update, batch, time: spent.append(time))
+    channel.handed_over(port)
+    channel.close()
+    assert spent[0].updating > 5.0 and spent[0].waiting < -4.0

@@ -73,7 +73,8 @@ class Settings(BaseModel):
     fire_reset: bool = _setting("Game", False, "press FIRE when an episode starts, where the game has it, Atari only")
     full_action_space: bool = _setting("Game", False, "all 18 joystick actions instead of the game's own, Atari only")
     max_episode_frames: int = _setting(
-        "Game", 108_000, "frames after which an episode is truncated, Atari only (30 minutes of play)", ge=1)
+        "Game", 108_000, "frames after which an episode is truncated, Atari only (30 minutes of play)", ge=1,
+        lt=2**31)
 
     agents: int | None = _setting(
         "Workers", None,

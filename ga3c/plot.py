@@ -29,7 +29,7 @@ Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 SUFFIXES = (".png", ".svg", ".pdf")
 _NOT_COMPARED = {"seed", "run_dir", "steps", "frames", "minutes", "episodes", "checkpoint_minutes", "checkpoints_kept",
-                 "evaluation_minutes", "evaluation_episodes", "tensorboard", "start", "remember"}
+                 "evaluation_minutes", "evaluation_episodes", "tensorboard", "remember"}
 _POINTS = 500
 _STYLE: Any = {
     "font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
@@ -112,22 +112,26 @@ def _parser() -> argparse.ArgumentParser:
 
 def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[Group]:
     """The runs in groups of equal settings, named by game and by what differs between groups. Raises ConfigError."""
-    found: dict[str, tuple[dict[str, Any], list[list[dict[str, Any]]], list[dict[str, Any]]]] = {}
+    found: dict[str, tuple[dict[str, Any], list[list[dict[str, Any]]], list[dict[str, Any]], set[Any]]] = {}
     for run in runs:
         rows = [row for row in record.lasting(record.rows(find_run(run)).new()) if row["agents"]]
         if not rows:
             raise ConfigError(f"{run} has no second of training in its metrics.jsonl")
-        compared = {name: value for name, value in whole_settings(run).items() if name not in _NOT_COMPARED}
+        settings = whole_settings(run)
+        compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
         key = repr(sorted(compared.items(), key=str)) if compared else str(run)
-        _, of_group, events = found.setdefault(key, (compared or {"game": run.name}, [], []))
+        _, of_group, events, seeds = found.setdefault(key, (compared or {"game": run.name}, [], [], set()))
         of_group.append(rows)
-        events += record.events(run).new() if (run / "events.jsonl").is_file() else []
-    all_settings = [compared for compared, _, _ in found.values()]
+        seeds.add(settings.get("seed"))
+        found_events = record.events(run).new() if (run / "events.jsonl").is_file() else []
+        events += record.lasting([event for event in found_events if event["event"] == "lag"])
+    all_settings = [compared for compared, *_ in found.values()]
     names = [_name(compared, all_settings) for compared in all_settings]
     if labels and len(labels) != len(names):
         raise ConfigError(f"--labels: {len(labels)} names for {len(names)} curves: {', '.join(names)}")
-    return [Group((label + f" ({len(rows)} seeds)") if len(rows) > 1 else label, rows, lag.added(events))
-            for label, (_, rows, events) in zip(labels or names, found.values(), strict=True)]
+    return [Group(f"{label} ({len(rows)} {'seeds' if len(seeds) == len(rows) else 'runs'})" if len(rows) > 1 else label,
+                  rows, lag.added(events))
+            for label, (_, rows, events, seeds) in zip(labels or names, found.values(), strict=True)]
 
 
 def _name(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:

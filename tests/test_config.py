@@ -295,6 +295,7 @@ def test_a_seed_too_long_to_write_down_is_refused(write: Write) -> None:
     (("--gamma", "nan"), "--gamma: 'nan' is not allowed: input should be a finite number"),
     (("--gamma", "null"), "--gamma: 'null' is not allowed"),
     (("--agents", "true"), "--agents: 'true' is not allowed: input should be a valid integer"),
+    (("--max-episode-frames", "99999999999"), "--max-episode-frames: '99999999999' is not allowed"),
     (("--agents", "0"), "--agents: '0' is not allowed: input should be greater than or equal to 1"),
     (("--t-max", "x\ny"), "--t-max: 'x\\ny' is not allowed"),
     (("--preset", "papr"), "did you mean paper?"),

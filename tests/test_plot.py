@@ -77,6 +77,12 @@ def test_a_run_of_a_version_with_fewer_settings_is_of_the_same_group(tmp_path: P
     assert [group.label for group in grouped(runs)] == ["Pong (2 seeds)"]
 
 
+def test_runs_of_one_seed_are_not_called_seeds_and_another_start_is_another_curve(tmp_path: Path) -> None:
+    runs = [written(tmp_path / f"{number}", game="Pong") for number in range(2)]
+    runs.append(written(tmp_path / "from-one", game="Pong", start="1/1/1"))
+    assert [group.label for group in grouped(runs)] == ["Pong start=None (2 runs)", "Pong start=1/1/1"]
+
+
 def test_spread_is_mean_lowest_and_highest() -> None:
     one, two = (np.array([0.0, 2.0]), np.array([0.0, 2.0])), (np.array([1.0, 3.0]), np.array([5.0, 5.0]))
     x, mean, low, high = spread([one, two])
@@ -125,7 +131,9 @@ def test_lag_is_drawn_as_the_share_of_samples_that_were_at_most_so_old(tmp_path:
     updates, ms = np.array([0, 2, 2, 9]), np.array([3.0, 30.0, 30.0, 300.0])
     event = {"time": 60.0, "event": "lag"} | {
         name: counts.tolist() for name, counts in histograms(Lag(updates, updates // 2, updates, ms, 2 * ms)).items()}
-    (run / "events.jsonl").write_text(2 * (json.dumps(event) + "\n"))
+    went_back_behind, after = event | {"time": 61.0}, event | {"time": 60.5}
+    (run / "events.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (
+        event, {**went_back_behind, "updates": [999, *event["updates"][1:]]}, after)))
     _, total, flight, queue = lines(grouped([run]), "lag-updates")  # the first names the curves
     old, young = [0.25, 0.75, 0.75, 1], [0.75, 0.75, 1, 1]
     for (x, y), shares in ((total, old), (flight, young), (queue, old)):

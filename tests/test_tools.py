@@ -289,6 +289,21 @@ def test_a_run_without_a_checkpoint_is_put_aside_and_trained_anew(
         (tmp_path / "run").rmdir()
 
 
+@pytest.mark.parametrize("flag", ["--minutes 5", "--steps 9", "--frames 9", "--episodes 9", "--run-dir x",
+                                  "--checkpoint-minutes 1"])
+def test_what_the_tool_says_itself_is_refused_behind_the_dashes(flag: str) -> None:
+    variant = FIGURES.Variant("x", "x", ())
+    with pytest.raises(ConfigError, match=flag.split()[0]):
+        FIGURES.asked(variant, "Pong", 0, flag.split(), 5.0, None)
+    assert FIGURES.asked(variant, "Pong", 0, ["--beta", "0"], 5.0, None).minutes == 5.0
+
+
+def test_of_no_run_nothing_is_shown(tmp_path: Path) -> None:
+    for figure in FIGURES.FIGURES:
+        FIGURES.show(argparse.Namespace(out=tmp_path / "none", figure=figure, steps=None, format="png"), {}, {})
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_run_that_fails_is_left_out_and_told(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(run: Path, settings: Settings) -> None:

@@ -132,6 +132,9 @@ def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes:
     settings = resolve(given, options.pop("config", None))
     if options:
         raise ConfigError(f"--{next(iter(options))} is no setting of a run")
+    own = sorted(given.keys() & {"minutes", "steps", "frames", "episodes", "run_dir", "checkpoint_minutes"})
+    if own:
+        raise ConfigError(f"--{own[0].replace('_', '-')} is for this tool to say; it takes --minutes or --steps")
     return settings.model_copy(update={"minutes": minutes, "steps": steps})
 
 
@@ -241,7 +244,10 @@ def make(options: argparse.Namespace) -> list[str]:
 
 def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
          reports: dict[Path, dict[str, Any]]) -> None:
-    """Draws the runs of each game and label, or writes the table of their reports or scores."""
+    """Draws the runs of each game and label, or writes the table of their reports or scores; nothing of none."""
+    if not runs:
+        return
+
     def write(found: Any, text: str) -> None:
         (options.out / f"{options.figure}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         (options.out / f"{options.figure}.md").write_text(text, encoding="utf-8")
@@ -258,7 +264,7 @@ def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
             scores[game] = {label: {record.settings(run)["seed"]: learned(run, steps) for run in trained}
                             for label, trained in by_label.items()}
         write(scores, compared(scores))
-    elif runs:
+    else:
         groups = {game: [grouped(trained, [label])[0] for label, trained in by_label.items()]
                   for game, by_label in runs.items()}
         file = options.out / f"{options.figure}.{options.format}"

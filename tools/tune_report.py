@@ -60,7 +60,7 @@ def summary(run: Path, best: float | None) -> list[str]:
     """Name, last setting, trials and how many were kept, mean rate of the last half, then if `best` is known its share,
     seconds to 95 % of it, and the worst minute and the worst ten minutes from then on as shares of it."""
     rows = at_work(run)
-    trials = [event for event in record.events(run).new() if event["event"] == "trial"]
+    trials = record.lasting([event for event in record.events(run).new() if event["event"] == "trial"])
     kept = sum(trial.get("verdict") == "kept" for trial in trials)
     last = rows[-1]
     cells = [run.name, f"{last['agents']}/{last['predictors']}/{last['trainers']}", f"{len(trials)} ({kept})",
@@ -116,6 +116,8 @@ def main() -> int:
     options = parser.parse_args()
     try:
         best = max(map(second_half, options.sweep), default=None)
+        if best is not None and best <= 0:
+            raise ConfigError("the sweep trained nothing in the second half of its runs")
         table = Table()
         head = ["run", "N_A/N_P/N_T", "trials (kept)", "steps/s, second half"]
         if best is not None:

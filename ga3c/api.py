@@ -41,16 +41,19 @@ class RunRecord:
         return f"RunRecord({str(self.directory)!r})"
 
     def metrics(self) -> dict[str, NDArray[np.float64]]:
-        """The columns of metrics.jsonl, one value a second, float64; NaN where nothing was measured.
+        """The columns of metrics.jsonl, one value a second, float64; NaN where nothing was measured. Seconds that a
+        resume went back behind are left out.
 
         `pandas.DataFrame(run.metrics())` is the same as a table. Raises OSError.
         """
-        rows = record.rows(self.directory).new()
+        rows = record.lasting(record.rows(self.directory).new())
         names = dict.fromkeys(name for row in rows for name, value in row.items() if not isinstance(value, str))
         return {name: record.column(rows, name) for name in names}
 
     def episodes(self) -> dict[str, NDArray[np.float64]]:
-        """The columns of episodes.csv: time (s), agent_step, raw score, length (agent steps). Raises OSError."""
+        """The columns of episodes.csv: time (s), agent_step, raw score, length (agent steps); without those that a
+        resume went back behind. Raises OSError.
+        """
         return record.episodes(self.directory)
 
     def events(self) -> list[dict[str, Any]]:

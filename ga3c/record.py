@@ -78,8 +78,13 @@ def rows(run: Path) -> Follower:
 
 def lasting(entries: Sequence[Entry]) -> list[Entry]:
     """Those that no later one goes back behind in `time`: a resumed run begins where its checkpoint was."""
-    time = column(entries, "time")
-    return list(itertools.compress(entries, time <= np.minimum.accumulate(time[::-1])[::-1]))
+    return list(itertools.compress(entries, _lasts(column(entries, "time"))))
+
+
+def _lasts(time: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(n,): whether nothing after it is earlier."""
+    lasts: NDArray[np.bool_] = time <= np.fmin.accumulate(time[::-1])[::-1]
+    return lasts
 
 
 def events(run: Path) -> Follower:
@@ -88,9 +93,8 @@ def events(run: Path) -> Follower:
 
 
 def episodes(run: Path) -> dict[str, NDArray[np.float64]]:
-    """The columns of a run's episodes.csv, float64: time (s), agent_step, raw score, length (agent steps).
-
-    Raises OSError.
+    """The columns of a run's episodes.csv, float64: time (s), agent_step, raw score, length (agent steps); without
+    those that a resume went back behind. Raises OSError.
     """
     names = ("time", "agent_step", "score", "length")
     found = []
@@ -101,7 +105,8 @@ def episodes(run: Path) -> dict[str, NDArray[np.float64]]:
                 found.append([float(cell) for cell in cells])
         except ValueError:  # the names, or torn
             continue
-    return dict(zip(names, np.array(found, np.float64).reshape(-1, len(names)).T, strict=True))
+    table = np.array(found, np.float64).reshape(-1, len(names))
+    return dict(zip(names, table[_lasts(table[:, 0])].T, strict=True))
 
 
 def column(rows: Iterable[Mapping[str, Any]], name: str) -> NDArray[np.float64]:

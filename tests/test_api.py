@@ -140,5 +140,11 @@ def test_metrics_and_episodes_are_arrays_whatever_is_torn_or_missing(tmp_path: P
     np.testing.assert_array_equal(metrics["pps"], [5.0, np.nan])
     assert {name: column.tolist() for name, column in run.episodes().items()} == {
         "time": [1.0, 2.0], "agent_step": [10.0, 20.0], "score": [0.5, -1000.0], "length": [7.0, 8.0]}
+    with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps(row | {"time": 1.5}) + "\n")
+    with open(tmp_path / "episodes.csv", "a", encoding="utf-8") as file:
+        file.write("\n1.0,12,4,9\n1.5,20,5,6\n")
+    assert run.metrics()["time"].tolist() == [1.0, 1.5], "a resume went back behind the other"
+    assert run.episodes()["agent_step"].tolist() == [10.0, 12.0, 20.0]
     (tmp_path / "episodes.csv").write_text("time,agent_step,score,length\n")
     assert run.episodes()["score"].shape == (0,)

@@ -178,8 +178,9 @@ class Channel:
         self._predictions, self._rollouts, self._rests = _TicketQueue(), _TicketQueue(), _TicketQueue()
         self._replies: list[Connection | None] = [None] * capacity
         self._incarnation = np.zeros(capacity, np.uint16)
-        # Of the incarnation at work, monotonic seconds: when it was opened, when it was last sent an answer or a slot.
-        self._opened_at, self._answered_at, self._freed_at = (np.zeros(capacity) for _ in range(3))
+        # Of the incarnation at work, monotonic seconds: when it was opened, when it was last sent an answer or a slot,
+        # when a predictor last took a request of it.
+        self._opened_at, self._answered_at, self._freed_at, self._taken_at = (np.zeros(capacity) for _ in range(4))
         self._last_answer = 0.0
         self._freed = np.zeros(capacity, np.int64)  # slots it was given back
         self._resting = np.zeros(capacity, np.bool_)
@@ -281,8 +282,9 @@ class Channel:
         first = agent * self._slots_per_agent
         asked = float(self._store.asked[first:first + self._slots_per_agent].max())
         if asked > self._answered_at[agent]:
-            # The queue keeps its order: if others were answered much later, this one never sent what it wrote down.
-            return asked if self._last_answer > asked + 1.0 else None
+            # The queue keeps its order: if others were answered much later, this one never sent what it wrote down, or
+            # its predictor has not come back.
+            return asked if self._last_answer > asked + 1.0 and self._taken_at[agent] < asked else None
         if self._store.taken[first] > self._slots_per_agent + self._freed[agent]:
             return None
         return float(max(self._answered_at[agent], self._freed_at[agent]))
@@ -325,6 +327,7 @@ class Channel:
             if len(tickets):
                 size = largest_size(sizes, len(tickets))  # one was no request, but the word to end
                 self.ask_again(tickets[size:])
+                self._taken_at[tickets["agent"][:size]] = time.monotonic()
                 yield tickets[:size]
 
     def answer(self, tickets: NDArray, policy: NDArray[np.float32], value: NDArray[np.float32], version: int) -> None:

@@ -310,10 +310,28 @@ def test_whose_turn_it_is_follows_from_what_was_asked_and_sent(channel: Channel)
     channel.collect(store.empty_batch(1))
     assert channel.idle_since(0) == channel._freed_at[0]
     store.asked[first, 0], store.asked[second, 0] = 0.0, time.monotonic() - 5.0
-    channel._answered_at[0] = channel._last_answer = store.asked[second, 0] - 1.0
+    channel._taken_at[0] = channel._answered_at[0] = channel._last_answer = store.asked[second, 0] - 1.0
     assert channel.idle_since(0) is None
     ask(other, 2)
     assert channel.idle_since(0) == store.asked[second, 0], "another, who asked later, was answered: it never asked"
+    Channel.handed_over(port)
+    Channel.handed_over(other)
+
+
+def test_an_agent_waits_as_long_as_its_predictor_does_not_come_back(channel: Channel) -> None:
+    store, port, other = channel._store, channel.open(0), channel.open(1)
+    store.asked[0, 0] = time.monotonic()
+    held, _ = in_thread(lambda: port.serve((PREDICT, 0, 0)))
+    tickets = next(channel.requests(8))
+    assert tickets["agent"].tolist() == [0]
+    helped, _ = in_thread(lambda: other.serve((PREDICT, 2, 0)))
+    answer_once(channel)
+    helped.join(5)
+    channel._last_answer += 5.0  # that was five seconds later
+    assert channel.idle_since(0) is None
+    channel.answer(tickets, np.full((1, 1, 2), 0.5, np.float32), np.zeros((1, 1), np.float32), 0)
+    held.join(5)
+    assert channel.idle_since(0) == channel._answered_at[0]
     Channel.handed_over(port)
     Channel.handed_over(other)
 

@@ -75,7 +75,8 @@ GUARDS = [
                                             "signal.signal(signal.SIGUSR1, signal.SIG_IGN)")]),
     Guard(6, "an agent that waits is judged", "test_faults.py::test_nobody_is_killed_for_waiting_or_for_a_pause_of_"
           "the_whole_service",
-          [("channel", "return asked if self._last_answer > asked + 1.0 else None", "return asked")]),
+          [("channel", "asked if self._last_answer > asked + 1.0 and self._taken_at[agent] < asked else None",
+            "asked")]),
     Guard(7, "the kernel's count is not looked at", "test_faults.py::test_running_out_of_memory_is_named_and_takes_"
           "one_agent_away", [("service", "not hung and self._ran_out_of_memory():", "not hung and False:")]),
     Guard(7, "what the kernel has killed long ago counts", "test_faults.py::test_a_kill_long_after_memory_ran_out_"

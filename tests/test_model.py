@@ -131,7 +131,7 @@ def test_the_mean_loss_has_the_gradient_of_the_summed_loss_over_the_filled_steps
     batch.steps[:] = [3, 1, 2, 3]
     summed, mean = (Model(settings(loss_reduction=how), VECTOR).train(batch) for how in ("sum", "mean"))
     assert summed.gradient_norm == pytest.approx(batch.agent_steps * mean.gradient_norm, rel=1e-5)
-    assert summed._replace(gradient_norm=0) == mean._replace(gradient_norm=0)
+    assert summed._replace(gradient_norm=0, waited=0) == mean._replace(gradient_norm=0, waited=0)
 
 
 def test_the_first_step_of_adam_is_the_learning_rate_in_every_weight_that_has_a_gradient() -> None:

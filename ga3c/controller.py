@@ -409,7 +409,7 @@ class Fast(Controller):
     def _search(self, factor: float) -> None:
         self.searching, self._factor, self._tried, self._streak = True, factor, [], 0
         self._others_at, self._given_up, self._wait_until = None, 0, 0.0
-        self._likely = [self._bounded(setting) for others, setting in self._found_beside if self._beside(others)]
+        self._likely = [setting for others, setting in self._found_beside if self._beside(others)]
 
     def _go_on(self, m: Measurement) -> None:
         """The next trial, if it is time for one."""
@@ -423,7 +423,7 @@ class Fast(Controller):
                         return
                 self._factor **= 0.5
                 self._streak = 0
-            self._over_and_found()
+            self._search_is_over()
             self._probe_at, self._ceiling_at = m.time + self._probe_wait, m.time + PROBE_FIRST
         elif m.time >= self._ceiling_at and self._over(self.baseline):
             self._search(COARSEST)
@@ -440,7 +440,7 @@ class Fast(Controller):
             if candidates:
                 self._begin(m, candidates[self._rng.integers(len(candidates))])
 
-    def _over_and_found(self) -> None:
+    def _search_is_over(self) -> None:
         self.searching = False
         if self._others_at is not None:
             self._found = 0.0
@@ -469,7 +469,7 @@ class Fast(Controller):
         if self.searching:
             steps += [([1, 2], 1), ([0, 1, 2], 1)]
         steps += [(which, -1) for which in threads]
-        yield from self._likely
+        yield from map(self._bounded, self._likely)
         if self._over(self.baseline):
             steps.insert(0, ([0], -1))
         elif self._towards:

@@ -197,12 +197,12 @@ class Channel:
             assert self._replies[agent] is None
             self._incarnation[agent] = (int(self._incarnation[agent]) + 1) % 2**16
             self._replies[agent] = writer
-            first = agent * self._slots_per_agent
+            slots = self._slots_of(agent)
             self._opened_at[agent] = self._answered_at[agent] = self._freed_at[agent] = time.monotonic()
             self._freed[agent], self._resting[agent] = 0, False
-            self._store.asked[first:first + self._slots_per_agent] = 0.0
-            self._store.taken[first] = self._store.faults[first] = 0
-            return Port(agent, int(self._incarnation[agent]), range(first, first + self._slots_per_agent),
+            self._store.asked[slots] = 0.0
+            self._store.taken[slots.start] = self._store.faults[slots.start] = 0
+            return Port(agent, int(self._incarnation[agent]), range(slots.start, slots.stop),
                         self._predictions.writer, self._rollouts.writer, self._rests.writer, replies)
 
     @staticmethod
@@ -279,27 +279,28 @@ class Channel:
         """
         if self._resting[agent]:
             return None
-        first = agent * self._slots_per_agent
-        asked = float(self._store.asked[first:first + self._slots_per_agent].max())
+        slots = self._slots_of(agent)
+        asked = float(self._store.asked[slots].max())
         if asked > self._answered_at[agent]:
             # The queue keeps its order: if others were answered much later, this one never sent what it wrote down, or
             # its predictor has not come back.
             return asked if self._last_answer > asked + 1.0 and self._taken_at[agent] < asked else None
-        if self._store.taken[first] > self._slots_per_agent + self._freed[agent]:
+        if self._store.taken[slots.start] > self._slots_per_agent + self._freed[agent]:
             return None
         return float(max(self._answered_at[agent], self._freed_at[agent]))
 
     def has_delivered(self, agent: int) -> bool:
         """Whether this incarnation has handed in a rollout."""
-        first = agent * self._slots_per_agent
-        submitted = self._store.submitted[first:first + self._slots_per_agent]
-        return bool(submitted.max() > self._opened_at[agent])
+        return bool(self._store.submitted[self._slots_of(agent)].max() > self._opened_at[agent])
 
     def faults(self, agent: int) -> tuple[int, str]:
         """(environments that failed the agent in this incarnation, traceback of the last one)."""
-        first = agent * self._slots_per_agent
+        first = self._slots_of(agent).start
         count = int(self._store.faults[first])
         return count, self._store.last_words[first].decode(errors="replace") if count else ""
+
+    def _slots_of(self, agent: int) -> slice:
+        return slice(agent * self._slots_per_agent, (agent + 1) * self._slots_per_agent)
 
     def _send(self, agent: int, slot: int, step: int) -> None:
         writer = self._replies[agent]

@@ -423,7 +423,7 @@ class Fast(Controller):
                         return
                 self._factor **= 0.5
                 self._streak = 0
-            self._search_is_over()
+            self._end_search()
             self._probe_at, self._ceiling_at = m.time + self._probe_wait, m.time + PROBE_FIRST
         elif m.time >= self._ceiling_at and self._over(self.baseline):
             self._search(COARSEST)
@@ -440,7 +440,7 @@ class Fast(Controller):
             if candidates:
                 self._begin(m, candidates[self._rng.integers(len(candidates))])
 
-    def _search_is_over(self) -> None:
+    def _end_search(self) -> None:
         self.searching = False
         if self._others_at is not None:
             self._found = 0.0

@@ -123,8 +123,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
         _, of_group, events, seeds = found.setdefault(key, (compared or {"game": run.name}, [], [], set()))
         of_group.append(rows)
         seeds.add(settings.get("seed"))
-        found_events = record.events(run).new() if (run / "events.jsonl").is_file() else []
-        events += record.lasting([event for event in found_events if event["event"] == "lag"])
+        events += record.lasting_events(run, "lag") if (run / "events.jsonl").is_file() else []
     all_settings = [compared for compared, *_ in found.values()]
     names = [_name(compared, all_settings) for compared in all_settings]
     if labels and len(labels) != len(names):

@@ -92,6 +92,13 @@ def events(run: Path) -> Follower:
     return Follower(run / "events.jsonl", _event)
 
 
+def lasting_events(run: Path, kind: str) -> list[Entry]:
+    """The events of one kind that no later one of it goes back behind; others are of other times, as an evaluation of
+    an old checkpoint. Raises OSError.
+    """
+    return lasting([event for event in events(run).new() if event["event"] == kind])
+
+
 def episodes(run: Path) -> dict[str, NDArray[np.float64]]:
     """The columns of a run's episodes.csv, float64: time (s), agent_step, raw score, length (agent steps); without
     those that a resume went back behind. Raises OSError.

@@ -47,6 +47,11 @@ def hill(setting: Setting, second: int = 0) -> float:
     return 3000 * min(n_a / 12, (12 / n_a) ** 0.3) * 0.97 ** (n_p + n_t - 2)
 
 
+def peaked(setting: Setting, best: int) -> float:
+    """Two cores beside some load: so many agents are best."""
+    return 3000 * min(setting[0] / best, (best / setting[0]) ** 0.5) * 0.97 ** (setting[1] + setting[2] - 2)
+
+
 def large(setting: Setting, second: int = 0) -> float:
     """A large machine: every kind of worker is a limit."""
     n_a, n_p, n_t = setting
@@ -536,37 +541,31 @@ def test_a_visit_is_no_reason_to_search_when_a_neighbour_would_be_tried_either()
 @pytest.mark.parametrize(("when", "seconds"), [(40, 400), (600, 180)])
 def test_a_load_that_lasts_is_searched_anew_whenever_it_began(when: int, seconds: int) -> None:
     """Beside it many agents are best, without it few: what was turned down in one is not in the other."""
-    def rate(setting: Setting, best: int) -> float:
-        return 3000 * min(setting[0] / best, (best / setting[0]) ** 0.5) * 0.97 ** (setting[1] + setting[2] - 2)
-
     for seed in range(6):
         controller, searching = Fast((8, 1, 1), (64, 2, 2), None, seed), []
         first = 10_000 * seed
-        beside(controller, lambda second: 0.0, when, first, lambda setting: rate(setting, 4))
+        beside(controller, lambda second: 0.0, when, first, lambda setting: peaked(setting, 4))
         assert controller.searching == (when == 40)
         for second in range(first + when, first + when + seconds):
-            beside(controller, lambda second: 0.5, 1, second, lambda setting: rate(setting, 32))
+            beside(controller, lambda second: 0.5, 1, second, lambda setting: peaked(setting, 32))
             searching.append(controller.searching)
-        assert rate(controller.accepted, 32) > 0.85 * 3000, controller.accepted
+        assert peaked(controller.accepted, 32) > 0.85 * 3000, controller.accepted
         assert (False, True) in zip(searching, searching[1:], strict=False), "a search after the load began"
 
 
 def test_when_a_load_has_ended_what_was_found_without_it_is_tried_first() -> None:
-    def rate(setting: Setting, best: int) -> float:
-        return 3000 * min(setting[0] / best, (best / setting[0]) ** 0.5) * 0.97 ** (setting[1] + setting[2] - 2)
-
     for seed in range(6):
         controller, found = Fast((8, 1, 1), (64, 2, 2), None, seed), []
         for visit in range(2):
             for share, best in ((0.0, 4), (0.5, 32)):
                 first = 2000 * visit + (1000 if share else 0)
                 trials = beside(controller, lambda second, share=share: share, 1000, first,
-                                lambda setting, best=best: rate(setting, best))
+                                lambda setting, best=best: peaked(setting, best))
                 found.append(controller.accepted)
                 controller.restore(controller.state())
                 if visit:
                     assert found[-3] in (trial.after for trial in trials[:2]), (found, trials[:3])
-        assert rate(found[2], 4) > 0.9 * 3000 and rate(found[3], 32) > 0.9 * 3000, found
+        assert peaked(found[2], 4) > 0.9 * 3000 and peaked(found[3], 32) > 0.9 * 3000, found
 
 
 def test_a_search_does_not_go_back_to_what_it_has_just_left() -> None:

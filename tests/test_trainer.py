@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -38,21 +39,30 @@ def handed_in(port: Port, store: RolloutStore, slot: int, version: int) -> None:
     port.serve((SUBMIT, slot, 0))
 
 
-def trained(n_rollouts: int, rollouts: int, learner: Learner,
-            version: Callable[[int], int] = lambda slot: 7) -> tuple[Learner, list[TrainingBatch], list[TrainingBatch]]:
-    """What a trainer does with so many rollouts, of these versions, and the word to end."""
+@contextlib.contextmanager
+def waiting(rollouts: int, version: Callable[[int], int] = lambda slot: 7) -> Iterator[tuple[Channel, RolloutStore]]:
+    """So many rollouts, of these versions, that wait for a trainer, and the word to end."""
     store = RolloutStore(SPEC, 2, 1, 16)
     channel = Channel(store, 1, 16)
     port = channel.open(0)
     for slot in range(rollouts):
         handed_in(port, store, slot, version(slot))
     channel.dismiss_trainer()
-    reported: list[TrainingBatch] = []
-    dropped: list[TrainingBatch] = []
-    run_trainer(channel, store, cast(Any, learner), n_rollouts, lambda update, batch, spent: reported.append(batch),
-                dropped=lambda batch: dropped.append(batch[np.ones(len(batch), np.bool_)]))  # the room is used again
+    yield channel, store
     channel.handed_over(port)
     channel.close()
+
+
+def trained(n_rollouts: int, rollouts: int, learner: Learner,
+            version: Callable[[int], int] = lambda slot: 7) -> tuple[Learner, list[TrainingBatch], list[TrainingBatch]]:
+    """What a trainer does with so many rollouts, of these versions, and the word to end."""
+    reported: list[TrainingBatch] = []
+    dropped: list[TrainingBatch] = []
+    with waiting(rollouts, version) as (channel, store):
+        run_trainer(channel, store, cast(Any, learner), n_rollouts,
+                    lambda update, batch, spent: reported.append(batch),
+                    # A copy, as the room is used again.
+                    dropped=lambda batch: dropped.append(batch[np.ones(len(batch), np.bool_)]))
     return learner, reported, dropped
 
 
@@ -90,17 +100,10 @@ def test_rollouts_of_an_update_that_fails_are_told(failure: type[Exception]) -> 
 
     reported: list[int] = []
     dropped: list[int] = []
-    store = RolloutStore(SPEC, 2, 1, 16)
-    channel = Channel(store, 1, 16)
-    port = channel.open(0)
-    for slot in range(4):
-        handed_in(port, store, slot, 7)
-    with pytest.raises(failure):
+    with waiting(4) as (channel, store), pytest.raises(failure):
         run_trainer(channel, store, cast(Any, Failing()), 2,
                     lambda update, batch, spent: reported.append(batch.agent_steps),
                     dropped=lambda batch: dropped.append(batch.agent_steps))
-    channel.handed_over(port)
-    channel.close()
     assert (reported, dropped) == ([4], [4])
 
 
@@ -111,12 +114,6 @@ def test_the_wait_for_another_trainers_update_is_no_work() -> None:
             return SimpleNamespace(waited=-5.0)  # as if the update had taken five seconds more
 
     spent: list[Spent] = []
-    store = RolloutStore(SPEC, 2, 1, 16)
-    channel = Channel(store, 1, 16)
-    port = channel.open(0)
-    handed_in(port, store, 0, 7)
-    channel.dismiss_trainer()
-    run_trainer(channel, store, cast(Any, Waiting()), 1, lambda update, batch, time: spent.append(time))
-    channel.handed_over(port)
-    channel.close()
+    with waiting(1) as (channel, store):
+        run_trainer(channel, store, cast(Any, Waiting()), 1, lambda update, batch, time: spent.append(time))
     assert spent[0].updating > 5.0 and spent[0].waiting < -4.0

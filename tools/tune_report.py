@@ -60,14 +60,14 @@ def summary(run: Path, best: float | None) -> list[str]:
     """Name, last setting, trials and how many were kept, mean rate of the last half, then if `best` is known its share,
     seconds to 95 % of it, and the worst minute and the worst ten minutes from then on as shares of it."""
     rows = at_work(run)
-    trials = record.lasting([event for event in record.events(run).new() if event["event"] == "trial"])
+    trials = record.lasting_events(run, "trial")
     kept = sum(trial.get("verdict") == "kept" for trial in trials)
-    last = rows[-1]
+    last, half = rows[-1], second_half(run)
     cells = [run.name, f"{last['agents']}/{last['predictors']}/{last['trainers']}", f"{len(trials)} ({kept})",
-             f"{second_half(run):,.0f}"]
+             f"{half:,.0f}"]
     if best is None:
         return cells
-    cells.append(f"{second_half(run) / best:.0%}")
+    cells.append(f"{half / best:.0%}")
     time, rate = pace(rows, HALF_MINUTE)
     there = time[rate >= 0.95 * best]
     if not len(there):

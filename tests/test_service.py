@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import time
+import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
@@ -262,11 +263,16 @@ def test_an_agent_that_rests_too_long_or_is_killed_meanwhile_is_no_loss(
     model.assert_nothing_lost()
 
 
-@pytest.mark.parametrize(("most", "rest"), [
-    (100, 0.0), pytest.param(300, 0.0, marks=pytest.mark.slow), pytest.param(300, 600.0, marks=pytest.mark.slow)])
-def test_hundreds_of_changes_lose_and_leave_nothing(
-        most: int, rest: float, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga3c.service.REST_SECONDS", rest)
+def belongings(process: psutil.Process) -> tuple[int, int, int]:
+    """Descriptors, threads and bytes of memory: of this process's, those that Python's objects take."""
+    gc.collect()
+    ours = process.pid == os.getpid()
+    return (process.num_fds(), process.num_threads(),
+            tracemalloc.get_traced_memory()[0] if ours else process.memory_info().rss)
+
+
+def change_at_random(most: int, make_run: MakeRun) -> Run:
+    """A whole run in which the numbers of workers are changed `most` times, checked for what it lost or doubled."""
     chance = random.Random(3)
     wanted, changes = [3, 1, 1], 0
 
@@ -280,25 +286,38 @@ def test_hundreds_of_changes_lose_and_leave_nothing(
         elif changes == most and updates % 50 == 0:
             end_run()
 
-    process = psutil.Process()
-    start_forkserver()
-    gc.collect()
-    before = process.num_fds(), process.num_threads()
     model = CheckingModel(change)
-    settings = counting(steps=None)
-    run = make_run(settings)
-    files = process.num_fds() - before[0]  # of the record, which stays open
-    service = Service(settings, run, model, interruption)
-    assert service.run() == "SIGTERM" and changes == most
-    assert len(events(run, "agent_rests")) > most // 3 and not events(run, "agent_died")
-    left = events(run, "agent_left")
-    assert {event["exitcode"] for event in left} <= {0} and (len(left) > most // 3) == (rest == 0.0)
+    run = make_run(counting(steps=None))
+    with contextlib.closing(Interruption()) as interruption:
+        service = Service(run.settings, run, model, interruption)
+        assert service.run() == "SIGTERM" and changes == most
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
-    service = None
-    gc.collect()
+    return run
+
+
+@pytest.mark.parametrize(("most", "rest"), [
+    (100, 0.0), pytest.param(300, 0.0, marks=pytest.mark.slow), pytest.param(300, 600.0, marks=pytest.mark.slow)])
+def test_hundreds_of_changes_lose_and_leave_nothing(
+        most: int, rest: float, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.service.REST_SECONDS", rest)
+    tracemalloc.start()
+    try:
+        change_at_random(20, make_run).close()  # what is there once, whatever is done with it
+        alive = [psutil.Process(), *psutil.Process().children()]  # the fork server and the resource tracker
+        before = [belongings(process) for process in alive]
+        run = change_at_random(most, make_run)
+        run.close()
+        after = [belongings(process) for process in alive]
+    finally:
+        tracemalloc.stop()
+    assert len(events(run, "agent_rests")) > most // 5 and not events(run, "agent_died")
+    left = events(run, "agent_left")
+    assert {event["exitcode"] for event in left} <= {0} and (len(left) > most // 5) == (rest == 0.0)
     assert "memfd:rollouts" not in Path("/proc/self/maps").read_text()
-    assert process.num_fds() - files <= before[0] and process.num_threads() <= before[1]
+    for (descriptors, threads, memory), base in zip(after, before, strict=True):
+        assert descriptors <= base[0] and threads <= base[1]
+        assert memory - base[2] < 600_000, "more than the record of a second run"
 
 
 def test_the_controller_tunes_a_real_run_and_loses_nothing(

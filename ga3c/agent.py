@@ -27,6 +27,7 @@ from ga3c.channel import PREDICT, REST, SUBMIT, TAKE, Port, Request, ServerGone
 from ga3c.config import Settings
 from ga3c.environment import Environment, make_environment
 from ga3c.guard import GuardedEnvironment
+from ga3c.machine import be_killed_first
 from ga3c.rollout import RolloutStore
 
 
@@ -181,6 +182,7 @@ def agent_main(port: Port, store: RolloutStore, settings: Settings, seed: np.ran
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the main process will say what to do
     _end_with_the_main_process()
+    be_killed_first()
 
     def failed() -> None:
         store.last_words[port.first_slot] = traceback.format_exc().encode()[-3900:]

@@ -54,11 +54,11 @@ def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int, spared: 
         manifest = {file: _sha256(aside / file) for file in _FILES}
         (aside / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         for path in [*aside.iterdir(), aside]:
-            _sync(path)
+            sync(path)
         if final.exists():
             final.rename(replaced)
         aside.rename(final)
-        _sync(directory)
+        sync(directory)
     except BaseException:
         if replaced.exists() and not final.exists():
             replaced.rename(final)
@@ -122,6 +122,9 @@ def unusable(progress: Any) -> str:
         value: Any = progress.get(name)
         if type(value) is not int and (type(value) is not float or name != "time") or not 0 <= value < 1e15:
             return f"{name} is {str(value)[:40]!r}"
+    factor = progress.get("learning_rate_factor", 1.0)  # of earlier versions none was kept
+    if type(factor) is not float or not 0 < factor <= 1:
+        return f"learning_rate_factor is {str(factor)[:40]!r}"
     scores = progress.get("recent_scores")
     if not isinstance(scores, list) or not all(type(score) in (int, float) for score in scores):
         return "recent_scores are no numbers"
@@ -188,9 +191,9 @@ def set_best(directory: Path, best: Best) -> None:
     """Notes it in best.json; the old note or the new one is there, always."""
     aside = directory / ".best.json"
     aside.write_text(json.dumps(best._asdict()) + "\n", encoding="utf-8")
-    _sync(aside)
+    sync(aside)
     aside.replace(directory / "best.json")
-    _sync(directory)
+    sync(directory)
 
 
 def best(directory: Path) -> Best | None:
@@ -217,7 +220,8 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Has the disk hold the file or directory as it is now. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ga3c import __version__
 from ga3c.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
-from ga3c.config import ConfigError, Parser, Settings, build_parser, parse, resolve, to_yaml, usable_cores
+from ga3c.config import ConfigError, Parser, Settings, build_parser, parse, resolve, to_yaml
 from ga3c.interruption import Interruption
+from ga3c.machine import be_killed_first, usable_cores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -174,6 +175,7 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: C
     from ga3c.serial import run_serial
     from ga3c.service import AgentsLost, Service
     run = Run(settings, spec, directory, restored.progress)
+    ending = False
     try:
         reached = run.reached(model.agent_steps)
         if reached:
@@ -190,8 +192,10 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: C
             reason = (run_serial(settings, run, model, interruption, restored.arrays) if settings.serial
                       else Service(settings, run, model, interruption).run())
         except AgentsLost as error:
+            ending = True
             run.finish(model, "lost agents", skip_checkpoint=not model.readable())
             return _fail(str(error), 3)
+        ending = True
         run.finish(model, reason, skip_checkpoint=interruption.hurried)
         return 128 + interruption.signum if interruption.signum else 0
     except ConfigError:
@@ -203,7 +207,7 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: C
         run.finish(model, "a failure of the device", skip_checkpoint=not model.readable())
         return _fail(str(error), 6)
     except Exception as error:
-        storage = isinstance(error, OSError) and error.errno in _STORAGE
+        storage = isinstance(error, OSError) and (ending or error.errno in _STORAGE)
         run.say(f"Ended by a failure of storage: {error}" if storage else
                 f"An error in the service itself:\n{traceback.format_exc()}")
         with contextlib.suppress(OSError):
@@ -232,6 +236,7 @@ def _restore(settings: Settings, model: Any, directory: Path,
                               "--weights-only begins a new run with its weights")
     try:
         model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
+        model.learning_rate_factor = progress.get("learning_rate_factor", 1.0)
     except ValueError as error:
         raise ConfigError(f"--resume: {path}: {error}") from None
     return path, checkpoint, passed_over
@@ -315,6 +320,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 def _stay_in_the_background() -> None:
     """For an evaluation during training: takes only the time and devices that are left, ends when its parent does."""
     os.nice(19)
+    be_killed_first()
 
     def end_with_parent() -> None:
         os.read(0, 1)  # standard input is a socket to the parent: end of file when that has died

@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import difflib
 import math
-import os
 import re
 import resource
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
+
+from ga3c.machine import usable_cores, usable_memory
 
 
 MAX_SLOTS = 65_535
@@ -167,10 +168,12 @@ class Settings(BaseModel):
     seed: int = _setting("Run", 0, "seed of weights, actions and environments; only --serial repeats exactly",
                          ge=0, lt=2**31)
     serial: bool = _setting("Run", False, "everything in one thread, in a fixed order: repeatable to the byte")
-    steps: int | None = _setting("Run", None, "end after this many agent steps; null: no limit", ge=1)
-    frames: int | None = _setting("Run", None, "end after this many emulator frames; null: no limit", ge=1)
-    minutes: float | None = _setting("Run", None, "end after this many minutes of training; null: no limit", gt=0.0)
-    episodes: int | None = _setting("Run", None, "end after this many episodes; null: no limit", ge=1)
+    steps: int | None = _setting(
+        "Run", None, "end after this many agent steps, as all four limits over all resumes; null: no limit", ge=1)
+    frames: int | None = _setting("Run", None, "end after this many emulator frames in all; null: no limit", ge=1)
+    minutes: float | None = _setting(
+        "Run", None, "end after this many minutes of training in all; null: no limit", gt=0.0)
+    episodes: int | None = _setting("Run", None, "end after this many episodes in all; null: no limit", ge=1)
     run_dir: str | None = _setting("Run", None, "directory of the run; null: runs/<Game>-<date>-<time>-s<seed>")
     checkpoint_minutes: float = _setting("Run", 10.0, "minutes between checkpoints", gt=0.0)
     checkpoints_kept: int = _setting(
@@ -224,22 +227,12 @@ class Settings(BaseModel):
         return n_a, n_p, n_t
 
 
-def usable_cores() -> int:
-    """Cores this process may use, at least 1: its affinity, and its container's quota where there is one."""
-    cores = float(len(os.sched_getaffinity(0)))
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        cores = min(cores, int(quota) / int(period))
-    return max(1, math.floor(cores))
-
-
 def _most_agents(envs_per_agent: int) -> int:
     """As many as could pay and as the machine can hold: 64 environments per core, half the memory, its descriptors."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         descriptors = 2**20
-    return min(4096, -(-64 // envs_per_agent) * usable_cores(), memory // 2 // AGENT_BYTES,
+    return min(4096, -(-64 // envs_per_agent) * usable_cores(), usable_memory() // 2 // AGENT_BYTES,
                (descriptors - OTHER_DESCRIPTORS) // AGENT_DESCRIPTORS)
 
 

@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
+import io
+import os
+import select
+import stat
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.constrain import Constrain
@@ -23,6 +28,7 @@ _KEPT = 1024     # points of the score's curve; when there are more, every secon
 _RECENT = 60     # rows that the speed towards a limit is taken from
 _MESSAGES = 4    # shown
 _SMOOTH = 10     # rows that the cores' limit is taken from
+_PATIENCE = 0.1  # seconds a terminal or pipe gets to take what is shown
 _TOTALS = ("time", "agent_steps", "frames", "episodes", "trainings", "score", "score_mean")
 _LIMITS = {"steps": "agent_steps", "frames": "frames", "minutes": "time", "episodes": "episodes"}
 
@@ -178,21 +184,71 @@ def bears_panels(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf")
 
 
+class _Screen(io.TextIOBase):
+    """A terminal or pipe that is never waited for: what it has no room for, as nobody reads it, is not shown.
+
+    It is opened anew, as only then nobody else's writing changes. Raises OSError if it is neither.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        mode = os.fstat(stream.fileno()).st_mode
+        if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
+            raise OSError("a file never lets us wait")
+        self._stream, self._text, self._full = stream, "", False
+        self._descriptor = os.open(f"/proc/self/fd/{stream.fileno()}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._stream.encoding
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, text: str) -> int:
+        self._text += text
+        return len(text)
+
+    def flush(self) -> None:
+        data, self._text = self._text.encode(self.encoding, "replace"), ""
+        room = select.poll()
+        room.register(self._descriptor, select.POLLOUT)
+        deadline = time.monotonic() + (0.0 if self._full else _PATIENCE)
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data):]
+            except BlockingIOError:
+                if not room.poll(max(0.0, 1000.0 * (deadline - time.monotonic()))):
+                    break
+        self._full = bool(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                super().close()
+            finally:
+                os.close(self._descriptor)
+
+
 class Display:
-    """Shows rows and messages on standard output; if that goes away, is silent and the run goes on."""
+    """Shows rows and messages on standard output; if that goes away, or is not read, is silent and the run goes on."""
 
     def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
         self._view = View(title, limits, cores)
         self._messages: deque[str] = deque(maxlen=_MESSAGES)
         self._gone = False
-        console = Console(highlight=False)
+        self._screen: _Screen | None = None
+        try:
+            self._screen = _Screen(sys.stdout)
+        except (OSError, ValueError, AttributeError):  # a file; what a test or notebook has instead; nothing
+            pass
+        console = Console(highlight=False, file=cast(TextIO, self._screen))
         self._live = Live(console=console, auto_refresh=False, transient=False) if bears_panels(console) else None
         self._started = False
 
     def show(self, row: Mapping[str, Any], notes: Mapping[str, str], limit: object = None) -> None:
         """One row of metrics, and what else is worth a line, by name; `limit`: more than the note Limit."""
         if self._live is None:
-            self._try(lambda: print(plain_line(row, notes), flush=True))
+            self._line(plain_line(row, notes))
             return
         self._view.add(row)
         if not self._started:
@@ -208,13 +264,23 @@ class Display:
         """One line that is not a row: an event, a warning, the way on."""
         self._messages.append(text)
         if not self._started:
-            self._try(lambda: print(text, flush=True))
+            self._line(text)
 
-    def close(self) -> None:
+    def _line(self, text: str) -> None:
+        self._try(lambda: print(text, file=self._screen, flush=True))
+
+    def leave_panel(self) -> None:
         """Leaves the last panel standing; later messages are plain lines."""
         if self._started and self._live is not None:
             self._try(self._live.stop)
         self._started = False
+
+    def close(self) -> None:
+        """Nothing more is shown."""
+        self.leave_panel()
+        if self._screen is not None:
+            self._try(self._screen.close)
+            self._gone = True
 
     def _try(self, write: Callable[[], object]) -> None:
         if self._gone:

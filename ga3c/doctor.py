@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from ga3c import __version__
 from ga3c.cli import quiet, guarded
-from ga3c.config import Parser, Settings, usable_cores
+from ga3c.config import Parser, Settings
+from ga3c.machine import usable_cores
 from ga3c.preflight import Finding, preflight
 
 PATIENCE, MEASURED = 20.0, 1.0   # seconds: until an agent plays; of a measurement
@@ -130,15 +131,12 @@ def _cores() -> list[Finding]:
 
 def _environments(settings: Settings) -> list[Finding]:
     """Agent steps a second of one process that does nothing but play. Raises ConfigError for an unknown game."""
-    from ga3c.environment import atari_id, make_environment
+    from ga3c.environment import atari_roms, atari_id, make_environment
     if atari_id(settings.game):
-        from ale_py import roms
-        ids = roms.get_all_rom_ids()
-        missing = [rom for rom in ids if roms.get_rom_path(rom) is None]
-        if missing or not ids:
-            return [Finding("ROMs", False, f"{len(ids) - len(missing)} of {len(ids)}",
-                            "pip install --force-reinstall ale-py")]
-        found = [Finding("ROMs", True, f"{len(ids)} Atari games", "")]
+        there, known = atari_roms()
+        if not 0 < known == there:
+            return [Finding("ROMs", False, f"{there} of {known}", "pip install --force-reinstall ale-py")]
+        found = [Finding("ROMs", True, f"{known} Atari games", "")]
     else:
         found = []
     environment = make_environment(settings, settings.envs_per_agent)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import ale_py
 import gymnasium
 import numpy as np
+from ale_py import roms
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
@@ -209,6 +210,12 @@ def _supported(name: str, space: gymnasium.Space, action: gymnasium.Space) -> tu
         return space, np.dtype(np.uint8)
     raise ConfigError(f"{name}: observations are {space}; supported: a one-dimensional Box, "
                       "or a uint8 Box of height x width x channels")
+
+
+def atari_roms() -> tuple[int, int]:
+    """(how many Atari games are there to be played, how many ale-py knows)."""
+    known = roms.get_all_rom_ids()
+    return sum(roms.get_rom_path(rom) is not None for rom in known), len(known)
 
 
 def _atari_games() -> dict[str, str]:

@@ -10,8 +10,9 @@ from types import FrameType
 class Interruption:
     """SIGINT and SIGTERM as a wish: `signum` says which came, `wake` is readable when one did.
 
-    The second Ctrl-C asks to skip the last checkpoint (`hurried`), the third ends the process at once. SIGUSR1 asks for
-    a checkpoint and nothing else.
+    A second signal, if it is Ctrl-C, asks to skip the last checkpoint (`hurried`), one more ends the process at once.
+    SIGUSR1 asks for a checkpoint and nothing else. SIGHUP, of a terminal that goes away, is ignored, here and in the
+    processes that are started from now on.
     """
 
     def __init__(self) -> None:
@@ -23,6 +24,7 @@ class Interruption:
         os.set_blocking(writer, False)
         self._reader, self._writer = reader, writer
         self._previous = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._note_checkpoint)
 
     def _note_checkpoint(self, number: int, frame: FrameType | None) -> None:
@@ -35,7 +37,7 @@ class Interruption:
         return wish
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self.signum == signal.SIGINT:  # a repeated SIGTERM is only a repetition
+        if number == signal.SIGINT and self.signum is not None:  # a repeated SIGTERM is only a repetition
             if self.hurried:
                 os._exit(128 + number)
             self.hurried = True

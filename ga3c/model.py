@@ -21,9 +21,10 @@ from keras import ops
 from numpy.typing import NDArray
 
 from ga3c import losses
-from ga3c.config import Settings, usable_cores
+from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.losses import Tensor
+from ga3c.machine import usable_cores
 from ga3c.network import acting_network, build_network, precision
 from ga3c.rollout import TrainingBatch
 

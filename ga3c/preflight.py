@@ -15,6 +15,7 @@ from typing import NamedTuple
 import psutil
 
 from ga3c.config import AGENT_BYTES, AGENT_DESCRIPTORS, OTHER_DESCRIPTORS, Settings
+from ga3c.machine import left_in_container
 
 _SERVER_BYTES = 700 * 2**20   # TensorFlow, the model, batches
 _THREADS = 100                # of TensorFlow and the rest, beside agents
@@ -49,10 +50,9 @@ def _processes(agents: int) -> Finding:
     limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if limit != resource.RLIM_INFINITY and os.getuid():
         limits.append(limit - _tasks_of_user())
-    for group in _cgroups():
-        most, now = _number(group / "pids.max"), _number(group / "pids.current")
-        if most is not None and now is not None:
-            limits.append(most - now)
+    in_container = left_in_container("pids")
+    if in_container is not None:
+        limits.append(in_container)
     free, need = min(limits, default=resource.RLIM_INFINITY), agents + _THREADS
     return Finding("processes", free == resource.RLIM_INFINITY or free >= need,
                    f"{need} processes and threads needed for {agents} agents, {_shown(free)} free",
@@ -60,11 +60,9 @@ def _processes(agents: int) -> Finding:
 
 
 def _memory(agents: int) -> Finding:
-    free = psutil.virtual_memory().available
-    for group in _cgroups():
-        most, now = _number(group / "memory.max"), _number(group / "memory.current")
-        if most is not None and now is not None:
-            free = min(free, max(0, most - now))
+    free, in_container = psutil.virtual_memory().available, left_in_container("memory")
+    if in_container is not None:
+        free = min(free, in_container)
     need = _SERVER_BYTES + AGENT_BYTES * agents
     return Finding("memory", free >= need,
                    f"{need / 2**30:.1f} GB needed for {agents} agents, {free / 2**30:.1f} GB free",
@@ -87,23 +85,6 @@ def _tasks_of_user() -> int:
             if process.uids().real == os.getuid():
                 tasks += process.num_threads()
     return tasks
-
-
-def _cgroups() -> list[Path]:
-    """The directories of this process's control group and of those around it, in version 2; none elsewhere."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            if line.startswith("0::"):
-                root = Path("/sys/fs/cgroup")
-                inner = root / line.removeprefix("0::").lstrip("/")
-                return [group for group in (inner, *inner.parents) if group.is_relative_to(root)]
-    return []
-
-
-def _number(path: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError):
-        return int(path.read_text(encoding="ascii"))
-    return None
 
 
 def _shown(limit: int) -> str:

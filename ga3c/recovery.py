@@ -3,8 +3,9 @@
 An agent that has handed in a rollout and dies is started again at once, whatever ended it. One that dies before that
 waits longer each time, unless it was shot (SIGKILL): that says little about its environments, or took long enough.
 After `PARK_AFTER` times in a row it is parked: another index takes its place, or the run goes on with one agent fewer.
-When all are parked there is nothing to go on with. A predictor or trainer thread is started again unless the last
-failure is less than `THREAD_PEACE` seconds ago. Divergence is mended once, from a checkpoint.
+When all are parked there is nothing to go on with. A predictor or trainer thread is started again unless it was
+started after the last failure and that is less than `THREAD_PEACE` seconds ago: one fault may hit several. Divergence
+is mended once, from a checkpoint.
 """
 
 from __future__ import annotations
@@ -38,11 +39,10 @@ class Recovery:
         pause = _FIRST_PAUSE if shot else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**(times - 1))
         return now + pause
 
-    def thread_failed(self, now: float) -> bool:
-        """Whether the thread is started again; False: the run ends."""
-        again = self._thread_failed_at is None or now - self._thread_failed_at > THREAD_PEACE
-        self._thread_failed_at = now
-        return again
+    def thread_failed(self, now: float, began: float) -> bool:
+        """Whether the thread, at work since `began`, is started again; False: the run ends."""
+        before, self._thread_failed_at = self._thread_failed_at, now
+        return before is None or began < before or now - before > THREAD_PEACE
 
     def diverged(self) -> bool:
         """Whether to go on from a checkpoint; False: the run ends."""

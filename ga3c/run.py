@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 
 from ga3c import __version__, checkpoint, lag, record
 from ga3c.checkpoint import Checkpoint
-from ga3c.config import ConfigError, Settings, to_yaml, usable_cores
+from ga3c.config import ConfigError, Settings, to_yaml
 from ga3c.controller import Controller
 from ga3c.display import Display, plain_line
 from ga3c.environment import EnvironmentSpec
 from ga3c.evaluator import Evaluator
+from ga3c.machine import usable_cores
 from ga3c.model import DeviceFailed, Model
 from ga3c.stats import Statistics, Workers
 from ga3c.trace import Trace
@@ -68,7 +69,9 @@ def write_settings(directory: Path, settings: Settings) -> None:
     """Writes the run's config.yaml, whole or not at all; `--resume` starts from it. Raises OSError."""
     aside = directory / ".config.yaml"
     aside.write_text(to_yaml(settings), encoding="utf-8")
+    checkpoint.sync(aside)
     aside.replace(directory / "config.yaml")
+    checkpoint.sync(directory)
 
 
 def versions() -> dict[str, Any]:
@@ -197,6 +200,8 @@ class Run:
         self.disturbances = 0
         self.controller: Controller | None = None
         self.resumed_controller: dict[str, Any] | None = resumed.get("controller")
+        before = resumed.get("settings")
+        self.resumed_settings: dict[str, Any] = before if isinstance(before, dict) else {}
         self.tuning = ""
         self._time_before = float(resumed.get("time", 0.0))
         self._started: float | None = None
@@ -416,6 +421,7 @@ class Run:
         arrays, version, agent_steps = model.state()
         progress = {"version": version, "agent_steps": agent_steps, "time": self.time,
                     "episodes": self.statistics.episodes, "predictions": self.statistics.predictions,
+                    "learning_rate_factor": model.learning_rate_factor,
                     "recent_scores": list(self.statistics.recent_scores), "ga3c": __version__,
                     "game": self.settings.game, "t_max": self.settings.t_max,
                     "settings": self.settings.model_dump(), "versions": self._versions}
@@ -451,9 +457,13 @@ class Run:
             self.save(model)
         self.event("end", reason=reason, agent_steps=model.agent_steps)
         if self.statistics.trace is not None:
-            self.statistics.trace.write(self.directory / "trace.json")
-            self.say(f"Trace of the last minute or so: {self.directory / 'trace.json'}, for https://ui.perfetto.dev")
-        self.display.close()
+            try:
+                self.statistics.trace.write(self.directory / "trace.json")
+                self.say(f"Trace of the last minute or so: {self.directory / 'trace.json'}, "
+                         "for https://ui.perfetto.dev")
+            except OSError as error:
+                self.say(f"No trace: {error}")
+        self.display.leave_panel()
         steps = f"{model.agent_steps:,} agent steps, {self.statistics.episodes:,} episodes"
         self.say(f"Ended by {reason} after {steps}.")
         if self._verdict is not None:

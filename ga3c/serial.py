@@ -57,6 +57,7 @@ class Agents:
         self._submitted: deque[int] = deque()
         self._batch = self._store.empty_batch(n_rollouts)
         self._actions: list[NDArray[np.uint16]] = []  # (agents, environments) of each round
+        self._too_many = False  # to be kept
         self.moved = self.n  # agents that have taken their step of this round
         self._environments, self._players = [], []
         for agent in range(self.n):
@@ -92,6 +93,9 @@ class Agents:
         self._store.policy[slots, rows] = policy.reshape(self.n, self._n_envs, -1)
         self._store.value[slots, rows] = value.reshape(self.n, self._n_envs)
         self._store.version[slots, rows] = version
+        self._too_many = self._too_many or (len(self._actions) + 1) * self.n * self._n_envs > MOST
+        if self._too_many:
+            self._actions.clear()
         self._actions.append(np.zeros((self.n, self._n_envs), np.uint16))
         self.moved = 0
         return len(value)
@@ -108,9 +112,9 @@ class Agents:
         """What `replay` needs: actions (rounds, agents, environments), agents moved in the last round, answers, and a
         sum over the observations that wait for one. Nothing after `MOST` actions.
         """
-        shape = (len(self._actions), self.n, self._n_envs)
-        if np.prod(shape) > MOST:
+        if self._too_many:
             return {}
+        shape = (len(self._actions), self.n, self._n_envs)
         facts = {"moved": self.moved, "began_at": self._began_at, "observed": self._observed(),
                  "at_once": len(self._batch)}
         return {f"{SAVED}actions": np.array(self._actions, np.uint16).reshape(shape),

@@ -51,12 +51,12 @@ from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
-from pathlib import Path
 
-from ga3c.agent import agent_main, agent_seed
+from ga3c.agent import agent_main, agent_seed, start_forkserver
 from ga3c.channel import Channel, Port
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
+from ga3c.machine import oom_kills
 from ga3c.model import Diverged, Model, Update, stuck
 from ga3c.predictor import run_predictor
 from ga3c.recovery import Recovery
@@ -70,7 +70,7 @@ LEAVE_SECONDS = 3.0   # an agent takes one step to rest, or to leave; a slow env
 REST_SECONDS = 600.0  # so long an agent that is not needed keeps its environments: 16 take seconds to make
 DRAIN_SECONDS = 5.0   # from the word to stop until rollouts that still wait for an update are dropped
 STOP_SECONDS = 7.5    # from the word to stop until a thread that is still in the model is left behind
-START_SECONDS = 30.0  # after the system had no process for an agent
+START_SECONDS = 30.0  # after the system had no process for an agent, or no thread
 END_SECONDS = 1.0     # a fork server that was killed takes this long, at the most, until multiprocessing notices
 STALL_SECONDS = 30.0  # work is waiting and nothing is done for so long: an alarm
 INATTENTION = 3.0     # after such a gap between two looks (suspend, SIGSTOP, a slow disk) nobody is judged by old times
@@ -87,54 +87,50 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _oom_kills() -> int:
-    """Processes of our control group, or of the machine where there is none, that the kernel has killed because memory
-    ran out; 0 where it does not say.
-    """
-    group = "/"
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            if line.startswith("0::"):
-                group = line.removeprefix("0::")
-    for source in (Path(f"/sys/fs/cgroup{group}/memory.events"), Path("/proc/vmstat")):
-        with contextlib.suppress(OSError):
-            for line in source.read_text(encoding="ascii").splitlines():
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    return 0
-
-
 class _Crew:
     """The threads of one kind. `resize` starts and dismisses; who is dismissed is whoever takes the ticket."""
 
     def __init__(self, name: str, work: Callable[[], None], dismiss: Callable[[], None],
-                 failed: Callable[[BaseException], None]) -> None:
+                 failed: Callable[[BaseException, float], None]) -> None:
         self._name, self._work, self._dismiss, self._failed = name, work, dismiss, failed
         self._threads: list[threading.Thread] = []
         self._started = self._leaving = 0
+        self._not_before = 0.0  # monotonic seconds
 
     def __len__(self) -> int:
         return len(self._threads)
 
-    def resize(self, wanted: int) -> None:
-        """Threads that have ended are forgotten, missing ones started, spare ones dismissed."""
+    def resize(self, wanted: int) -> str:
+        """Threads that have ended are forgotten, missing ones started, spare ones dismissed.
+
+        Returns why one could not be started, "" else; then none is tried for a while. Raises RuntimeError if there is
+        none at all.
+        """
         alive = [thread for thread in self._threads if thread.is_alive()]
         self._leaving -= min(self._leaving, len(self._threads) - len(alive))
         self._threads = alive
-        for _ in range(wanted - (len(alive) - self._leaving)):
-            thread = threading.Thread(target=self._run, name=f"{self._name}-{self._started}", daemon=True)
-            self._started += 1
-            self._threads.append(thread)
-            thread.start()
         for _ in range(len(alive) - self._leaving - wanted):
             self._leaving += 1
             self._dismiss()
+        for _ in range(wanted - (len(alive) - self._leaving) if self._not_before <= time.monotonic() else 0):
+            thread = threading.Thread(target=self._run, name=f"{self._name}-{self._started}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                if not alive:
+                    raise
+                self._not_before = time.monotonic() + START_SECONDS
+                return f"{self._name}: {error}"
+            self._started += 1
+            alive.append(thread)
+        return ""
 
     def _run(self) -> None:
+        began = time.monotonic()
         try:
             self._work()
         except BaseException as error:  # noqa: B036  # handed to the main thread, which decides
-            self._failed(error)
+            self._failed(error, began)
 
     def join(self, deadline: float) -> bool:
         """Waits for all until `deadline`, monotonic seconds; False if some are still at work."""
@@ -196,12 +192,12 @@ class Service:
         self._faults_seen: dict[int, int] = {}
         self._kinds_seen: set[tuple[str, ...]] = set()
         self._last_fault = ""
-        self._oom_kills = deque([_oom_kills()], maxlen=2)  # at the last two looks, a second apart
+        self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
         self._memory_is_short = False
         self._looked = self._attentive_since = time.monotonic()
         self._progress = _Progress(rollouts_per_batch(settings))
         self._resumed_at = model.agent_steps
-        self._failures: deque[BaseException] = deque()
+        self._failures: deque[tuple[BaseException, float]] = deque()  # and when the thread began
         self._halvings: deque[tuple[int, int]] = deque()
         self._predictors = _Crew("predictor", self._predict, self._channel.dismiss_predictor, self._on_failure)
         self._trainers = _Crew("trainer", self._train, self._channel.dismiss_trainer, self._on_failure)
@@ -242,8 +238,8 @@ class Service:
         self._vacated.append(agent)
         self._interruption.wake()
 
-    def _on_failure(self, error: BaseException) -> None:
-        self._failures.append(error)
+    def _on_failure(self, error: BaseException, began: float) -> None:
+        self._failures.append((error, began))
         self._interruption.wake()
 
     # ------------------------------------------------------------------------- the supervisor
@@ -277,7 +273,7 @@ class Service:
         finally:
             updated = self._stop()
         if self._failures:  # while stopping
-            raise self._failures[0]
+            raise self._failures[0][0]
         if not updated:
             raise stuck(STOP_SECONDS)
         return reason
@@ -315,8 +311,11 @@ class Service:
 
     def _reconcile(self) -> None:
         now, (_, predictors, trainers) = time.monotonic(), self._wanted
-        self._predictors.resize(predictors)
-        self._trainers.resize(trainers)
+        for refused in (self._predictors.resize(predictors), self._trainers.resize(trainers)):
+            if refused:
+                self._run.disturbances += 1
+                self._run.event("thread_not_started", cause=refused)
+                self._run.say(f"A thread cannot be started ({refused}); tried again in {START_SECONDS:.0f} s.")
         while self._vacated:
             agent = self._vacated.popleft()
             if agent not in self._recovery.parked:
@@ -364,6 +363,7 @@ class Service:
             target=agent_main, args=(port, self._store, self._settings, seed, self._run.log_path),
             name=f"agent-{agent}", daemon=True)
         try:
+            start_forkserver()  # anew, if it has died
             process.start()
         except (OSError, EOFError) as error:  # no process or memory to be had, of which the fork server dies
             self._not_started(agent, port, error)
@@ -446,7 +446,7 @@ class Service:
 
     def _ran_out_of_memory(self) -> bool:
         """Whether the kernel has just killed for want of memory, not told before; then nobody rests any more."""
-        now = _oom_kills()
+        now = oom_kills()
         if now <= self._oom_kills[0]:
             return False
         self._oom_kills.clear()
@@ -480,7 +480,7 @@ class Service:
         if now - self._looked > INATTENTION:
             self._attentive_since = now
         self._looked = now
-        self._oom_kills.append(_oom_kills())
+        self._oom_kills.append(oom_kills())
         for agent, process in self._agents.items():
             self._take_faults(agent)
             since = self._channel.idle_since(agent)
@@ -517,7 +517,7 @@ class Service:
             self._run.disturbances += 1
         mended = False
         while self._failures:
-            error = self._failures[0]
+            error, began = self._failures[0]
             if isinstance(error, Diverged) and mended:
                 pass  # another trainer's, of the same weights
             elif isinstance(error, Diverged):
@@ -530,7 +530,7 @@ class Service:
                 self._run.say(f"Diverged: {error}. Going on once from the weights in {path}, with "
                               f"{self._model.learning_rate_factor:g} times the learning rate.")
             else:
-                if not isinstance(error, Exception) or not self._recovery.thread_failed(time.monotonic()):
+                if not isinstance(error, Exception) or not self._recovery.thread_failed(time.monotonic(), began):
                     raise error
                 self._run.event("thread_failed", cause=f"{type(error).__name__}: {error}")
                 self._run.say(f"A thread failed and is started again: {type(error).__name__}: {error}. If it fails "

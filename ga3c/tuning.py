@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ga3c import __version__
-from ga3c.config import Settings, usable_cores
+from ga3c.config import Settings
 from ga3c.controller import Controller, Fast, Measurement, Paper, Setting, name
+from ga3c.machine import usable_cores
 from ga3c.run import Run
 from ga3c.verdict import others
 
@@ -46,7 +47,8 @@ def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
 class Tuner:
     """Hands the controller a measurement each second, and the record what it decided.
 
-    A resumed run's controller goes on where its checkpoint was, with the accepted setting measured again.
+    A resumed run's controller goes on where its checkpoint was, with the accepted setting measured again; if it is told
+    other counts than before, it begins anew with these.
     """
 
     def __init__(self, settings: Settings, run: Run) -> None:
@@ -57,7 +59,10 @@ class Tuner:
             self.controller = Paper(first, most, settings.max_lag, settings.seed, settings.window, settings.temperature)
         else:
             self.controller = Fast(first, most, settings.max_lag, settings.seed, fine=remembered)
-        if run.resumed_controller:
+        told = {each: getattr(settings, each) for each in ("start", "agents", "predictors", "trainers")}
+        if any(run.resumed_settings.get(each, count) != count for each, count in told.items()):
+            run.say(f"The controller begins anew with {name(first)}, as it is told.")
+        elif run.resumed_controller:
             try:
                 self.controller.restore(run.resumed_controller)
                 self.controller.remeasure()

@@ -44,6 +44,7 @@ class CheckingModel:
     def __init__(self, on_update: Callable[[int], None] = lambda updates: None) -> None:
         self.version = self.oldest = 0
         self.agent_steps = 0
+        self.learning_rate_factor = 1.0
         self.on_update = on_update
         self.lock = threading.Lock()
         self.predicted: dict[int, set[Moment]] = defaultdict(set)

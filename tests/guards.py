@@ -80,7 +80,7 @@ GUARDS = [
     Guard(7, "the kernel's count is not looked at", "test_faults.py::test_running_out_of_memory_is_named_and_takes_"
           "one_agent_away", [("service", "not hung and self._ran_out_of_memory():", "not hung and False:")]),
     Guard(7, "what the kernel has killed long ago counts", "test_faults.py::test_a_kill_long_after_memory_ran_out_"
-          "elsewhere_is_a_kill", [("service", "        self._oom_kills.append(_oom_kills())\n", "")]),
+          "elsewhere_is_a_kill", [("service", "        self._oom_kills.append(oom_kills())\n", "")]),
     Guard(7, "agents rest on", "test_faults.py::test_nobody_rests_once_memory_has_run_out",
           [("service", "self._resting = dict.fromkeys(self._resting, 0.0)", "pass")]),
     Guard(8, "no lifeline", "test_faults.py::test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment",
@@ -104,7 +104,7 @@ GUARDS = [
     Guard(12, "requests of a failed predictor are lost", "test_faults.py::test_a_thread_that_raises_once_is_started_"
           "again_and_no_agent_waits_for_ever[predict]", [("predictor", "channel.ask_again(tickets)", "pass")]),
     Guard(12, "what a thread raises is swallowed", "test_service.py::test_an_exception_in_a_thread_ends_the_run_with_"
-          "that_exception[train]", [("service", "self._failures.append(error)", "pass")]),
+          "that_exception[train]", [("service", "self._failures.append((error, began))", "pass")]),
     Guard(12, "a thread is started again for ever", "test_recovery.py::test_a_thread_is_started_again_once_a_minute_"
           "and_divergence_mended_once",
           [("recovery", "now - self._thread_failed_at > THREAD_PEACE", "True")]),

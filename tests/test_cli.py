@@ -21,6 +21,7 @@ import pytest
 from conftest import stop_seconds
 
 from ga3c import cli
+from ga3c.service import Service
 
 TRAIN = [sys.executable, "-m", "ga3c"]
 QUICK = ["--game", "toy:catch", "--agents", "2", "--no-tensorboard"]
@@ -596,7 +597,7 @@ def test_divergence_is_told_in_one_line_with_exit_code_4_and_its_weights_are_not
     assert "diverged: update" in done.stderr and not Path("run/checkpoints").exists()
 
 
-def test_agents_leave_ctrl_c_to_the_main_process_and_nobody_is_on_the_network(started: Callable[..., Started]) -> None:
+def test_agents_leave_signals_to_the_main_process_and_nobody_is_on_the_network(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run")
     each.wait_for(learning)
     agents = [event["pid"] for event in events(Path("run")) if event["event"] == "agent_started"]
@@ -606,6 +607,12 @@ def test_agents_leave_ctrl_c_to_the_main_process_and_nobody_is_on_the_network(st
         assert int(blocked, 16) & 1 << (signal.SIGINT - 1)
     for pid in [each.process.pid, *agents]:
         assert not psutil.Process(pid).net_connections("inet"), "nothing is on the network"
+    first_to_be_killed = [int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (*agents, each.process.pid)]
+    assert first_to_be_killed == [500] * len(agents) + [first_to_be_killed[-1]] and first_to_be_killed[-1] < 500
+    before = len(rows(Path("run")))
+    os.killpg(each.process.pid, signal.SIGHUP)  # its terminal goes away
+    each.wait_for(lambda: len(rows(Path("run"))) > before + 2)
+    assert all(psutil.pid_exists(pid) for pid in agents) and not recorded("agent_died")
     each.process.send_signal(signal.SIGTERM)
     each.process.send_signal(signal.SIGTERM)  # as `timeout` does; a repetition is no reason to lose the checkpoint
     each.end()
@@ -624,8 +631,39 @@ def test_a_resumed_run_goes_on_with_the_counts_its_controller_had(train_here: Co
     assert train_here("--game", "toy:catch", *common, "--start", "3/1/1", "--steps", "2000",
                       "--run-dir", "run").returncode == 0
     before = len(rows(Path("run")))
-    assert train_here("--resume", "run", "--start", "1/1/1", "--minutes", "0.05", "--steps", "null").returncode == 0
+    assert train_here("--resume", "run", "--minutes", "0.05", "--steps", "null").returncode == 0
     assert rows(Path("run"))[before:] and max(row["agents"] for row in rows(Path("run"))[before:]) == 3
+    before = len(rows(Path("run")))
+    told = train_here("--resume", "run", "--start", "1/1/1", "--minutes", "0.1")
+    assert "begins anew with 1/1/1, as it is told" in told.stdout and rows(Path("run"))[before]["agents"] == 1
+
+
+@pytest.mark.usefixtures("run_with_two_checkpoints")
+def test_a_lowered_learning_rate_is_not_raised_by_a_resume(
+        train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    factors = []
+    right = Service.run
+
+    def run(service: Service) -> str:
+        factors.append(service._model.learning_rate_factor)
+        service._model.learning_rate_factor = 0.5
+        return right(service)
+
+    monkeypatch.setattr(Service, "run", run)
+    for steps in ("5000", "8000"):
+        assert train_here("--resume", "run", "--steps", steps).returncode == 0
+    assert factors == [1.0, 0.5]
+
+
+def test_a_disk_that_is_gone_at_the_end_is_one_line_and_exit_code_5(
+        train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(*arguments: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "run/checkpoints")
+
+    monkeypatch.setattr("ga3c.run.checkpoint.save", save)
+    done = train_here(*QUICK, "--steps", "500", "--run-dir", "run")
+    assert done.returncode == 5 and "Ended by a failure of storage: [Errno 2]" in done.stdout
+    assert recorded("end") and "No checkpoint" in done.stdout.splitlines()[-1]
 
 
 def test_a_refused_resume_from_an_older_checkpoint_leaves_the_newer_ones(

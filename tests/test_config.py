@@ -18,7 +18,8 @@ from pydantic.fields import FieldInfo
 
 from ga3c import cli
 from ga3c.config import (
-    MAX_SLOTS, NETWORKS, ConfigError, Settings, build_parser, parse, resolve, to_yaml, usable_cores)
+    MAX_SLOTS, NETWORKS, ConfigError, Settings, build_parser, parse, resolve, to_yaml)
+from ga3c.machine import usable_cores
 
 Write = Callable[[str], str]
 

@@ -209,7 +209,7 @@ def test_on_a_terminal_the_panel_stays_and_later_messages_are_lines(
     display.show(ROW, {})
     display.message("an agent died")
     display.show(ROW | {"score": 17.0}, {})
-    display.close()
+    display.leave_panel()
     display.message("it ends")
     display.close()
     panels, _, last = capsys.readouterr().out.rpartition("╯")
@@ -252,3 +252,19 @@ def test_a_run_piped_into_head_goes_on() -> None:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", '"$0" -c "$1" | head -1', sys.executable, LOOKED_AT],
                           capture_output=True, text=True, env=PLAIN, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{plain_line(ROW, {})}\n", "the run went on\n")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_run_goes_on_when_nobody_reads_its_output(terminal: bool) -> None:
+    reader, writer = os.openpty() if terminal else os.pipe()
+    many = LOOKED_AT.replace("range(3)", "range(1000)")
+    try:
+        done = subprocess.run([sys.executable, "-c", many], stdout=writer, stderr=subprocess.PIPE, text=True,
+                              env=PLAIN | {"TERM": "xterm"}, check=False, timeout=60)
+        assert os.get_blocking(writer), "others who write to it are not to be surprised"
+    finally:
+        os.close(writer)
+        shown = os.read(reader, 65_536)
+        os.close(reader)
+    assert (done.returncode, done.stderr) == (0, "the run went on\n")
+    assert b"12,346" in shown and (b"\xe2\x95\xad" in shown) == terminal, "as much as there was room for, as a panel"

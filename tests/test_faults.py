@@ -196,7 +196,7 @@ def test_an_agent_that_never_plays_is_parked_and_the_others_go_on(
 def test_running_out_of_memory_is_named_and_takes_one_agent_away(
         make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
-    monkeypatch.setattr(service, "_oom_kills", lambda: len(killed))
+    monkeypatch.setattr(service, "oom_kills", lambda: len(killed))
 
     def kill(updates: int) -> None:
         if updates == 50:
@@ -217,7 +217,7 @@ def test_running_out_of_memory_is_named_and_takes_one_agent_away(
 def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
         make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(service, "_oom_kills", lambda: looks.append(1) or (4 if len(looks) > 1 else 3))
+    monkeypatch.setattr(service, "oom_kills", lambda: looks.append(1) or (4 if len(looks) > 1 else 3))
 
     def kill(updates: int) -> None:
         if len(looks) == 4 and not killed:
@@ -237,7 +237,7 @@ def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
 def test_nobody_rests_once_memory_has_run_out(
         make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
-    monkeypatch.setattr(service, "_oom_kills", lambda: len(killed))
+    monkeypatch.setattr(service, "oom_kills", lambda: len(killed))
 
     def kill(updates: int) -> None:
         if updates == 40:
@@ -345,12 +345,11 @@ def test_what_two_trainers_say_of_the_same_weights_is_mended_once(
     run = make_run(counting())
     monkeypatch.setattr(run, "back_to_finite", lambda model: run.directory / "checkpoints/000000000001")
     model = CheckingModel()
-    model.learning_rate_factor = 0.5
     made = Service(run.settings, run, model, interruption)
-    made._failures.extend([Diverged("at 1"), Diverged("at 1, too")])
+    made._failures.extend([(Diverged("at 1"), 0.0), (Diverged("at 1, too"), 0.0)])
     made._mend()
     assert len(events(run, "diverged")) == 1 and not made._failures
-    made._failures.append(Diverged("at 9"))
+    made._failures.append((Diverged("at 9"), 0.0))
     with pytest.raises(Diverged, match="at 9"):
         made._mend()
     made._failures.clear()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ga3c import preflight
+from ga3c import machine, preflight
 from ga3c.config import Settings
 from ga3c.preflight import Finding
 
@@ -35,7 +35,7 @@ def test_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **files: str) -> None:
     for name, text in files.items():
         (tmp_path / name.replace("_", ".")).write_text(text + "\n")
-    monkeypatch.setattr(preflight, "_cgroups", lambda: [tmp_path])
+    monkeypatch.setattr(machine, "_groups", lambda: [tmp_path])
 
 
 def test_processes_of_the_container_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,14 @@ def test_who_is_shot_before_its_first_rollout_does_not_wait_longer_but_is_parked
     assert [recovery.agent_died(1, False, True, 100.0) for _ in range(5)] == [100.5] * 4 + [None]
 
 
+def test_a_fault_that_hits_several_threads_is_one() -> None:
+    recovery = Recovery()
+    assert [recovery.thread_failed(now, 0.0) for now in (10.0, 10.01, 10.5)] == [True] * 3
+    assert not recovery.thread_failed(11.0, 10.5), "this one has been started again already"
+
+
 def test_a_thread_is_started_again_once_a_minute_and_divergence_mended_once() -> None:
     recovery = Recovery()
-    assert [recovery.thread_failed(now) for now in (10.0, 71.0, 130.0, 191.0)] == [True, True, False, True]
+    assert [recovery.thread_failed(now, began) for now, began in [
+        (10.0, 0.0), (71.0, 10.0), (130.0, 71.0), (191.0, 130.0)]] == [True, True, False, True]
     assert [recovery.diverged(), recovery.diverged()] == [True, False]

@@ -66,7 +66,7 @@ class Learned:
     """As much of a model as a record looks at."""
 
     def __init__(self, version: int = 0) -> None:
-        self.version, self.agent_steps = version, 10 * version
+        self.version, self.agent_steps, self.learning_rate_factor = version, 10 * version, 1.0
 
     def state(self) -> tuple[dict[str, np.ndarray], int, int]:
         return {"weights": np.full(3, self.version, np.float32)}, self.version, self.agent_steps

@@ -15,7 +15,7 @@ from ga3c.environment import Environment
 from ga3c.interruption import Interruption
 from ga3c.model import Model
 from ga3c.run import Run
-from ga3c.serial import SAVED, run_serial
+from ga3c.serial import SAVED, Agents, run_serial
 
 MakeRun = Callable[..., Run]
 SERIAL = {"serial": True, "tensorboard": False, "agents": 3, "envs_per_agent": 2, "t_max": 5, "training_batch_min": 20}
@@ -76,6 +76,21 @@ def test_where_the_actions_lead_elsewhere_new_episodes_begin(
     after, said = learned("toy:catch", 900, before, **changes)
     assert "New episodes begin" in said
     assert after.arrays[f"{SAVED}began_at"] == before.progress["agent_steps"]
+
+
+def test_actions_that_are_too_many_to_be_saved_are_not_kept_either(
+        learned: Callable[..., tuple[Checkpoint, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    right = Agents.state
+
+    def state(agents: Agents) -> dict[str, np.ndarray]:
+        kept.append(len(agents._actions))
+        return right(agents)
+
+    monkeypatch.setattr(Agents, "state", state)
+    monkeypatch.setattr("ga3c.serial.MOST", 300)
+    assert f"{SAVED}actions" in learned("toy:catch", 200)[0].arrays and kept.pop() > 30
+    assert f"{SAVED}actions" not in learned("toy:catch", 600)[0].arrays and kept.pop() == 1
 
 
 @pytest.mark.parametrize(("name", "value"), [

@@ -9,6 +9,7 @@ import math
 import os
 import random
 import signal
+import threading
 import time
 import tracemalloc
 from collections import defaultdict
@@ -21,7 +22,6 @@ import psutil
 import pytest
 from counting import CheckingModel, agent_processes, end_run
 
-from ga3c.agent import start_forkserver
 from ga3c.channel import PREDICT
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
@@ -165,16 +165,18 @@ def test_agents_are_replaced_when_the_process_they_were_forked_from_has_died(
             before.extend(agent_processes())
             for process in forkservers:
                 process.kill()
-        elif updates % 10 == 0 and updates > 30 and len(events(run, "agent_started")) == 6:
+        elif updates % 10 == 0 and updates > 30 and len(events(run, "agent_started")) == 6 and not blocked:
+            status = Path(f"/proc/{agent_processes()[0].ppid()}/status").read_text()
+            blocked.append(int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16))
             end_run()
 
     before: list[psutil.Process] = []
+    blocked: list[int] = []
     model = CheckingModel(change)
     run = make_run(counting(steps=None, minutes=1))
-    try:
-        assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
-    finally:
-        start_forkserver()
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    for number in (signal.SIGINT, signal.SIGUSR1):
+        assert blocked[0] & 1 << (number - 1), "the new one is left alone by whoever asks for a checkpoint"
     assert len(before) == 3
     for process in before:
         with contextlib.suppress(psutil.NoSuchProcess):  # or whoever inherits them has not looked yet
@@ -202,6 +204,31 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
     assert len(events(run, "agent_not_started")) == len(refused) == times
     assert len(events(run, "agent_started")) == 4 - times, "that it is refused again is no matter of waiting"
     assert np.all(np.diff(refused) >= 0.2)
+
+
+def test_a_system_without_another_thread_goes_on_with_those_there_are_and_tries_again(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, refused = threading.Thread.start, []
+
+    def refusing(thread: threading.Thread) -> None:
+        if thread.name == "predictor-1" and not refused:
+            refused.append(time.monotonic())
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def stop(updates: int) -> None:
+        if refused and "predictor-1" in {thread.name for thread in threading.enumerate()}:
+            end_run()
+
+    monkeypatch.setattr(threading.Thread, "start", refusing)
+    monkeypatch.setattr("ga3c.service.START_SECONDS", 0.3)
+    model = CheckingModel(stop)
+    run = make_run(counting(steps=None, minutes=1, predictors=2))
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    event, = events(run, "thread_not_started")
+    assert event["cause"] == "predictor: can't start new thread" and time.monotonic() - refused[0] >= 0.3
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
 
 
 def test_an_agent_that_rests_comes_back_with_its_environments_as_they_stood(

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ga3c.config import MAX_SLOTS, Settings, usable_cores
+from ga3c.config import MAX_SLOTS, Settings
+from ga3c.machine import usable_cores
 from ga3c.run import Run
 from ga3c.tuning import Tuner, limits, recall, remember, start
 
@@ -81,11 +82,15 @@ def test_there_is_room_for_more_agents_where_their_number_may_change() -> None:
     assert Settings(slots_per_agent=16, envs_per_agent=1).agent_capacity * 16 <= MAX_SLOTS
 
 
-@pytest.mark.parametrize("scarce", ["memory", "descriptors"])
-def test_room_is_no_more_than_the_machine_can_hold(monkeypatch: pytest.MonkeyPatch, scarce: str) -> None:
+@pytest.mark.parametrize("scarce", ["memory", "container", "descriptors"])
+def test_room_is_no_more_than_the_machine_can_hold(
+        monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scarce: str) -> None:
     monkeypatch.setattr("ga3c.config.usable_cores", lambda: 128)
     if scarce == "memory":
         monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 2**20}.get(name, 4096))
+    elif scarce == "container":
+        (tmp_path / "memory.max").write_text(f"{2**32}\n")
+        monkeypatch.setattr("ga3c.machine._groups", lambda: [tmp_path, tmp_path / "around it"])
     else:
         monkeypatch.setattr("ga3c.config.resource.getrlimit", lambda which: (1024, 4096))
     assert 20 < Settings(agents=20).agent_capacity < 250
@@ -191,7 +196,9 @@ def test_a_resumed_controller_goes_on_and_measures_again(cache: Path, make_run: 
     assert run.controller is seconds.tuner.controller
     again = make_run(run.settings)
     again.resumed_controller = json.loads(json.dumps(run.controller.state()))
+    again.resumed_settings = run.settings.model_dump()
     assert Tuner(run.settings, again).setting == accepted
+    assert Tuner(run.settings.model_copy(update={"start": "1/2/1"}), again).setting == (1, 2, 1)
 
 
 def test_the_counts_to_start_from_are_in_bounds(make_run: MakeRun) -> None:

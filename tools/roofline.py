@@ -35,8 +35,9 @@ from typing import Any
 import numpy as np
 
 from ga3c import __version__, record, verdict
-from ga3c.config import ConfigError, Settings, build_parser, parse, resolve, usable_cores
+from ga3c.config import ConfigError, Settings, build_parser, parse, resolve
 from ga3c.environment import make_environment, probe
+from ga3c.machine import usable_cores
 from ga3c.rollout import RolloutStore, aligned
 
 WARM_SECONDS = 1.0

@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 
 from ga3c import __version__
-from ga3c.config import ConfigError, usable_cores
+from ga3c.config import ConfigError
 from ga3c.environment import probe
+from ga3c.machine import usable_cores
 from ga3c.record import Follower, column, rows
 from roofline import train_settings
 

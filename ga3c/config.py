@@ -129,9 +129,9 @@ class Settings(BaseModel):
     learning_rate: float = _setting("Learning", 3.5e-4, "learning rate at the start (paper: 3e-4)", gt=0.0)
     learning_rate_end: float | None = _setting(
         "Learning", 3e-5, "learning rate after anneal_steps, linear in between; null: constant (authors' code)", ge=0.0)
-    beta: float = _setting("Learning", 0.01, "weight of the entropy at the start (paper: 0.01)", ge=0.0)
+    beta: float = _setting("Learning", 0.02, "weight of the entropy at the start (paper: 0.01)", ge=0.0)
     beta_end: float | None = _setting(
-        "Learning", None, "entropy weight after anneal_steps, linear in between; null: constant", ge=0.0)
+        "Learning", 1e-3, "entropy weight after anneal_steps, linear in between; null: constant (paper)", ge=0.0)
     anneal_steps: int = _setting("Learning", 10_000_000, "agent steps over which the two schedules run", ge=1)
     log_epsilon: float = _setting(
         "Learning", 1e-6, "eps of log(pi + eps) in policy loss and entropy (paper, equation 5)", gt=0.0, lt=1.0)

@@ -13,9 +13,10 @@ import argparse
 import contextlib
 import difflib
 import math
+import os
 import re
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -355,6 +356,21 @@ class Parser(argparse.ArgumentParser):
             known = [option for action in self._actions for option in action.option_strings]
             message = f"unknown option {flag}{_nearest(flag, known)}"
         raise ConfigError(message)
+
+
+def output_file(*suffixes: str) -> Callable[[str], Path]:
+    """For argparse: a file that can be written, of these kinds if any; told before the work is done, not after."""
+    def parse_output(text: str) -> Path:
+        path = Path(text)
+        if suffixes and path.suffix.lower() not in suffixes:
+            raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(suffixes)} by its name")
+        if not path.absolute().parent.is_dir():
+            raise argparse.ArgumentTypeError(f"{path.parent} is no directory")
+        if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+            raise argparse.ArgumentTypeError(f"{text} cannot be written")
+        return path
+
+    return parse_output
 
 
 def build_parser(program: str, version: str) -> argparse.ArgumentParser:

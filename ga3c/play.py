@@ -11,7 +11,6 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from ga3c import __version__
 from ga3c.cli import guarded, number, quiet
-from ga3c.config import ConfigError, Parser, Settings
+from ga3c.config import ConfigError, Parser, Settings, output_file
 from ga3c.film import SUFFIXES, Recording
 
 if TYPE_CHECKING:
@@ -78,7 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--seconds", metavar="S", type=number(float, 0.1, 86_400), default=60.0,
                        help="of the game, at most [%(default)g]")
     group = parser.add_argument_group("Picture")
-    group.add_argument("--record", metavar="FILE", type=Path, help="a .gif, .webp or .mp4 instead of a window")
+    group.add_argument("--record", metavar="FILE", type=output_file(*SUFFIXES),
+                       help="a .gif, .webp or .mp4 instead of a window")
     group.add_argument("--overlay", action="store_true", help="draw score, lives, value and policy beside the frame")
     group.add_argument("--zoom", metavar="N", type=number(int, 1, 16), help="enlarge each pixel [to about 400 lines]")
     group.add_argument("--fps", metavar="N", type=number(float, 1, 60), default=30.0,
@@ -229,10 +229,6 @@ def _play(options: argparse.Namespace) -> int:
     if options.pretrained != bool(options.game) or (options.policy is None) != options.pretrained:
         raise ConfigError("name what to watch: POLICY, or --game GAME --pretrained; or play yourself: "
                           "--game GAME --human")
-    if options.record and options.record.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"--record: {options.record} is none of {', '.join(SUFFIXES)} by its name")
-    if options.record and not options.record.absolute().parent.is_dir():
-        raise ConfigError(f"--record: {options.record.parent} is no directory")
     if options.record:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # for worlds that draw with pygame
     from ga3c.policy import Policy, find

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ga3c import __version__, lag, record
 from ga3c.cli import guarded
-from ga3c.config import ConfigError, Parser
+from ga3c.config import ConfigError, Parser, output_file
 from ga3c.record import column, find_run, whole_settings
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--smooth", metavar="S", type=float, default=30.0,
                        help="seconds that rates and lag are averaged over [%(default)g]")
     group = parser.add_argument_group("Output")
-    group.add_argument("-o", "--output", metavar="FILE", nargs="+", type=Path, default=[Path("ga3c-plot.png")],
-                       help="PNG, SVG or PDF by the name [ga3c-plot.png]")
+    group.add_argument("-o", "--output", metavar="FILE", nargs="+", type=output_file(*SUFFIXES),
+                       default=[Path("ga3c-plot.png")], help="PNG, SVG or PDF by the name [ga3c-plot.png]")
     group.add_argument("--columns", metavar="N", type=int, default=3, help="panels side by side [%(default)s]")
     return parser
 
@@ -274,9 +274,6 @@ def _draw_lag(axis: Axes, group: Group, unit: str, colour: str) -> None:
 
 
 def _plot(options: argparse.Namespace) -> int:
-    for file in options.output:
-        if file.suffix.lower() not in SUFFIXES:
-            raise ConfigError(f"--output: {file} is none of {', '.join(SUFFIXES)} by its name")
     if options.columns < 1 or not options.smooth >= 0:
         raise ConfigError("--columns is at least 1, --smooth at least 0")
     groups = grouped(options.runs, options.labels)

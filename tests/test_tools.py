@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,21 @@ from ga3c.config import ConfigError, Settings, resolve, to_yaml
 from ga3c.trainer import rollouts_per_batch
 
 TOOL = Path(__file__).parent.parent / "tools" / "profile_log.py"
+
+
+@pytest.mark.parametrize(("command", "says"), [
+    ("plant --json nowhere/x.json", "is no directory"), ("transport --json .", "cannot be written"),
+    ("roofline --json nowhere/x.json", "is no directory"), ("roofline --plot x.gif", "none of .png, .svg by its name"),
+    ("profile_log run --plot nowhere/x.png", "is no directory"), ("tune_report run --plot x.jpg", "none of .png, .svg")])
+def test_where_a_result_cannot_be_kept_is_told_before_the_work(
+        command: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", command.split())
+    monkeypatch.syspath_prepend(str(TOOL.parent))
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(TOOL.parent / f"{sys.argv[0]}.py"), run_name="__main__")
+    assert ended.value.code == 2 and says in capsys.readouterr().err
 
 
 def written_run(path: Path, seconds: int, pps: float) -> Path:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.channel import batch_sizes, largest_size
+from ga3c.config import output_file
 from ga3c.controller import Fast, Measurement, Paper, Setting, Trial, name
 
 
@@ -502,7 +503,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--hours", type=float, default=2.0, help="of simulated training for each")
     parser.add_argument("--machines", nargs="+", choices=list(MACHINES), default=list(MACHINES), metavar="NAME")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
+    parser.add_argument("--json", type=output_file(), metavar="FILE", help="also write the numbers there")
     parser.add_argument("--check", action="store_true", help="how far the models are off, and nothing else")
     parser.add_argument("--load", action="store_true", help="cores taken for five minutes, and nothing else")
     options = parser.parse_args()

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ga3c import record
+from ga3c.config import output_file
 
 _SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "lag_in_flight",
            "lag_queued", "lag_in_flight_ms", "lag_queued_ms", "prediction_queue", "training_queue",
@@ -129,7 +130,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Summarise, compare and plot runs.")
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path)
     parser.add_argument("--last-minutes", type=float, metavar="M", help="only the last M minutes of each run")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw, as PNG or SVG by its name")
+    parser.add_argument("--plot", type=output_file(".png", ".svg"), metavar="FILE",
+                        help="also draw, as PNG or SVG by its name")
     options = parser.parse_args()
     everything, windows = {}, {}
     for run in options.runs:

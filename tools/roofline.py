@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from ga3c import __version__, record, verdict
-from ga3c.config import ConfigError, Settings, build_parser, parse, resolve
+from ga3c.config import ConfigError, Settings, build_parser, output_file, parse, resolve
 from ga3c.environment import make_environment, probe
 from ga3c.machine import usable_cores
 from ga3c.rollout import RolloutStore, aligned
@@ -249,8 +249,9 @@ def main() -> int:
                         help="runs of the service per game, of which the median counts; 0: only the limit [3]")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement alone [10]")
     parser.add_argument("--prediction-batch", type=int, default=32, help="batch the limit assumes for inference [32]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep everything that was measured")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as PNG or SVG by its name")
+    parser.add_argument("--json", type=output_file(), metavar="FILE", help="keep everything that was measured")
+    parser.add_argument("--plot", type=output_file(".png", ".svg"), metavar="FILE",
+                        help="draw it, as PNG or SVG by its name")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the runs themselves, in a new directory")
     parser.add_argument("--part", choices=("environment", "inference", "training"), help=argparse.SUPPRESS)
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")

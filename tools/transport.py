@@ -17,7 +17,6 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from ga3c.agent import _pump, play, start_forkserver
 from ga3c.channel import Channel, Port, ServerGone
+from ga3c.config import output_file
 from ga3c.environment import EnvironmentSpec, Transition
 from ga3c.rollout import RolloutStore, TrainingBatch
 
@@ -133,7 +133,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=160, help="least agent steps per update [160]")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of a run [10]")
     parser.add_argument("--runs", type=int, default=3, help="the median counts [3]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep what was measured")
+    parser.add_argument("--json", type=output_file(), metavar="FILE", help="keep what was measured")
     options = parser.parse_args()
     start_forkserver()
     runs = [measure(options.agents, options.envs, options.t_max, options.batch, options.seconds)

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ga3c import record
-from ga3c.config import ConfigError
+from ga3c.config import ConfigError, output_file
 
 HALF_MINUTE = 30
 
@@ -112,7 +112,8 @@ def main() -> int:
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path)
     parser.add_argument("--sweep", nargs="+", metavar="RUN", type=Path, default=[],
                         help="runs of fixed counts (--no-dynamic), the best of which is the measure")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw, as PNG or SVG by its name")
+    parser.add_argument("--plot", type=output_file(".png", ".svg"), metavar="FILE",
+                        help="also draw, as PNG or SVG by its name")
     options = parser.parse_args()
     try:
         best = max(map(second_half, options.sweep), default=None)

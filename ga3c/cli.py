@@ -24,7 +24,7 @@ from ga3c import __version__
 from ga3c.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
 from ga3c.config import ConfigError, Parser, Settings, build_parser, parse, resolve, to_yaml
 from ga3c.interruption import Interruption
-from ga3c.machine import be_killed_first, usable_cores
+from ga3c.machine import be_killed_first, before_tensorflow, usable_cores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -142,7 +142,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.serial:
         start_forkserver()  # it imports what agents need while this process imports TensorFlow
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "3")
+    before_tensorflow(verbose)
     with contextlib.suppress(OSError):  # nobody reads; the display will find out
         print(f"{spec.name}: loading TensorFlow and compiling the model", flush=True)
     with quiet(verbose):
@@ -184,7 +184,7 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: C
             set_aside_after(checkpoint_path)
         write_settings(directory, settings)
         run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told,
-                  precision=model.precision)
+                  precision=model.precision, device=model.device)
         for line in told:
             run.say(line)
         run.say(f"{spec.name}: {'going on' if restored.progress else 'a new run'} in {directory}")
@@ -276,7 +276,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     # `serial`: one thread and deterministic operations, so that the same seed gives the same scores.
     settings = trained.settings.model_copy(update={
         "noop_max": options.noop_max, "sticky_actions": sticky, "serial": True})
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.verbose else "3")
+    before_tensorflow(options.verbose)
     with quiet(options.verbose):
         from ga3c.evaluation import Protocol, play_episodes, record, report, table
         from ga3c.model import start_tensorflow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import multiprocessing
 import os
@@ -20,10 +21,12 @@ from numpy.typing import NDArray
 from ga3c import __version__
 from ga3c.cli import quiet, guarded
 from ga3c.config import Parser, Settings
-from ga3c.machine import usable_cores
+from ga3c.machine import before_tensorflow, cuda_libraries, usable_cores
 from ga3c.preflight import Finding, preflight
 
 PATIENCE, MEASURED = 20.0, 1.0   # seconds: until an agent plays; of a measurement
+_CUDA = ("libcuda.so.1", "libcudart.so.12", "libcublas.so.12", "libcufft.so.11", "libcusparse.so.12",
+         "libcusolver.so.11", "libcudnn.so.9")  # what TensorFlow 2.21 opens before it takes a GPU
 
 
 def main() -> NoReturn:
@@ -89,10 +92,13 @@ def _python() -> list[Finding]:
 
 
 def _tensorflow() -> list[Finding]:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    before_tensorflow()
     try:
         with quiet(False):
             import tensorflow as tf
+
+            from ga3c.network import share_gpus
+            share_gpus()
             gpus = tf.config.list_physical_devices("GPU")
             names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
             wrong = {device: why for device in ["CPU:0", *(f"GPU:{number}" for number in range(len(gpus)))]
@@ -100,14 +106,28 @@ def _tensorflow() -> list[Finding]:
     except Exception as error:  # a broken installation raises anything
         return [Finding("TensorFlow", False, f"cannot be imported: {type(error).__name__}: {error}",
                         "pip install --force-reinstall tensorflow")]
-    cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*"))
-    return [Finding("TensorFlow", True, tf.__version__, ""),
-            Finding("GPU", bool(gpus) or not cards,
-                    ", ".join(names) or (f"{len(cards)} NVIDIA, but TensorFlow sees none" if cards else
-                                         "none: the model runs on the CPU"), "pip install 'ga3c[gpu]'"),
+    return [Finding("TensorFlow", True, tf.__version__, ""), _gpus(names),
             Finding("computing", not wrong, "; ".join(f"{device}: {why}" for device, why in wrong.items()) or
                     f"right on {' and '.join(['the CPU', *names])}",
                     "CUDA_VISIBLE_DEVICES=-1 leaves the GPU out; nvidia-smi may tell more")]
+
+
+def _gpus(names: list[str]) -> Finding:
+    """Of those TensorFlow sees; where it sees none though there is one, of the libraries it wants."""
+    cards = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    if names or not cards:
+        return Finding("GPU", True, ", ".join(names) or "none: the model runs on the CPU", "")
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if hidden in ("", "-1"):
+        return Finding("GPU", True, f"{cards} NVIDIA, hidden by CUDA_VISIBLE_DEVICES={hidden}", "")
+    missing = []
+    for name in _CUDA:
+        try:
+            ctypes.CDLL(str(next(iter(cuda_libraries(name)), name)))
+        except OSError as error:
+            missing.append(str(error).split(":")[0])
+    return Finding("GPU", False, f"{cards} NVIDIA, but TensorFlow sees none"
+                   + f"; cannot be loaded: {', '.join(missing)}" * bool(missing), "pip install -e '.[gpu]'")
 
 
 def _failure(tf: Any, device: str) -> str:
@@ -116,6 +136,7 @@ def _failure(tf: Any, device: str) -> str:
         with tf.device(device):
             ones = tf.ones((64, 64))
             found = float(tf.reduce_sum(ones @ ones))
+            tf.nn.conv2d(tf.ones((1, 8, 8, 1)), tf.ones((3, 3, 1, 1)), 1, "VALID").numpy()  # by another library
     except Exception as error:  # a broken device raises anything
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return "" if found == 64**3 else f"64 x 64 ones, multiplied, add up to {found:g}"

@@ -28,6 +28,7 @@ import yaml
 from ga3c import __version__, record
 from ga3c.cli import guarded, quiet
 from ga3c.config import ConfigError, Parser
+from ga3c.machine import before_tensorflow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,7 +78,7 @@ def _export(options: argparse.Namespace) -> int:
     if directory.exists():
         raise ConfigError(f"DIRECTORY: {directory} exists; name a new one")
     onnx = options.onnx and all(importlib.util.find_spec(name) for name in ("tf2onnx", "onnxruntime"))
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.verbose else "3")
+    before_tensorflow(options.verbose)
     aside = directory.with_name(f".{directory.name}.{os.getpid()}")
     try:
         with quiet(options.verbose):

@@ -6,6 +6,8 @@ A container sees its own group as the root, so limits are looked for from our gr
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import importlib.util
 import math
 import os
 from pathlib import Path
@@ -52,6 +54,25 @@ def be_killed_first() -> None:
     """If memory runs out the kernel shall take this process, which can be replaced, not the largest there is."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
+
+
+def before_tensorflow(verbose: bool = False) -> None:
+    """To be called before TensorFlow is imported: it says no more than errors, unless `verbose`, and finds a GPU.
+
+    TensorFlow 2.21 does not look for cuSOLVER where pip puts it, and then leaves the GPU alone; what is loaded already
+    it need not look for.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "3")
+    for library in cuda_libraries("libcusolver.so.*"):
+        with contextlib.suppress(OSError):  # TensorFlow then does without a GPU; ga3c-doctor says why
+            ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+
+
+def cuda_libraries(name: str) -> list[Path]:
+    """The libraries of CUDA called so, as "libcudnn.so.*", that pip has installed; none without the extra `gpu`."""
+    found = importlib.util.find_spec("nvidia")
+    places = found.submodule_search_locations if found is not None else None
+    return sorted(library for place in places or () for library in Path(place).glob(f"*/lib/{name}"))
 
 
 def _groups() -> list[Path]:

@@ -25,7 +25,7 @@ from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.losses import Tensor
 from ga3c.machine import usable_cores
-from ga3c.network import acting_network, build_network, precision
+from ga3c.network import acting_network, build_network, precision, share_gpus
 from ga3c.rollout import TrainingBatch
 
 
@@ -72,9 +72,11 @@ def stuck(seconds: float) -> DeviceFailed:
                         "ga3c-doctor tries each device, --training-batch-min makes updates smaller")
 
 
-# What a device raises, as against a mistake in what it was given.
+# What a device raises, as against a mistake in what it was given; and how a copy to it, or cuDNN, says so.
 _LOST = (tf.errors.InternalError, tf.errors.UnavailableError, tf.errors.UnknownError, tf.errors.AbortedError,
-         tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.DataLossError)
+         tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.DataLossError,
+         tf.errors.FailedPreconditionError)
+_FULL, _NO_CUDNN = "Dst tensor is not initialized", "DNN"
 
 
 @contextlib.contextmanager
@@ -82,10 +84,12 @@ def _on_device(what: str) -> Iterator[None]:
     """Names the failures of the device: TooLarge, DeviceFailed."""
     try:
         yield
-    except tf.errors.ResourceExhaustedError as error:
-        raise TooLarge(f"the device has no memory for {what}; end other programs on it, or give a smaller "
-                       "--training-batch-min or --prediction-batch-max") from error
-    except _LOST as error:
+    except tf.errors.OpError as error:
+        if isinstance(error, tf.errors.ResourceExhaustedError) or _FULL in error.message:
+            raise TooLarge(f"the device has no memory for {what}; end other programs on it, or give a smaller "
+                           "--training-batch-min or --prediction-batch-max") from error
+        if not isinstance(error, _LOST) and _NO_CUDNN not in error.message:
+            raise
         cause = " ".join(error.message.split())[:200]
         raise DeviceFailed(f"the device failed at {what}: {cause}; ga3c-doctor tries each device, and with "
                            "CUDA_VISIBLE_DEVICES=-1 the processors do the work") from error
@@ -93,8 +97,7 @@ def _on_device(what: str) -> Iterator[None]:
 
 def start_tensorflow(settings: Settings) -> None:
     """Device and thread options; before the first tensor of the process."""
-    for device in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(device, True)
+    share_gpus()
     threads = 1 if settings.serial else settings.device_threads or max(1, usable_cores() // 2)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     # A call that is not `_inline` holds one of these until it ends, the condition within an update always one more.
@@ -133,7 +136,7 @@ class Model:
 
     `version`: updates so far. `agent_steps`: agent steps trained on so far; the schedules follow it. `oldest`: the
     first version of these weights' line; rollouts of earlier ones are not to be trained on. `precision`: of the
-    network's inner layers.
+    network's inner layers; `device`: what computes it.
     """
 
     def __init__(self, settings: Settings, spec: EnvironmentSpec) -> None:
@@ -156,7 +159,9 @@ class Model:
         self.learning_rate_factor = 1.0
         self.skipped = self._skipped_in_a_row = 0  # updates that were not finite
         # Operations one after the other in one thread: on processors what runs at the same time are whole calls.
-        self._executor = "" if tf.config.list_physical_devices("GPU") else "SINGLE_THREADED_EXECUTOR"
+        gpus = tf.config.list_logical_devices("GPU")
+        self.device = gpus[0].name if gpus else "CPU"
+        self._executor = "" if gpus else "SINGLE_THREADED_EXECUTOR"
         with tf.experimental.function_executor_type(self._executor):  # it must know a conditional when it is traced
             predict, train = self._compile(spec)
         self._predict, self._train = self._inline(predict), self._inline(train)

@@ -5,6 +5,7 @@ A user's own, named as `network: my_module:build_network`, is a function like `b
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import keras
@@ -14,6 +15,13 @@ from keras import layers, ops
 
 from ga3c.config import ConfigError, Settings
 from ga3c.environment import EnvironmentSpec, imported
+
+
+def share_gpus() -> None:
+    """Has TensorFlow take memory of GPUs as it needs it instead of all at once. Does nothing after the first tensor."""
+    with contextlib.suppress(RuntimeError):
+        for device in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(device, True)
 
 
 def precision(settings: Settings) -> str:

@@ -20,6 +20,7 @@ from ga3c import __version__
 from ga3c.cli import guarded, number, quiet
 from ga3c.config import ConfigError, Parser, Settings, output_file
 from ga3c.film import SUFFIXES, Recording
+from ga3c.machine import before_tensorflow
 
 if TYPE_CHECKING:
     from ga3c.environment import Watched
@@ -240,7 +241,7 @@ def _play(options: argparse.Namespace) -> int:
     watched = Watched(settings)
     shown: Shown = (Recording(options.record, watched.fps, options.fps) if options.record else
                     Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    before_tensorflow()
     with quiet(False):
         from ga3c.model import start_tensorflow
         start_tensorflow(settings)

@@ -23,6 +23,7 @@ from ga3c.agent import sample
 from ga3c.checkpoint import CheckpointError
 from ga3c.config import ConfigError, Settings, resolve
 from ga3c.environment import probe
+from ga3c.machine import before_tensorflow
 
 SHIPPED = Path(__file__).parent / "policies"
 _FORMAT = "ga3c policy 1"
@@ -64,9 +65,11 @@ class Policy:
     """
 
     def __init__(self, trained: Trained, seed: int = 0) -> None:
+        before_tensorflow()
         import tensorflow as tf
 
-        from ga3c.network import build_network
+        from ga3c.network import build_network, share_gpus
+        share_gpus()
         self.trained, self.spec = trained, probe(trained.settings)
         self._rng = np.random.default_rng(seed)
         # The same scores and the same exported numbers on every machine, whatever it was trained with.

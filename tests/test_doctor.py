@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -48,6 +50,24 @@ def test_what_is_wrong_is_said_with_its_remedy_and_the_exit_code(
     monkeypatch.setattr(examined, "preflight", lambda settings, directory: [])
     assert doctor([]) == 0
     assert "All is well." in capsys.readouterr().out
+
+
+def test_a_card_that_tensorflow_does_not_see_is_told_with_the_libraries_that_are_missing(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: iter(
+        [path / "0000:01:00.0"] if str(path) == "/proc/driver/nvidia/gpus" else []))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def load(name: str, *mode: int) -> None:
+        if "cusolver" in name or "cudnn" in name:
+            raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    found = examined._gpus([])
+    assert not found.ok and found.numbers == (
+        "1 NVIDIA, but TensorFlow sees none; cannot be loaded: libcusolver.so.11, libcudnn.so.9")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert examined._gpus([]).ok and examined._gpus(["H100"]) == Finding("GPU", True, "H100", "")
 
 
 def test_a_broken_tensorflow_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

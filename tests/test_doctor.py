@@ -80,7 +80,8 @@ def test_a_broken_tensorflow_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     (np.sum, ""), (len, "64 x 64 ones, multiplied, add up to 64"),
     (lambda found: json.loads(""), "JSONDecodeError: Expecting value")])
 def test_a_device_that_does_not_compute_is_found(reduce_sum: Callable[[NDArray], float], told: str) -> None:
-    tensorflow = SimpleNamespace(device=contextlib.nullcontext, ones=np.ones, reduce_sum=reduce_sum)
+    convolutions = SimpleNamespace(conv2d=lambda *given: np.full((1, 6, 6, 1), 9.0))
+    tensorflow = SimpleNamespace(device=contextlib.nullcontext, ones=np.ones, reduce_sum=reduce_sum, nn=convolutions)
     assert examined._failure(tensorflow, "GPU:0").startswith(told)
     assert bool(told) == bool(examined._failure(tensorflow, "GPU:0"))
 

@@ -62,6 +62,8 @@ def nothing_left_behind() -> Iterator[None]:
     shared_memory = set(os.listdir("/dev/shm"))
     yield
     _, alive = psutil.wait_procs(_strangers(processes), timeout=5)
+    for process in alive:  # so that the tests that follow have the cores
+        process.kill()
     assert not alive, f"processes left behind: {alive}"
     for thread in set(threading.enumerate()) - threads:
         thread.join(5)

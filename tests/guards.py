@@ -84,14 +84,14 @@ GUARDS = [
     Guard(7, "agents rest on", "test_faults.py::test_nobody_rests_once_memory_has_run_out",
           [("service", "self._resting = dict.fromkeys(self._resting, 0.0)", "pass")]),
     Guard(8, "no lifeline", "test_faults.py::test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment",
-          [("agent", "    _end_with_the_main_process()\n\n    def failed", "    def failed")]),
+          [("agent", "    _end_with_the_main_process()\n    be_killed", "    be_killed")]),
     Guard(9, "the second Ctrl-C is like the first", "test_cli.py::test_a_second_ctrl_c_skips_the_checkpoint_and_a_"
           "third_ends_it_at_once[2-130-No checkpoint: it was not waited for]",
           [("interruption", "self.hurried = True", "pass")]),
     Guard(9, "the third Ctrl-C is like the second", "test_cli.py::test_a_second_ctrl_c_skips_the_checkpoint_and_a_"
           "third_ends_it_at_once[3-130-]", [("interruption", "os._exit(128 + number)", "pass")]),
     Guard(9, "agents hear Ctrl-C themselves",
-          "test_cli.py::test_agents_leave_ctrl_c_to_the_main_process_and_nobody_is_on_the_network",
+          "test_cli.py::test_agents_leave_signals_to_the_main_process_and_nobody_is_on_the_network",
           [("agent", "signal.signal(signal.SIGINT, signal.SIG_IGN)", "signal.signal(signal.SIGINT, signal.SIG_DFL)"),
            ("agent", "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGUSR1})",
             "signal.pthread_sigmask(signal.SIG_BLOCK, set())")]),
@@ -99,15 +99,22 @@ GUARDS = [
           [("interruption", "for number in (signal.SIGINT, signal.SIGTERM)}", "for number in (signal.SIGINT,)}")]),
     Guard(10, "SIGUSR1 is not heard", "test_cli.py::test_a_run_directory_has_one_process_and_its_killed_saves_are_"
           "cleaned_up", [("service", "if interruption.take_checkpoint_wish():", "if False:")]),
+    Guard(11, "a terminal that goes away ends it",
+          "test_cli.py::test_agents_leave_signals_to_the_main_process_and_nobody_is_on_the_network",
+          [("interruption", "signal.signal(signal.SIGHUP, signal.SIG_IGN)", "signal.getsignal(signal.SIGHUP)")]),
+    Guard(11, "output that nobody reads is waited for", "test_display.py::test_a_run_goes_on_when_nobody_reads_its_"
+          "output[False]", [("display", " | os.O_NONBLOCK", "")]),
     Guard(11, "a closed pipe is an error", "test_cli.py::test_training_goes_on_when_nobody_reads_its_output",
           [("display", "except (OSError, ValueError, SystemExit):", "except ZeroDivisionError:")]),
     Guard(12, "requests of a failed predictor are lost", "test_faults.py::test_a_thread_that_raises_once_is_started_"
           "again_and_no_agent_waits_for_ever[predict]", [("predictor", "channel.ask_again(tickets)", "pass")]),
     Guard(12, "what a thread raises is swallowed", "test_service.py::test_an_exception_in_a_thread_ends_the_run_with_"
           "that_exception[train]", [("service", "self._failures.append((error, began))", "pass")]),
+    Guard(12, "a fault that hits two threads is two", "test_recovery.py::test_a_fault_that_hits_several_threads_is_"
+          "one", [("recovery", " or began < before", "")]),
     Guard(12, "a thread is started again for ever", "test_recovery.py::test_a_thread_is_started_again_once_a_minute_"
           "and_divergence_mended_once",
-          [("recovery", "now - self._thread_failed_at > THREAD_PEACE", "True")]),
+          [("recovery", "before is None or began < before or now - before > THREAD_PEACE", "True")]),
     Guard(13, "standing still is not noticed", "test_faults.py::test_when_nothing_moves_all_stacks_are_told",
           [("service", "        if stalled:\n", "        if False:\n")]),
     Guard(14, "an agent does not wait for a free slot", "test_channel.py::test_an_agent_without_a_free_slot_waits_"
@@ -135,7 +142,7 @@ GUARDS = [
           "the_disk_it_leaves_a_whole_checkpoint[kill]",
           [("checkpoint", 'if rest == "replaced" and not (directory / name).exists():', "if False:")]),
     Guard(19, "names come before the disk has the files", "test_checkpoint.py::test_everything_is_on_disk_before_it_"
-          "gets_its_name", [("checkpoint", "            _sync(path)\n        if final", "            pass\n        if "
+          "gets_its_name", [("checkpoint", "            sync(path)\n        if final", "            pass\n        if "
                              "final")]),
     Guard(19, "what a failure has moved aside is not put back",
           "test_checkpoint.py::test_what_was_moved_aside_is_put_back_when_its_successor_gets_no_name",
@@ -193,7 +200,7 @@ GUARDS = [
     Guard(29, "batches are not halved", "test_faults.py::test_a_batch_too_large_for_the_device_is_halved_and_retried",
           [("trainer", "or len(part) == 1:", "or True:")]),
     Guard(29, "failures of the device are not named", "test_model.py::test_failures_of_the_device_are_named_and_change_"
-          "nothing", [("model", "except _LOST as error:", "except ZeroDivisionError as error:")]),
+          "nothing", [("model", "if not isinstance(error, _LOST) and _NO_CUDNN not in error.message:", "if True:")]),
     Guard(31, "agents of low index go first", "test_service.py::test_no_agent_waits_much_longer_than_the_others",
           [("channel", "tickets, ended = self._predictions.without_close(self._predictions.take(size))",
             "tickets, ended = self._predictions.without_close(np.sort(self._predictions.take(10_000)))\n"

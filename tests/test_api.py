@@ -76,7 +76,7 @@ print("returned", run.events()[-1]["reason"])
                           start_new_session=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if "PPS" in line and " TPS 0.0" not in line:
+            if "PPS" in line and "TPS: 0.0]" not in line:
                 break
         if whom == "both":
             os.killpg(process.pid, signal.SIGINT)

@@ -80,7 +80,8 @@ def test_the_panel_shows_every_value_whole(columns: int, value: str) -> None:
 def test_the_panel_of_a_run_that_has_just_begun_shows_dashes(columns: int) -> None:
     text = screen(columns, BEGUN)
     assert "None" not in text
-    assert "-" in text.replace("─", "")
+    for name in ("Score", "RScore", "Prediction batch", "Training batch", "Entropy"):
+        assert re.search(rf"\b{name} +- ", text), name
 
 
 def test_the_panel_names_what_it_shows() -> None:

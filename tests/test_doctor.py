@@ -78,6 +78,8 @@ def test_a_broken_tensorflow_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("reduce_sum", "told"), [
     (np.sum, ""), (len, "64 x 64 ones, multiplied, add up to 64"),
+    (lambda found: 0.0 if found.ndim == 4 else found.sum(),
+     "64 x 64 ones, multiplied, add up to 262144, 8 x 8, convolved with 3 x 3, to 0"),
     (lambda found: json.loads(""), "JSONDecodeError: Expecting value")])
 def test_a_device_that_does_not_compute_is_found(reduce_sum: Callable[[NDArray], float], told: str) -> None:
     convolutions = SimpleNamespace(conv2d=lambda *given: np.full((1, 6, 6, 1), 9.0))

@@ -80,9 +80,15 @@ def test_one_that_never_ends_is_ended(made: Evaluator, monkeypatch: pytest.Monke
     assert not process.is_running() and made.checkpoint is None and made.sentinels == []
 
 
-def test_one_that_is_under_way_is_ended_at_once(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin(made, "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(600)",
-          monkeypatch)
+def test_one_that_is_under_way_is_ended_at_once(
+        made: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaf = tmp_path / "deaf"
+    begin(made, "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\n"
+          f"open({str(deaf)!r}, 'w').close()\ntime.sleep(600)", monkeypatch)
+    deadline = time.monotonic() + 30
+    while not deaf.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert made.collect() is None and made.checkpoint == CHECKPOINT
     process, began = psutil.Process(made.pid), time.monotonic()
     made.stop()

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,8 +20,9 @@ import numpy as np
 import psutil
 import pytest
 from counting import CheckingModel, agent_processes, end_run
+from guards import GUARDS, HERE
 
-from ga3c import service
+from ga3c import record, service
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
 from ga3c.model import Diverged, TooLarge
@@ -73,7 +75,9 @@ def test_an_environment_that_fails_in_a_step_is_replaced_inside_its_agent(
     assert (run.directory / "log.txt").read_text().count("Traceback") == 1, "once per kind"
     assert run.statistics.environment_faults >= 10
     assert sum(moment[0] == "dropped" for moments in model.trained.values() for moment in moments) >= 10
-    assert all(length <= max(Counting.length(n) for n in range(10)) for _, _, length in run.statistics._ended)
+    run.close()
+    lengths = record.episodes(run.directory)["length"]
+    assert len(lengths) > 20 and lengths.max() <= max(Counting.length(n) for n in range(10))
 
 
 @pytest.mark.parametrize(("fault", "where", "cause", "code"), [
@@ -91,20 +95,27 @@ def test_an_agent_that_its_environment_ends_or_holds_up_is_replaced(
     probed.unlink()
 
     def stop(updates: int) -> None:
-        if updates % 20 == 0 and events(run, "agent_died") and len(events(run, "agent_started")) >= 4:
+        if updates % 20 == 0 and planned() and again():
             end_run()
 
+    def planned() -> list[dict]:
+        """On a busy machine another may have been too slow to begin: then it is not `stall` that its stacks show."""
+        if cause == "hung" and "in stall" not in (run.directory / "log.txt").read_text():
+            return []
+        return [event for event in events(run, "agent_died") if (event["cause"], event["exitcode"]) == (cause, code)]
+
+    def again() -> list[float]:
+        """Seconds from that death to the agent's next start."""
+        return [event["time"] - planned()[-1]["time"] for event in events(run, "agent_started")
+                if event["agent"] == planned()[-1]["agent"] and event["time"] >= planned()[-1]["time"]]
+
     Service(settings, run, Dropping(stop), interruption).run()
-    # On a busy machine another may have been too slow to begin.
-    died = next(event for event in events(run, "agent_died") if (event["cause"], event["exitcode"]) == (cause, code))
-    again = [event["time"] for event in events(run, "agent_started")
-             if event["agent"] == died["agent"] and event["time"] >= died["time"]]
-    assert again[0] - died["time"] < 2.0
+    assert again()[0] < 2.0
     log = (run.directory / "log.txt").read_text()
     if cause == "hung":
-        hung = next(event for event in events(run, "agent_hung") if event["agent"] == died["agent"])
-        assert hung["where"] == {"step": "in its environment", "reset": "making its environments"}[where]
-        assert 4.0 <= hung["silent"] < 6.0 and "in stall" in log, "its stacks are in the log"
+        places = {"step": "in its environment", "reset": "making its environments"}
+        hung = [event for event in events(run, "agent_hung") if event["agent"] == planned()[-1]["agent"]]
+        assert hung[-1]["where"] == places[where] and 4.0 <= hung[-1]["silent"] < 8.0
     if cause == "signal":
         assert "Fatal Python error: Segmentation fault" in log
 
@@ -220,10 +231,10 @@ def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
     monkeypatch.setattr(service, "oom_kills", lambda: looks.append(1) or (4 if len(looks) > 1 else 3))
 
     def kill(updates: int) -> None:
-        if len(looks) == 4 and not killed:
+        if len(looks) >= 4 and not killed:
             killed.append(agent_processes()[0])
             killed[0].kill()
-        elif len(looks) >= 7:
+        elif killed and updates % 10 == 0 and len(events(run, "agent_started")) == 4:
             end_run()
 
     killed: list[object] = []
@@ -394,16 +405,20 @@ def test_all_parked_names_the_exception(make_run: MakeRun, interruption: Interru
 
 def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: Interruption) -> None:
     chance = random.Random(4)
+    stopped: set[int] = set()  # which are left to the service
     settings = counting(steps=None, minutes=10 / 60, agents=6, agents_max=6, agent_timeout=3.0)
     run = make_run(settings)
     over = threading.Event()
 
     def storm() -> None:
         while not over.wait(0.3):
-            victims = agent_processes()
+            victims = [process for process in agent_processes() if process.pid not in stopped]
             if victims:
+                victim, number = chance.choice(victims), chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    chance.choice(victims).send_signal(chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP]))
+                    victim.send_signal(number)
+                if number == signal.SIGSTOP:
+                    stopped.add(victim.pid)
 
     model = CheckingModel()
     killer = threading.Thread(target=storm)
@@ -416,7 +431,8 @@ def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: 
     died = events(run, "agent_died")
     assert len(died) >= 8 and {"hung", "signal"} == {event["cause"] for event in died}
     rows = [json.loads(line) for line in (run.directory / "metrics.jsonl").read_text().splitlines()]
-    assert all(row["tps"] > 0 for row in rows if 3 <= row["time"] <= 9.9)
+    begun = next(row["time"] for row in rows if row["tps"] > 0)
+    assert begun < 6 and all(row["tps"] > 0 for row in rows if begun <= row["time"] <= 9.9)
     model.assert_nothing_doubled()
     model.assert_no_gap()
 
@@ -440,5 +456,13 @@ def test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment(tmp_p
     finally:
         process.kill()
         process.wait()
-    _, alive = psutil.wait_procs(others, timeout=2)
+    _, alive = psutil.wait_procs(others, timeout=15)
     assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_every_guard_is_in_the_code_and_its_test_among_the_tests() -> None:
+    for guard in GUARDS:
+        for module, what, _ in guard.edits:
+            assert (HERE / "ga3c" / f"{module}.py").read_text(encoding="utf-8").count(what) == 1, guard
+        file, name = guard.test.split("[")[0].split("::")[:2]
+        assert re.search(rf"^(def |class |){name}\b", (HERE / "tests" / file).read_text(encoding="utf-8"), re.M), guard

@@ -243,6 +243,8 @@ def test_q_closes_the_window(no_screen: None) -> None:
 def test_a_person_plays_by_the_keyboard(no_screen: None, capsys: pytest.CaptureFixture[str]) -> None:
     import pygame
 
+    import gymnasium.utils.play  # noqa: F401  # which may take seconds
+
     def end() -> None:
         pygame.event.post(pygame.event.Event(pygame.QUIT))
 

@@ -11,6 +11,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from ga3c.agent import start_forkserver
 from ga3c.environment import EnvironmentSpec
 from ga3c.rollout import RolloutStore
 
@@ -108,6 +109,7 @@ def answers(store: RolloutStore) -> None:
 def test_two_processes_see_each_others_writes() -> None:
     store = RolloutStore(spec((4, 4, 1)), 3, 2, 3)
     store.action[1] = [[1, 2], [3, 4], [5, 6]]
+    start_forkserver()  # as the service has it: others will use it
     child = multiprocessing.get_context("forkserver").Process(target=answers, args=(store,))
     child.start()
     child.join()

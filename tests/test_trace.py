@@ -60,7 +60,7 @@ def test_an_empty_trace_is_still_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("on", [True, False])
 def test_a_run_leaves_a_track_for_everyone_who_worked_if_asked_to(
         make_run: Callable[..., Run], interruption: Interruption, on: bool) -> None:
-    run = make_run(Settings(game="toy:counting", steps=3000, agents=2, envs_per_agent=2, t_max=5, training_batch_min=30,
+    run = make_run(Settings(game="toy:counting", steps=6000, agents=2, envs_per_agent=2, t_max=5, training_batch_min=30,
                             dynamic=False, tensorboard=False, trace=on))
     model = CheckingModel()
     reason = Service(run.settings, run, model, interruption).run()

@@ -91,11 +91,11 @@ def test_spread_is_mean_lowest_and_highest() -> None:
 
 
 def test_groups_are_named_by_game_and_what_differs(tmp_path: Path) -> None:
-    one = written(tmp_path / "one", game="Pong", learning_rate=1e-3, minutes=3.0, run_dir="here")
-    two = written(tmp_path / "two", game="Pong", learning_rate=1e-3, seed=7)
-    three = written(tmp_path / "three", game="Pong", learning_rate=5e-4, beta=0.02)
+    one = written(tmp_path / "one", game="Pong", learning_rate=1e-3, minutes=3.0, run_dir="here", beta=0.3)
+    two = written(tmp_path / "two", game="Pong", learning_rate=1e-3, seed=7, beta=0.3)
+    three = written(tmp_path / "three", game="Pong", learning_rate=5e-4, beta=0.4)
     labels = [group.label for group in grouped([one, three, two])]
-    assert labels == ["Pong learning_rate=0.001 beta=0.01 (2 seeds)", "Pong learning_rate=0.0005 beta=0.02"]
+    assert labels == ["Pong learning_rate=0.001 beta=0.3 (2 seeds)", "Pong learning_rate=0.0005 beta=0.4"]
     assert [group.label for group in grouped([one, three], ["fast", "slow"])] == ["fast", "slow"]
     with pytest.raises(ConfigError, match="1 names for 2 curves"):
         grouped([one, three], ["fast"])

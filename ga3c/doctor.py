@@ -154,7 +154,7 @@ def _cores() -> list[Finding]:
 
 def _environments(settings: Settings) -> list[Finding]:
     """Agent steps a second of one process that does nothing but play. Raises ConfigError for an unknown game."""
-    from ga3c.environment import atari_roms, atari_id, make_environment
+    from ga3c.environment import atari_id, atari_roms, make_environment
     if atari_id(settings.game):
         there, known = atari_roms()
         if not 0 < known == there:

@@ -52,8 +52,10 @@ def oom_kills() -> int:
 
 def be_killed_first() -> None:
     """If memory runs out the kernel shall take this process, which can be replaced, not the largest there is."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
+    score = Path("/proc/self/oom_score_adj")
+    if (_number(score) or 0) < 500:  # in some containers all have 1000
+        with contextlib.suppress(OSError):
+            score.write_text("500", encoding="ascii")
 
 
 def before_tensorflow(verbose: bool = False) -> None:

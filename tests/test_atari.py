@@ -15,17 +15,17 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = subprocess.run(
-        [sys.executable, "-m", "ga3c", "--game", "boxing", "--steps", "60000", "--agents", "2",
-         "--envs-per-agent", "8", "--no-dynamic",  # so that an episode of each ends: 1,785 steps, after one cut short
+        [sys.executable, "-m", "ga3c", "--game", "boxing", "--minutes", "1", "--agents", "2",
+         "--envs-per-agent", "8", "--no-dynamic",
          "--run-dir", str(run)],
-        capture_output=True, text=True, timeout=280, check=False)
+        capture_output=True, text=True, timeout=200, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert 10 < 0.8 * rows[-1]["time"] < len(rows) <= rows[-1]["time"] + 2
+    assert 55 <= len(rows) <= 62
     last = rows[-2]
-    assert rows[-1]["agent_steps"] >= 60_000 and last["frames"] == 4 * last["agent_steps"]
+    assert last["agent_steps"] > 5_000 and last["frames"] == 4 * last["agent_steps"]
     assert (last["agents"], last["predictors"], last["trainers"]) == (2, 1, 1)
-    steady = rows[10:-1]
+    steady = rows[20:-1]
     # Every agent step is predicted once; of what was predicted all but what is under way has been trained on.
     predicted, trained = sum(row["pps"] for row in steady), steady[-1]["agent_steps"] - steady[0]["agent_steps"]
     assert 0.9 < predicted / trained < 1.15
@@ -40,6 +40,6 @@ def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:
     scalars.Reload()
     assert {"speed/pps", "speed/tps", "score/score_mean", "lag/lag_mean", "lag/policy_lag", "lag/queued_ms",
             "learning/entropy"} <= set(scalars.Tags()["tensors"])
-    assert 0.9 * len(rows) <= len(scalars.Tensors("speed/pps")) <= len(rows)
+    assert 50 <= len(scalars.Tensors("speed/pps")) <= len(rows)
     plugin = scalars.SummaryMetadata("speed/pps").plugin_data.plugin_name
     assert plugin == "scalars"

@@ -304,7 +304,7 @@ def started() -> Iterator[Callable[..., Started]]:
     yield start
     for each in made:
         # The fork server and the resource tracker end when they see that their parent has.
-        _, left = psutil.wait_procs(each.group(), timeout=15)
+        _, left = psutil.wait_procs(each.group(), timeout=2)
         for process in left:
             process.kill()
         each.process.communicate()
@@ -340,7 +340,7 @@ def test_a_signal_in_any_phase_ends_cleanly(
     out, err, seconds = each.end()
     assert each.process.returncode == 128 + number
     assert err == ""
-    assert seconds < (20 if phase == "import" else 10)  # TensorFlow and the model come first
+    assert seconds < 10
     assert f"Ended by {number.name}" in out
     if phase == "training":
         assert out.splitlines()[-1].endswith("--resume run")
@@ -356,7 +356,7 @@ def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Sta
     assert len(others) >= 3
     each.process.kill()
     each.process.communicate()
-    _, alive = psutil.wait_procs(others, timeout=15)
+    _, alive = psutil.wait_procs(others, timeout=2)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
@@ -388,12 +388,11 @@ def test_a_second_ctrl_c_skips_the_checkpoint_and_a_third_ends_it_at_once(
         os.kill(agent, signal.SIGSTOP)  # so that the first one takes its time
     for _ in range(presses):
         each.process.send_signal(signal.SIGINT)
-        time.sleep(0.3)  # two signals that wait for the same process are one
-    each.process.wait(timeout=30)
-    assert time.monotonic() - began < (10 if presses == 2 else 3)
+        time.sleep(0.1)
     out, err, _ = each.end()
     assert (each.process.returncode, err) == (code, "") and says in out
     assert not Path("run/checkpoints").exists()
+    assert time.monotonic() - began < (10 if presses == 2 else 2)
 
 
 # What the service is doing when the word to stop comes, beside those of PHASES.

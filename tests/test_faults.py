@@ -116,7 +116,7 @@ def test_an_agent_that_its_environment_ends_or_holds_up_is_replaced(
     if cause == "hung":
         places = {"step": "in its environment", "reset": "making its environments"}
         hung = [event for event in events(run, "agent_hung") if event["agent"] == planned()[-1]["agent"]]
-        assert hung[-1]["where"] == places[where] and 4.0 <= hung[-1]["silent"] < 8.0
+        assert hung[-1]["where"] == places[where] and 4.0 <= hung[-1]["silent"] < 6.0
     if cause == "signal":
         assert "Fatal Python error: Segmentation fault" in log
 
@@ -432,8 +432,7 @@ def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: 
     died = events(run, "agent_died")
     assert len(died) >= 8 and {"hung", "signal"} == {event["cause"] for event in died}
     rows = [json.loads(line) for line in (run.directory / "metrics.jsonl").read_text().splitlines()]
-    begun = next(row["time"] for row in rows if row["tps"] > 0)
-    assert begun < 6 and all(row["tps"] > 0 for row in rows if begun <= row["time"] <= 9.9)
+    assert all(row["tps"] > 0 for row in rows if 3 <= row["time"] <= 9.9)
     model.assert_nothing_doubled()
     model.assert_no_gap()
 
@@ -457,7 +456,7 @@ def test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment(tmp_p
     finally:
         process.kill()
         process.wait()
-    _, alive = psutil.wait_procs(others, timeout=15)
+    _, alive = psutil.wait_procs(others, timeout=2)
     assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]
 
 

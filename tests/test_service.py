@@ -341,9 +341,9 @@ def test_hundreds_of_changes_lose_and_leave_nothing(
         after = [belongings(process) for process in alive]
     finally:
         tracemalloc.stop()
-    assert len(events(run, "agent_rests")) > most // 5 and not events(run, "agent_died")
+    assert len(events(run, "agent_rests")) > most // 3 and not events(run, "agent_died")
     left = events(run, "agent_left")
-    assert {event["exitcode"] for event in left} <= {0} and (len(left) > most // 5) == (rest == 0.0)
+    assert {event["exitcode"] for event in left} <= {0} and (len(left) > most // 3) == (rest == 0.0)
     assert "memfd:rollouts" not in Path("/proc/self/maps").read_text()
     for (descriptors, threads, memory), base in zip(after, before, strict=True):
         assert descriptors <= base[0] and threads <= base[1]

@@ -207,6 +207,7 @@ def figure_by_game(games: Mapping[str, Sequence[Group]], panel: str, frames: boo
                           for group, millions in zip(groups, played, strict=True)]
             _draw(axis, groups, panel, 30.0)
             axis.set_title(game)
+            axis.set_ylabel(PANELS[panel].title)
             axis.legend()
         for spare in axes[len(games):]:
             spare.remove()

@@ -150,6 +150,7 @@ def test_games_are_drawn_beside_each_other_with_the_frames_of_each_curve(tmp_pat
                    for name, seconds in (("one", 120), ("two", 60))] for game in ("Pong", "Boxing")}
     figure = figure_by_game(runs, "score-time", frames=True)
     assert [axis.get_title() for axis in figure.axes] == ["Pong", "Boxing"]
+    assert {axis.get_ylabel() for axis in figure.axes} == {"Score, mean of the last 100 episodes"}
     legend = figure.axes[0].get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["one: 0.5 M frames", "two: 0.2 M frames"]

@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from ga3c import checkpoint
 from ga3c.config import ConfigError, Settings, resolve, to_yaml
+from ga3c.run import lock_directory
 from ga3c.trainer import rollouts_per_batch
 
 TOOL = Path(__file__).parent.parent / "tools" / "profile_log.py"
@@ -314,12 +316,6 @@ def test_what_the_tool_says_itself_is_refused_behind_the_dashes(flag: str) -> No
     assert FIGURES.asked(variant, "Pong", 0, ["--beta", "0"], 5.0, None).minutes == 5.0
 
 
-def test_of_no_run_nothing_is_shown(tmp_path: Path) -> None:
-    for figure in FIGURES.FIGURES:
-        FIGURES.show(argparse.Namespace(out=tmp_path / "none", figure=figure, steps=None, format="png"), {}, {})
-    assert not (tmp_path / "none").exists()
-
-
 def test_a_run_that_fails_is_left_out_and_told(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(run: Path, settings: Settings) -> None:
@@ -327,12 +323,70 @@ def test_a_run_that_fails_is_left_out_and_told(
             raise FIGURES.ga3c.CommandFailed("ended with exit code 1: it diverged")
 
     drawn: list[Any] = []
+
+    def show(options: argparse.Namespace, runs: dict[str, Any], reports: dict[Path, Any]) -> str:
+        drawn.append({label: len(trained) for label, trained in runs["Pong"].items()})
+        return f"{len(drawn)} drawn\n"
+
     monkeypatch.setattr(FIGURES, "train", fail)
-    monkeypatch.setattr(FIGURES, "show", lambda options, runs, reports: drawn.append(runs))
+    monkeypatch.setattr(FIGURES, "show", show)
     monkeypatch.setattr(sys, "argv", ["x", "figure6", "--out", str(tmp_path), "--seeds", "0", "1"])
     assert FIGURES.main() == 1
-    assert [[*runs["Pong"]] for runs in drawn] == [["learning rate 0.0003"]] * 2
-    assert capsys.readouterr().err.count("it diverged") == 2
+    assert drawn == [{"learning rate 0.0003": 1}, {"learning rate 0.0003": 2}]
+    printed = capsys.readouterr()
+    assert printed.err.count("it diverged") == 2 and printed.out == "2 drawn\n"
+    monkeypatch.setattr(sys, "argv", ["x", "figure6", "--out", str(tmp_path), "--rates", "1e-4"])
+    assert FIGURES.main() == 1 and len(drawn) == 2 and not capsys.readouterr().out
+
+
+def test_while_somebody_trains_in_a_run_of_it_a_figure_is_not_begun(
+        tmp_path: Path, trained: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    """As a run does whose tool was killed; beside it the others would be slow, and it would be put aside."""
+    run = tmp_path / "table3/Pong-ours-s0"
+    run.mkdir(parents=True)
+    held = lock_directory(run)
+    monkeypatch.setattr(sys, "argv", ["x", "table3", "--out", str(tmp_path)])
+    try:
+        assert FIGURES.main() == 2
+    finally:
+        os.close(held)
+    assert not trained and run.exists() and f"in use by process {os.getpid()}" in capsys.readouterr().err
+
+
+def test_a_checkpoint_is_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begun(tmp_path / "run", 30.0)
+    asked: list[int] = []
+
+    def evaluate(where: Path, episodes: int) -> dict[str, Any]:
+        asked.append(episodes)
+        return {"checkpoint": str(checkpoint.saved(where / "checkpoints")[0]), "game": "Pong", "scores": [1] * episodes}
+
+    monkeypatch.setattr(FIGURES.ga3c, "evaluate", evaluate)
+    assert FIGURES.evaluated(run, 3) == FIGURES.evaluated(run, 3)
+    FIGURES.evaluated(run, 4)
+    (run / "checkpoints/20").mkdir()
+    assert FIGURES.evaluated(run, 4)["checkpoint"] == str(run / "checkpoints/20")
+    assert asked == [3, 4, 4]
+
+
+def test_what_a_run_has_done_is_told(tmp_path: Path) -> None:
+    rows = [{"time": 60.0 * minute, "agent_steps": 6000 * minute, "frames": 24000 * minute, "episodes": 0, "agents": 4,
+             "predictors": 2, "trainers": 1, "lag_mean": lag, "score_mean": score}
+            for minute, lag, score in ((1, None, None), (2, 1.0, 17.0), (3, 2.0, 18.5), (4, 3.0, 16.0))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + line(9.0))
+    found = FIGURES.done(tmp_path, "Pong")
+    assert found == {"minutes": 4.0, "agent_steps": 24000, "frames": 96000, "steps_per_second": 100.0, "lag": 2.0,
+                     "workers": "4/2/1", "score": 16.0, "best": 18.5, "minutes_to_paper": 3.0}
+    assert FIGURES.done(tmp_path, "toy:catch")["minutes_to_paper"] is None
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    one = FIGURES.done(tmp_path, "Pong")
+    assert one["score"] is one["best"] is one["lag"] is None
+    (tmp_path / "metrics.jsonl").write_text("")
+    assert FIGURES.done(tmp_path, "Pong") == {}
+    assert FIGURES.listed({"Pong": {"ours": {0: found, 1: {}}}}).splitlines()[2:] == [
+        "| Pong | ours | 0 | 4.0 | 24,000 | 100.0 | 2.0 | 4/2/1 | 16.0 | 18.5 | 3.0 |",
+        "| Pong | ours | 1 | - | - | - | - | - | - | - | - |"]
 
 
 def test_a_run_of_other_settings_is_refused(tmp_path: Path, trained: list[dict[str, Any]]) -> None:
@@ -357,15 +411,19 @@ def test_every_variant_of_a_figure_is_training_of_its_own(figure: str) -> None:
     if figure == "alternatives":
         assert settings[0] == resolve({"game": "Pong", "seed": 3, "agents": 9, "minutes": 5.0, "remember": False})
     if figure == "figure7":
+        assert not any(one.dynamic for one in settings)
         assert [rollouts_per_batch(one) for one in settings] == [1, 4, 32]
 
 
 def test_the_table_has_a_line_for_each_game_with_what_is_known_of_it() -> None:
-    boxing = [{"mean": mean, "human": 12.1, "random": 0.1, "human_normalised": mean / 10, "agent_steps": steps}
-              for mean, steps in ((80.0, 2_000), (90.0, 1_000))]
-    *_, first, second = FIGURES.table({"Boxing": boxing, "toy:catch": [{"mean": 0.5, "agent_steps": 7}]}).splitlines()
-    assert first == "| Boxing | 12.1 | 0.1 | 33.7 | 92.0 | 85.0 | 80.0, 90.0 | 1,000 | 850% |"
-    assert second == "| toy:catch | - | - | - | - | 0.5 | 0.5 | 7 | - |"
+    boxing = [{"mean": mean, "mean_interval": (mean - 2, mean + 1), "human": 12.1, "random": 0.1,
+               "human_normalised": mean / 10, "agent_steps": steps, "run": {"minutes_to_paper": minutes}}
+              for mean, steps, minutes in ((80.0, 2_000, None), (90.0, 1_000, 31.25))]
+    toy = {"mean": 0.5, "mean_interval": (0.25, 0.75), "agent_steps": 7}
+    *_, first, second = FIGURES.table({"Boxing": boxing, "toy:catch": [toy]}).splitlines()
+    assert first == ("| Boxing | 12.1 | 0.1 | 33.7 | 92.0 | 85.0 | 80.0 (78.0 - 81.0), 90.0 (88.0 - 91.0) | 1,000 "
+                     "| 850% | -, 31.2 |")
+    assert second == "| toy:catch | - | - | - | - | 0.5 | 0.5 (0.2 - 0.8) | 7 | - | - |"
 
 
 def test_alternatives_are_compared_by_what_they_learned(tmp_path: Path) -> None:

@@ -8,25 +8,29 @@
     python tools/learning_figures.py table3  --out DIR --games Boxing Pong --seeds 0 1 --steps 10000000
 
 figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known counts, and tuned from 1/1/1; runs of one
-    seed begin with the same weights. The legend says how many frames each has played.
+    seed begin with the same weights. The legend says how many frames each has played. The paper's agents have one
+    environment each, as with `-- --envs-per-agent 1`.
 figure6: each game with two learning rates, seeds as a band.
-figure7: the least training batch, of rollouts of five steps of one environment, so that 5 is the paper's 1 as well.
+figure7: the least training batch, of rollouts of five steps of one environment, so that 5 is the paper's 1 as well; the
+    workers stay as they are.
 lag: none of the paper's: the three corrections of policy lag, serial, with rollouts trained on at once and so many
     updates later (`--delays`); score by agent steps.
 alternatives: none of the paper's: the settings as they are, and with each `--change='FLAGS'`, one at a time; as
-    alternatives.json and alternatives.md.
+    alternatives.json and alternatives.md. For Atari also: `--change='--life-loss' --change='--noop-max 0'`.
 table3: scores of the trained agents by the paper's protocol (30 episodes, sampled actions, up to 30 no-ops) beside
     those of people, of random play, and of the papers; as table3.json and table3.md.
 
 Every run has its directory in DIR. Called again, runs that have ended are kept, and one that was interrupted goes on
 from its newest checkpoint; so does one whose budget (`--minutes` or `--steps` of each run) has grown. A run that fails
-is left out. Drawn after each seed. Nothing is remembered from run to run. FLAGS are ga3c-train's, for all runs.
+is left out. Drawn after each run, with a table of what each has done. Nothing is remembered from run to run. FLAGS are
+ga3c-train's, for all runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -36,9 +40,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import ga3c
-from ga3c import record
+from ga3c import checkpoint, record
 from ga3c.config import ConfigError, Settings, build_parser, parse, resolve
 from ga3c.plot import SUFFIXES, figure_by_game, grouped
+from ga3c.run import lock_directory
 
 # Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes that begin as people
 # left them) and of GA3C after a day (Babaeizadeh et al., 2017, table 3). None: not known here.
@@ -47,7 +52,8 @@ PUBLISHED: dict[str, tuple[float | None, float]] = {
     "MsPacman": (None, 1978.0), "Pong": (11.4, 18.0), "Qbert": (13752.3, 14966.0), "Seaquest": (2300.2, 1706.0),
     "UpNDown": (54525.4, 8623.0)}
 # Between what a run was trained with and what is asked of it.
-_MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "remember"}
+_MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "checkpoints_kept", "remember", "tensorboard",
+               "evaluation_minutes", "evaluation_episodes"}
 
 
 class Variant(NamedTuple):
@@ -87,7 +93,7 @@ def figure6(options: argparse.Namespace) -> list[Variant]:
 
 def figure7(options: argparse.Namespace) -> list[Variant]:
     """Least training batches."""
-    common = ("--envs-per-agent", "1", "--t-max", "5")
+    common = ("--envs-per-agent", "1", "--t-max", "5", "--no-dynamic")
     return [Variant(f"at least {batch}", f"batch{batch}", (*common, "--training-batch-min", str(batch)))
             for batch in options.batches]
 
@@ -120,8 +126,9 @@ CHANGES = ("--learning-rate 1e-4", "--learning-rate 1e-3",
            "--loss-reduction sum", "--optimizer rmsprop --loss-reduction sum --gradient-clip-norm 0",
            "--gradient-clip-norm 0", "--gae-lambda 1", "--gae-lambda 0.8", "--no-normalize-advantages",
            "--t-max 5", "--envs-per-agent 8 --t-max 20", "--envs-per-agent 4 --training-batch-min 40",
-           "--training-batch-min 320", "--training-batch-min 640", "--beta 0", "--beta 0.001", "--beta 0.03",
-           "--correction none", "--preset paper")
+           "--training-batch-min 320", "--training-batch-min 640", "--learning-rate-end null",
+           "--beta 0 --beta-end null", "--beta 0.01 --beta-end null", "--beta 0.02 --beta-end null",
+           "--correction none", "--correction clipped-is", "--preset paper")
 
 
 def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
@@ -157,7 +164,7 @@ def train(run: Path, settings: Settings) -> None:
             return
     print("training", run, flush=True)
     often = min(10.0, settings.minutes / 3 if settings.minutes else 10.0)
-    if any((run / "checkpoints").glob("*/manifest.json")):
+    if checkpoint.saved(run / "checkpoints"):
         ga3c.train(resume=run, quiet=True, minutes=settings.minutes, steps=settings.steps)
     else:
         if run.exists():  # ended before its first checkpoint: nothing to go on from, and nothing is deleted
@@ -168,22 +175,64 @@ def train(run: Path, settings: Settings) -> None:
         raise SystemExit(f"learning_figures: {run} was interrupted; the same command goes on with it")
 
 
+def done(run: Path, game: str) -> dict[str, Any]:
+    """What a run has done while all were at work: minutes, agent steps, frames, agent steps/s, mean policy lag in
+    updates, N_A/N_P/N_T at the end, mean score of the last hundred episodes at the end and at best, and after how many
+    minutes it was first at the paper's score of the game.
+    """
+    rows = record.lasting([row for row in record.rows(run).new() if row["agents"] > 0])
+    if not rows:
+        return {}
+    minutes, steps, score, lag = (
+        record.column(rows, name) for name in ("time", "agent_steps", "score_mean", "lag_mean"))
+    minutes /= 60
+    _, goal = PUBLISHED.get(game, (None, np.inf))
+    there = np.flatnonzero(score >= goal)  # NaN is not
+
+    def known(number: float) -> float | None:
+        return round(float(number), 2) if np.isfinite(number) else None
+
+    return {"minutes": known(minutes[-1]), "agent_steps": int(steps[-1]), "frames": int(rows[-1]["frames"]),
+            "steps_per_second": known((steps[-1] - steps[0]) / max(60 * (minutes[-1] - minutes[0]), 1.0)),
+            "lag": known(float(np.nanmean(lag))) if np.isfinite(lag).any() else None,
+            "workers": "/".join(str(rows[-1][kind]) for kind in ("agents", "predictors", "trainers")),
+            "score": known(score[-1]), "best": known(float(np.nanmax(score))) if np.isfinite(score).any() else None,
+            "minutes_to_paper": known(minutes[there[0]]) if len(there) else None}
+
+
+def listed(found: dict[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
+    """Markdown: one line a run, of what `done` says of it."""
+    lines = ["| game | | seed | minutes | agent steps | agent steps/s | policy lag | workers | score at the end | best "
+             "| minutes to the paper's |", "|---|---|---|---|---|---|---|---|---|---|---|"]
+    for game, by_label in found.items():
+        for label, by_seed in by_label.items():
+            for seed, run in by_seed.items():
+                cells = [f"{run[name]:,}" if isinstance(run.get(name), int | float) else str(run.get(name) or "-")
+                         for name in ("minutes", "agent_steps", "steps_per_second", "lag", "workers", "score", "best",
+                                      "minutes_to_paper")]
+                lines.append("| " + " | ".join([game, label, str(seed), *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def table(found: dict[str, list[dict[str, Any]]]) -> str:
-    """Markdown: one line a game, the mean of its seeds' means, and each of them."""
+    """Markdown: one line a game, the mean of its seeds' means, and each of them with its 95 % interval."""
     def number(value: float | None) -> str:
         return "-" if value is None else f"{value:,.1f}"
 
-    lines = ["| game | human | random | A3C, 1 day | GA3C, 1 day | ours | by seed | agent steps | human-normalised |",
-             "|---|---|---|---|---|---|---|---|---|"]
+    lines = ["| game | human | random | A3C, 1 day | GA3C, 1 day | ours | by seed | agent steps, at least "
+             "| human-normalised | minutes to the paper's, by seed |", "|---|---|---|---|---|---|---|---|---|---|"]
     for game, reports in found.items():
         a3c, of_paper = PUBLISHED.get(game, (None, None))
         means = [report["mean"] for report in reports]
+        seeds = [f"{report['mean']:,.1f} ({low:,.1f} - {high:,.1f})"
+                 for report in reports for low, high in [report["mean_interval"]]]
         normalised = [report["human_normalised"] for report in reports if "human_normalised" in report]
         lines.append("| " + " | ".join([
             game, number(reports[0].get("human")), number(reports[0].get("random")), number(a3c), number(of_paper),
-            number(sum(means) / len(means)), ", ".join(map(number, means)),
+            number(sum(means) / len(means)), ", ".join(seeds),
             f"{min(report['agent_steps'] for report in reports):,}",
-            f"{sum(normalised) / len(normalised):.0%}" if normalised else "-"]) + " |")
+            f"{sum(normalised) / len(normalised):.0%}" if normalised else "-",
+            ", ".join(number(report.get("run", {}).get("minutes_to_paper")) for report in reports)]) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -219,58 +268,76 @@ def compared(found: dict[str, dict[str, dict[int, dict[str, float]]]]) -> str:
 
 
 def make(options: argparse.Namespace) -> list[str]:
-    """Trains, and after each seed draws or evaluates what there is; returns what failed. Raises ConfigError."""
+    """Trains, and after each run draws, or evaluates and tables, what there is; returns what failed.
+
+    Raises ConfigError if a run is somebody else's, or at work.
+    """
     variants = FIGURES[options.figure](options)
     minutes = None if options.steps else options.minutes
     wanted = [(seed, game, variant, asked(variant, game, seed, options.flags, minutes, options.steps))
               for seed in options.seeds for game in options.games for variant in variants]
     runs: dict[str, dict[str, list[Path]]] = {game: {} for game in options.games}
     reports: dict[Path, dict[str, Any]] = {}
-    failures = []
-    for number, (seed, game, variant, settings) in enumerate(wanted):
+    failures, text = [], ""
+    for seed, game, variant, settings in wanted:
         stem = f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
         run = options.out / options.figure / stem
+        if run.exists():
+            os.close(lock_directory(run))  # somebody may be training there, left behind by a tool that was killed
         try:
             train(run, settings)
             if options.figure == "table3":
-                reports[run] = ga3c.evaluate(run, episodes=options.episodes)
-            runs[game].setdefault(variant.label, []).append(run)
+                reports[run] = evaluated(run, options.episodes)
         except (ConfigError, ga3c.CommandFailed) as failure:
             failures.append(f"{run}: {failure}")
-        if number + 1 == len(wanted) or wanted[number + 1][0] != seed:
-            show(options, {game: by_label for game, by_label in runs.items() if by_label}, reports)
+            continue
+        runs[game].setdefault(variant.label, []).append(run)
+        text = show(options, {game: by_label for game, by_label in runs.items() if by_label}, reports)
+    print(text, end="", flush=True)
     return failures
 
 
+def evaluated(run: Path, episodes: int) -> dict[str, Any]:
+    """The report of the run's newest checkpoint, kept beside the run, and with it what `done` says of the run."""
+    file = run.with_name(f"{run.name}.evaluation.json")
+    newest = checkpoint.saved(run / "checkpoints")[:1]
+    if file.exists():
+        report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if [Path(report["checkpoint"]).name] == [path.name for path in newest] and len(report["scores"]) == episodes:
+            return report
+    report = ga3c.evaluate(run, episodes=episodes)
+    report["run"] = done(run, report["game"])
+    file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return report
+
+
 def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
-         reports: dict[Path, dict[str, Any]]) -> None:
-    """Draws the runs of each game and label, or writes the table of their reports or scores; nothing of none."""
-    if not runs:
-        return
-
-    def write(found: Any, text: str) -> None:
-        (options.out / f"{options.figure}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        (options.out / f"{options.figure}.md").write_text(text, encoding="utf-8")
-        print(text, end="", flush=True)
-
+         reports: dict[Path, dict[str, Any]]) -> str:
+    """Writes, and returns, the table of the runs of each game and label, and draws those of a figure."""
+    found: dict[str, Any]
     if options.figure == "table3":
         found = {game: [reports[run] for run in by_label["ours"]] for game, by_label in runs.items()}
-        write(found, table(found))
+        text = table(found)
     elif options.figure == "alternatives":
-        scores = {}
+        found = {}
         for game, by_label in runs.items():
             steps = options.steps or min(record.rows(run).new()[-1]["agent_steps"]
                                          for trained in by_label.values() for run in trained)
-            scores[game] = {label: {record.settings(run)["seed"]: learned(run, steps) for run in trained}
-                            for label, trained in by_label.items()}
-        write(scores, compared(scores))
+            found[game] = {label: {record.settings(run)["seed"]: learned(run, steps) for run in trained}
+                           for label, trained in by_label.items()}
+        text = compared(found)
     else:
+        found = {game: {label: {record.settings(run)["seed"]: done(run, game) for run in trained}
+                        for label, trained in by_label.items()} for game, by_label in runs.items()}
+        text = listed(found)
         groups = {game: [grouped(trained, [label])[0] for label, trained in by_label.items()]
                   for game, by_label in runs.items()}
         file = options.out / f"{options.figure}.{options.format}"
         panel = "score-steps" if options.figure == "lag" else "score-time"
         figure_by_game(groups, panel, frames=options.figure == "figure5").savefig(file, dpi=200)
-        print(f"drawn: {file}", flush=True)
+    (options.out / f"{options.figure}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (options.out / f"{options.figure}.md").write_text(text, encoding="utf-8")
+    return text
 
 
 def main() -> int:
@@ -301,6 +368,9 @@ def main() -> int:
     except ConfigError as mistake:
         print(f"learning_figures: {mistake}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("learning_figures: interrupted; the same command goes on", file=sys.stderr)
+        return 130
     for failure in failures:
         print(f"learning_figures: {failure}", file=sys.stderr)
     return 1 if failures else 0

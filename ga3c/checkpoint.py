@@ -118,11 +118,12 @@ def unusable(progress: Any) -> str:
     """What is wrong with the counters of a checkpoint, if a run is to go on from it; "" if nothing is."""
     if not isinstance(progress, dict):
         return "its progress is no object"
-    for name in ("version", "agent_steps", "episodes", "predictions", "time"):
+    progress = {"dropped_steps": 0, "learning_rate_factor": 1.0, **progress}  # which earlier versions did not keep
+    for name in ("version", "agent_steps", "episodes", "predictions", "dropped_steps", "time"):
         value: Any = progress.get(name)
         if type(value) is not int and (type(value) is not float or name != "time") or not 0 <= value < 1e15:
             return f"{name} is {str(value)[:40]!r}"
-    factor = progress.get("learning_rate_factor", 1.0)  # of earlier versions none was kept
+    factor = progress["learning_rate_factor"]
     if type(factor) is not float or not 0 < factor <= 1:
         return f"learning_rate_factor is {str(factor)[:40]!r}"
     scores = progress.get("recent_scores")

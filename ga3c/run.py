@@ -189,8 +189,8 @@ class Run:
         self.settings, self.spec, self.directory = settings, spec, directory
         self.statistics = Statistics(
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
-            resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("recent_scores", ()),
-            Trace() if settings.trace else None)
+            resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("dropped_steps", 0),
+            resumed.get("recent_scores", ()), Trace() if settings.trace else None)
         self.display = Display(f"GA3C  {spec.name}  {directory}", settings.model_dump(), usable_cores())
         self.checkpoint_path: Path | None = None
         self.evaluator = Evaluator()
@@ -211,7 +211,7 @@ class Run:
         self._steps_saved = resumed.get("agent_steps", 0)
         self._versions = versions()
         self._meter = _Meter()
-        self._judge = Judge(usable_cores())
+        self._judge = Judge(usable_cores(), settings.envs_per_agent)
         self._verdict: Verdict | None = None
         self._next_warning, self._lost_told = 0.0, 0
         self._log, self._metrics, self._events, self._episodes = self._logs = [
@@ -421,6 +421,7 @@ class Run:
         arrays, version, agent_steps = model.state()
         progress = {"version": version, "agent_steps": agent_steps, "time": self.time,
                     "episodes": self.statistics.episodes, "predictions": self.statistics.predictions,
+                    "dropped_steps": self.statistics.dropped_steps,
                     "learning_rate_factor": model.learning_rate_factor,
                     "recent_scores": list(self.statistics.recent_scores), "ga3c": __version__,
                     "game": self.settings.game, "t_max": self.settings.t_max,

@@ -102,23 +102,25 @@ def _waits(served: _Served, reports: list[_Report], seconds: float, workers: Wor
 class Statistics:
     """Totals since the run began (also across resumes) and rates over the last window.
 
-    `agent_deaths` and `environment_faults` are the supervisor's: agents that ended unasked, and environments that
-    their agents made anew. `lag`: of what the last window trained on. `dropped_steps`: agent steps not trained on.
+    `agent_deaths` and `environment_faults` are the supervisor's, since the process began: agents that ended unasked,
+    and environments that their agents made anew. `lag`: of what the last window trained on. `dropped_steps`: agent
+    steps not trained on.
 
     Args:
         frames_per_step: emulator frames in one agent step.
-        agent_steps, trainings, predictions, episodes, scores: where a resumed run goes on from.
+        agent_steps, trainings, predictions, episodes, dropped_steps, scores: where a resumed run goes on from.
         trace: gets every prediction call and update, if given.
     """
 
     def __init__(self, frames_per_step: int, agent_steps: int = 0, trainings: int = 0, predictions: int = 0,
-                 episodes: int = 0, scores: Iterable[float] = (), trace: Trace | None = None) -> None:
+                 episodes: int = 0, dropped_steps: int = 0, scores: Iterable[float] = (),
+                 trace: Trace | None = None) -> None:
         self._frames_per_step = frames_per_step
         self.trace = trace
         self.agent_steps, self.trainings, self.episodes = agent_steps, trainings, episodes
         self.recent_scores = deque(scores, maxlen=100)
         self.agent_deaths = self.environment_faults = 0
-        self.dropped_steps = 0
+        self.dropped_steps = dropped_steps
         self._reports: deque[_Report] = deque()
         self._dropped: deque[tuple[int, list[float], list[int]]] = deque()
         self._taken: list[_Report] = []

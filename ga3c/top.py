@@ -61,7 +61,8 @@ class Followed:
         self._rows, self._events = record.rows(run), record.events(run)
         known, cores = record.settings(run), _cores(run)
         self.view = View(f"GA3C  {known.get('game', '')}  {run}".replace("    ", "  "), known, cores)
-        self._judge = Judge(cores) if cores else None
+        envs = known.get("envs_per_agent")
+        self._judge = Judge(cores, envs if isinstance(envs, int) else 1) if cores else None
         self._verdict: Verdict | None = None
         self._tuning = ""
         self._messages: list[str] = []

@@ -13,6 +13,7 @@ Limit = Literal["environments", "predictors", "trainers", "transport", "device",
 _FULL = 0.9    # of all cores: nobody gets more work done by waiting less
 _BUSY = 0.8    # of a thread's time: more requests would only queue
 _MOST = 0.5    # of an agent's time
+_FEW = 4       # environments of an agent: with fewer, waking an agent costs about as much as a step of its environments
 
 _NUMBERS = ("cpu_agents", "cpu_server", "cpu_machine", "wait_ms", "slot_wait_ms", "play_ms", "queue_ms", "service_ms",
             "reply_ms", "predict_ms", "predictor_busy", "trainer_busy", "gather_ms", "update_ms")
@@ -48,7 +49,7 @@ def others(measured: Mapping[str, float]) -> float:
     return max(0.0, measured["cpu_machine"] - ours)
 
 
-def verdict(measured: Mapping[str, float], cores: int) -> Verdict:
+def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int) -> Verdict:
     """Judges averages of the columns `cpu_*`, `*_ms` and `*_busy` of metrics.jsonl on a machine with `cores` cores.
 
     Full processors are judged by who fills them; with idle ones, whoever makes the agents wait is the limit.
@@ -61,6 +62,7 @@ def verdict(measured: Mapping[str, float], cores: int) -> Verdict:
                            "end them, or expect what is left")
         if agents >= server:
             return Verdict("environments", f"all {cores} cores are busy, agents take {agents:.1f}",
+                           "fewer agents with more envs_per_agent" if envs_per_agent < _FEW else
                            "only more cores, or a lighter game, would be faster")
         return Verdict("device", f"all {cores} cores are busy, the model takes {server:.1f}",
                        "a GPU or a smaller network would be faster")
@@ -91,8 +93,8 @@ def verdict(measured: Mapping[str, float], cores: int) -> Verdict:
 class Judge:
     """The verdict of the seconds since the workers last changed, at most the last ten; none of fewer than three."""
 
-    def __init__(self, cores: int) -> None:
-        self._cores = cores
+    def __init__(self, cores: int, envs_per_agent: int) -> None:
+        self._cores, self._envs_per_agent = cores, envs_per_agent
         self._seen: deque[Mapping[str, Any]] = deque(maxlen=10)
 
     def hear(self, row: Mapping[str, Any]) -> Verdict | None:
@@ -101,4 +103,4 @@ class Judge:
             self._seen.clear()
         self._seen.append(row)
         measured = averages(self._seen) if len(self._seen) >= 3 else None
-        return verdict(measured, self._cores) if measured else None
+        return verdict(measured, self._cores, self._envs_per_agent) if measured else None

@@ -125,7 +125,7 @@ def tree(directory: Path) -> dict[str, str]:
 FILES = ("arrays.npz", "progress.json", "manifest.json")
 SETTINGS = Settings(game="Pong")
 PROGRESS = {"version": 1, "agent_steps": 7, "episodes": 0, "predictions": 9, "time": 1.0, "recent_scores": [1.0],
-            "game": "Pong", "t_max": SETTINGS.t_max}
+            "dropped_steps": 0, "game": "Pong", "t_max": SETTINGS.t_max}
 
 
 class Restored:

@@ -353,6 +353,7 @@ def test_a_checkpoint_is_made_when_it_is_due(tmp_path: Path, clock: Clock, begin
     record = begin(checkpoint_minutes=0.05, checkpoints_kept=2, game="Pong")
     record.start()
     record.statistics.new_count().predictions = 77
+    record.statistics.dropped_steps = 40
     for second in range(1, 11):
         clock.now += 1.0
         record.tick(learned(record, second, float(second)), WORKERS, [])
@@ -362,6 +363,7 @@ def test_a_checkpoint_is_made_when_it_is_due(tmp_path: Path, clock: Clock, begin
     arrays, progress = checkpoint.load(kept[0])
     assert arrays["weights"].tolist() == [9, 9, 9]
     assert progress.items() >= {"version": 9, "agent_steps": 90, "time": 9.0, "episodes": 9, "predictions": 77,
+                                "dropped_steps": 40,
                                 "recent_scores": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], "game": "Pong"}.items()
     assert [(event["event"], event["path"]) for event in rows(tmp_path, "events.jsonl") if event["event"] != "lag"] == [
         ("checkpoint", f"checkpoints/{steps:012d}") for steps in (30, 60, 90)]

@@ -95,8 +95,10 @@ def test_a_row_says_who_is_at_work_and_how_much_waits() -> None:
 # ------------------------------------------------------------------------------------------------ totals
 
 def test_a_resumed_run_counts_on() -> None:
-    statistics = Statistics(4, agent_steps=1000, trainings=50, predictions=900, episodes=7, scores=[1.0, 2.0])
+    statistics = Statistics(4, agent_steps=1000, trainings=50, predictions=900, episodes=7, dropped_steps=30,
+                            scores=[1.0, 2.0])
     row, _ = statistics.row(60.0, NOBODY)
+    assert row["dropped_steps"] == 30
     assert [row[name] for name in ("agent_steps", "frames", "trainings", "episodes", "score", "score_mean")] == [
         1000, 4000, 50, 7, 2.0, 1.5]
     statistics.new_count().predictions += 10

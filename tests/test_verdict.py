@@ -45,15 +45,20 @@ IDLE = {**HEALTHY, "cpu_agents": 0.6, "cpu_server": 0.9, "cpu_machine": 1.6}
     pytest.param({**IDLE, "wait_ms": 30.0}, "transport", id="idle, nobody busy"),
 ])
 def test_the_part_that_holds_the_others_up_is_named(numbers: dict[str, float], limit: str) -> None:
-    assert verdict(numbers, cores=4).limit == limit
+    assert verdict(numbers, cores=4, envs_per_agent=16).limit == limit
+
+
+def test_whose_agents_have_few_environments_is_told_of_more() -> None:
+    assert "envs_per_agent" in verdict(HEALTHY, 4, envs_per_agent=1).advice
+    assert "envs_per_agent" not in verdict(HEALTHY, 4, envs_per_agent=16).advice
 
 
 numbers = st.fixed_dictionaries({name: st.floats(0, 1 if name.endswith("_busy") else 1e4) for name in HEALTHY})
 
 
-@given(numbers, st.integers(1, 256))
-def test_every_run_gets_one_printable_line(measured: dict[str, float], cores: int) -> None:
-    line = str(verdict(measured, cores))
+@given(numbers, st.integers(1, 256), st.integers(1, 64))
+def test_every_run_gets_one_printable_line(measured: dict[str, float], cores: int, envs: int) -> None:
+    line = str(verdict(measured, cores, envs))
     assert line.isprintable() and "nan" not in line
 
 

@@ -181,13 +181,16 @@ class Controller:
         verdict = self._verdict()
         return self._end(m, *verdict) if verdict else None
 
-    def restrict(self, agents: int) -> None:
-        """No more agents than these from now on."""
+    def restrict(self, agents: int) -> Trial | None:
+        """No more agents than these from now on; returns the trial that this ends."""
         self._limits = (agents, *self._limits[1:])
         accepted = self._bounded(self.accepted)
-        if accepted != self.accepted or self._bounded(self.setting) != self.setting:
-            self.accepted = accepted
-            self.remeasure()
+        if accepted == self.accepted and self._bounded(self.setting) == self.setting:
+            return None
+        ended = self._told(None, f"there is room for {agents} agents") if self._trial else None
+        self.accepted = accepted
+        self.remeasure()
+        return ended
 
     def excuse(self, time: float) -> None:
         """What keeps seconds from counting until `time` is not the trial's fault."""
@@ -245,13 +248,16 @@ class Controller:
     def _begin(self, m: Measurement, setting: Setting) -> None:
         self._trial, self._window, self._heard = setting, Window(), m.time
 
-    def _end(self, m: Measurement, kept: bool | None, reason: str) -> Trial:
+    def _told(self, kept: bool | None, reason: str) -> Trial:
         assert self._trial is not None
         before, new = self.baseline, self._window
-        trial = Trial(self.accepted, self._trial, before.mean(), before.deviation(), new.mean(), new.deviation(),
-                      len(new), new.mean(1), new.mean(2), new.mean(3), kept, reason)
+        return Trial(self.accepted, self._trial, before.mean(), before.deviation(), new.mean(), new.deviation(),
+                     len(new), new.mean(1), new.mean(2), new.mean(3), kept, reason)
+
+    def _end(self, m: Measurement, kept: bool | None, reason: str) -> Trial:
+        trial = self._told(kept, reason)
         if kept:
-            self.accepted, self.baseline = self._trial, new
+            self.accepted, self.baseline = trial.after, self._window
         self._trial, self._window = None, Window()
         self._next(m, trial)
         return trial

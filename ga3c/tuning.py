@@ -17,7 +17,7 @@ from typing import Any
 
 from ga3c import __version__
 from ga3c.config import Settings
-from ga3c.controller import Controller, Fast, Measurement, Paper, Setting, name
+from ga3c.controller import Controller, Fast, Measurement, Paper, Setting, Trial, name
 from ga3c.machine import usable_cores
 from ga3c.run import Run
 from ga3c.verdict import others
@@ -82,7 +82,7 @@ class Tuner:
         """A second has passed. `settled`: as many workers as wanted are at work, and no others; `agents`: the most
         there can be.
         """
-        self.controller.restrict(max(1, agents))
+        self._record(self.controller.restrict(max(1, agents)))
         evaluating = self._run.evaluator.checkpoint is not None
         if evaluating:
             self.controller.excuse(row["time"])
@@ -99,17 +99,20 @@ class Tuner:
             others(row) / self._cores))
         if self.controller.setting != setting:
             self._quiet = 0
-        if trial:
-            self._run.tuning = trial.brief()
-            self._run.event(
-                "trial", **{"from": name(trial.before), "to": name(trial.after)},
-                rate_from=round(trial.rate_before, 1), deviation_from=round(trial.deviation_before, 1),
-                rate=round(trial.rate, 1), deviation=round(trial.deviation, 1), seconds=trial.seconds,
-                lag=round(trial.lag, 2), prediction_queue=round(trial.prediction_queue, 2),
-                training_queue=round(trial.training_queue, 2), verdict=trial.verdict,
-                reason=trial.reason)
+        self._record(trial)
         if searching != self.controller.searching:
             self._searched()
+
+    def _record(self, trial: Trial | None) -> None:
+        if trial is None:
+            return
+        self._run.tuning = trial.brief()
+        self._run.event(
+            "trial", **{"from": name(trial.before), "to": name(trial.after)},
+            rate_from=round(trial.rate_before, 1), deviation_from=round(trial.deviation_before, 1),
+            rate=round(trial.rate, 1), deviation=round(trial.deviation, 1), seconds=trial.seconds,
+            lag=round(trial.lag, 2), prediction_queue=round(trial.prediction_queue, 2),
+            training_queue=round(trial.training_queue, 2), verdict=trial.verdict, reason=trial.reason)
 
     def _searched(self) -> None:
         accepted, rate = self.controller.accepted, self.controller.baseline.mean()

@@ -248,8 +248,10 @@ def test_a_trial_that_cannot_be_measured_for_a_good_reason_waits(kind: str) -> N
 def test_where_fewer_agents_can_be_had_no_more_are_asked_for(kind: str) -> None:
     controller = (Paper if kind == "paper" else Fast)((16, 1, 1), (32, 2, 2), None, 0)
     play(controller, hill, 100)
-    controller.restrict(5)
+    under_way = controller.setting
+    ended = controller.restrict(5)
     assert controller.setting[0] <= 5 and controller.accepted[0] == 5
+    assert ended and ended.after == under_way and ended.kept is None and controller.restrict(5) is None
     trials = play(controller, hill, 2000)
     assert trials and all(trial.after[0] <= 5 and trial.before[0] <= 5 for trial in trials)
     accepted = controller.accepted

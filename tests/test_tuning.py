@@ -161,7 +161,10 @@ def test_no_more_agents_are_tried_than_there_can_be(cache: Path, make_run: MakeR
     seconds.pass_by(1, most=3)
     assert seconds.tuner.setting == (2, 1, 1)
     seconds.pass_by(300, most=3)
-    assert seconds.tuner.setting[0] <= 3 and all(int(trial["to"].split("/")[0]) <= 3 for trial in events(run, "trial"))
+    assert seconds.tuner.setting[0] <= 3
+    ended, *others = events(run, "trial")
+    assert (ended["to"], ended["verdict"], ended["reason"]) == ("4/1/1", "given up", "there is room for 3 agents")
+    assert others and all(int(trial["to"].split("/")[0]) <= 3 for trial in others)
 
 
 def test_a_finished_search_is_recorded_and_remembered(cache: Path, make_run: MakeRun) -> None:

@@ -22,6 +22,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,8 @@ from ga3c.config import ConfigError, Settings, to_yaml
 from ga3c.controller import Controller
 from ga3c.display import Display, plain_line
 from ga3c.environment import EnvironmentSpec
-from ga3c.evaluator import Evaluator
+from ga3c.evaluator import LONGEST, Evaluator
+from ga3c.interruption import Interruption
 from ga3c.machine import usable_cores
 from ga3c.model import DeviceFailed, Model
 from ga3c.stats import Statistics, Workers
@@ -208,6 +210,7 @@ class Run:
         self._next_row = self._next_checkpoint = self._next_log = 0.0
         self._lags = lag.histograms(lag.NOTHING)
         self._next_evaluation = math.inf
+        self._evaluated: Path | None = None  # what the last evaluation is, or was, of
         self._steps_saved = resumed.get("agent_steps", 0)
         self._versions = versions()
         self._meter = _Meter()
@@ -340,6 +343,7 @@ class Run:
         return None
 
     def _begin_evaluation(self, path: Path) -> None:
+        self._evaluated = path
         self._next_evaluation = self.time + 60.0 * (self.settings.evaluation_minutes or math.inf)
         # Other episodes than those of `ga3c-eval`, which would else judge the checkpoint by what it was chosen for.
         seed = (self.settings.seed + 1 + int(path.name)) % 2**31
@@ -441,6 +445,35 @@ class Run:
         self.event("checkpoint", path=str(path.relative_to(self.directory)), agent_steps=agent_steps)
         return path
 
+    def evaluate_last(self, model: Model, interruption: Interruption) -> None:
+        """Where checkpoints are evaluated the last one is as well: waits for that, until interrupted.
+
+        Training is over: its clock stops. Raises OSError or DeviceFailed if there is no checkpoint.
+        """
+        self._time_before, self._started = self.time, None
+        if self.settings.evaluation_minutes is None or interruption.signum:
+            return
+        self._record_evaluation()
+        if model.agent_steps > self._steps_saved:
+            self.save(model)
+        last = self.checkpoint_path
+        if last is None:
+            return
+        if last != self._evaluated:
+            self._stop_evaluation()
+            self._begin_evaluation(last)
+        if self.evaluator.checkpoint is not None:
+            self.say("Training is over; the last checkpoint is evaluated. Ctrl-C leaves that out.")
+        while self.evaluator.checkpoint is not None and not interruption.signum:
+            wait([interruption.fileno(), *self.evaluator.sentinels], LONGEST)
+            interruption.clear()
+            self._record_evaluation()
+
+    def _stop_evaluation(self) -> None:
+        if self.evaluator.checkpoint is not None:
+            self.event("evaluation_stopped", checkpoint=str(self.evaluator.checkpoint.relative_to(self.directory)))
+            self.evaluator.stop()
+
     def finish(self, model: Model, reason: str, skip_checkpoint: bool) -> None:
         """Writes the last row and, if something was learned since the last one, a checkpoint; says how to go on.
 
@@ -449,9 +482,7 @@ class Run:
         if not self._finishing:
             self._finishing = True
             self._record_evaluation()
-            if self.evaluator.checkpoint is not None:
-                self.event("evaluation_stopped", checkpoint=str(self.evaluator.checkpoint.relative_to(self.directory)))
-                self.evaluator.stop()
+            self._stop_evaluation()
             self._record(self.time, Workers(0, 0, 0, 0, 0), [])
             self._record_lag()
         if not skip_checkpoint and model.agent_steps > self._steps_saved:

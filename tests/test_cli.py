@@ -20,7 +20,7 @@ import pyte
 import pytest
 from conftest import stop_seconds
 
-from ga3c import cli
+from ga3c import checkpoint, cli
 from ga3c.service import Service
 
 TRAIN = [sys.executable, "-m", "ga3c"]
@@ -478,6 +478,19 @@ def recorded(kind: str) -> list[dict]:
 
 
 EVALUATING = [*QUICK, "--run-dir", "run", "--evaluation-minutes", "0.001", "--evaluation-episodes", "3"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["--serial", "--no-serial"])
+def test_the_last_checkpoint_of_a_run_that_has_had_its_budget_is_evaluated(
+        mode: str, started: Callable[..., Started]) -> None:
+    each = started(*QUICK, "--run-dir", "run", "--evaluation-minutes", "9", "--evaluation-episodes", "3", mode,
+                   "--steps", "2000")
+    out, err, _ = each.end()
+    assert (each.process.returncode, err) == (0, "") and "Training is over" in out
+    evaluation, = recorded("evaluation")
+    assert Path("run", evaluation["checkpoint"]) == checkpoint.saved(Path("run/checkpoints"))[0] and evaluation["best"]
+    assert evaluation["time"] == recorded("end")[0]["time"] < 9 * 60
 
 
 @pytest.mark.slow

@@ -6,8 +6,10 @@ import csv
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from ga3c import checkpoint, run
 from ga3c.config import ConfigError, Settings, resolve, to_yaml
 from ga3c.environment import EnvironmentSpec
 from ga3c.evaluator import Outcome
+from ga3c.interruption import Interruption
 from ga3c.model import DeviceFailed, Model, Update
 from ga3c.rollout import RolloutStore, TrainingBatch
 from ga3c.run import Run, _Meter, create_directory, lock_directory
@@ -505,6 +508,7 @@ class Evaluations:
         self.started: list[tuple[str, int, int]] = []
         self.ended: Outcome | None = None
         self.error: OSError | None = None
+        self.at_once: float | None = None  # what the next one comes to as soon as it begins
 
     def start(self, path: Path, episodes: int, seed: int, film: bool) -> None:
         assert self.checkpoint is None and path.is_dir()
@@ -512,6 +516,8 @@ class Evaluations:
             raise self.error
         self.checkpoint = path
         self.started.append((path.name, episodes, seed))
+        if self.at_once is not None:
+            self.end(self.at_once)
 
     def end(self, mean: float | None, episodes: int = 7) -> None:
         assert self.checkpoint is not None
@@ -683,6 +689,52 @@ def test_the_end_stops_an_evaluation_but_takes_one_that_is_ready(
     assert evaluations(tmp_path)[-1] == {
         "time": 6.0, "event": "evaluation_stopped", "checkpoint": "checkpoints/000000000060"}
     assert names(tmp_path) == [30, 60]
+
+
+@pytest.mark.parametrize("under_way", [True, False])
+def test_the_last_checkpoint_is_evaluated_when_training_is_over(
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]], interruption: Interruption,
+        under_way: bool) -> None:
+    record, evaluator = evaluated()
+    seconds(record, clock, 1, 3)
+    if under_way:
+        last = 3
+    else:
+        seconds(record, clock, 4, last := 5)
+    evaluator.at_once = 4.0
+    if under_way:
+        evaluator.end(4.0)
+    interruption.wake()  # as the end of an evaluation does
+    record.evaluate_last(model(last), interruption)
+    clock.now += 100.0
+    record.finish(model(last), f"--steps {10 * last}", skip_checkpoint=False)
+    assert [(event["event"], event["checkpoint"][-3:]) for event in evaluations(tmp_path)] == (
+        [("evaluation", "030")] if under_way else [("evaluation_stopped", "030"), ("evaluation", "050")])
+    assert record.best_evaluation is not None and record.best_evaluation.checkpoint == f"{10 * last:012d}"
+    assert rows(tmp_path)[-1]["time"] == last, "to evaluate is not to train"
+
+
+def test_whoever_interrupts_the_last_evaluation_does_without_it(
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]],
+        interruption: Interruption) -> None:
+    record, evaluator = evaluated()
+    seconds(record, clock, 1, 2)
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    record.evaluate_last(model(2), interruption)
+    timer.join()
+    assert evaluator.started == [("000000000020", 7, 21)] and interruption.signum == signal.SIGINT
+    record.finish(model(2), "--steps 20", skip_checkpoint=False)
+    assert [event["event"] for event in evaluations(tmp_path)] == ["evaluation_stopped"] and names(tmp_path) == [20]
+
+
+def test_a_run_that_is_interrupted_evaluates_nothing_more(
+        clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]], interruption: Interruption) -> None:
+    record, evaluator = evaluated()
+    seconds(record, clock, 1, 2)
+    interruption.signum = signal.SIGINT
+    record.evaluate_last(model(2), interruption)
+    assert evaluator.started == []
 
 
 # ------------------------------------------------------------------------------------------------ the end

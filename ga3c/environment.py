@@ -79,7 +79,7 @@ class AtariEnvironment:
     """ale-py's C++ vector environment with the newest frame packed into a channels-last stack.
 
     The four 84x84 planes of an observation are the four bytes of one 84x84 plane of little-endian 32-bit words: a
-    shift and an OR advance the stack for a tenth of what interleaving planes costs.
+    shift advances the stack for a tenth of what interleaving planes costs.
 
     Environments that begin together go on in step, as long as episodes are of one length (Boxing's are, until somebody
     is knocked out): an update would see one moment of the game, many times. So all environments but the first cut one
@@ -121,7 +121,7 @@ class AtariEnvironment:
     def step(self, action: NDArray[np.int64]) -> Transition:
         planes, reward, terminated, truncated, info = self._env.step(action)
         self._packed >>= 8
-        self._packed |= planes[:, -1].astype(np.uint32) << 24
+        self.observation[..., -1] = planes[:, -1]
         ended = score_ended = terminated | truncated
         final = None
         if np.count_nonzero(ended):

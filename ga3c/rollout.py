@@ -98,25 +98,26 @@ class TrainingBatch(_Facts):
     """Room for up to B rollouts, contiguous per field: observation (B, T, E, *shape), reward (B, T, E), ...
 
     `batch[:n]` is a view of the first n rollouts, `batch[mask]` a copy of those in `mask` (B,). Fields are as in
-    `_fields`, without the extra row T, and `following` (B, E, *shape): the observation after the last step.
+    `_fields`, without the extra row T, and `following` (B, E, *shape): the observation after the last step. `arrays` has
+    all of them by name.
     """
 
     following: NDArray
 
     def __init__(self, arrays: dict[str, NDArray]) -> None:
-        self._arrays = arrays
+        self.arrays = arrays
         self.__dict__.update(arrays)
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def __getitem__(self, rollouts: slice | NDArray[np.bool_]) -> TrainingBatch:
-        return TrainingBatch({name: array[rollouts] for name, array in self._arrays.items()})
+        return TrainingBatch({name: array[rollouts] for name, array in self.arrays.items()})
 
     def keep(self, rollouts: NDArray[np.bool_]) -> int:
         """Moves the first rollouts that are in the mask (n,), n <= B, to the front; returns how many they are."""
         kept = int(rollouts.sum())
-        for array in self._arrays.values():
+        for array in self.arrays.values():
             array[:kept] = array[:len(rollouts)][rollouts]
         return kept
 
@@ -171,6 +172,8 @@ class RolloutStore(_Facts):
             count = int(np.prod(shape)) * np.dtype(field.dtype).itemsize
             setattr(self, name, block[offset:offset + count].view(field.dtype).reshape(shape))
             offset += self._field_bytes(field)
+        self._facts = {name: getattr(self, name)[:, :self.t_max] if name in _EXTRA_ROW else getattr(self, name)
+                       for name in self._layout}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("t_max", "n_envs", "n_slots", "_layout")} | {
@@ -207,7 +210,6 @@ class RolloutStore(_Facts):
     def gather(self, slots: Iterable[int], into: TrainingBatch, at: int) -> None:
         """Copies rollouts in `slots` to places at, at + 1, ... of `into`, which frees the slots for their agents."""
         for place, slot in enumerate(slots, at):
-            for name in self._layout:
-                facts = getattr(self, name)[slot]
-                getattr(into, name)[place] = facts[:self.t_max] if name in _EXTRA_ROW else facts
+            for name, facts in self._facts.items():
+                into.arrays[name][place] = facts[slot]
             into.following[place] = self.observation[slot, self.steps[slot]]

@@ -101,13 +101,13 @@ def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:
 REPORT = TOOL.with_name("tune_report.py")
 
 
-def tuned_run(path: Path, every: int = 1) -> Path:
+def tuned_run(path: Path, every: int = 1, rate: int = 2000, agents: int = 8) -> Path:
     """Half of the rate for a minute, then all of it, with a trial in between; a row each so many seconds."""
     path.mkdir()
     steps, rows = 0, []
     for t in range(1, 181):
-        steps += 1000 if t <= 60 else 2000
-        rows.append({"time": float(t), "agent_steps": steps, "agents": 4 if t <= 60 else 8, "predictors": 1,
+        steps += rate // 2 if t <= 60 else rate
+        rows.append({"time": float(t), "agent_steps": steps, "agents": 4 if t <= 60 else agents, "predictors": 1,
                      "trainers": 1, "frames": 0, "episodes": 0})
     text = "".join(json.dumps(row) + "\n" for row in rows[every - 1::every])
     (path / "metrics.jsonl").write_text(text + '{"time": 1')
@@ -124,9 +124,12 @@ def report(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_it_reports_how_soon_a_run_was_fast(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "tuning.png"
-    done = report(tuned_run(tmp_path / "run"), "--sweep", tuned_run(tmp_path / "fixed"), "--plot", picture)
+    fixed = [tuned_run(tmp_path / "fixed"), tuned_run(tmp_path / "again"), tuned_run(tmp_path / "chance", rate=3000)]
+    other = tuned_run(tmp_path / "other", rate=1800, agents=6)
+    done = report(tuned_run(tmp_path / "run"), "--sweep", *fixed, other, "--plot", picture)
     assert done.returncode == 0, done.stderr
-    assert "best of the sweep: 2,000 agent steps/s" in done.stdout
+    assert done.stdout.splitlines()[:2] == ["8/1/1: 2,000 agent steps/s, median of 3 (2,000 to 3,000)",
+                                            "6/1/1: 1,800 agent steps/s, median of 1 (1,800 to 1,800)"]
     cells = next([cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines()
                  if line.startswith("│"))
     assert cells == ["run", "8/1/1", "1 (1)", "2,000", "100%", "87", "100%", "-"]

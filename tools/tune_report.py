@@ -1,17 +1,19 @@
 r"""What the controller did in runs: their trials, how soon they were fast, and the paper's figure 2 of them.
 
-    for setting in 2/1/1 4/1/1 6/1/1 8/1/1 4/2/1 8/2/1 4/1/2 8/1/2; do
-        IFS=/ read agents predictors trainers <<< $setting
-        counts="--agents $agents --predictors $predictors --trainers $trainers"
-        ga3c-train --game Pong --no-dynamic $counts --minutes 1 --run-dir sweep/${setting//\//-}
+    for round in 1 2 3; do
+        for setting in 2/1/1 3/1/1 4/1/1 6/1/1 8/1/1 4/2/1 8/2/1 4/1/2 8/1/2 4/2/2 8/2/2; do
+            IFS=/ read agents predictors trainers <<< $setting
+            counts="--agents $agents --predictors $predictors --trainers $trainers"
+            ga3c-train --game Pong --no-dynamic $counts --minutes 1 --run-dir sweep/${setting//\//-}-$round
+        done
     done
     common="--game Pong --start 1/1/1 --no-remember --minutes 20"
     ga3c-train $common --run-dir fast
     ga3c-train $common --controller paper --max-lag null --run-dir paper
     python tools/tune_report.py fast paper --sweep sweep/* --plot tuning.png
 
-The best of the sweep is the largest rate of a run over its second half. A rate is agent steps trained per second;
-"95 %" is reached when the mean of half a minute is.
+The rate of a setting of the sweep is the median of its runs' over their second halves. A rate is agent steps trained
+per second; "95 %" is reached when the mean of half a minute is.
 """
 
 from __future__ import annotations
@@ -79,6 +81,16 @@ def summary(run: Path, best: float | None) -> list[str]:
     return cells
 
 
+def swept(runs: list[Path]) -> dict[str, list[float]]:
+    """Rates of the second half of the runs of each setting, sorted; the settings by their median, fastest first."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        last = at_work(run)[-1]
+        found.setdefault(f"{last['agents']}/{last['predictors']}/{last['trainers']}", []).append(second_half(run))
+    return {setting: sorted(rates) for setting, rates in
+            sorted(found.items(), key=lambda each: -float(np.median(each[1])))}
+
+
 def plot(runs: list[Path], best: float | None, file: Path) -> None:
     """The rate, N_A, and N_P and N_T over time; a colour for each run."""
     import matplotlib
@@ -116,14 +128,17 @@ def main() -> int:
                         help="also draw, as PNG or SVG by its name")
     options = parser.parse_args()
     try:
-        best = max(map(second_half, options.sweep), default=None)
+        sweep = swept(options.sweep)
+        best = max((float(np.median(rates)) for rates in sweep.values()), default=None)
         if best is not None and best <= 0:
             raise ConfigError("the sweep trained nothing in the second half of its runs")
+        for setting, rates in sweep.items():
+            print(f"{setting}: {np.median(rates):,.0f} agent steps/s, median of {len(rates)} "
+                  f"({rates[0]:,.0f} to {rates[-1]:,.0f})")
         table = Table()
         head = ["run", "N_A/N_P/N_T", "trials (kept)", "steps/s, second half"]
         if best is not None:
             head += ["of the best", "s to 95 %", "worst minute then", "worst 10 min then"]
-            print(f"best of the sweep: {best:,.0f} agent steps/s")
         for word in head:
             table.add_column(word)
         for run in options.runs:

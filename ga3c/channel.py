@@ -178,7 +178,7 @@ class Channel:
         self._predictions, self._rollouts, self._rests = _TicketQueue(), _TicketQueue(), _TicketQueue()
         self._replies: list[Connection | None] = [None] * capacity
         self._incarnation = np.zeros(capacity, np.uint16)
-        self._at_work = np.full(capacity, -1)  # the same while there is somebody to reply to, else -1
+        self._living = np.full(capacity, -1)  # the same while there is somebody to reply to, else -1
         # Of the incarnation at work, monotonic seconds: when it was opened, when it was last sent an answer or a slot,
         # when a predictor last took a request of it.
         self._opened_at, self._answered_at, self._freed_at, self._taken_at = (np.zeros(capacity) for _ in range(4))
@@ -197,7 +197,7 @@ class Channel:
         with self._lock:
             assert self._replies[agent] is None
             self._incarnation[agent] = (int(self._incarnation[agent]) + 1) % 2**16
-            self._replies[agent], self._at_work[agent] = writer, self._incarnation[agent]
+            self._replies[agent], self._living[agent] = writer, self._incarnation[agent]
             slots = self._slots_of(agent)
             self._opened_at[agent] = self._answered_at[agent] = self._freed_at[agent] = time.monotonic()
             self._freed[agent], self._resting[agent] = 0, False
@@ -234,7 +234,7 @@ class Channel:
             return []
         tickets = self._rests.take(len(self._rests))
         with self._lock:
-            agents = [agent for agent, _, _, incarnation in tickets.tolist() if self._at_work[agent] == incarnation]
+            agents = [agent for agent, _, _, incarnation in tickets.tolist() if self._living[agent] == incarnation]
             self._resting[agents] = True
         return agents
 
@@ -245,7 +245,7 @@ class Channel:
     def hang_up(self, agent: int) -> None:
         """Closes the agent's replies: wherever it waits, it is told `ServerGone`."""
         with self._lock:
-            writer, self._replies[agent], self._at_work[agent] = self._replies[agent], None, -1
+            writer, self._replies[agent], self._living[agent] = self._replies[agent], None, -1
             self._answered_at[agent] = self._opened_at[agent]
             self._resting[agent] = False
         if writer is not None:
@@ -269,7 +269,7 @@ class Channel:
     def waiting(self) -> int:
         """Agents that have asked for a prediction and not been answered."""
         asked = self._store.asked.reshape(len(self._freed), -1).max(axis=1)
-        return int(((asked > self._answered_at) & (self._at_work >= 0)).sum())
+        return int(((asked > self._answered_at) & (self._living >= 0)).sum())
 
     def idle_since(self, agent: int) -> float | None:
         """Since when it has been the agent's turn (monotonic seconds); None while it waits for a predictor or a slot,
@@ -334,7 +334,7 @@ class Channel:
     def answer(self, tickets: NDArray, policy: NDArray[np.float32], value: NDArray[np.float32], version: int) -> None:
         """Writes policy (n, E, A), value (n, E) and version into the n rows asked for, and wakes their agents."""
         with self._lock:
-            alive = self._at_work[tickets["agent"]] == tickets["incarnation"]
+            alive = self._living[tickets["agent"]] == tickets["incarnation"]
             if not alive.all():
                 tickets, policy, value = tickets[alive], policy[alive], value[alive]
             self._answered_at[tickets["agent"]] = self._last_answer = time.monotonic()

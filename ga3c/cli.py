@@ -196,10 +196,9 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: C
             run.finish(model, "lost agents", skip_checkpoint=not model.readable())
             return _fail(str(error), 3)
         ending = True
-        code = 128 + interruption.signum if interruption.signum else 0
         run.evaluate_last(model, interruption)
         run.finish(model, reason, skip_checkpoint=interruption.hurried)
-        return code
+        return 128 + interruption.signum if interruption.signum else 0
     except ConfigError:
         raise
     except Diverged as error:

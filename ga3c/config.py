@@ -180,7 +180,7 @@ class Settings(BaseModel):
     checkpoints_kept: int = _setting(
         "Run", 3, "newest checkpoints that stay on disk, beside the best and the first after each full hour", ge=1)
     evaluation_minutes: float | None = _setting(
-        "Run", None, "minutes between evaluations of the policy while it learns, and one at its end; null: none", gt=0.0)
+        "Run", None, "minutes between evaluations of the policy as it learns; one more at the end; null: none", gt=0.0)
     evaluation_episodes: int = _setting(
         "Run", 10, "episodes of such an evaluation; the checkpoint with the best mean is kept", ge=1, le=100_000)
     tensorboard: bool = _setting("Run", True, "write scalars for TensorBoard, once a second")

@@ -63,6 +63,11 @@ class Evaluator:
         return self._now.process.pid if self._now else None
 
     @property
+    def seconds_left(self) -> float:
+        """Of the longest that one under way may take."""
+        return max(0.0, self._now.began + LONGEST - time.monotonic()) if self._now else 0.0
+
+    @property
     def sentinels(self) -> list[socket.socket]:
         """For `multiprocessing.connection.wait`: ready once there is an outcome to `collect`."""
         return [self._now.sentinel] if self._now else []

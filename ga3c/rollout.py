@@ -98,8 +98,8 @@ class TrainingBatch(_Facts):
     """Room for up to B rollouts, contiguous per field: observation (B, T, E, *shape), reward (B, T, E), ...
 
     `batch[:n]` is a view of the first n rollouts, `batch[mask]` a copy of those in `mask` (B,). Fields are as in
-    `_fields`, without the extra row T, and `following` (B, E, *shape): the observation after the last step. `arrays` has
-    all of them by name.
+    `_fields`, without the extra row T, and `following` (B, E, *shape): the observation after the last step. `arrays`
+    has all of them by name.
     """
 
     following: NDArray
@@ -172,8 +172,8 @@ class RolloutStore(_Facts):
             count = int(np.prod(shape)) * np.dtype(field.dtype).itemsize
             setattr(self, name, block[offset:offset + count].view(field.dtype).reshape(shape))
             offset += self._field_bytes(field)
-        self._facts = {name: getattr(self, name)[:, :self.t_max] if name in _EXTRA_ROW else getattr(self, name)
-                       for name in self._layout}
+        self._trained_on = {name: getattr(self, name)[:, :self.t_max] if name in _EXTRA_ROW else getattr(self, name)
+                            for name in self._layout}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("t_max", "n_envs", "n_slots", "_layout")} | {
@@ -210,6 +210,6 @@ class RolloutStore(_Facts):
     def gather(self, slots: Iterable[int], into: TrainingBatch, at: int) -> None:
         """Copies rollouts in `slots` to places at, at + 1, ... of `into`, which frees the slots for their agents."""
         for place, slot in enumerate(slots, at):
-            for name, facts in self._facts.items():
+            for name, facts in self._trained_on.items():
                 into.arrays[name][place] = facts[slot]
             into.following[place] = self.observation[slot, self.steps[slot]]

@@ -36,7 +36,7 @@ from ga3c.config import ConfigError, Settings, to_yaml
 from ga3c.controller import Controller
 from ga3c.display import Display, plain_line
 from ga3c.environment import EnvironmentSpec
-from ga3c.evaluator import LONGEST, Evaluator
+from ga3c.evaluator import Evaluator
 from ga3c.interruption import Interruption
 from ga3c.machine import usable_cores
 from ga3c.model import DeviceFailed, Model
@@ -198,7 +198,7 @@ class Run:
         self.evaluator = Evaluator()
         self.best_evaluation: checkpoint.Best | None = None
         self.also_saved: Callable[[], dict[str, NDArray]] = dict
-        self._finishing = False
+        self._over = False
         self.disturbances = 0
         self.controller: Controller | None = None
         self.resumed_controller: dict[str, Any] | None = resumed.get("controller")
@@ -369,7 +369,7 @@ class Run:
                 self.best_evaluation = candidate
             except OSError as error:
                 best = False  # the one that is noted is the one that is kept
-                self.say(f"best.json: {error.strerror or error}; training goes on.")
+                self.say(f"best.json: {error.strerror or error}{'' if self._over else '; training goes on'}.")
         self.event("evaluation", **{**report, "checkpoint": str(path.relative_to(self.directory)), "best": best})
         self._show_in_tensorboard(lambda tensorboard: tensorboard.evaluation(report, video))
         low, high = report["mean_interval"]
@@ -384,7 +384,7 @@ class Run:
 
     def _evaluation_failed(self, path: Path, cause: str) -> None:
         self.event("evaluation_failed", checkpoint=str(path.relative_to(self.directory)), cause=cause)
-        self.say(f"The evaluation of {path.name} failed, training goes on: {cause}")
+        self.say(f"The evaluation of {path.name} failed{'' if self._over else ', training goes on'}: {cause}")
 
     def _record(self, now: float, workers: Workers, agent_pids: list[int]) -> dict[str, Any]:
         row, episodes = self.statistics.row(now, workers)
@@ -448,12 +448,11 @@ class Run:
     def evaluate_last(self, model: Model, interruption: Interruption) -> None:
         """Where checkpoints are evaluated the last one is as well: waits for that, until interrupted.
 
-        Training is over: its clock stops. Raises OSError or DeviceFailed if there is no checkpoint.
+        Training must be over. Raises OSError or DeviceFailed if there is no checkpoint.
         """
-        self._time_before, self._started = self.time, None
+        self._end_training()
         if self.settings.evaluation_minutes is None or interruption.signum:
             return
-        self._record_evaluation()
         if model.agent_steps > self._steps_saved:
             self.save(model)
         last = self.checkpoint_path
@@ -463,11 +462,22 @@ class Run:
             self._stop_evaluation()
             self._begin_evaluation(last)
         if self.evaluator.checkpoint is not None:
+            self.event("last_evaluation", checkpoint=str(last.relative_to(self.directory)))
+            self.display.leave_panel()  # there is no second more to show
             self.say("Training is over; the last checkpoint is evaluated. Ctrl-C leaves that out.")
         while self.evaluator.checkpoint is not None and not interruption.signum:
-            wait([interruption.fileno(), *self.evaluator.sentinels], LONGEST)
+            wait([interruption.fileno(), *self.evaluator.sentinels], self.evaluator.seconds_left)
             interruption.clear()
             self._record_evaluation()
+
+    def _end_training(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._time_before, self._started = self.time, None  # what is done from now on is no training
+        self._record_evaluation()
+        self._record(self.time, Workers(0, 0, 0, 0, 0), [])
+        self._record_lag()
 
     def _stop_evaluation(self) -> None:
         if self.evaluator.checkpoint is not None:
@@ -479,12 +489,8 @@ class Run:
 
         Raises OSError or DeviceFailed if there is no checkpoint; it may then be called again, to skip it.
         """
-        if not self._finishing:
-            self._finishing = True
-            self._record_evaluation()
-            self._stop_evaluation()
-            self._record(self.time, Workers(0, 0, 0, 0, 0), [])
-            self._record_lag()
+        self._end_training()
+        self._stop_evaluation()
         if not skip_checkpoint and model.agent_steps > self._steps_saved:
             self.save(model)
         self.event("end", reason=reason, agent_steps=model.agent_steps)

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from ga3c import __version__, record
 from ga3c.cli import guarded
-from ga3c.config import Parser
+from ga3c.config import Parser, Settings
 from ga3c.verdict import Judge, Verdict
 
 SILENT = 10.0   # seconds without a row, after which a run is called silent; it writes one every second
@@ -62,12 +62,15 @@ class Followed:
         known, cores = record.settings(run), _cores(run)
         self.view = View(f"GA3C  {known.get('game', '')}  {run}".replace("    ", "  "), known, cores)
         envs = known.get("envs_per_agent")
-        self._judge = Judge(cores, envs if isinstance(envs, int) else 1) if cores else None
+        if not isinstance(envs, int):
+            envs = Settings.model_fields["envs_per_agent"].default
+        self._judge = Judge(cores, envs) if cores else None
         self._verdict: Verdict | None = None
         self._tuning = ""
         self._messages: list[str] = []
         self.rows = 0
         self.ended: str | None = None
+        self._trained = False
 
     def look(self) -> list[dict[str, Any]]:
         """Takes in what the run has written since the last look; the new rows. Raises OSError."""
@@ -86,7 +89,9 @@ class Followed:
     def _hear(self, event: Mapping[str, Any]) -> None:
         kind, at = event["event"], f"{event['time']:,.0f} s: "
         if kind == "start":
-            self.ended = None
+            self.ended, self._trained = None, False
+        elif kind == "last_evaluation":
+            self._trained = True
         elif kind == "end":
             self.ended = f"ended by {event['reason']}"
         elif kind == "trial":
@@ -114,6 +119,8 @@ class Followed:
         """In a few words, whether the run goes on."""
         if self.ended:
             return self.ended
+        if self._trained:
+            return "training is over, its last checkpoint is evaluated"
         silent = time.time() - (self._run / "metrics.jsonl").stat().st_mtime
         return f"no row for {silent:,.0f} s: killed, or stuck" if silent > SILENT else "at work"
 

@@ -332,6 +332,13 @@ def test_a_hiccup_does_not_hide_threads_that_pay_only_together(threads: int) -> 
     assert slow == 3 and controller.accepted[1:] == (8, 8)
 
 
+def test_threads_that_are_in_the_way_only_together_are_taken_away_together() -> None:
+    rates = {(2, 2): 1000.0, (1, 1): 1150.0}
+    controller = Fast((8, 2, 2), (16, 2, 2), None, 0, fine=True)
+    play(controller, lambda setting, second: rates.get(setting[1:], 900.0) * (setting[0] / 8) ** 0.1, 600)
+    assert controller.accepted[1:] == (1, 1)
+
+
 def test_steps_grow_while_they_pay() -> None:
     trials = play(Fast((1, 1, 1), (1024, 4, 4), None, 0), lambda setting, second: 100.0 * setting[0], 40)
     assert [trial.after[0] for trial in trials[:5]] == [2, 4, 16, 64, 256]

@@ -411,6 +411,7 @@ def test_a_resumed_run_goes_on_where_its_checkpoint_was(
     first.start()
     first.statistics.new_count().predictions = 77
     clock.now += 4.0
+    first.statistics.dropped_steps = 40
     first.finish(learned(first, 6, 1.0, 3.0), "--steps 60", skip_checkpoint=False)
     first.close()
     clock.now += 1e6
@@ -421,6 +422,7 @@ def test_a_resumed_run_goes_on_where_its_checkpoint_was(
     last = rows(tmp_path)[-1]
     assert [last[name] for name in ("time", "agent_steps", "trainings", "episodes", "score_mean", "tps", "pps")] == [
         5.0, 70, 7, 3, 4.0, 1.0, 0.0]
+    assert last["dropped_steps"] == 40
     assert second.statistics.predictions == 77
     header, *lines = (tmp_path / "episodes.csv").read_text().splitlines()
     assert [float(line.split(",")[2]) for line in lines] == [1, 3, 8]
@@ -501,14 +503,13 @@ PLAYED = checkpoint.Best("", 0.0, {"episodes": 7})
 class Evaluations:
     """Stands for the evaluator; the test says when an evaluation has ended, and how."""
 
-    pid, sentinels = None, ()
+    pid, sentinels, seconds_left = None, (), 60.0
 
     def __init__(self) -> None:
         self.checkpoint: Path | None = None
         self.started: list[tuple[str, int, int]] = []
         self.ended: Outcome | None = None
         self.error: OSError | None = None
-        self.at_once: float | None = None  # what the next one comes to as soon as it begins
 
     def start(self, path: Path, episodes: int, seed: int, film: bool) -> None:
         assert self.checkpoint is None and path.is_dir()
@@ -516,8 +517,6 @@ class Evaluations:
             raise self.error
         self.checkpoint = path
         self.started.append((path.name, episodes, seed))
-        if self.at_once is not None:
-            self.end(self.at_once)
 
     def end(self, mean: float | None, episodes: int = 7) -> None:
         assert self.checkpoint is not None
@@ -697,17 +696,26 @@ def test_the_last_checkpoint_is_evaluated_when_training_is_over(
         under_way: bool) -> None:
     record, evaluator = evaluated()
     seconds(record, clock, 1, 3)
-    if under_way:
-        last = 3
-    else:
-        seconds(record, clock, 4, last := 5)
-    evaluator.at_once = 4.0
-    if under_way:
+    if not under_way:
+        seconds(record, clock, 4, 5)
+    last = 3 if under_way else 5
+    rows_meanwhile: list[int] = []
+
+    def end() -> None:
+        interruption.wake()  # of something else
+        time.sleep(0.05)
+        rows_meanwhile.append(len(rows(tmp_path)))
         evaluator.end(4.0)
-    interruption.wake()  # as the end of an evaluation does
+        interruption.wake()  # as the end of an evaluation does
+
+    ending = threading.Timer(0.1, end)
+    ending.start()
     record.evaluate_last(model(last), interruption)
+    ending.join()
+    assert rows_meanwhile == [last + 1], "the last row is there, whatever becomes of the evaluation"
     clock.now += 100.0
     record.finish(model(last), f"--steps {10 * last}", skip_checkpoint=False)
+    assert len(rows(tmp_path)) == last + 1
     assert [(event["event"], event["checkpoint"][-3:]) for event in evaluations(tmp_path)] == (
         [("evaluation", "030")] if under_way else [("evaluation_stopped", "030"), ("evaluation", "050")])
     assert record.best_evaluation is not None and record.best_evaluation.checkpoint == f"{10 * last:012d}"
@@ -726,6 +734,17 @@ def test_whoever_interrupts_the_last_evaluation_does_without_it(
     assert evaluator.started == [("000000000020", 7, 21)] and interruption.signum == signal.SIGINT
     record.finish(model(2), "--steps 20", skip_checkpoint=False)
     assert [event["event"] for event in evaluations(tmp_path)] == ["evaluation_stopped"] and names(tmp_path) == [20]
+
+
+def test_a_last_evaluation_that_cannot_begin_is_told(
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]], interruption: Interruption,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    record, evaluator = evaluated()
+    seconds(record, clock, 1, 2)
+    evaluator.error = OSError(11, "Resource temporarily unavailable")
+    record.evaluate_last(model(2), interruption)
+    assert [event["event"] for event in evaluations(tmp_path)] == ["evaluation_failed"] and names(tmp_path) == [20]
+    assert "training goes on" not in capsys.readouterr().out
 
 
 def test_a_run_that_is_interrupted_evaluates_nothing_more(

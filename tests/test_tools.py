@@ -337,19 +337,19 @@ def test_a_run_that_fails_is_left_out_and_told(
     assert FIGURES.main() == 1
     assert drawn == [{"learning rate 0.0003": 1}, {"learning rate 0.0003": 2}]
     printed = capsys.readouterr()
-    assert printed.err.count("it diverged") == 2 and printed.out == "2 drawn\n"
+    assert printed.err.count("it diverged") == 2 and printed.out.startswith("2 drawn\nwritten: ")
     monkeypatch.setattr(sys, "argv", ["x", "figure6", "--out", str(tmp_path), "--rates", "1e-4"])
-    assert FIGURES.main() == 1 and len(drawn) == 2 and not capsys.readouterr().out
+    assert FIGURES.main() == 1 and len(drawn) == 2 and capsys.readouterr().out == "nothing to show\n"
 
 
 def test_while_somebody_trains_in_a_run_of_it_a_figure_is_not_begun(
         tmp_path: Path, trained: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> None:
     """As a run does whose tool was killed; beside it the others would be slow, and it would be put aside."""
-    run = tmp_path / "table3/Pong-ours-s0"
+    run = tmp_path / "table3/Pong-ours-s1"
     run.mkdir(parents=True)
     held = lock_directory(run)
-    monkeypatch.setattr(sys, "argv", ["x", "table3", "--out", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["x", "table3", "--out", str(tmp_path), "--seeds", "0", "1"])
     try:
         assert FIGURES.main() == 2
     finally:
@@ -371,6 +371,8 @@ def test_a_checkpoint_is_evaluated_once(tmp_path: Path, monkeypatch: pytest.Monk
     (run / "checkpoints/20").mkdir()
     assert FIGURES.evaluated(run, 4)["checkpoint"] == str(run / "checkpoints/20")
     assert asked == [3, 4, 4]
+    (run / "metrics.jsonl").write_text(line(60.0).replace('"agents": 0', '"agents": 2'))
+    assert FIGURES.evaluated(run, 4)["run"]["minutes"] == 60.0 and asked == [3, 4, 4], "it went on"
 
 
 def test_what_a_run_has_done_is_told(tmp_path: Path) -> None:

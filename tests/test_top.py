@@ -149,6 +149,15 @@ def test_it_follows_a_run_to_its_end(run: Written, opened: Callable[..., Termina
     assert terminal.text.count("PPS at most") == 1, "the panel is drawn in place"
 
 
+@pytest.mark.parametrize(("envs", "advised"), [("1", True), ("16", False), ("many", False)])
+def test_agents_of_few_environments_are_advised_to_have_more(run: Written, envs: str, advised: bool) -> None:
+    with open(run.path / "config.yaml", "a") as file:
+        file.write(f"envs_per_agent: {envs}\n")
+    for row in rows(5, **BUSY):
+        run.row(row)
+    assert ("envs_per_agent" in top(run.path, "--once").stdout) == advised
+
+
 def test_q_leaves_and_the_terminal_is_as_it_was(run: Written, opened: Callable[..., Terminal]) -> None:
     for row in rows(5):
         run.row(row)
@@ -163,6 +172,8 @@ def test_a_run_that_writes_no_more_is_called_silent_and_one_that_was_resumed_at_
     hour_ago = time.time() - 3600
     os.utime(run.path / "metrics.jsonl", (hour_ago, hour_ago))
     assert re.search(r"no row for 3,6\d\d s: killed, or stuck", top(run.path, "--once").stdout)
+    run.event(event="last_evaluation", time=8.0, checkpoint="checkpoints/000000014000")
+    assert "training is over, its last checkpoint is evaluated" in top(run.path, "--once").stdout
     run.event(event="end", time=8.0, reason="SIGINT", agent_steps=1)
     assert "ended by SIGINT" in top(run.path, "--once").stdout
     run.event(event="start", time=8.0)

@@ -176,9 +176,9 @@ def train(run: Path, settings: Settings) -> None:
 
 
 def done(run: Path, game: str) -> dict[str, Any]:
-    """What a run has done while all were at work: minutes, agent steps, frames, agent steps/s, mean policy lag in
-    updates, N_A/N_P/N_T at the end, mean score of the last hundred episodes at the end and at best, and after how many
-    minutes it was first at the paper's score of the game.
+    """What a run has done: minutes, agent steps, frames, agent steps/s, mean policy lag in updates, N_A/N_P/N_T at the
+    end, mean score of the last hundred episodes at the end and at best, and after how many minutes it was first at the
+    paper's score of the game. Empty if it has no second with agents.
     """
     rows = record.lasting([row for row in record.rows(run).new() if row["agents"] > 0])
     if not rows:
@@ -270,7 +270,7 @@ def compared(found: dict[str, dict[str, dict[int, dict[str, float]]]]) -> str:
 def make(options: argparse.Namespace) -> list[str]:
     """Trains, and after each run draws, or evaluates and tables, what there is; returns what failed.
 
-    Raises ConfigError if a run is somebody else's, or at work.
+    Raises ConfigError if a flag is wrong or a run is at work.
     """
     variants = FIGURES[options.figure](options)
     minutes = None if options.steps else options.minutes
@@ -279,11 +279,11 @@ def make(options: argparse.Namespace) -> list[str]:
     runs: dict[str, dict[str, list[Path]]] = {game: {} for game in options.games}
     reports: dict[Path, dict[str, Any]] = {}
     failures, text = [], ""
-    for seed, game, variant, settings in wanted:
-        stem = f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
-        run = options.out / options.figure / stem
-        if run.exists():
-            os.close(lock_directory(run))  # somebody may be training there, left behind by a tool that was killed
+    at = [options.out / options.figure / f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
+          for seed, game, variant, _ in wanted]
+    for run in filter(Path.exists, at):
+        os.close(lock_directory(run))  # one may be at work, left behind by a tool that was killed
+    for run, (_, game, variant, settings) in zip(at, wanted, strict=True):
         try:
             train(run, settings)
             if options.figure == "table3":
@@ -293,22 +293,21 @@ def make(options: argparse.Namespace) -> list[str]:
             continue
         runs[game].setdefault(variant.label, []).append(run)
         text = show(options, {game: by_label for game, by_label in runs.items() if by_label}, reports)
-    print(text, end="", flush=True)
+    print(f"{text}written: {options.out / options.figure}.*" if text else "nothing to show", flush=True)
     return failures
 
 
 def evaluated(run: Path, episodes: int) -> dict[str, Any]:
-    """The report of the run's newest checkpoint, kept beside the run, and with it what `done` says of the run."""
-    file = run.with_name(f"{run.name}.evaluation.json")
+    """The report of the run's newest checkpoint, kept in the run's directory, and with it what `done` says of it."""
+    file = run / "table3.json"
     newest = checkpoint.saved(run / "checkpoints")[:1]
-    if file.exists():
-        report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if [Path(report["checkpoint"]).name] == [path.name for path in newest] and len(report["scores"]) == episodes:
-            return report
-    report = ga3c.evaluate(run, episodes=episodes)
-    report["run"] = done(run, report["game"])
-    file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return report
+    report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"scores": []}
+    if len(report["scores"]) != episodes or [Path(report["checkpoint"]).name] != [path.name for path in newest]:
+        report = ga3c.evaluate(run, episodes=episodes)
+        aside = run / ".table3.json"
+        aside.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        aside.replace(file)
+    return {**report, "run": done(run, report["game"])}
 
 
 def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],

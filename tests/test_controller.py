@@ -315,7 +315,7 @@ def test_threads_that_pay_only_together_are_tried_together_also_in_small_steps()
     """What undid the coarse step may have been a hiccup."""
     controller = Fast((100, 1, 2), (100, 8, 8), None, 0, fine=True)
     play(controller, lambda setting, second: 1000.0 * min(setting[1], setting[2] / 2), 600)
-    assert controller.accepted[1:] == (4, 8)
+    assert min(controller.accepted[1], controller.accepted[2] / 2) == 4  # more predictors are neither better nor worse
 
 
 @pytest.mark.parametrize("threads", [1, 2])

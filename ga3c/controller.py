@@ -334,12 +334,12 @@ class Fast(Controller):
     """Compares as long as it takes to tell and no longer, in steps that grow while they pay.
 
     A step multiplies the number of agents, of predictors or of trainers, or of several of them (where two are limits at
-    once, or in the way, neither pays alone). When no step pays, steps shrink; when the finest does not, the search is
-    over, the rate is watched, and a neighbour is tried now and then, more and more rarely. A rate that has changed much
-    by itself begins a new search; if it changed a little, as rates do, that waits until a neighbour would be tried, and
-    if other programs did it, until that has lasted. A search first tries what one beside as much of them found. A trial
-    beside which they came or went is made again. `fine`: the start is likely near the best, so the first search begins
-    with smaller steps.
+    once, neither pays alone). When no step pays, steps shrink; when the finest does not, the search is over, the rate
+    is watched, and a neighbour is tried now and then, more and more rarely. A rate that has changed much by itself
+    begins a new search; if it changed a little, as rates do, that waits until a neighbour would be tried, and if other
+    programs did it, until that has lasted. A search first tries what one beside as much of them found. A trial beside
+    which they came or went is made again. `fine`: the start is likely near the best, so the first search begins with
+    smaller steps.
     """
 
     def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int, fine: bool = False) -> None:
@@ -472,11 +472,9 @@ class Fast(Controller):
         # If most agents wait for the threads, more agents are no help.
         ups = [*threads, [0]] if waiting + handed_in > 0.5 else [[0], *threads]
         steps = [(which, 1) for which in ups] + [([0], -1)]
-        downs = [(which, -1) for which in threads]
         if self.searching:
             steps += [([1, 2], 1), ([0, 1, 2], 1)]
-            downs.append(([1, 2], -1))
-        steps += downs
+        steps += [(which, -1) for which in threads]
         yield from map(self._bounded, self._likely)
         if self._over(self.baseline):
             steps.insert(0, ([0], -1))

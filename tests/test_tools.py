@@ -128,8 +128,9 @@ def test_it_reports_how_soon_a_run_was_fast(tmp_path: Path) -> None:
     other = tuned_run(tmp_path / "other", rate=1800, agents=6)
     done = report(tuned_run(tmp_path / "run"), "--sweep", *fixed, other, "--plot", picture)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:2] == ["8/1/1: 2,000 agent steps/s, median of 3 (2,000 to 3,000)",
-                                            "6/1/1: 1,800 agent steps/s, median of 1 (1,800 to 1,800)"]
+    assert "best of the sweep: 2,000 agent steps/s" in done.stdout
+    assert done.stdout.splitlines()[1:3] == ["  8/1/1: 2,000 agent steps/s, median of 3 (2,000 to 3,000)",
+                                             "  6/1/1: 1,800 agent steps/s, median of 1 (1,800 to 1,800)"]
     cells = next([cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines()
                  if line.startswith("│"))
     assert cells == ["run", "8/1/1", "1 (1)", "2,000", "100%", "87", "100%", "-"]
@@ -317,6 +318,12 @@ def test_what_the_tool_says_itself_is_refused_behind_the_dashes(flag: str) -> No
     with pytest.raises(ConfigError, match=flag.split()[0]):
         FIGURES.asked(variant, "Pong", 0, flag.split(), 5.0, None)
     assert FIGURES.asked(variant, "Pong", 0, ["--beta", "0"], 5.0, None).minutes == 5.0
+
+
+def test_of_no_run_nothing_is_shown(tmp_path: Path) -> None:
+    for figure in FIGURES.FIGURES:
+        FIGURES.show(argparse.Namespace(out=tmp_path / "none", figure=figure, steps=None, format="png"), {}, {})
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_run_that_fails_is_left_out_and_told(

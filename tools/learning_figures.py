@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import ga3c
-from ga3c import checkpoint, record
+from ga3c import checkpoint, controller, record
 from ga3c.config import ConfigError, Settings, build_parser, parse, resolve
 from ga3c.plot import SUFFIXES, figure_by_game, grouped
 from ga3c.run import lock_directory
@@ -195,7 +195,7 @@ def done(run: Path, game: str) -> dict[str, Any]:
     return {"minutes": known(minutes[-1]), "agent_steps": int(steps[-1]), "frames": int(rows[-1]["frames"]),
             "steps_per_second": known((steps[-1] - steps[0]) / max(60 * (minutes[-1] - minutes[0]), 1.0)),
             "lag": known(float(np.nanmean(lag))) if np.isfinite(lag).any() else None,
-            "workers": "/".join(str(rows[-1][kind]) for kind in ("agents", "predictors", "trainers")),
+            "workers": controller.name([rows[-1][kind] for kind in ("agents", "predictors", "trainers")]),
             "score": known(score[-1]), "best": known(float(np.nanmax(score))) if np.isfinite(score).any() else None,
             "minutes_to_paper": known(minutes[there[0]]) if len(there) else None}
 
@@ -312,7 +312,9 @@ def evaluated(run: Path, episodes: int) -> dict[str, Any]:
 
 def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
          reports: dict[Path, dict[str, Any]]) -> str:
-    """Writes, and returns, the table of the runs of each game and label, and draws those of a figure."""
+    """Writes, and returns, the table of the runs of each game and label; draws those of a figure. Of none nothing."""
+    if not runs:
+        return ""
     found: dict[str, Any]
     if options.figure == "table3":
         found = {game: [reports[run] for run in by_label["ours"]] for game, by_label in runs.items()}

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ga3c import record
+from ga3c import controller, record
 from ga3c.config import ConfigError, output_file
 
 HALF_MINUTE = 30
@@ -58,6 +58,11 @@ def second_half(run: Path) -> float:
     return float(pace(rows, (rows[-1]["time"] - rows[0]["time"]) / 2)[1][-1])
 
 
+def workers(row: dict[str, Any]) -> str:
+    """N_A/N_P/N_T of that second."""
+    return controller.name([row[kind] for kind in ("agents", "predictors", "trainers")])
+
+
 def summary(run: Path, best: float | None) -> list[str]:
     """Name, last setting, trials and how many were kept, mean rate of the last half, then if `best` is known its share,
     seconds to 95 % of it, and the worst minute and the worst ten minutes from then on as shares of it."""
@@ -65,7 +70,7 @@ def summary(run: Path, best: float | None) -> list[str]:
     trials = record.lasting_events(run, "trial")
     kept = sum(trial.get("verdict") == "kept" for trial in trials)
     last, half = rows[-1], second_half(run)
-    cells = [run.name, f"{last['agents']}/{last['predictors']}/{last['trainers']}", f"{len(trials)} ({kept})",
+    cells = [run.name, workers(last), f"{len(trials)} ({kept})",
              f"{half:,.0f}"]
     if best is None:
         return cells
@@ -85,8 +90,7 @@ def swept(runs: list[Path]) -> dict[str, list[float]]:
     """Rates of the second half of the runs of each setting, sorted; the settings by their median, fastest first."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        last = at_work(run)[-1]
-        found.setdefault(f"{last['agents']}/{last['predictors']}/{last['trainers']}", []).append(second_half(run))
+        found.setdefault(workers(at_work(run)[-1]), []).append(second_half(run))
     return {setting: sorted(rates) for setting, rates in
             sorted(found.items(), key=lambda each: -float(np.median(each[1])))}
 
@@ -132,8 +136,10 @@ def main() -> int:
         best = max((float(np.median(rates)) for rates in sweep.values()), default=None)
         if best is not None and best <= 0:
             raise ConfigError("the sweep trained nothing in the second half of its runs")
+        if best is not None:
+            print(f"best of the sweep: {best:,.0f} agent steps/s")
         for setting, rates in sweep.items():
-            print(f"{setting}: {np.median(rates):,.0f} agent steps/s, median of {len(rates)} "
+            print(f"  {setting}: {np.median(rates):,.0f} agent steps/s, median of {len(rates)} "
                   f"({rates[0]:,.0f} to {rates[-1]:,.0f})")
         table = Table()
         head = ["run", "N_A/N_P/N_T", "trials (kept)", "steps/s, second half"]

@@ -266,8 +266,8 @@ def evaluate(argv: Sequence[str]) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    if options.background:
-        _stay_in_the_background()
+    if options.background is not None:
+        _stay_in_the_background(options.background)
     from ga3c.environment import atari_id
     from ga3c.policy import Policy, find
     trained = find(options.policy)
@@ -287,7 +287,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from rich.progress import Progress
     protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
     # A simulator in Python gains nothing from threads, and may not bear them.
-    threads = usable_cores() if atari_id(settings.game) and not options.background else 1
+    threads = usable_cores() if atari_id(settings.game) and options.background is None else 1
     pictures = len(policy.spec.observation_shape) == 3 and policy.spec.observation_dtype == "uint8"
     seen: list[NDArray] = []
 
@@ -318,9 +318,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _stay_in_the_background() -> None:
-    """For an evaluation during training: takes only the time and devices that are left, ends when its parent does."""
-    os.nice(19)
+def _stay_in_the_background(nice: int) -> None:
+    """For an evaluation during training: lets others go first, ends when its parent does."""
+    os.nice(nice)
     be_killed_first()
 
     def end_with_parent() -> None:
@@ -368,6 +368,6 @@ def evaluation_parser() -> argparse.ArgumentParser:
     group.add_argument("--no-record", action="store_false", dest="record",
                        help="leave no line in the run's events.jsonl")
     group.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
-    for hidden in ("--background", "--film"):  # see evaluator.py
-        parser.add_argument(hidden, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--background", type=int, help=argparse.SUPPRESS)  # these two: see evaluator.py
+    parser.add_argument("--film", action="store_true", help=argparse.SUPPRESS)
     return parser

@@ -187,14 +187,18 @@ class Controller:
         accepted = self._bounded(self.accepted)
         if accepted == self.accepted and self._bounded(self.setting) == self.setting:
             return None
-        ended = self._told(None, f"there is room for {agents} agents") if self._trial else None
+        ended = self.interrupt(f"there is room for {agents} agents")
         self.accepted = accepted
         self.remeasure()
         return ended
 
-    def excuse(self, time: float) -> None:
-        """What keeps seconds from counting until `time` is not the trial's fault."""
-        self._heard = time
+    def interrupt(self, reason: str) -> Trial | None:
+        """Back to the accepted setting; returns the trial that this ends, which says nothing of its setting."""
+        if self._trial is None:
+            return None
+        ended = self._told(None, reason)
+        self._trial, self._window, self._fresh = None, Window(), Window()
+        return ended
 
     def remeasure(self) -> None:
         """What was measured is of another hour: a trial under way is undone, the accepted setting measured again."""

@@ -1,8 +1,10 @@
-"""Evaluations while a run goes on: `ga3c-eval` on a checkpoint, in a process that takes only what training leaves.
+"""Evaluations while a run goes on: `ga3c-eval` on a checkpoint, in a process that training goes before.
 
-One at a time, niceness 19, one thread, no GPU. Its standard input is a socket to this process: each sees by it when the
-other has ended, whatever ended it. The process is in a group of its own, so that Ctrl-C is only the main process's.
-What it says is held in nameless files until it has ended, so it never waits for us, and nothing is left behind.
+One at a time, in one thread, without GPU. The controller learns nothing meanwhile, so it shall soon be over: its
+niceness is between the main process's and the agents'. Its standard input is a socket to this process: each sees by it
+when the other has ended, whatever ended it. The process is in a group of its own, so that Ctrl-C is only the main
+process's. What it says is held in nameless files until it has ended, so it never waits for us, and nothing is left
+behind.
 """
 
 from __future__ import annotations
@@ -47,9 +49,10 @@ class _Evaluation(NamedTuple):
 
 
 class Evaluator:
-    """Evaluates one checkpoint at a time. Used by the main thread."""
+    """Evaluates one checkpoint at a time, at a niceness. Used by the main thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, nice: int) -> None:
+        self._nice = nice
         self._now: _Evaluation | None = None
 
     @property
@@ -76,7 +79,7 @@ class Evaluator:
         """Begins to evaluate, and to `film` it; none may be under way. Raises OSError if no process can be started."""
         assert self._now is None
         command = [sys.executable, "-P", "-c", _PROGRAM, str(checkpoint), "--episodes", str(episodes), "--seed",
-                   str(seed), "--json", "--no-record", "--background", *(["--film"] if film else [])]
+                   str(seed), "--json", "--no-record", "--background", str(self._nice), *(["--film"] if film else [])]
         # It shall import what this process imports, wherever it was started from.
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1",
                        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}

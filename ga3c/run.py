@@ -14,11 +14,13 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import fcntl
+import functools
 import importlib.metadata
 import json
 import math
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -77,10 +79,25 @@ def write_settings(directory: Path, settings: Settings) -> None:
 
 
 def versions() -> dict[str, Any]:
-    """Of everything that a run depends on; the machine, of which `cores` may be used; and the command."""
+    """Of everything that a run depends on; the machine, of which `cores` may be used; the command; the commit."""
     return {"ga3c": __version__, "python": platform.python_version(), "platform": platform.platform(),
             "cores": usable_cores(), "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
-            **{name: importlib.metadata.version(name) for name in _PACKAGES}, "command": sys.argv}
+            **{name: importlib.metadata.version(name) for name in _PACKAGES}, "command": sys.argv,
+            "commit": _commit()}
+
+
+@functools.cache
+def _commit() -> str | None:
+    """Of the checkout that this program is run from, with a "+" if it has been changed since; None if it is none."""
+    here = Path(__file__)
+    git = ["git", "-C", str(here.parent)]
+    try:
+        for command in (
+                ["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--exclude=*", "--dirty=+"]):
+            done = subprocess.run([*git, *command], capture_output=True, text=True, timeout=5.0, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
 
 
 def lock_directory(directory: Path) -> int:
@@ -195,7 +212,7 @@ class Run:
             resumed.get("recent_scores", ()), Trace() if settings.trace else None)
         self.display = Display(f"GA3C  {spec.name}  {directory}", settings.model_dump(), usable_cores())
         self.checkpoint_path: Path | None = None
-        self.evaluator = Evaluator()
+        self.evaluator = Evaluator(settings.agent_nice // 2)
         self.best_evaluation: checkpoint.Best | None = None
         self.also_saved: Callable[[], dict[str, NDArray]] = dict
         self._over = False
@@ -356,6 +373,9 @@ class Run:
         outcome = self.evaluator.collect()
         if outcome is None:
             return
+        # One that took long is not followed by the next at once: the controller needs time as well.
+        self._next_evaluation = max(
+            self._next_evaluation, self.time + 30.0 * (self.settings.evaluation_minutes or math.inf))
         path, report, cause, video = outcome
         if report is None:
             self._evaluation_failed(path, cause)

@@ -85,7 +85,7 @@ class Tuner:
         self._record(self.controller.restrict(max(1, agents)))
         evaluating = self._run.evaluator.checkpoint is not None
         if evaluating:
-            self.controller.excuse(row["time"])
+            self._record(self.controller.interrupt("an evaluation has begun"))
         (time, steps, disturbances), self._before = self._before, (
             row["time"], row["agent_steps"], self._run.disturbances)
         seconds = row["time"] - time

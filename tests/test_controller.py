@@ -231,17 +231,25 @@ def test_a_trial_that_could_not_be_measured_cools_nothing() -> None:
 # ------------------------------------------------------------------------------------------------ the paper's process
 
 @pytest.mark.parametrize("kind", ["paper", "fast"])
-def test_a_trial_that_cannot_be_measured_for_a_good_reason_waits(kind: str) -> None:
+def test_an_interrupted_trial_is_no_verdict_on_its_setting(kind: str) -> None:
     controller = (Paper if kind == "paper" else Fast)((4, 1, 1), (32, 2, 2), None, 0)
-    now = 0
-    while controller.setting == (4, 1, 1):
-        now += 1
-        controller.observe(Measurement(now, 100.0, 1.0, 0.0, 0.0, False))
-    trial = controller.setting
-    for later in range(now + 1, now + 500):
-        controller.excuse(later)
-        assert controller.observe(Measurement(later, 0.0, 1.0, 0.0, 0.0, True)) is None
-    assert controller.setting == trial
+    assert controller.interrupt("nothing is tried") is None
+    second = 0
+    while controller.setting == controller.accepted:
+        play(controller, hill, 1, first=second)
+        second += 1
+    play(controller, hill, 2, first=second)
+    accepted, trial, state = controller.accepted, controller.setting, controller.state()
+    assert accepted == (4, 1, 1) and len(state["_window"]["seconds"]) == 2
+    ended = controller.interrupt("for a while")
+    assert ended and (ended.before, ended.after, ended.kept, ended.reason) == (accepted, trial, None, "for a while")
+    assert controller.setting == controller.accepted == accepted
+    for time in range(100, 600):
+        assert controller.observe(Measurement(time, 0.0, 1.0, 0.0, 0.0, True)) is None
+        assert controller.setting == accepted, "nothing begins while nothing counts"
+    changed = {name for name, value in controller.state().items() if state[name] != value}
+    assert changed == {"_trial", "_window"}
+    assert play(controller, hill, 200, first=600), "it goes on"
 
 
 @pytest.mark.parametrize("kind", ["paper", "fast"])

@@ -20,7 +20,7 @@ REPORT = json.dumps({"checkpoint": str(CHECKPOINT), "mean": 1.5})
 
 @pytest.fixture
 def made() -> Iterator[Evaluator]:
-    made = Evaluator()
+    made = Evaluator(5)
     yield made
     made.stop()
 
@@ -104,7 +104,7 @@ def test_it_is_given_the_checkpoint_no_gpu_our_modules_and_a_group_of_its_own(
                 "'group': os.getpgrp() == os.getpid(), 'gpu': os.environ['CUDA_VISIBLE_DEVICES'], "
                 "'path': '/nowhere/special' in sys.path}))", monkeypatch)
     assert outcome(made).report == {
-        "checkpoint": [str(CHECKPOINT), "--episodes", "3", "--seed", "7", "--json", "--no-record", "--background"],
+        "checkpoint": [str(CHECKPOINT), "--episodes", "3", "--seed", "7", "--json", "--no-record", "--background", "5"],
         "group": True, "gpu": "-1", "path": True}
 
 

@@ -117,8 +117,34 @@ def test_a_directory_holds_the_settings_and_the_versions(tmp_path: Path) -> None
     path = create_directory(settings, SPEC)
     assert (path / "config.yaml").read_text() == to_yaml(settings)
     assert resolve({}, str(path / "config.yaml")) == settings
-    assert {"ga3c", "python", "tensorflow", "keras", "gymnasium", "ale-py", "numpy", "command"} <= set(
+    assert {"ga3c", "python", "tensorflow", "keras", "gymnasium", "ale-py", "numpy", "command", "commit"} <= set(
         json.loads((path / "versions.json").read_text()))
+
+
+def test_the_commit_is_that_of_the_checkout_it_is_run_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "here.py").touch()
+    monkeypatch.setattr("ga3c.run.__file__", str(tmp_path / "here.py"))
+    commit = run._commit.__wrapped__
+    assert commit() is None
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    assert commit() is None
+    subprocess.run([*git, "add", "here.py"], check=True)
+    assert commit() is None
+    subprocess.run([*git, "commit", "--quiet", "--message", "first"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    first = commit()
+    assert first and head.startswith(first) and len(first) >= 7
+    (tmp_path / "installed.py").touch()
+    monkeypatch.setattr("ga3c.run.__file__", str(tmp_path / "installed.py"))
+    assert commit() is None, "in somebody else's checkout"
+    monkeypatch.setattr("ga3c.run.__file__", str(tmp_path / "here.py"))
+    (tmp_path / "here.py").write_text("changed")
+    assert commit() == f"{first}+"
+    monkeypatch.setenv("PATH", "")
+    assert commit() is None
 
 
 def test_a_directory_that_is_not_empty_is_refused_with_the_way_on(tmp_path: Path) -> None:
@@ -560,14 +586,19 @@ def evaluations(directory: Path) -> list[dict[str, Any]]:
     return [event for event in rows(directory, "events.jsonl") if event["event"].startswith("evaluation")]
 
 
-def test_an_evaluation_begins_with_a_checkpoint_when_it_is_due_and_the_last_has_ended(
+def test_an_evaluation_begins_with_a_checkpoint_when_it_is_due_and_the_last_has_ended_for_half_as_long(
         tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]]) -> None:
     record, evaluator = evaluated(seed=5)
     seconds(record, clock, 1, 7)
     assert evaluator.started == [("000000000030", 7, 36)] and names(tmp_path) == [30]
     evaluator.end(1.0)
-    seconds(record, clock, 8, 8)
-    assert [name for name, _, _ in evaluator.started] == ["000000000030", "000000000080"]
+    seconds(record, clock, 8, 9)
+    assert len(evaluator.started) == 1
+    seconds(record, clock, 10, 10)
+    assert [name for name, _, _ in evaluator.started] == ["000000000030", "000000000100"]
+    evaluator.end(1.0)
+    seconds(record, clock, 11, 13)
+    assert [name for name, _, _ in evaluator.started][2:] == ["000000000130"], "a short one delays nothing"
 
 
 def test_a_full_disk_stops_neither_training_nor_the_record_of_an_evaluation(
@@ -604,18 +635,18 @@ def test_the_best_checkpoint_and_the_one_under_evaluation_outlast_the_newest(
     seconds(record, clock, 1, 4)
     assert names(tmp_path) == [30, 40]
     evaluator.end(2.0)
-    seconds(record, clock, 5, 7)
-    assert names(tmp_path) == [30, 60, 70], "the best, the one under evaluation, the newest"
+    seconds(record, clock, 5, 8)
+    assert names(tmp_path) == [30, 70, 80], "the best, the one under evaluation, the newest"
     evaluator.end(1.5)
-    seconds(record, clock, 8, 10)
-    assert names(tmp_path) == [30, 90, 100]
+    seconds(record, clock, 9, 12)
+    assert names(tmp_path) == [30, 110, 120]
     evaluator.end(2.5)
-    seconds(record, clock, 11, 11)
-    assert names(tmp_path) == [90, 110] and checkpoint.best(tmp_path / "checkpoints") == PLAYED._replace(
-        checkpoint="000000000090", mean=2.5)
+    seconds(record, clock, 13, 13)
+    assert names(tmp_path) == [110, 130] and checkpoint.best(tmp_path / "checkpoints") == PLAYED._replace(
+        checkpoint="000000000110", mean=2.5)
     assert [(event["checkpoint"], event["mean"], event["best"]) for event in evaluations(tmp_path)] == [
-        ("checkpoints/000000000030", 2.0, True), ("checkpoints/000000000060", 1.5, False),
-        ("checkpoints/000000000090", 2.5, True)]
+        ("checkpoints/000000000030", 2.0, True), ("checkpoints/000000000070", 1.5, False),
+        ("checkpoints/000000000110", 2.5, True)]
     assert rows(tmp_path)[-1]["best_evaluation"] == 2.5
     out = capsys.readouterr().out
     assert "Evaluation at 30 agent steps: mean 2.00 (0.00 to 1.00) of 1 episodes, the best so far." in out
@@ -638,7 +669,7 @@ def test_an_evaluation_that_fails_is_told_and_the_next_one_begins(
     assert "failed, training goes on" in capsys.readouterr().out and record.best_evaluation is None
     evaluator.error = None
     seconds(record, clock, 6, 7)
-    assert evaluator.started[-1][0] == "000000000060"
+    assert evaluator.started[-1][0] == ("000000000070" if error is None else "000000000060")
 
 
 def test_a_best_under_another_protocol_is_no_measure(

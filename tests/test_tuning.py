@@ -143,16 +143,22 @@ def test_a_trial_during_which_another_program_began_is_given_up(cache: Path, mak
     assert [each["verdict"] for each in events(run, "trial")][1] == "kept", "both were measured beside it"
 
 
-def test_an_evaluation_is_no_reason_to_give_a_trial_up(
+def test_while_a_checkpoint_is_evaluated_the_accepted_setting_is_at_work(
         cache: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run, seconds = trial_begun(make_run)
     trial = seconds.tuner.setting
+    assert trial == (4, 1, 1)
     monkeypatch.setattr(type(run.evaluator), "checkpoint", Path("checkpoints/1"))
+    seconds.pass_by(1)
+    assert seconds.tuner.setting == (2, 1, 1)
+    given_up, = events(run, "trial")
+    assert (given_up["to"], given_up["verdict"], given_up["reason"]) == (
+        "4/1/1", "given up", "an evaluation has begun")
     seconds.pass_by(200)
-    assert seconds.tuner.setting == trial and not events(run, "trial")
+    assert seconds.tuner.setting == (2, 1, 1) and len(events(run, "trial")) == 1
     monkeypatch.setattr(type(run.evaluator), "checkpoint", None)
-    seconds.pass_by(20)
-    assert events(run, "trial")[0]["verdict"] == "kept"
+    seconds.pass_by(30)
+    assert [(event["to"], event["verdict"]) for event in events(run, "trial")[1:2]] == [("4/1/1", "kept")]
 
 
 def test_no_more_agents_are_tried_than_there_can_be(cache: Path, make_run: MakeRun) -> None:

@@ -2,7 +2,7 @@
 
 In flight, a step waits in its rollout for the rollout to be full; then both wait in the queue, for the rest of their
 batch, and for its update. What divides the two is in milliseconds when the rollout is handed in, in updates its last
-prediction, which is one step before. Milliseconds end when a trainer has its batch; updates count until its own.
+prediction, which is one step before. Milliseconds end as its update begins; updates count until that one.
 """
 
 from __future__ import annotations

@@ -157,6 +157,14 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
     progress = loaded.progress if isinstance(loaded.progress, dict) else {}
     if progress.get("game") != settings.game:
         raise ConfigError(f"{path}: trained on {progress.get('game')}, but {run / 'config.yaml'} says {settings.game}")
+    saved = progress.get("settings")
+    if isinstance(saved, dict):  # a resume may have changed the world since
+        try:
+            settings = Settings.model_validate(
+                settings.model_dump() | {name: saved[name] for name in _SETTINGS[1:] if name in saved})
+        except ValidationError as error:
+            setting = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+            raise ConfigError(f"{path}: its setting {setting} is unknown or wrong here") from None
     weights = {name: array for name, array in loaded.arrays.items() if name.startswith("network.")}
     return Trained(path, settings, weights, progress, run, passed_over)
 
@@ -195,7 +203,7 @@ def read_policy(path: Path) -> Trained:
         settings = Settings.model_validate(metadata["settings"])
         return Trained(path, settings, weights, dict(metadata["progress"]), None, [])
     except ValidationError as error:
-        setting = error.errors(include_url=False)[0]["loc"]
+        setting = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
         raise ConfigError(f"{path}: made by another version of ga3c: setting {setting} is unknown or wrong") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {' '.join(str(error).split())}") from None

@@ -171,6 +171,19 @@ def test_a_checkpoint_of_another_game_or_network_is_refused(tmp_path: Path) -> N
     assert "its weights are not those of a 'dense' network for toy:identity" in refused(tmp_path / "network")
 
 
+def test_a_checkpoint_is_played_in_the_world_it_was_trained_in(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", CATCH, (10, 20), says=CATCH.model_copy(update={"sticky_actions": 0.25, "seed": 7}))
+    saved = checkpoint.newest(tmp_path / "run/checkpoints")[0]
+    checkpoint.save(tmp_path / "run/checkpoints", "000000000015",
+                    saved._replace(progress=saved.progress | {"settings": CATCH.model_dump()}), 9)
+    assert find(tmp_path / "run/checkpoints/000000000015").settings.sticky_actions == 0.0
+    assert find(tmp_path / "run/checkpoints/000000000015").settings.seed == 7
+    assert find(tmp_path / "run").settings.sticky_actions == 0.25, "one of a version that did not note it"
+    wrong = saved.progress | {"settings": {"sticky_actions": "often"}}
+    checkpoint.save(tmp_path / "run/checkpoints", "000000000030", saved._replace(progress=wrong), 9)
+    assert "its setting sticky_actions is unknown or wrong" in refused(tmp_path / "run")
+
+
 @pytest.mark.parametrize("change", [
     lambda weights: weights.pop("network.00"), lambda weights: weights.update({"network.99": np.zeros(1)}),
     lambda weights: weights.update({"network.00": weights["network.00"].astype(np.float64)})])

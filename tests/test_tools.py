@@ -383,9 +383,10 @@ def test_a_checkpoint_is_evaluated_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_a_run_has_done_is_told(tmp_path: Path) -> None:
-    rows = [{"time": 60.0 * minute, "agent_steps": 6000 * minute, "frames": 24000 * minute, "episodes": 0, "agents": 4,
-             "predictors": 2, "trainers": 1, "lag_mean": lag, "score_mean": score}
-            for minute, lag, score in ((1, None, None), (2, 1.0, 17.0), (3, 2.0, 18.5), (4, 3.0, 16.0))]
+    rows = [{"time": 60.0 * minute, "agent_steps": 6000 * minute, "frames": 24000 * minute, "episodes": episodes,
+             "agents": 4, "predictors": 2, "trainers": 1, "lag_mean": lag, "score_mean": score}
+            for minute, episodes, lag, score in (
+                (1, 0, None, None), (2, 99, 1.0, 21.0), (3, 100, 2.0, 18.5), (4, 200, 3.0, 16.0))]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + line(9.0))
     found = FIGURES.done(tmp_path, "Pong")
     assert found == {"minutes": 4.0, "agent_steps": 24000, "frames": 96000, "steps_per_second": 100.0, "lag": 2.0,
@@ -394,6 +395,9 @@ def test_what_a_run_has_done_is_told(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(json.dumps(rows[0]) + "\n")
     one = FIGURES.done(tmp_path, "Pong")
     assert one["score"] is one["best"] is one["lag"] is None
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
+    few = FIGURES.done(tmp_path, "Pong")
+    assert few["score"] == 21.0 and few["best"] is few["minutes_to_paper"] is None
     (tmp_path / "metrics.jsonl").write_text("")
     assert FIGURES.done(tmp_path, "Pong") == {}
     assert FIGURES.listed({"Pong": {"ours": {0: found, 1: {}}}}).splitlines()[2:] == [

@@ -177,8 +177,8 @@ def train(run: Path, settings: Settings) -> None:
 
 def done(run: Path, game: str) -> dict[str, Any]:
     """What a run has done: minutes, agent steps, frames, agent steps/s, mean policy lag in updates, N_A/N_P/N_T at the
-    end, mean score of the last hundred episodes at the end and at best, and after how many minutes it was first at the
-    paper's score of the game. Empty if it has no second with agents.
+    end, mean score of the last hundred episodes at the end and, from the hundredth on, at best, and after how many
+    minutes it was first at the paper's score of the game. Empty if it has no second with agents.
     """
     rows = record.lasting([row for row in record.rows(run).new() if row["agents"] > 0])
     if not rows:
@@ -187,7 +187,8 @@ def done(run: Path, game: str) -> dict[str, Any]:
         record.column(rows, name) for name in ("time", "agent_steps", "score_mean", "lag_mean"))
     minutes /= 60
     _, goal = PUBLISHED.get(game, (None, np.inf))
-    there = np.flatnonzero(score >= goal)  # NaN is not
+    whole = np.where(record.column(rows, "episodes") >= 100, score, np.nan)  # a mean of the first few is luck
+    there = np.flatnonzero(whole >= goal)  # NaN is not
 
     def known(number: float) -> float | None:
         return round(float(number), 2) if np.isfinite(number) else None
@@ -196,7 +197,7 @@ def done(run: Path, game: str) -> dict[str, Any]:
             "steps_per_second": known((steps[-1] - steps[0]) / max(60 * (minutes[-1] - minutes[0]), 1.0)),
             "lag": known(float(np.nanmean(lag))) if np.isfinite(lag).any() else None,
             "workers": controller.name([rows[-1][kind] for kind in ("agents", "predictors", "trainers")]),
-            "score": known(score[-1]), "best": known(float(np.nanmax(score))) if np.isfinite(score).any() else None,
+            "score": known(score[-1]), "best": known(float(np.nanmax(whole))) if np.isfinite(whole).any() else None,
             "minutes_to_paper": known(minutes[there[0]]) if len(there) else None}
 
 

@@ -94,7 +94,7 @@ class AtariEnvironment:
         self._env = gymnasium.make_vec(
             game, num_envs=n_envs, vectorization_mode="vector_entry_point",
             autoreset_mode=AutoresetMode.SAME_STEP, num_threads=1, stack_num=self._STACK, grayscale=True, maxpool=True,
-            frameskip=settings.frame_skip, noop_max=settings.noop_max, reward_clipping=False,
+            frameskip=settings.frame_skip, noop_max=_noops_below(settings.noop_max), reward_clipping=False,
             repeat_action_probability=settings.sticky_actions, use_fire_reset=settings.fire_reset,
             full_action_space=settings.full_action_space, life_loss_info=settings.life_loss,
             max_num_frames_per_episode=settings.max_episode_frames)
@@ -222,6 +222,11 @@ def _atari_games() -> dict[str, str]:
     """Name, as in "Boxing" -> gymnasium id."""
     return {identifier.removeprefix("ALE/").removesuffix("-v5"): identifier
             for identifier in gymnasium.registry if identifier.startswith("ALE/") and identifier.endswith("-v5")}
+
+
+def _noops_below(most: int) -> int:
+    """What ale-py is to be told so that an episode opens with 0 to `most` no-ops, each as likely as another."""
+    return most + 1 if most else 0
 
 
 def atari_id(game: str) -> str | None:
@@ -366,8 +371,9 @@ class Watched:
             self._colour = gymnasium.make_vec(
                 game, num_envs=1, vectorization_mode="vector_entry_point", autoreset_mode=AutoresetMode.SAME_STEP,
                 num_threads=1, stack_num=1, grayscale=False, img_height=210, img_width=160, maxpool=False, frameskip=1,
-                noop_max=settings.noop_max, reward_clipping=False, repeat_action_probability=settings.sticky_actions,
-                use_fire_reset=settings.fire_reset, full_action_space=settings.full_action_space,
+                noop_max=_noops_below(settings.noop_max), reward_clipping=False,
+                repeat_action_probability=settings.sticky_actions, use_fire_reset=settings.fire_reset,
+                full_action_space=settings.full_action_space,
                 max_num_frames_per_episode=settings.max_episode_frames)
             self.action_names = [action.name for action in self._colour.ale.get_action_set()]  # type: ignore
 

@@ -140,6 +140,13 @@ def test_the_same_checkpoint_and_seed_give_the_same_scores_twice_and_the_run_a_r
     assert damaged.returncode == 5 and damaged.stderr.count("\n") == 1 and "is damaged" in damaged.stderr
 
 
+@pytest.mark.slow
+def test_a_policy_of_pictures_scores_the_same_twice() -> None:
+    one, two = (evaluate("pong", "--json", "--episodes", "4") for _ in range(2))
+    assert (one.returncode, one.stderr) == (0, "") and one.stdout == two.stdout
+    assert min(json.loads(one.stdout)["scores"]) >= 18
+
+
 @pytest.mark.parametrize(("arguments", "says"), [
     (["--lerning-rate", "1"], "unknown option --lerning-rate; did you mean --learning-rate?"),
     (["--gamma", "2"], "--gamma: '2' is not allowed: input should be less than or equal to 1"),

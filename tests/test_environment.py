@@ -176,7 +176,7 @@ def ale(game: str, n_envs: int, **options: object) -> gymnasium.vector.VectorEnv
 @pytest.mark.parametrize(("life_loss", "max_frames"), [(False, 600), (True, 600), (False, 108_000)])
 def test_atari_is_pixel_for_pixel_what_gymnasium_stacks(make: Make, life_loss: bool, max_frames: int) -> None:
     mine = make("Breakout", 3, life_loss=life_loss, max_episode_frames=max_frames)
-    plain = ale("ALE/Breakout-v5", 3, life_loss_info=life_loss, max_num_frames_per_episode=max_frames)
+    plain = ale("ALE/Breakout-v5", 3, life_loss_info=life_loss, max_num_frames_per_episode=max_frames, noop_max=31)
     rng = np.random.default_rng(0)
     planes, _ = plain.reset(seed=7)
     mine.reset(7)
@@ -197,6 +197,14 @@ def test_atari_is_pixel_for_pixel_what_gymnasium_stacks(make: Make, life_loss: b
     assert ends[0] or max_frames == 600
     assert (ends[1] > 0) == (max_frames == 600)
     plain.close()
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_an_episode_opens_with_up_to_so_many_no_ops(make: Make, most: int) -> None:
+    environment = make("Pong", noop_max=most)
+    frames = {int(environment._env.reset(seed=seed)[1]["episode_frame_number"][0])  # type: ignore[attr-defined]
+              for seed in range(60)}
+    assert frames == set(range(most + 1))
 
 
 def test_environments_of_one_agent_do_not_go_on_in_step(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ga3c import __version__, lag, record
 from ga3c.cli import guarded
 from ga3c.config import ConfigError, Parser, output_file
-from ga3c.record import column, find_run, whole_settings
+from ga3c.record import column, find_run, is_number, whole_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,11 +67,14 @@ _LAG_STYLES: dict[str, tuple[Any, str]] = {
 
 
 class Group(NamedTuple):
-    """Runs to be drawn as one curve: `label`, the rows of each run while it was at work, their histograms of lag."""
+    """Runs to be drawn as one curve: `label`, the rows of each run while it was at work, their histograms of lag, and
+    for each run the evaluations made while it trained.
+    """
 
     label: str
     runs: list[list[dict[str, Any]]]
     lag: dict[str, NDArray[np.int64]]
+    evaluations: list[list[dict[str, Any]]]
 
 
 def main() -> NoReturn:
@@ -112,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[Group]:
     """The runs in groups of equal settings, named by game and by what differs between groups. Raises ConfigError."""
-    found: dict[str, tuple[dict[str, Any], list[list[dict[str, Any]]], list[dict[str, Any]], set[Any]]] = {}
+    found: dict[str, tuple[dict[str, Any], Group, list[dict[str, Any]], set[Any]]] = {}
     for run in runs:
         rows = [row for row in record.lasting(record.rows(find_run(run)).new()) if row["agents"]]
         if not rows:
@@ -120,17 +123,22 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
         settings = whole_settings(run)
         compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
         key = repr(sorted(compared.items(), key=str)) if compared else str(run)
-        _, of_group, events, seeds = found.setdefault(key, (compared or {"game": run.name}, [], [], set()))
-        of_group.append(rows)
+        _, group, lags, seeds = found.setdefault(
+            key, (compared or {"game": run.name}, Group("", [], {}, []), [], set()))
         seeds.add(settings.get("seed"))
-        events += record.lasting_events(run, "lag") if (run / "events.jsonl").is_file() else []
+        events = record.events(run).new() if (run / "events.jsonl").is_file() else []
+        lags += record.lasting([event for event in events if event["event"] == "lag"])
+        group.runs.append(rows)
+        # Others are of `ga3c-eval`, whenever somebody called that.
+        group.evaluations.append(record.lasting([event for event in events if event["event"] == "evaluation"
+                                                 and "best" in event and is_number(event.get("mean"))]))
     all_settings = [compared for compared, *_ in found.values()]
     names = [_name(compared, all_settings) for compared in all_settings]
     if labels and len(labels) != len(names):
         raise ConfigError(f"--labels: {len(labels)} names for {len(names)} curves: {', '.join(names)}")
-    return [Group(f"{label} ({len(rows)} {'seeds' if len(seeds) == len(rows) else 'runs'})" if len(rows) > 1 else label,
-                  rows, lag.added(events))
-            for label, (_, rows, events, seeds) in zip(labels or names, found.values(), strict=True)]
+    return [group._replace(lag=lag.added(lags), label=(
+                label if (n := len(group.runs)) == 1 else f"{label} ({n} {'seeds' if len(seeds) == n else 'runs'})"))
+            for label, (_, group, lags, seeds) in zip(labels or names, found.values(), strict=True)]
 
 
 def _name(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
@@ -158,6 +166,14 @@ def curve(rows: Sequence[Mapping[str, Any]], panel: _Panel, smooth: float) -> Cu
     means = (total[after] - total[first]) / (after - first)
     whole = (time - time[0] >= smooth) | (time[-1] - time[0] < 2 * smooth)  # the first seconds are of too few
     return x[whole], means[whole]
+
+
+def _evaluated(group: Group, over: str) -> Curve:
+    """The mean of each evaluation during training, where its checkpoint was."""
+    name, unit, _ = _X[over]
+    x = [np.interp(column(events, "agent_steps"), column(rows, "agent_steps"), column(rows, name)) / unit
+         for rows, events in zip(group.runs, group.evaluations, strict=True)]
+    return np.concatenate(x), np.concatenate([column(events, "mean") for events in group.evaluations])
 
 
 def spread(curves: Sequence[Curve]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
@@ -232,10 +248,14 @@ def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None
             x, mean, low, high = spread(curves)
             axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
             axis.plot(x, mean, color=colour, label=group.label)
+            for own, y in (each for each in curves if each[0][-1] > x[-1]):  # these go on alone
+                axis.plot(own[own >= x[-1]], y[own >= x[-1]], color=colour, linewidth=0.6)
         elif curves:
             axis.plot(*curves[0], color=colour, label=group.label)
         else:
             axis.plot([], [], color=colour, label=group.label)  # so that the legend names it
+        if panel.y == "score_mean" and any(group.evaluations):
+            axis.plot(*_evaluated(group, panel.x), "o", markersize=2.5, color=colour)
     if panel.x != "lag":
         axis.set_xlim(left=0)
     else:  # what the styles mean

@@ -49,10 +49,11 @@ def test_seeds_are_one_curve_with_a_band_from_the_lowest_to_the_highest(tmp_path
     groups = grouped(runs)
     assert [group.label for group in groups] == ["Pong (3 seeds)"]
     axis, = figure_of(groups, ["score-time"], 3, 10.0).axes
-    line, = axis.lines
-    x, y = (np.asarray(data, float) for data in line.get_data())
+    (x, y), *tails = [[np.asarray(data, float) for data in line.get_data()] for line in axis.lines]
     assert (x[0], x[-1]) == pytest.approx((20 / 60, 100 / 60)), "where all three are known"
     assert y == pytest.approx(10.0 + 6.0 * x)
+    assert [(each[0][-1], each[1][-1]) for each in tails] == [
+        pytest.approx((2.0, 12.0)), pytest.approx((2.0, 32.0))], "as far as each goes"
     band, = axis.collections
     corners = band.get_paths()[0].vertices
     assert corners[:, 1].min() == pytest.approx(2.0) and corners[:, 1].max() == pytest.approx(20 + 10.0)
@@ -143,6 +144,19 @@ def test_lag_is_drawn_as_the_share_of_samples_that_were_at_most_so_old(tmp_path:
     assert [queue_ms[1][list(queue_ms[0]).index(edge)] for edge in (4, 8, 64, 512, 1024)] == [0, 0.25, 0.75, 0.75, 1]
     old = written(tmp_path / "old", game="Pong")  # of a version that did not measure it
     assert len(lines(grouped([old]), "lag-ms")) == 1
+
+
+def test_evaluations_during_training_are_dots_where_their_checkpoints_were(tmp_path: Path) -> None:
+    runs = [written(tmp_path / f"{seed}", game="Pong", seed=seed) for seed in (0, 1)]
+    evaluation = {"time": 70.0, "event": "evaluation", "agent_steps": 60_000, "mean": 7.5, "best": True}
+    by_hand = {name: value for name, value in evaluation.items() if name != "best"} | {"mean": 99.0, "time": 1.0}
+    undone, later = evaluation | {"time": 90.0, "mean": 50.0}, evaluation | {"time": 80.0, "agent_steps": 90_000}
+    (runs[0] / "events.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (
+        evaluation, undone, later, evaluation | {"mean": None, "time": 81.0}, by_hand)))
+    for panel, unit in (("score-time", 1 / 60), ("score-steps", 1e-3), ("score-frames", 4e-3)):
+        _, (x, y) = lines(grouped(runs), panel)
+        assert x == pytest.approx([60 * unit, 90 * unit]) and y.tolist() == [7.5, 7.5]
+    assert len(lines(grouped(runs), "tps")) == 1 and len(lines(grouped(runs[1:]), "score-time")) == 1
 
 
 def test_games_are_drawn_beside_each_other_with_the_frames_of_each_curve(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _stay_in_the_background(nice: int) -> None:
-    """For an evaluation during training: lets others go first, ends when its parent does."""
+    """For an evaluation during training: at that niceness, ends when its parent does."""
     os.nice(nice)
     be_killed_first()
 

@@ -376,6 +376,13 @@ class Fast(Controller):
     def beside_others(self) -> bool:
         return super().beside_others or not self._found
 
+    def interrupt(self, reason: str) -> Trial | None:
+        """As of any controller; a neighbour that was tried is due again."""
+        ended = super().interrupt(reason)
+        if ended and not self.searching:
+            self._probe_at, self._probe_wait = 0.0, max(PROBE_FIRST, self._probe_wait / 2)
+        return ended
+
     # ------------------------------------------------------------------------- at the accepted setting
 
     def _rest(self, m: Measurement) -> None:

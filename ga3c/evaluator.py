@@ -1,4 +1,4 @@
-"""Evaluations while a run goes on: `ga3c-eval` on a checkpoint, in a process that training goes before.
+"""Evaluations while a run goes on: `ga3c-eval` on a checkpoint, in a process that the service goes before.
 
 One at a time, in one thread, without GPU. The controller learns nothing meanwhile, so it shall soon be over: its
 niceness is between the main process's and the agents'. Its standard input is a socket to this process: each sees by it

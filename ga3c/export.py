@@ -187,6 +187,7 @@ def preprocessing(policy: Policy) -> dict[str, Any]:
             "gymnasium_id": atari_id(settings.game), "frame_skip": settings.frame_skip, "grayscale": True,
             "maxpool": "of the last two frames", "resize": "84 x 84, as ale-py's AtariVectorEnv",
             "stack": "4 observations as channels, the newest last; after a reset as ale-py pads it",
+            "noops": "0 to noop_max, each as likely; ale-py makes at most one less than it is told",
             "noop_max": settings.noop_max, "fire_reset": settings.fire_reset,
             "sticky_actions": settings.sticky_actions, "full_action_space": settings.full_action_space}
     return described

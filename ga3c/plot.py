@@ -1,7 +1,7 @@
 """`ga3c-plot`: what runs recorded, as figures: score, speed, workers, policy lag; runs of several seeds as one curve.
 
 Runs of the same settings but for the seed are a group: the line is their mean and the band goes from the lowest to the
-highest of them, as far as all of them go.
+highest of them, as far as all of them go; what goes on alone is a thin line. Dots are evaluations during training.
 """
 
 from __future__ import annotations
@@ -127,11 +127,12 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
             key, (compared or {"game": run.name}, Group("", [], {}, []), [], set()))
         seeds.add(settings.get("seed"))
         events = record.events(run).new() if (run / "events.jsonl").is_file() else []
-        lags += record.lasting([event for event in events if event["event"] == "lag"])
+        # An evaluation without it is of `ga3c-eval`, whenever somebody called that.
+        events = record.lasting([event for event in events if event["event"] != "evaluation" or "best" in event])
+        lags += [event for event in events if event["event"] == "lag"]
         group.runs.append(rows)
-        # Others are of `ga3c-eval`, whenever somebody called that.
-        group.evaluations.append(record.lasting([event for event in events if event["event"] == "evaluation"
-                                                 and "best" in event and is_number(event.get("mean"))]))
+        group.evaluations.append([event for event in events if event["event"] == "evaluation"
+                                  and is_number(event.get("mean"))])
     all_settings = [compared for compared, *_ in found.values()]
     names = [_name(compared, all_settings) for compared in all_settings]
     if labels and len(labels) != len(names):

@@ -29,6 +29,7 @@ SHIPPED = Path(__file__).parent / "policies"
 _FORMAT = "ga3c policy 1"
 _SETTINGS = ("game", "wrappers", "frame_skip", "noop_max", "sticky_actions", "fire_reset", "full_action_space",
              "max_episode_frames", "network", "large_stride")
+_OF_A_CHECKPOINT = (*_SETTINGS[1:], "gamma", "reward_clip")  # that a resume may have changed since
 _PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
 
 
@@ -158,10 +159,10 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
     if progress.get("game") != settings.game:
         raise ConfigError(f"{path}: trained on {progress.get('game')}, but {run / 'config.yaml'} says {settings.game}")
     saved = progress.get("settings")
-    if isinstance(saved, dict):  # a resume may have changed the world since
+    if isinstance(saved, dict):
         try:
             settings = Settings.model_validate(
-                settings.model_dump() | {name: saved[name] for name in _SETTINGS[1:] if name in saved})
+                settings.model_dump() | {name: saved[name] for name in _OF_A_CHECKPOINT if name in saved})
         except ValidationError as error:
             setting = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
             raise ConfigError(f"{path}: its setting {setting} is unknown or wrong here") from None

@@ -90,14 +90,18 @@ def versions() -> dict[str, Any]:
 def _commit() -> str | None:
     """Of the checkout that this program is run from, with a "+" if it has been changed since; None if it is none."""
     here = Path(__file__)
-    git = ["git", "-C", str(here.parent)]
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "--no-optional-locks", "-C", str(here.parent), *arguments], check=True,
+                              timeout=5.0, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL)
+        return done.stdout.decode(errors="replace").strip()
+
     try:
-        for command in (
-                ["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--exclude=*", "--dirty=+"]):
-            done = subprocess.run([*git, *command], capture_output=True, text=True, timeout=5.0, check=True)
+        git("ls-files", "--error-unmatch", here.name)
+        return git("rev-parse", "--short=12", "HEAD") + "+" * bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
 
 
 def lock_directory(directory: Path) -> int:
@@ -258,7 +262,7 @@ class Run:
         self._started = time.monotonic()
         self._next_row = self.time + 1.0
         self._next_checkpoint = self.time + 60.0 * self.settings.checkpoint_minutes
-        self._next_evaluation = self.time + 60.0 * (self.settings.evaluation_minutes or math.inf)
+        self._await_evaluation()
         self.best_evaluation = checkpoint.best(self.directory / "checkpoints")
         self.statistics.row(self.time, Workers(0, 0, 0, 0, 0))
 
@@ -361,7 +365,7 @@ class Run:
 
     def _begin_evaluation(self, path: Path) -> None:
         self._evaluated = path
-        self._next_evaluation = self.time + 60.0 * (self.settings.evaluation_minutes or math.inf)
+        self._await_evaluation()
         # Other episodes than those of `ga3c-eval`, which would else judge the checkpoint by what it was chosen for.
         seed = (self.settings.seed + 1 + int(path.name)) % 2**31
         try:
@@ -369,13 +373,14 @@ class Run:
         except OSError as error:
             self._evaluation_failed(path, f"its process cannot be started: {error}")
 
+    def _await_evaluation(self) -> None:
+        self._next_evaluation = self.time + 60.0 * (self.settings.evaluation_minutes or math.inf)
+
     def _record_evaluation(self) -> None:
         outcome = self.evaluator.collect()
         if outcome is None:
             return
-        # One that took long is not followed by the next at once: the controller needs time as well.
-        self._next_evaluation = max(
-            self._next_evaluation, self.time + 30.0 * (self.settings.evaluation_minutes or math.inf))
+        self._await_evaluation()  # from its end: the controller needs time as well
         path, report, cause, video = outcome
         if report is None:
             self._evaluation_failed(path, cause)

@@ -508,7 +508,7 @@ def test_evaluations_while_it_trains_keep_the_best_checkpoint_and_end_with_it(
     # What is left for it may be little.
     each.wait_for(lambda: len(recorded("evaluation")) >= 1 and bool(evaluation(each)), 200)
     process, = evaluation(each)
-    each.wait_for(lambda: process.nice() == 19)
+    each.wait_for(lambda: process.nice() == psutil.Process(each.process.pid).nice() + 5)
     os.killpg(each.process.pid, signal.SIGINT)
     out, err, seconds = each.end()
     assert (each.process.returncode, err) == (130, "") and seconds < 10

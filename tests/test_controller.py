@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from ga3c.controller import PATIENCE, Controller, Fast, Measurement, Paper, Setting, Trial
+from ga3c.controller import PATIENCE, WATCHED, Controller, Fast, Measurement, Paper, Setting, Trial
 
 counts = st.tuples(st.integers(1, 300), st.integers(1, 9), st.integers(1, 9))
 seconds = st.builds(Measurement, st.just(0.0), st.floats(0, 1e5), st.floats(0, 50), st.floats(0, 300),
@@ -250,6 +250,18 @@ def test_an_interrupted_trial_is_no_verdict_on_its_setting(kind: str) -> None:
     changed = {name for name, value in controller.state().items() if state[name] != value}
     assert changed == {"_trial", "_window"}
     assert play(controller, hill, 200, first=600), "it goes on"
+
+
+def test_a_neighbour_whose_trial_is_interrupted_is_due_again() -> None:
+    controller = Fast((12, 1, 1), (32, 2, 2), None, 0)
+    second = 0
+    while controller.searching or controller.setting == controller.accepted:
+        play(controller, hill, 1, first=second)
+        second += 1
+    waits = controller._probe_wait
+    controller.interrupt("for a while")
+    play(controller, hill, WATCHED, first=second)
+    assert controller.setting != controller.accepted and controller._probe_wait == waits
 
 
 @pytest.mark.parametrize("kind", ["paper", "fast"])

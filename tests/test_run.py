@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,9 +123,11 @@ def test_a_directory_holds_the_settings_and_the_versions(tmp_path: Path) -> None
 
 
 def test_the_commit_is_that_of_the_checkout_it_is_run_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not shutil.which("git"):
+        pytest.skip("no git")
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     (tmp_path / "here.py").touch()
     monkeypatch.setattr("ga3c.run.__file__", str(tmp_path / "here.py"))
     commit = run._commit.__wrapped__
@@ -586,19 +589,16 @@ def evaluations(directory: Path) -> list[dict[str, Any]]:
     return [event for event in rows(directory, "events.jsonl") if event["event"].startswith("evaluation")]
 
 
-def test_an_evaluation_begins_with_a_checkpoint_when_it_is_due_and_the_last_has_ended_for_half_as_long(
+def test_an_evaluation_begins_with_a_checkpoint_when_it_is_due_after_the_last_has_ended(
         tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]]) -> None:
     record, evaluator = evaluated(seed=5)
     seconds(record, clock, 1, 7)
     assert evaluator.started == [("000000000030", 7, 36)] and names(tmp_path) == [30]
     evaluator.end(1.0)
-    seconds(record, clock, 8, 9)
+    seconds(record, clock, 8, 10)
     assert len(evaluator.started) == 1
-    seconds(record, clock, 10, 10)
-    assert [name for name, _, _ in evaluator.started] == ["000000000030", "000000000100"]
-    evaluator.end(1.0)
-    seconds(record, clock, 11, 13)
-    assert [name for name, _, _ in evaluator.started][2:] == ["000000000130"], "a short one delays nothing"
+    seconds(record, clock, 11, 11)
+    assert [name for name, _, _ in evaluator.started] == ["000000000030", "000000000110"]
 
 
 def test_a_full_disk_stops_neither_training_nor_the_record_of_an_evaluation(
@@ -635,18 +635,18 @@ def test_the_best_checkpoint_and_the_one_under_evaluation_outlast_the_newest(
     seconds(record, clock, 1, 4)
     assert names(tmp_path) == [30, 40]
     evaluator.end(2.0)
-    seconds(record, clock, 5, 8)
-    assert names(tmp_path) == [30, 70, 80], "the best, the one under evaluation, the newest"
+    seconds(record, clock, 5, 9)
+    assert names(tmp_path) == [30, 80, 90], "the best, the one under evaluation, the newest"
     evaluator.end(1.5)
-    seconds(record, clock, 9, 12)
-    assert names(tmp_path) == [30, 110, 120]
+    seconds(record, clock, 10, 14)
+    assert names(tmp_path) == [30, 130, 140]
     evaluator.end(2.5)
-    seconds(record, clock, 13, 13)
-    assert names(tmp_path) == [110, 130] and checkpoint.best(tmp_path / "checkpoints") == PLAYED._replace(
-        checkpoint="000000000110", mean=2.5)
+    seconds(record, clock, 15, 15)
+    assert names(tmp_path) == [130, 150] and checkpoint.best(tmp_path / "checkpoints") == PLAYED._replace(
+        checkpoint="000000000130", mean=2.5)
     assert [(event["checkpoint"], event["mean"], event["best"]) for event in evaluations(tmp_path)] == [
-        ("checkpoints/000000000030", 2.0, True), ("checkpoints/000000000070", 1.5, False),
-        ("checkpoints/000000000110", 2.5, True)]
+        ("checkpoints/000000000030", 2.0, True), ("checkpoints/000000000080", 1.5, False),
+        ("checkpoints/000000000130", 2.5, True)]
     assert rows(tmp_path)[-1]["best_evaluation"] == 2.5
     out = capsys.readouterr().out
     assert "Evaluation at 30 agent steps: mean 2.00 (0.00 to 1.00) of 1 episodes, the best so far." in out
@@ -668,14 +668,14 @@ def test_an_evaluation_that_fails_is_told_and_the_next_one_begins(
     assert ("of the world" if error is None else "Resource temporarily unavailable") in event["cause"]
     assert "failed, training goes on" in capsys.readouterr().out and record.best_evaluation is None
     evaluator.error = None
-    seconds(record, clock, 6, 7)
-    assert evaluator.started[-1][0] == ("000000000070" if error is None else "000000000060")
+    seconds(record, clock, 6, 8)
+    assert evaluator.started[-1][0] == ("000000000080" if error is None else "000000000060")
 
 
 def test_a_best_under_another_protocol_is_no_measure(
         tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]]) -> None:
     record, evaluator = evaluated()
-    for second, mean, episodes in ((4, 21.0, 1), (7, 18.0, 30), (10, 17.0, 30), (13, math.nan, 2), (16, 19.0, 30)):
+    for second, mean, episodes in ((4, 21.0, 1), (8, 18.0, 30), (12, 17.0, 30), (16, math.nan, 2), (20, 19.0, 30)):
         seconds(record, clock, second - 3 if second > 4 else 1, second - 1)
         evaluator.end(mean, episodes)
         seconds(record, clock, second, second)

@@ -10,7 +10,7 @@ import faulty
 import numpy as np
 import pytest
 
-from ga3c.config import Settings
+from ga3c.config import Settings, resolve
 from ga3c.evaluation import Protocol, play_episodes
 from ga3c.interruption import Interruption
 from ga3c.model import Model
@@ -96,3 +96,14 @@ def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Run]
     else:
         reason = Service(settings, run, model, interruption).run()
     assert reason == "learned", f"mean score {np.mean(list(run.statistics.recent_scores)):.3f} after {steps} steps"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("correction", "learns"), [("vtrace", True), ("clipped-is", True), ("none", False)])
+def test_from_samples_a_hundred_updates_old_it_learns_if_they_are_corrected(
+        correction: str, learns: bool, make_run: Callable[..., Run], interruption: Interruption) -> None:
+    settings = resolve({"game": "toy:catch", "serial": True, "training_batch_min": 1, "training_delay": 100,
+                        "correction": correction, "seed": 2, "steps": 350_000, "tensorboard": False})
+    run = make_run(settings, UntilLearned)
+    run.best = 1.0
+    assert (run_serial(settings, run, Model(settings, run.spec), interruption) == "learned") == learns

@@ -126,13 +126,13 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
         _, group, lags, seeds = found.setdefault(
             key, (compared or {"game": run.name}, Group("", [], {}, []), [], set()))
         seeds.add(settings.get("seed"))
-        events = record.events(run).new() if (run / "events.jsonl").is_file() else []
-        # An evaluation without it is of `ga3c-eval`, whenever somebody called that.
-        events = record.lasting([event for event in events if event["event"] != "evaluation" or "best" in event])
-        lags += [event for event in events if event["event"] == "lag"]
         group.runs.append(rows)
-        group.evaluations.append([event for event in events if event["event"] == "evaluation"
-                                  and is_number(event.get("mean"))])
+        if (run / "events.jsonl").is_file():
+            lags += record.lasting_events(run, "lag")
+            evaluations = record.lasting_events(run, "evaluation")
+        else:
+            evaluations = []
+        group.evaluations.append([event for event in evaluations if is_number(event.get("mean"))])
     all_settings = [compared for compared, *_ in found.values()]
     names = [_name(compared, all_settings) for compared in all_settings]
     if labels and len(labels) != len(names):

@@ -164,10 +164,14 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
             settings = Settings.model_validate(
                 settings.model_dump() | {name: saved[name] for name in _OF_A_CHECKPOINT if name in saved})
         except ValidationError as error:
-            setting = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-            raise ConfigError(f"{path}: its setting {setting} is unknown or wrong here") from None
+            raise ConfigError(f"{path}: its setting {_wrong(error)} is unknown or wrong here") from None
     weights = {name: array for name, array in loaded.arrays.items() if name.startswith("network.")}
     return Trained(path, settings, weights, progress, run, passed_over)
+
+
+def _wrong(error: ValidationError) -> str:
+    """The first setting that is wrong."""
+    return ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
 
 
 def write_policy(path: Path, trained: Trained) -> None:
@@ -204,8 +208,8 @@ def read_policy(path: Path) -> Trained:
         settings = Settings.model_validate(metadata["settings"])
         return Trained(path, settings, weights, dict(metadata["progress"]), None, [])
     except ValidationError as error:
-        setting = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-        raise ConfigError(f"{path}: made by another version of ga3c: setting {setting} is unknown or wrong") from None
+        raise ConfigError(
+            f"{path}: made by another version of ga3c: setting {_wrong(error)} is unknown or wrong") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 

@@ -93,10 +93,11 @@ def events(run: Path) -> Follower:
 
 
 def lasting_events(run: Path, kind: str) -> list[Entry]:
-    """The events of one kind that no later one of it goes back behind; others are of other times, as an evaluation of
-    an old checkpoint. Raises OSError.
+    """The events of one kind that the run has not gone back behind since; no evaluations by `ga3c-eval`, which have the
+    time of their checkpoint. Raises OSError.
     """
-    return lasting([event for event in events(run).new() if event["event"] == kind])
+    own = [event for event in events(run).new() if event["event"] != "evaluation" or "best" in event]
+    return [event for event in lasting(own) if event["event"] == kind]
 
 
 def episodes(run: Path) -> dict[str, NDArray[np.float64]]:

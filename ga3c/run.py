@@ -235,7 +235,7 @@ class Run:
         self._steps_saved = resumed.get("agent_steps", 0)
         self._versions = versions()
         self._meter = _Meter()
-        self._judge = Judge(usable_cores(), settings.envs_per_agent)
+        self._judge = Judge(usable_cores(), settings.envs_per_agent, settings.max_lag if settings.dynamic else None)
         self._verdict: Verdict | None = None
         self._next_warning, self._lost_told = 0.0, 0
         self._log, self._metrics, self._events, self._episodes = self._logs = [

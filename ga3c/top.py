@@ -64,7 +64,8 @@ class Followed:
         envs = known.get("envs_per_agent")
         if not isinstance(envs, int):
             envs = Settings.model_fields["envs_per_agent"].default
-        self._judge = Judge(cores, envs) if cores else None
+        max_lag = known.get("max_lag") if known.get("dynamic") else None
+        self._judge = Judge(cores, envs, max_lag if isinstance(max_lag, float | int) else None) if cores else None
         self._verdict: Verdict | None = None
         self._tuning = ""
         self._messages: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-Limit = Literal["environments", "predictors", "trainers", "transport", "device", "other load"]
+Limit = Literal["environments", "predictors", "trainers", "transport", "device", "other load", "policy lag"]
 
 _FULL = 0.9    # of all cores: nobody gets more work done by waiting less
 _BUSY = 0.8    # of a thread's time: more requests would only queue
@@ -40,6 +40,8 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
             return None
         means[name] = float(np.mean(values))
     means["cpu_evaluator"] = float(np.mean([row.get("cpu_evaluator") or 0.0 for row in rows]))
+    lags = [row["lag_mean"] * (1 + 1 / row["agents"]) for row in rows if row.get("lag_mean") and row.get("agents")]
+    means["lag_of_one_more"] = float(np.mean(lags)) if lags else 0.0  # lag is proportional to what is under way
     return means
 
 
@@ -49,10 +51,11 @@ def others(measured: Mapping[str, float]) -> float:
     return max(0.0, measured["cpu_machine"] - ours)
 
 
-def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int) -> Verdict:
-    """Judges averages of the columns `cpu_*`, `*_ms` and `*_busy` of metrics.jsonl on a machine with `cores` cores.
+def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int, max_lag: float | None = None) -> Verdict:
+    """Judges `averages` of metrics.jsonl's rows on a machine with `cores` cores.
 
-    Full processors are judged by who fills them; with idle ones, whoever makes the agents wait is the limit.
+    Full processors are judged by who fills them; with idle ones, whoever makes the agents wait is the limit, or
+    `max_lag`, in updates, where more agents would help and the lag of one more would be over it.
     """
     m = measured
     agents, server, machine = m["cpu_agents"], m["cpu_server"], m["cpu_machine"]
@@ -70,7 +73,8 @@ def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int) -> V
     life = m["wait_ms"] + m["slot_wait_ms"] + m["play_ms"]
     if m["play_ms"] > _MOST * life:
         share = 100 * m["play_ms"] / life
-        return Verdict("environments", f"agents play {share:.0f} % of their time and cores are idle", "more agents")
+        return _room("environments", f"agents play {share:.0f} % of their time and cores are idle", "more agents",
+                     m, max_lag)
     if m["slot_wait_ms"] > m["wait_ms"]:
         waits = f"agents wait {m['slot_wait_ms']:.1f} ms a step for free slots"
         if m["trainer_busy"] < _BUSY:
@@ -82,19 +86,31 @@ def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int) -> V
         return Verdict("trainers", f"{waits}, gathering a batch takes {m['gather_ms']:.0f} ms", "more trainers")
     waits = f"agents wait {m['wait_ms']:.1f} ms for a prediction"
     if m["predictor_busy"] < _BUSY:
-        return Verdict("transport", f"{waits}, predictors are busy {100 * m['predictor_busy']:.0f} %",
-                       "more agents, or more envs_per_agent")
+        return _room("transport", f"{waits}, predictors are busy {100 * m['predictor_busy']:.0f} %",
+                     "more agents, or more envs_per_agent", m, max_lag)
     if m["predict_ms"] > _MOST * m["service_ms"]:
         return Verdict("device", f"{waits}, {m['predict_ms']:.1f} ms of it in the model",
                        "more device_threads, a GPU or a smaller network")
     return Verdict("predictors", f"{waits}, {m['queue_ms']:.1f} ms of it in the queue", "more predictors")
 
 
-class Judge:
-    """The verdict of the seconds since the workers last changed, at most the last ten; none of fewer than three."""
+def _room(limit: Limit, why: str, advice: str, measured: Mapping[str, float], max_lag: float | None) -> Verdict:
+    """More agents would help: `advice`, or what keeps the controller from it."""
+    lag = measured.get("lag_of_one_more", 0.0)
+    if max_lag is None or lag <= max_lag:
+        return Verdict(limit, why, advice)
+    return Verdict("policy lag", f"{why}, but with one agent more it would be {lag:.1f} updates, over max_lag",
+                   "a larger training_batch_min makes room for more agents; a higher max_lag learns from older steps")
 
-    def __init__(self, cores: int, envs_per_agent: int) -> None:
-        self._cores, self._envs_per_agent = cores, envs_per_agent
+
+class Judge:
+    """The verdict of the seconds since the workers last changed, at most the last ten; none of fewer than three.
+
+    `max_lag`: what keeps the number of agents down; None where nothing does.
+    """
+
+    def __init__(self, cores: int, envs_per_agent: int, max_lag: float | None) -> None:
+        self._cores, self._envs_per_agent, self._max_lag = cores, envs_per_agent, max_lag
         self._seen: deque[Mapping[str, Any]] = deque(maxlen=10)
 
     def hear(self, row: Mapping[str, Any]) -> Verdict | None:
@@ -103,4 +119,4 @@ class Judge:
             self._seen.clear()
         self._seen.append(row)
         measured = averages(self._seen) if len(self._seen) >= 3 else None
-        return verdict(measured, self._cores, self._envs_per_agent) if measured else None
+        return verdict(measured, self._cores, self._envs_per_agent, self._max_lag) if measured else None

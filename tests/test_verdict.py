@@ -48,6 +48,19 @@ def test_the_part_that_holds_the_others_up_is_named(numbers: dict[str, float], l
     assert verdict(numbers, cores=4, envs_per_agent=16).limit == limit
 
 
+def test_where_more_agents_would_help_the_ceiling_on_lag_is_named_if_it_keeps_them_down() -> None:
+    rows = [{**IDLE, "play_ms": 20.0, "agents": 5, "lag_mean": lag} for lag in (2.4, None, 2.8)]
+    measured = averages(rows)
+    assert measured is not None and measured["lag_of_one_more"] == pytest.approx(2.6 * 6 / 5)
+    assert verdict(measured, 4, 16, max_lag=3.0).limit == "policy lag"
+    assert "training_batch_min" in verdict(measured, 4, 16, max_lag=3.0).advice
+    assert verdict(measured, 4, 16, max_lag=3.2).limit == verdict(measured, 4, 16).limit == "environments"
+    waiting = {**measured, "play_ms": 1.5, "wait_ms": 30.0}
+    assert verdict(waiting, 4, 16, max_lag=3.0).limit == "policy lag" and verdict(waiting, 4, 16).limit == "transport"
+    busy = {**HEALTHY, "lag_of_one_more": measured["lag_of_one_more"]}
+    assert verdict(busy, 4, 16, max_lag=3.0).limit == "environments", "no agent more would help"
+
+
 def test_whose_agents_have_few_environments_is_told_of_more() -> None:
     assert "envs_per_agent" in verdict(HEALTHY, 4, envs_per_agent=1).advice
     assert "envs_per_agent" not in verdict(HEALTHY, 4, envs_per_agent=16).advice
@@ -64,8 +77,10 @@ def test_every_run_gets_one_printable_line(measured: dict[str, float], cores: in
 
 def test_averages_leave_out_what_a_second_did_not_measure_and_are_none_without_any() -> None:
     rows: list[dict[str, Any]] = [HEALTHY, {**HEALTHY, "update_ms": None}, {**HEALTHY, "update_ms": 40.0}]
-    assert averages(rows) == pytest.approx({**HEALTHY, "update_ms": 30.0, "cpu_evaluator": 0.0})
-    assert averages([HEALTHY, {**HEALTHY, "cpu_evaluator": 1.0}]) == pytest.approx({**HEALTHY, "cpu_evaluator": 0.5})
+    assert averages(rows) == pytest.approx(
+        {**HEALTHY, "update_ms": 30.0, "cpu_evaluator": 0.0, "lag_of_one_more": 0.0})
+    assert averages([HEALTHY, {**HEALTHY, "cpu_evaluator": 1.0}]) == pytest.approx(
+        {**HEALTHY, "cpu_evaluator": 0.5, "lag_of_one_more": 0.0})
     assert averages([{**HEALTHY, "wait_ms": None}]) is None and averages([]) is None
 
 

@@ -436,7 +436,8 @@ def test_the_table_has_a_line_for_each_game_with_what_is_known_of_it() -> None:
                "human_normalised": mean / 10, "agent_steps": steps, "run": {"minutes_to_paper": minutes}}
               for mean, steps, minutes in ((80.0, 2_000, None), (90.0, 1_000, 31.25))]
     toy = {"mean": 0.5, "mean_interval": (0.25, 0.75), "agent_steps": 7}
-    *_, first, second = FIGURES.table({"Boxing": boxing, "toy:catch": [toy]}).splitlines()
+    sources, _, *_, first, second = FIGURES.table({"Boxing": boxing, "toy:catch": [toy]}).splitlines()
+    assert "Mnih" in sources and "no-ops" in sources
     assert first == ("| Boxing | 12.1 | 0.1 | 33.7 | 92.0 | 85.0 | 80.0 (78.0 - 81.0), 90.0 (88.0 - 91.0) | 1,000 "
                      "| 850% | -, 31.2 |")
     assert second == "| toy:catch | - | - | - | - | 0.5 | 0.5 (0.2 - 0.8) | 7 | - | - |"

@@ -220,7 +220,10 @@ def table(found: dict[str, list[dict[str, Any]]]) -> str:
     def number(value: float | None) -> str:
         return "-" if value is None else f"{value:,.1f}"
 
-    lines = ["| game | human | random | A3C, 1 day | GA3C, 1 day | ours | by seed | agent steps, at least "
+    lines = ["Human and random: Wang et al., 2016; A3C on 16 cores: Mnih et al., 2016, whose episodes begin as people "
+             "left them, the others' with up to 30 no-ops; GA3C: the paper. Ours: after these agent steps, not a day.",
+             "",
+             "| game | human | random | A3C, 1 day | GA3C, 1 day | ours | by seed | agent steps, at least "
              "| human-normalised | minutes to the paper's, by seed |", "|---|---|---|---|---|---|---|---|---|---|"]
     for game, reports in found.items():
         a3c, of_paper = PUBLISHED.get(game, (None, None))

@@ -418,7 +418,7 @@ def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: 
             if victims:
                 victim, number = chance.choice(victims), chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
                 if len(agents) - len(victims) >= 3:
-                    number = signal.SIGKILL  # were all six stopped at a time, nobody could play: no fault of the service
+                    number = signal.SIGKILL  # were all six stopped at a time, nobody could play
                 with contextlib.suppress(psutil.NoSuchProcess):
                     victim.send_signal(number)
                 if number == signal.SIGSTOP:

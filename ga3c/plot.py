@@ -201,11 +201,24 @@ def figure_of(groups: Sequence[Group], panels: Sequence[str], columns: int, smoo
         for spare in axes[len(panels):]:
             spare.remove()
         if len(groups) > 1 or len(groups[0].runs) > 1:
-            handles, labels = figure.axes[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(groups)))
+            _explain(figure)
         else:
             figure.suptitle(groups[0].label, fontsize=9)
     return figure
+
+
+def _explain(figure: Figure) -> None:
+    """A legend of the first panel's curves below all panels, in as many columns as fit; the figure grows with it."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    width, height = figure.get_size_inches()
+    for columns in range(min(3, len(labels)), 0, -1):
+        legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+        extent = legend.get_window_extent()
+        if columns == 1 or extent.width <= figure.dpi * width:
+            break
+        legend.remove()
+    width, more = max(width, extent.width / figure.dpi + 0.2), extent.height / figure.dpi - 0.3
+    figure.set_size_inches(width, height + max(0.0, more))
 
 
 def figure_by_game(games: Mapping[str, Sequence[Group]], panel: str, frames: bool = False) -> Figure:

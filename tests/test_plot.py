@@ -181,6 +181,19 @@ def test_runs_are_compared_panel_by_panel_in_the_order_asked_for(tmp_path: Path)
     assert len({line.get_color() for line in figure.axes[1].lines}) == 2
 
 
+@pytest.mark.parametrize(("length", "columns"), [(3, 3), (30, 1), (120, 1)])
+def test_the_legend_fits_however_long_its_names_are(tmp_path: Path, length: int, columns: int) -> None:
+    groups = grouped([written(tmp_path / str(number)) for number in range(4)], [length * letter for letter in "abcd"])
+    figure = figure_of(groups, ["score-time"], 1, 10.0)
+    legend, plain = figure.legends[0], figure_of(groups[:1], ["score-time"], 1, 10.0)
+    extent = legend.get_window_extent()
+    assert extent.width <= figure.bbox.width and legend._ncols == columns
+    figure.draw_without_rendering()
+    plain.draw_without_rendering()
+    assert figure.axes[0].get_window_extent().height > 0.8 * plain.axes[0].get_window_extent().height
+    assert figure.axes[0].get_window_extent().y0 > extent.height
+
+
 def test_a_run_without_a_score_yet_is_named_and_harms_nothing(tmp_path: Path) -> None:
     figure = figure_of(grouped([written(tmp_path / "young", seconds=10), written(tmp_path / "old")]),
                        ["score-time"], 1, 10.0)

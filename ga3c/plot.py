@@ -127,12 +127,10 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
             key, (compared or {"game": run.name}, Group("", [], {}, []), [], set()))
         seeds.add(settings.get("seed"))
         group.runs.append(rows)
-        if (run / "events.jsonl").is_file():
-            lags += record.lasting_events(run, "lag")
-            evaluations = record.lasting_events(run, "evaluation")
-        else:
-            evaluations = []
-        group.evaluations.append([event for event in evaluations if is_number(event.get("mean"))])
+        events = record.lasting_events(run) if (run / "events.jsonl").is_file() else []
+        lags += [event for event in events if event["event"] == "lag"]
+        group.evaluations.append([event for event in events if event["event"] == "evaluation"
+                                  and is_number(event.get("mean"))])
     all_settings = [compared for compared, *_ in found.values()]
     names = [_name(compared, all_settings) for compared in all_settings]
     if labels and len(labels) != len(names):

@@ -92,12 +92,11 @@ def events(run: Path) -> Follower:
     return Follower(run / "events.jsonl", _event)
 
 
-def lasting_events(run: Path, kind: str) -> list[Entry]:
-    """The events of one kind that the run has not gone back behind since; no evaluations by `ga3c-eval`, which have the
-    time of their checkpoint. Raises OSError.
+def lasting_events(run: Path) -> list[Entry]:
+    """The events that the run has not gone back behind since; no evaluations by `ga3c-eval`, which have the time of
+    their checkpoint. Raises OSError.
     """
-    own = [event for event in events(run).new() if event["event"] != "evaluation" or "best" in event]
-    return [event for event in lasting(own) if event["event"] == kind]
+    return lasting([event for event in events(run).new() if event["event"] != "evaluation" or "best" in event])
 
 
 def episodes(run: Path) -> dict[str, NDArray[np.float64]]:

@@ -99,7 +99,7 @@ def _room(limit: Limit, why: str, advice: str, measured: Mapping[str, float], ma
     lag = measured.get("lag_of_one_more", 0.0)
     if max_lag is None or lag <= max_lag:
         return Verdict(limit, why, advice)
-    return Verdict("policy lag", f"{why}; with one more the policy lag would be {lag:.1f} updates, over max_lag",
+    return Verdict("policy lag", f"{why}; with one more agent the policy lag would be {lag:.1f} updates, over max_lag",
                    "a larger training_batch_min makes room for more agents; a higher max_lag learns from older steps")
 
 

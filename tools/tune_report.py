@@ -67,7 +67,7 @@ def summary(run: Path, best: float | None) -> list[str]:
     """Name, last setting, trials and how many were kept, mean rate of the last half, then if `best` is known its share,
     seconds to 95 % of it, and the worst minute and the worst ten minutes from then on as shares of it."""
     rows = at_work(run)
-    trials = record.lasting_events(run, "trial")
+    trials = [event for event in record.lasting_events(run) if event["event"] == "trial"]
     kept = sum(trial.get("verdict") == "kept" for trial in trials)
     last, half = rows[-1], second_half(run)
     cells = [run.name, workers(last), f"{len(trials)} ({kept})",

@@ -61,7 +61,7 @@ class Settings(BaseModel):
         "Game", "Pong", "Atari game (Boxing, ALE/Boxing-v5), Gymnasium id (CartPole-v1, module:Id) or toy:catch",
         min_length=1)
     envs_per_agent: int = _setting(
-        "Game", 16, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
+        "Game", 8, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
         ge=1, le=256)
     wrappers: tuple[str, ...] = _setting(
         "Game", (), "wrappers around each environment, innermost first: module:Name, a list or with commas; not Atari")
@@ -80,7 +80,7 @@ class Settings(BaseModel):
 
     agents: int | None = _setting(
         "Workers", None,
-        "N_A, agent processes, if dynamic at the start; null: 32 / envs_per_agent per core, 2 to 16 (paper: 32)",
+        "N_A, agent processes, if dynamic at the start; null: 16 / envs_per_agent per core, at least 2 (paper: 32)",
         ge=1, le=4096)
     agents_max: int | None = _setting(
         "Workers", None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
@@ -123,7 +123,7 @@ class Settings(BaseModel):
         "Tuning", 0.0, "share of speed that the paper's controller risks for a way past a local optimum (paper: 0)",
         ge=0.0)
 
-    t_max: int = _setting("Learning", 10, "agent steps of each environment in a rollout (paper: 5)", ge=1, le=1024)
+    t_max: int = _setting("Learning", 20, "agent steps of each environment in a rollout (paper: 5)", ge=1, le=1024)
     gamma: float = _setting("Learning", 0.99, "discount of the return per agent step (paper: 0.99)", ge=0.0, le=1.0)
     reward_clip: float = _setting(
         "Learning", 1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", ge=0.0)
@@ -205,8 +205,8 @@ class Settings(BaseModel):
 
     @property
     def agent_count(self) -> int:
-        """N_A at the start: as configured, else 32 environments per core, played by 2 to 16 agents."""
-        return self.agents or max(2, min(16, 32 // self.envs_per_agent)) * usable_cores()
+        """N_A at the start: as configured, else 16 environments per core, played by at least 2 agents."""
+        return self.agents or _usual_agents(self.envs_per_agent)
 
     @property
     def agent_capacity(self) -> int:
@@ -228,12 +228,16 @@ class Settings(BaseModel):
         return n_a, n_p, n_t
 
 
+def _usual_agents(envs_per_agent: int) -> int:
+    return max(2, 16 // envs_per_agent) * usable_cores()
+
+
 def _most_agents(envs_per_agent: int) -> int:
-    """As many as could pay and as the machine can hold: 64 environments per core, half the memory, its descriptors."""
+    """As many as could pay and as the machine can hold: twice the usual, half the memory, its descriptors."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         descriptors = 2**20
-    return min(4096, -(-64 // envs_per_agent) * usable_cores(), usable_memory() // 2 // AGENT_BYTES,
+    return min(4096, 2 * _usual_agents(envs_per_agent), usable_memory() // 2 // AGENT_BYTES,
                (descriptors - OTHER_DESCRIPTORS) // AGENT_DESCRIPTORS)
 
 

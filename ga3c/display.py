@@ -174,6 +174,8 @@ class View:
         table.add_row("Score", _number(row["score"], ".1f"), "Training batch", _number(row["training_batch"], ".1f"),
                       "Entropy", _number(row["entropy"], ".3f"))
         table.add_row("RScore", _number(row["score_mean"], ".2f"), "Policy lag", lag)
+        if row.get("dropped_steps"):
+            table.add_row("Dropped steps", _number(row["dropped_steps"]))
         if "best_evaluation" in row:
             table.add_row("Best evaluation", f"{row['best_evaluation']:.2f}")
         return table

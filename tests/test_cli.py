@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pyte
 import pytest
@@ -109,6 +110,24 @@ def evaluate(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_mistake_about_what_to_evaluate_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
     done = evaluate(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("ga3c-eval: ") and says in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("game", "weights", "says"), [
+    ("Pong", {}, "trained on Pong, but"),
+    ("toy:catch", {"layer/kernel": np.zeros((3, 4), np.float32)}, "its weights are not those of a 'dense' network"),
+    (None, {}, "000000000010 is not a whole checkpoint: arrays.npz is missing"),
+])
+def test_a_foreign_or_damaged_checkpoint_is_refused_in_one_line(
+        game: str | None, weights: dict[str, Any], says: str) -> None:
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text("game: toy:catch\n")
+    checkpoint.save(Path("run/checkpoints"), "000000000010", checkpoint.Checkpoint(
+        weights, {"game": game or "toy:catch", "agent_steps": 10, "version": 1}), 1)
+    if game is None:
+        Path("run/checkpoints/000000000010/arrays.npz").unlink()
+    done = evaluate("run")
+    assert (done.returncode, done.stdout) == (2 if game else 5, "")
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("ga3c-eval: ") and says in done.stderr, done.stderr
 
 

@@ -62,6 +62,11 @@ def test_the_best_evaluation_is_shown_once_there_is_one() -> None:
     assert "18.46" in screen(80, evaluated) and "Best" not in screen(80, ROW)
 
 
+def test_dropped_steps_are_on_the_screen_once_there_are_some() -> None:
+    assert "12,345,678" in screen(80, ROW | {"dropped_steps": 12_345_678})
+    assert "Dropped" not in screen(80, ROW | {"dropped_steps": 0})
+
+
 def test_notes_end_the_line_and_have_rows_of_their_own_on_the_screen() -> None:
     notes = {"Tuning": "16/1/1 kept +9%", "Limit": "environments"}
     assert plain_line(ROW, notes) == f"{plain_line(ROW, {})} [Tuning: 16/1/1 kept +9%] [Limit: environments]"

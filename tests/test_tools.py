@@ -68,6 +68,14 @@ def test_it_summarises_and_compares_runs(tmp_path: Path) -> None:
     assert lines["memory MB"][0] == "502 (+1.00 per minute)"
 
 
+def test_steps_that_were_dropped_are_told_where_there_are_some(tmp_path: Path) -> None:
+    run = written_run(tmp_path / "one", 60, 1000.0)
+    assert "dropped steps" not in profile(run).stdout
+    rows = [json.loads(line) | {"dropped_steps": 20_000} for line in (run / "metrics.jsonl").read_text().splitlines()[:-1]]
+    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    assert "20,000 (25.0% of all played)" in profile(run).stdout
+
+
 def test_runs_of_one_name_have_a_column_each(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

@@ -11,8 +11,8 @@ figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known co
     seed begin with the same weights. The legend says how many frames each has played. The paper's agents have one
     environment each, as with `-- --envs-per-agent 1`.
 figure6: each game with two learning rates, seeds as a band.
-figure7: the least training batch, of rollouts of five steps of one environment, so that 5 is the paper's 1 as well; the
-    workers stay as they are.
+figure7: the least training batch, of rollouts of five steps of one environment: 5, an update of every rollout, is what
+    any smaller one comes to; the workers stay as they are.
 lag: none of the paper's: the three corrections of policy lag, serial, with rollouts trained on at once and so many
     updates later (`--delays`); score by agent steps.
 alternatives: none of the paper's: the settings as they are, and with each `--change='FLAGS'`, one at a time; as
@@ -125,8 +125,9 @@ CHANGES = ("--learning-rate 1e-4", "--learning-rate 1e-3",
            "--optimizer rmsprop", "--optimizer rmsprop --gradient-clip-norm 0 --learning-rate 4e-3",
            "--loss-reduction sum", "--optimizer rmsprop --loss-reduction sum --gradient-clip-norm 0",
            "--gradient-clip-norm 0", "--gae-lambda 1", "--gae-lambda 0.8", "--no-normalize-advantages",
-           "--t-max 5", "--envs-per-agent 8 --t-max 20", "--envs-per-agent 4 --training-batch-min 40",
-           "--training-batch-min 320", "--training-batch-min 640", "--learning-rate-end null",
+           "--envs-per-agent 32 --t-max 5", "--envs-per-agent 16 --t-max 10", "--reward-clip 0",
+           "--envs-per-agent 1 --training-batch-min 20", "--envs-per-agent 2 --training-batch-min 40",
+           "--envs-per-agent 4 --training-batch-min 80", "--training-batch-min 320", "--training-batch-min 640", "--learning-rate-end null",
            "--beta 0 --beta-end null", "--beta 0.01 --beta-end null", "--beta 0.02 --beta-end null",
            "--correction none", "--correction clipped-is", "--preset paper")
 

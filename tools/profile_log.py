@@ -68,6 +68,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
     if known.sum() > 2:
         slope = np.polyfit(times[known] / 60, memory[known], 1)[0]
         result["memory MB"] = f"{memory[known][-1]:,.0f} ({slope:+.2f} per minute)"
+    if dropped := last.get("dropped_steps"):
+        result["dropped steps"] = f"{dropped:,} ({dropped / (dropped + last['agent_steps']):.1%} of all played)"
     result["agent deaths"] = "-" if last["agent_deaths"] is None else f"{last['agent_deaths']:,}"
     result["score (last 100)"] = "-" if last["score_mean"] is None else f"{last['score_mean']:.2f}"
     return result

@@ -83,7 +83,7 @@ class AtariEnvironment:
 
     Environments that begin together go on in step, as long as episodes are of one length (Boxing's are, until somebody
     is knocked out): an update would see one moment of the game, many times. So all environments but the first cut one
-    early episode short, at times spread over two minutes of play.
+    early episode short, at times spread over two minutes of play, which the seed moves so that agents differ.
     """
 
     _STACK = 4
@@ -108,7 +108,7 @@ class AtariEnvironment:
         self.observation = self._unpacked(self._packed)
         self._lives = np.zeros(n_envs, np.int32)
         self._age = 0
-        self._cuts = {self._SPREAD * number // n_envs: number for number in range(1, n_envs)}
+        self._cuts: dict[int, int] = {}
 
     def _unpacked(self, packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
         return packed.view(np.uint8).reshape(*packed.shape, self._STACK)
@@ -117,6 +117,8 @@ class AtariEnvironment:
         planes, info = self._env.reset(seed=seed % (2**31 - len(self._packed)))  # ALE counts up from it, in 31 bits
         self.observation[:] = np.moveaxis(planes, 1, -1)
         self._lives, self._age = info["lives"], 0
+        n_envs, earlier = len(self._packed), float(np.random.default_rng(seed).random())
+        self._cuts = {1 + int(self._SPREAD * (number - earlier) / n_envs): number for number in range(1, n_envs)}
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         planes, reward, terminated, truncated, info = self._env.step(action)

@@ -61,7 +61,7 @@ class Settings(BaseModel):
         "Game", "Pong", "Atari game (Boxing, ALE/Boxing-v5), Gymnasium id (CartPole-v1, module:Id) or toy:catch",
         min_length=1)
     envs_per_agent: int = _setting(
-        "Game", 8, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
+        "Game", 16, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
         ge=1, le=256)
     wrappers: tuple[str, ...] = _setting(
         "Game", (), "wrappers around each environment, innermost first: module:Name, a list or with commas; not Atari")
@@ -123,7 +123,7 @@ class Settings(BaseModel):
         "Tuning", 0.0, "share of speed that the paper's controller risks for a way past a local optimum (paper: 0)",
         ge=0.0)
 
-    t_max: int = _setting("Learning", 20, "agent steps of each environment in a rollout (paper: 5)", ge=1, le=1024)
+    t_max: int = _setting("Learning", 10, "agent steps of each environment in a rollout (paper: 5)", ge=1, le=1024)
     gamma: float = _setting("Learning", 0.99, "discount of the return per agent step (paper: 0.99)", ge=0.0, le=1.0)
     reward_clip: float = _setting(
         "Learning", 1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", ge=0.0)

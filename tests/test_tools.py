@@ -71,7 +71,8 @@ def test_it_summarises_and_compares_runs(tmp_path: Path) -> None:
 def test_steps_that_were_dropped_are_told_where_there_are_some(tmp_path: Path) -> None:
     run = written_run(tmp_path / "one", 60, 1000.0)
     assert "dropped steps" not in profile(run).stdout
-    rows = [json.loads(line) | {"dropped_steps": 20_000} for line in (run / "metrics.jsonl").read_text().splitlines()[:-1]]
+    lines = (run / "metrics.jsonl").read_text().splitlines()[:-1]
+    rows = [json.loads(line) | {"dropped_steps": 20_000} for line in lines]
     (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     assert "20,000 (25.0% of all played)" in profile(run).stdout
 

@@ -174,7 +174,9 @@ def ale(game: str, n_envs: int, **options: object) -> gymnasium.vector.VectorEnv
 
 
 @pytest.mark.parametrize(("life_loss", "max_frames"), [(False, 600), (True, 600), (False, 108_000)])
-def test_atari_is_pixel_for_pixel_what_gymnasium_stacks(make: Make, life_loss: bool, max_frames: int) -> None:
+def test_atari_is_pixel_for_pixel_what_gymnasium_stacks(
+        make: Make, monkeypatch: pytest.MonkeyPatch, life_loss: bool, max_frames: int) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 10**6)  # no episode is cut short
     mine = make("Breakout", 3, life_loss=life_loss, max_episode_frames=max_frames)
     plain = ale("ALE/Breakout-v5", 3, life_loss_info=life_loss, max_num_frames_per_episode=max_frames, noop_max=31)
     rng = np.random.default_rng(0)
@@ -210,7 +212,7 @@ def test_an_episode_opens_with_up_to_so_many_no_ops(make: Make, most: int) -> No
 def test_environments_of_one_agent_do_not_go_on_in_step(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     together, spread = make("Boxing", 3), make("Boxing", 3)
     rng, begun, cuts = np.random.default_rng(0), [True] * 3, []
-    for environment, steps in ((together, 10_000), (spread, 60)):
+    for environment, steps in ((together, 10**6), (spread, 60)):
         monkeypatch.setattr(AtariEnvironment, "_SPREAD", steps)
         environment.reset(7)
     for step in range(1, 80):

@@ -205,7 +205,7 @@ class Settings(BaseModel):
 
     @property
     def agent_count(self) -> int:
-        """N_A at the start: as configured, else 16 environments per core, played by at least 2 agents."""
+        """N_A at the start: as configured, else 16 environments per core, and at least 2 agents per core."""
         return self.agents or _usual_agents(self.envs_per_agent)
 
     @property

@@ -99,7 +99,7 @@ class Settings(BaseModel):
     prediction_batch_max: int = _setting(
         "Workers", 128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
     training_batch_min: int = _setting(
-        "Workers", 160,
+        "Workers", 320,
         "least agent steps in one update, of whole rollouts (paper, figure 7: 20 to 40 is best, at t_max 5)",
         ge=1, le=65_536)
 
@@ -123,11 +123,11 @@ class Settings(BaseModel):
         "Tuning", 0.0, "share of speed that the paper's controller risks for a way past a local optimum (paper: 0)",
         ge=0.0)
 
-    t_max: int = _setting("Learning", 10, "agent steps of each environment in a rollout (paper: 5)", ge=1, le=1024)
+    t_max: int = _setting("Learning", 20, "agent steps of each environment in a rollout (paper: 5)", ge=1, le=1024)
     gamma: float = _setting("Learning", 0.99, "discount of the return per agent step (paper: 0.99)", ge=0.0, le=1.0)
     reward_clip: float = _setting(
         "Learning", 1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", ge=0.0)
-    learning_rate: float = _setting("Learning", 3.5e-4, "learning rate at the start (paper: 3e-4)", gt=0.0)
+    learning_rate: float = _setting("Learning", 7e-4, "learning rate at the start (paper: 3e-4)", gt=0.0)
     learning_rate_end: float | None = _setting(
         "Learning", 3e-5, "learning rate after anneal_steps, linear in between; null: constant (authors' code)", ge=0.0)
     beta: float = _setting("Learning", 0.02, "weight of the entropy at the start (paper: 0.01)", ge=0.0)

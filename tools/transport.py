@@ -1,6 +1,6 @@
 """How many agent steps a second the transport could carry: real processes, queues and threads, nothing to compute.
 
-    python tools/transport.py [--agents 4] [--envs 16] [--t-max 10] [--batch 160] [--seconds 10] [--runs 3]
+    python tools/transport.py [--agents 4] [--envs 16] [--t-max 20] [--batch 320] [--seconds 10] [--runs 3]
                               [--json FILE]
 
 The environments show the same picture (84x84x4 bytes) in every step and the model answers with constants, so all the
@@ -129,8 +129,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--agents", type=int, default=2 * (os.cpu_count() or 1), help="[2 per core]")
     parser.add_argument("--envs", type=int, default=16, help="environments per agent [16]")
-    parser.add_argument("--t-max", type=int, default=10, help="[10]")
-    parser.add_argument("--batch", type=int, default=160, help="least agent steps per update [160]")
+    parser.add_argument("--t-max", type=int, default=20, help="[20]")
+    parser.add_argument("--batch", type=int, default=320, help="least agent steps per update [320]")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of a run [10]")
     parser.add_argument("--runs", type=int, default=3, help="the median counts [3]")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="keep what was measured")

@@ -125,9 +125,10 @@ CHANGES = ("--learning-rate 1e-4", "--learning-rate 1e-3",
            "--optimizer rmsprop", "--optimizer rmsprop --gradient-clip-norm 0 --learning-rate 4e-3",
            "--loss-reduction sum", "--optimizer rmsprop --loss-reduction sum --gradient-clip-norm 0",
            "--gradient-clip-norm 0", "--gae-lambda 1", "--gae-lambda 0.8", "--no-normalize-advantages",
-           "--t-max 5", "--envs-per-agent 8 --t-max 20", "--reward-clip 0",
-           "--envs-per-agent 2 --training-batch-min 20", "--envs-per-agent 4 --training-batch-min 40",
-           "--envs-per-agent 8 --training-batch-min 80", "--training-batch-min 320", "--training-batch-min 640",
+           "--t-max 5", "--t-max 10 --training-batch-min 160 --learning-rate 3.5e-4", "--reward-clip 0",
+           "--envs-per-agent 1 --training-batch-min 20", "--envs-per-agent 2 --training-batch-min 40",
+           "--envs-per-agent 4 --training-batch-min 80", "--envs-per-agent 8 --training-batch-min 160",
+           "--envs-per-agent 8 --training-batch-min 160 --learning-rate 3.5e-4", "--training-batch-min 640",
            "--learning-rate-end null", "--beta 0 --beta-end null", "--beta 0.01 --beta-end null",
            "--beta 0.02 --beta-end null", "--correction none", "--correction clipped-is", "--preset paper")
 

@@ -460,7 +460,7 @@ def calibration() -> list[list[Any]]:
                      f"{rate.min():+.0%} to {rate.max():+.0%}", f"{np.median(abs(lag)):.1f}",
                      f"{lag.min():+.1f} to {lag.max():+.1f}"])
     for word, machine, setting, measured in (
-            ("Boxing, defaults, seed 2: 4/1/1", MACHINES["2 cores"], (4, 1, 1), 2402.0),
+            ("Boxing, ten steps, seed 2: 4/1/1", MACHINES["2 cores"], (4, 1, 1), 2402.0),
             ("Pong, an environment an agent: 64/1/1", pong._replace(envs=1), (64, 1, 1), 1716.0)):
         error = simulate(machine, setting, 300).rate / measured - 1
         rows.append([word, f"{abs(error):.0%}", f"{error:+.0%}", "", ""])

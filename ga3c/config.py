@@ -34,7 +34,7 @@ MAX_SLOTS = 65_535
 NETWORKS = ("auto", "small", "large", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
 
-AGENT_BYTES = 50 * 2**20    # private memory of an agent that plays sixteen Atari games (32 MB), and its slots
+AGENT_BYTES = 60 * 2**20    # private memory of an agent that plays sixteen Atari games (32 MB), and its slots (19)
 AGENT_DESCRIPTORS = 4       # that an agent takes in the main process
 OTHER_DESCRIPTORS = 200     # of everything else
 
@@ -383,7 +383,7 @@ def build_parser(program: str, version: str) -> argparse.ArgumentParser:
         prog=program, allow_abbrev=False, argument_default=argparse.SUPPRESS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Train an agent with asynchronous advantage actor-critic around one model (GA3C).",
-        epilog="examples:\n  ga3c-train --game Boxing\n  ga3c-train --game CartPole-v1 --minutes 1\n"
+        epilog="examples:\n  ga3c-train --game Boxing\n  ga3c-train --game CartPole-v1 --minutes 1 --reward-clip 0.1\n"
                "  ga3c-train --resume runs/Boxing-...             go on, after Ctrl-C or a crash")
     parser.add_argument("--version", action="version", version=f"ga3c {version}")
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings; `config.yaml` shows them all")

@@ -69,7 +69,8 @@ class TooLarge(DeviceFailed):
 def stuck(seconds: float) -> DeviceFailed:
     """What to raise when an update has not ended for so long."""
     return DeviceFailed(f"an update has not ended in {seconds:g} s: the device is stuck, or the update too large; "
-                        "ga3c-doctor tries each device, --training-batch-min makes updates smaller")
+                        "ga3c-doctor tries each device; a smaller --training-batch-min, or --envs-per-agent, makes "
+                        "updates smaller")
 
 
 # What a device raises, as against a mistake in what it was given; and how a copy to it, or cuDNN, says so.
@@ -87,7 +88,7 @@ def _on_device(what: str) -> Iterator[None]:
     except tf.errors.OpError as error:
         if isinstance(error, tf.errors.ResourceExhaustedError) or _FULL in error.message:
             raise TooLarge(f"the device has no memory for {what}; end other programs on it, or give a smaller "
-                           "--training-batch-min or --prediction-batch-max") from error
+                           "--training-batch-min, --envs-per-agent or --prediction-batch-max") from error
         if not isinstance(error, _LOST) and _NO_CUDNN not in error.message:
             raise
         cause = " ".join(error.message.split())[:200]

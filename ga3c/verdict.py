@@ -79,7 +79,7 @@ def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int, max_
         waits = f"agents wait {m['slot_wait_ms']:.1f} ms a step for free slots"
         if m["trainer_busy"] < _BUSY:
             return Verdict("transport", f"{waits}, trainers are busy {100 * m['trainer_busy']:.0f} %",
-                           "more slots_per_agent, or a smaller training_batch_min")
+                           "more slots_per_agent, or smaller updates (training_batch_min, envs_per_agent)")
         if m["update_ms"] > m["gather_ms"]:
             return Verdict("device", f"{waits}, an update takes {m['update_ms']:.0f} ms",
                            "a larger training_batch_min, more device_threads, a GPU or a smaller network")

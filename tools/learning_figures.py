@@ -12,7 +12,7 @@ figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known co
     environment each, as with `-- --envs-per-agent 1`.
 figure6: each game with two learning rates, seeds as a band.
 figure7: the least training batch, of rollouts of five steps of one environment: 5, an update of every rollout, is what
-    any smaller one comes to; the workers stay as they are.
+    any smaller one comes to; the workers, and the learning rate, stay as they are.
 lag: none of the paper's: the three corrections of policy lag, serial, with rollouts trained on at once and so many
     updates later (`--delays`); score by agent steps.
 alternatives: none of the paper's: the settings as they are, and with each `--change='FLAGS'`, one at a time; as
@@ -121,7 +121,7 @@ FIGURES = {"figure5": figure5, "figure6": figure6, "figure7": figure7, "lag": la
            "table3": table3}
 
 # What others do, or earlier versions of this program did.
-CHANGES = ("--learning-rate 1e-4", "--learning-rate 1e-3",
+CHANGES = ("--learning-rate 1e-4", "--learning-rate 3.5e-4", "--learning-rate 1e-3",
            "--optimizer rmsprop", "--optimizer rmsprop --gradient-clip-norm 0 --learning-rate 4e-3",
            "--loss-reduction sum", "--optimizer rmsprop --loss-reduction sum --gradient-clip-norm 0",
            "--gradient-clip-norm 0", "--gae-lambda 1", "--gae-lambda 0.8", "--no-normalize-advantages",

@@ -50,7 +50,7 @@ def test_processes_of_the_container_count(tmp_path: Path, monkeypatch: pytest.Mo
 def test_memory_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group(monkeypatch, tmp_path, memory_max=str(3 * 2**30), memory_current=str(2 * 2**30))
     finding = found("memory", tmp_path)
-    assert not finding.ok and finding.numbers == "1.1 GB needed for 8 agents, 1.0 GB free"
+    assert not finding.ok and finding.numbers == "1.2 GB needed for 8 agents, 1.0 GB free"
     assert found("memory", tmp_path, agents=2).ok
 
 

@@ -39,6 +39,7 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
         if not values:
             return None
         means[name] = float(np.mean(values))
+    means["trainers"] = float(np.mean([row.get("trainers") or 1 for row in rows]))
     means["cpu_evaluator"] = float(np.mean([row.get("cpu_evaluator") or 0.0 for row in rows]))
     lags = [row["lag_mean"] * (1 + 1 / row["agents"]) for row in rows if row.get("lag_mean") and row.get("agents")]
     means["lag_of_one_more"] = float(np.mean(lags)) if lags else 0.0  # lag is proportional to what is under way
@@ -77,10 +78,12 @@ def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int, max_
                      m, max_lag)
     if m["slot_wait_ms"] > m["wait_ms"]:
         waits = f"agents wait {m['slot_wait_ms']:.1f} ms a step for free slots"
-        if m["trainer_busy"] < _BUSY:
+        updating = m["update_ms"] / max(1e-9, m["gather_ms"] + m["update_ms"])  # trainers take turns at it
+        held = m.get("trainers", 1.0) * m["trainer_busy"] * updating >= _BUSY
+        if m["trainer_busy"] < _BUSY and not held:
             return Verdict("transport", f"{waits}, trainers are busy {100 * m['trainer_busy']:.0f} %",
                            "more slots_per_agent, or smaller updates (training_batch_min, envs_per_agent)")
-        if m["update_ms"] > m["gather_ms"]:
+        if held or m["update_ms"] > m["gather_ms"]:
             return Verdict("device", f"{waits}, an update takes {m['update_ms']:.0f} ms",
                            "a larger training_batch_min, more device_threads, a GPU or a smaller network")
         return Verdict("trainers", f"{waits}, gathering a batch takes {m['gather_ms']:.0f} ms", "more trainers")
@@ -90,8 +93,10 @@ def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int, max_
                      "more agents, or more envs_per_agent", m, max_lag)
     if m["predict_ms"] > _MOST * m["service_ms"]:
         return Verdict("device", f"{waits}, {m['predict_ms']:.1f} ms of it in the model",
-                       "more device_threads, a GPU or a smaller network")
-    return Verdict("predictors", f"{waits}, {m['queue_ms']:.1f} ms of it in the queue", "more predictors")
+                       "more predictors or device_threads if that is the processor; else a GPU or a smaller network")
+    # More of them would only take turns at the interpreter, with fewer observations each time.
+    return Verdict("predictors", f"{waits}, {m['queue_ms']:.1f} ms of it in the queue",
+                   "a larger prediction_batch_max or more envs_per_agent: a call costs the same for more observations")
 
 
 def _room(limit: Limit, why: str, advice: str, measured: Mapping[str, float], max_lag: float | None) -> Verdict:

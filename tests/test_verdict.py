@@ -1,8 +1,9 @@
-"""What limits a run: judged from numbers made up, and from runs made slow on purpose."""
+"""What limits a run: judged from numbers made up, on simulated machines and in runs made slow on purpose."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -24,6 +25,10 @@ from ga3c.run import Run
 from ga3c.service import Service
 from ga3c.verdict import averages, verdict
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+
+import plant  # noqa: E402
+
 HEALTHY = {"cpu_agents": 2.2, "cpu_server": 1.6, "cpu_machine": 3.9, "wait_ms": 5.0, "slot_wait_ms": 0.5,
            "play_ms": 1.5, "queue_ms": 2.0, "service_ms": 2.0, "reply_ms": 1.0, "predict_ms": 1.5,
            "predictor_busy": 0.5, "trainer_busy": 0.5, "gather_ms": 2.0, "update_ms": 20.0}
@@ -40,6 +45,7 @@ IDLE = {**HEALTHY, "cpu_agents": 0.6, "cpu_server": 0.9, "cpu_machine": 1.6}
     pytest.param({**IDLE, "slot_wait_ms": 30.0, "trainer_busy": 0.97}, "device", id="idle, slow updates"),
     pytest.param({**IDLE, "slot_wait_ms": 30.0, "trainer_busy": 0.97, "gather_ms": 40.0}, "trainers", id="slow gather"),
     pytest.param({**IDLE, "slot_wait_ms": 30.0}, "transport", id="idle, slots"),
+    pytest.param({**IDLE, "slot_wait_ms": 30.0, "trainers": 2.0}, "device", id="idle, trainers take turns"),
     pytest.param({**IDLE, "wait_ms": 30.0, "predictor_busy": 0.95}, "device", id="idle, slow predictions"),
     pytest.param({**IDLE, "wait_ms": 30.0, "predictor_busy": 0.95, "predict_ms": 0.3}, "predictors", id="idle, busy"),
     pytest.param({**IDLE, "wait_ms": 30.0}, "transport", id="idle, nobody busy"),
@@ -78,10 +84,90 @@ def test_every_run_gets_one_printable_line(measured: dict[str, float], cores: in
 def test_averages_leave_out_what_a_second_did_not_measure_and_are_none_without_any() -> None:
     rows: list[dict[str, Any]] = [HEALTHY, {**HEALTHY, "update_ms": None}, {**HEALTHY, "update_ms": 40.0}]
     assert averages(rows) == pytest.approx(
-        {**HEALTHY, "update_ms": 30.0, "cpu_evaluator": 0.0, "lag_of_one_more": 0.0})
-    assert averages([HEALTHY, {**HEALTHY, "cpu_evaluator": 1.0}]) == pytest.approx(
-        {**HEALTHY, "cpu_evaluator": 0.5, "lag_of_one_more": 0.0})
+        {**HEALTHY, "update_ms": 30.0, "cpu_evaluator": 0.0, "lag_of_one_more": 0.0, "trainers": 1.0})
+    assert averages([{**HEALTHY, "trainers": 2}, {**HEALTHY, "cpu_evaluator": 1.0, "trainers": 3}]) == pytest.approx(
+        {**HEALTHY, "cpu_evaluator": 0.5, "lag_of_one_more": 0.0, "trainers": 2.5})
     assert averages([{**HEALTHY, "wait_ms": None}]) is None and averages([]) is None
+
+
+# ------------------------------------------------------------------------------------------------ simulated machines
+
+EIGHT, GPU = plant.MACHINES["8 cores"], plant.MACHINES["16 cores, 1 GPU"]
+
+
+def judged(m: plant.Machine, setting: tuple[int, int, int], cores_taken: int = 0,
+           max_lag: float | None = None) -> tuple[str, str, float]:
+    """(limit, advice, agent steps/s) of a simulated run."""
+    row = plant.profile(m, setting, cores_taken=cores_taken)
+    measured = averages([row])
+    assert measured is not None
+    found = verdict(measured, m.cores, m.envs, max_lag)
+    return found.limit, found.advice, row["steps_per_second"]
+
+
+@pytest.mark.parametrize(("slow", "setting", "limit", "advice", "most", "better"), [
+    pytest.param(EIGHT._replace(step=5e-3), (4, 1, 1), "environments", "more agents", 128, (8, 1, 1), id="games"),
+    pytest.param(EIGHT._replace(wake=30e-3), (4, 1, 1), "transport", "more agents", 128, (8, 1, 1), id="wake-ups"),
+    pytest.param(EIGHT._replace(observation=9e-4), (16, 1, 1), "device", "more predictors", 128, (16, 2, 1),
+                 id="predictions, idle cores"),
+    pytest.param(GPU._replace(call=8e-3), (48, 1, 1), "predictors", "a larger prediction_batch_max", 1024, (48, 1, 1),
+                 id="calls"),
+])
+def test_who_follows_the_advice_on_a_simulated_machine_is_faster(
+        slow: plant.Machine, setting: plant.Setting, limit: str, advice: str, most: int,
+        better: plant.Setting) -> None:
+    found, said, rate = judged(slow, setting)
+    assert found == limit and said.startswith(advice)
+    assert judged(slow._replace(most=most), better)[2] > 1.15 * rate
+
+
+def test_more_predictors_are_no_help_where_calls_fill_the_interpreter() -> None:
+    slow = GPU._replace(call=8e-3)
+    assert judged(slow, (48, 2, 1))[2] < judged(slow, (48, 1, 1))[2]
+
+
+@pytest.mark.parametrize(("machine", "setting", "limit", "cheaper"), [
+    pytest.param(EIGHT._replace(step=2e-3), (24, 1, 1), "environments", {"step": 0.5}, id="cores full of agents"),
+    pytest.param(EIGHT._replace(sample=2e-3), (24, 1, 1), "device", {"sample": 0.5}, id="slow updates, idle cores"),
+    pytest.param(EIGHT._replace(sample=1.5e-3), (24, 1, 3), "device", {"sample": 0.5}, id="updates one by one"),
+    pytest.param(GPU._replace(observation=120e-6), (64, 2, 1), "device", {"observation": 0.5},
+                 id="predictions wait for the GPU"),
+    pytest.param(GPU._replace(sample=120e-6), (64, 2, 2), "device", {"sample": 0.5}, id="updates wait for the GPU"),
+])
+def test_what_a_simulated_machine_is_limited_by_makes_it_faster_where_it_costs_half(
+        machine: plant.Machine, setting: plant.Setting, limit: str, cheaper: dict[str, float]) -> None:
+    found, _, rate = judged(machine, setting)
+    assert found == limit
+    light = machine._replace(**{name: share * getattr(machine, name) for name, share in cheaper.items()})
+    assert judged(light, setting)[2] > 1.2 * rate
+
+
+def test_other_programs_on_a_simulated_machine_are_told_from_its_own_load() -> None:
+    full = EIGHT._replace(step=2e-3)
+    assert judged(full, (24, 1, 1), cores_taken=4)[0] == "other load"
+    assert judged(full, (24, 1, 1), cores_taken=1)[0] == "environments"
+
+
+def test_the_ceiling_on_lag_is_named_on_a_simulated_machine_where_the_next_agent_would_break_it() -> None:
+    slow = EIGHT._replace(step=5e-3)
+    lag = plant.profile(slow, (4, 1, 1))["lag_mean"]
+    assert judged(slow, (4, 1, 1), max_lag=1.2 * lag)[0] == "policy lag"
+    assert judged(slow, (4, 1, 1), max_lag=1.3 * lag)[0] == "environments"
+
+
+def test_the_times_of_a_simulated_run_add_up() -> None:
+    row = plant.profile(GPU, (16, 2, 1))
+    life = row["wait_ms"] + row["slot_wait_ms"] + row["play_ms"]  # of an agent, for a step of each of its environments
+    assert 16 * GPU.envs / (1e-3 * life) == pytest.approx(row["steps_per_second"], rel=0.03)
+    assert row["wait_ms"] == pytest.approx(row["queue_ms"] + row["service_ms"] + row["reply_ms"])
+    assert row["reply_ms"] == pytest.approx(1e3 * GPU.wake, rel=0.03)
+    assert row["update_ms"] > 1e3 * (GPU.train + GPU.sample * GPU.batch) * 0.99
+    assert row["trainer_busy"] == pytest.approx(
+        1e-3 * (row["gather_ms"] + row["update_ms"]) * row["steps_per_second"] / GPU.batch, rel=0.03)
+    work = GPU.step + GPU.ticket / GPU.envs
+    assert row["cpu_agents"] == pytest.approx(row["steps_per_second"] * work * (1 + GPU.crowd), rel=0.03)
+    assert row["cpu_machine"] == pytest.approx(row["cpu_agents"] + row["cpu_server"]) and row["cpu_machine"] < GPU.cores
+    assert math.isclose(plant.simulate(GPU, (16, 2, 1)).rate, row["steps_per_second"])
 
 
 # ------------------------------------------------------------------------------------------------ runs made slow

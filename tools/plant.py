@@ -36,7 +36,7 @@ class Machine(NamedTuple):
     to its use, without work. The interpreter runs `call` for a batch of predictions and `each` for an agent in it,
     `gather` for an agent step that is trained on. A prediction of n observations computes predict + n * observation, an
     update of n agent steps train + n * sample: on a core, or on one of `devices`. crowd: share by which every agent per
-    core slows all agents down.
+    core slows all agents down. most: observations of a prediction.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Machine(NamedTuple):
     t_max: int = 10
     batch: int = 160
     slots: int = 2
+    most: int = 128
 
 
 # The costs of a CPU were fitted to `MEASURED` (Boxing: Pong plus what its environment costs more), those of a GPU are
@@ -94,13 +95,19 @@ class Steady(NamedTuple):
     handed_in: float
 
 
-def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> Steady:
-    """The steady state, from this many updates after a warm-up."""
+def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, cores_taken: int = 0) -> dict[str, float]:
+    """What a run would measure in its steady state, by the names of metrics.jsonl; `steps_per_second` are agent steps.
+
+    Over this many updates after a warm-up, with so many of the cores taken by other programs. Times of an agent, a call
+    and an update are by Little's law: how many were at it in the mean, over how many passed through it in a second.
+    """
     rng = np.random.default_rng(seed)
     n_a, n_p, n_t = setting
+    cores = m.cores - cores_taken
     now, version, began, lags = 0.0, 0, 0.0, []
     warm = 20 + n_a * m.envs * m.t_max // (2 * m.batch)
-    queued = [0.0, 0.0]
+    calls = answered = served_agents = waking = predicting = gathering = slotless = 0
+    totals = [0.0] * 11                                  # over time, of `state` in the loop below
     served = [0.0, 0.0]                                  # seconds a job of either class has had: threads, agents
     running: list[list[tuple[float, int, Any]]] = [[], []]  # jobs on cores by the `served` at which they end
     timed: list[tuple[float, int, Any]] = []             # jobs on devices by the time at which they end
@@ -108,7 +115,7 @@ def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> 
     stations = {"interpreter": _Station(1, "core"), "update": _Station(1, "core"),
                 "device": _Station(m.devices, "device")}
     requests: deque[tuple[int, int]] = deque()
-    sizes = batch_sizes(max(1, 128 // m.envs))
+    sizes = batch_sizes(max(1, m.most // m.envs))
     rollouts: deque[tuple[int, list[int]]] = deque()
     idle_predictors, idle_trainers = n_p, n_t
     per_batch = -(-m.batch // (m.envs * m.t_max))
@@ -152,16 +159,25 @@ def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> 
         heapq.heappush(timed, (now + seconds, number, then))
 
     def wake(agent: int, step: int) -> None:
-        later(m.wake, lambda: play(agent, step))
+        nonlocal waking
+        waking += 1
+        later(m.wake, lambda: woken(agent, step))
+
+    def woken(agent: int, step: int) -> None:
+        nonlocal waking
+        waking -= 1
+        play(agent, step)
 
     def play(agent: int, step: int) -> None:
-        work = (m.envs * m.step + m.ticket) * (1 + m.crowd * n_a / m.cores) * rng.gamma(25.0, 1 / 25.0)
+        work = (m.envs * m.step + m.ticket) * (1 + m.crowd * n_a / cores) * rng.gamma(25.0, 1 / 25.0)
         start(1, work, lambda: ask(agent, step))
 
     def ask(agent: int, step: int) -> None:
+        nonlocal slotless
         if step == m.t_max:
             if free_slots[agent] == 0:
                 blocked[agent] = True
+                slotless += 1
                 return
             free_slots[agent] -= 1
             step = 0
@@ -169,18 +185,26 @@ def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> 
         predict()
 
     def predict() -> None:
-        nonlocal idle_predictors
+        nonlocal idle_predictors, served_agents
         if not idle_predictors or not requests:
             return
         idle_predictors -= 1
         taken = [requests.popleft() for _ in range(largest_size(sizes, len(requests)))]
+        served_agents += len(taken)
         made_by = version
-        through("interpreter", m.call + m.each * len(taken), lambda: compute(
-            m.predict + m.observation * m.envs * len(taken), lambda: answer(taken, made_by)))
+        through("interpreter", m.call + m.each * len(taken), lambda: infer(taken, made_by))
+
+    def infer(taken: list[tuple[int, int]], made_by: int) -> None:
+        nonlocal predicting
+        predicting += 1
+        compute(m.predict + m.observation * m.envs * len(taken), lambda: answer(taken, made_by))
 
     def answer(taken: list[tuple[int, int]], made_by: int) -> None:
-        nonlocal idle_predictors
+        nonlocal idle_predictors, served_agents, predicting, calls, answered
         idle_predictors += 1
+        predicting -= 1
+        served_agents -= len(taken)
+        calls, answered = calls + 1, answered + len(taken)
         for agent, step in taken:
             if step == 0 and len(held[agent]) == m.t_max:
                 rollouts.append((agent, held[agent]))
@@ -191,13 +215,14 @@ def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> 
         predict()
 
     def train() -> None:
-        nonlocal idle_trainers
+        nonlocal idle_trainers, slotless
         while idle_trainers and rollouts:
             agent, versions = rollouts.popleft()
             collecting.append((agent, versions))
             free_slots[agent] += 1
             if blocked[agent]:
                 blocked[agent] = False
+                slotless -= 1
                 ask(agent, m.t_max)
             if len(collecting) == per_batch:
                 idle_trainers -= 1
@@ -205,13 +230,19 @@ def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> 
                 collecting.clear()
 
     def update(versions: list[int]) -> None:
-        through("interpreter", m.gather * m.batch, lambda: through(
-            "device" if m.devices else "update", m.train + m.sample * m.batch, lambda: updated(versions)))
+        nonlocal gathering
+        gathering += 1
+        through("interpreter", m.gather * m.batch, lambda: gathered(versions))
+
+    def gathered(versions: list[int]) -> None:
+        nonlocal gathering
+        gathering -= 1
+        through("device" if m.devices else "update", m.train + m.sample * m.batch, lambda: updated(versions))
 
     def updated(versions: list[int]) -> None:
-        nonlocal version, began, idle_trainers
+        nonlocal version, began, idle_trainers, calls, answered
         if version == warm:
-            began, queued[:] = now, (0.0, 0.0)
+            began, totals[:], calls, answered = now, [0.0] * len(totals), 0, 0
         elif version > warm:
             lags.append(version - sum(versions) / len(versions))
         version += 1
@@ -222,22 +253,42 @@ def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> 
         held[agent] = [0] * int(step)
         play(agent, int(step))
     while len(lags) < updates:
-        threads = min(1.0, m.cores / len(running[0])) if running[0] else 1.0
-        left = m.cores - threads * len(running[0])
-        agents = min(1.0, max(left, 0.1 * m.cores) / len(running[1])) if running[1] else 1.0
+        threads = min(1.0, cores / len(running[0])) if running[0] else 1.0
+        left = cores - threads * len(running[0])
+        agents = min(1.0, max(left, 0.1 * cores) / len(running[1])) if running[1] else 1.0
         waits = [(running[kind][0][0] - served[kind]) / speed if running[kind] else math.inf
                  for kind, speed in enumerate((threads, agents))]
         waits.append(timed[0][0] - now if timed else math.inf)
         first = min(range(3), key=waits.__getitem__)
         elapsed = max(0.0, waits[first])
         now += elapsed
-        queued = [queued[0] + elapsed * len(requests), queued[1] + elapsed * len(rollouts)]
+        state = (len(requests), len(rollouts), served_agents, waking, slotless, n_p - idle_predictors, predicting,
+                 n_t - idle_trainers - gathering - len(stations["update"].line), gathering,
+                 threads * len(running[0]), agents * len(running[1]))
+        totals = [total + elapsed * each for total, each in zip(totals, state, strict=True)]
         served[0] += elapsed * threads
         served[1] += elapsed * agents
         heapq.heappop(timed if first == 2 else running[first])[2]()
     length = now - began
-    return Steady(updates * per_batch * m.envs * m.t_max / length, float(np.mean(lags)),
-                  queued[0] / length, queued[1] / length)
+    queue, handed_in, serving, replying, without_slot, predictors, in_model, updating, copying, server, playing = totals
+    waiting = queue + serving + replying
+    return {"steps_per_second": updates * per_batch * m.envs * m.t_max / length, "lag_mean": float(np.mean(lags)),
+            "prediction_queue": queue / length, "training_queue": handed_in / length,
+            "agents": n_a, "predictors": n_p, "trainers": n_t, "cpu_server": server / length,
+            "cpu_agents": playing / length, "cpu_machine": (server + playing) / length + cores_taken,
+            "wait_ms": 1e3 * waiting / answered, "queue_ms": 1e3 * queue / answered,
+            "service_ms": 1e3 * serving / answered, "reply_ms": 1e3 * replying / answered,
+            "slot_wait_ms": 1e3 * without_slot / answered,
+            "play_ms": 1e3 * (n_a * length - waiting - without_slot) / answered,
+            "predict_ms": 1e3 * in_model / calls, "predictor_busy": predictors / (n_p * length),
+            "update_ms": 1e3 * updating / updates, "gather_ms": 1e3 * copying / updates,
+            "trainer_busy": (updating + copying) / (n_t * length)}
+
+
+def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> Steady:
+    """The steady state; see `profile`."""
+    found = profile(m, setting, updates, seed)
+    return Steady(*(found[name] for name in ("steps_per_second", "lag_mean", "prediction_queue", "training_queue")))
 
 
 # ------------------------------------------------------------------------------------------------ all settings
@@ -480,6 +531,12 @@ def finite(found: Any) -> Any:
     return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
+def keep(everything: dict[str, Any], file: Path | None) -> None:
+    """As JSON, where a file was named."""
+    if file is not None:
+        file.write_text(json.dumps(finite(everything), indent=1) + "\n", encoding="utf-8")
+
+
 def compare(table: Table, seeds: int, hours: float) -> dict[str, dict[str, float]]:
     """Every controller from 1/1/1 on this machine: medians over the seeds, the worst end, the mean regret."""
     best = table[table.best].rate
@@ -521,11 +578,15 @@ def main() -> int:
         for table in tables:
             less = Table(table.machine, table.machine.cores // 2)
             results = [adapts(seed, table, less) for seed in range(options.seeds)]
-            rows.append([table.machine.name] + [
-                f"{np.median(values):.3f} ({min(values):.3f})" for key in results[0]
-                if (values := [result[key] for result in results])])
-        print(markdown(["half the cores taken; median (worst) share of the best", "before", "taken, after 3 min",
-                        "given back, after 3 min"], rows))
+            shares = {key: np.array([result[key] for result in results]) for key in results[0]}
+            everything[table.machine.name] = {
+                key: {"median": float(np.median(values)), "worst": float(values.min()),
+                      "at 90 %": float((values >= 0.9).mean())} for key, values in shares.items()}
+            rows.append([table.machine.name, *(f"{found['median']:.3f} ({found['worst']:.3f}), {found['at 90 %']:.0%}"
+                                               for found in everything[table.machine.name].values())])
+        print(markdown(["half the cores taken; median (worst) share of the best, seeds that have 90 % of it", "before",
+                        "taken, after 3 min", "given back, after 3 min"], rows))
+        keep(everything, options.json)
         return 0
     for table in tables:
         result = compare(table, options.seeds, options.hours)
@@ -534,8 +595,7 @@ def main() -> int:
         print(markdown(["controller", *result["fast"]],
                        [[word, *(f"{value:,.0f}" if "seconds" in key else f"{value:.3f}" for key, value in row.items())]
                         for word, row in result.items()]), flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(finite(everything), indent=1) + "\n", encoding="utf-8")
+    keep(everything, options.json)
     print(f"{options.seeds} seeds, {options.hours:g} hours each, {time.monotonic() - began:.0f} s", file=sys.stderr)
     return 0
 

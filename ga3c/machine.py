@@ -25,6 +25,15 @@ def usable_cores() -> int:
     return max(1, math.floor(cores))
 
 
+def processor() -> str | None:
+    """What the processor calls itself; None where the system does not say."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return None
+
+
 def usable_memory() -> int:
     """Bytes that this process and its children may take at the most: all there are, or the least limit around us."""
     limits = [_number(group / "memory.max") for group in _groups()]

@@ -40,7 +40,7 @@ from ga3c.display import Display, plain_line
 from ga3c.environment import EnvironmentSpec
 from ga3c.evaluator import Evaluator
 from ga3c.interruption import Interruption
-from ga3c.machine import usable_cores
+from ga3c.machine import processor, usable_cores
 from ga3c.model import DeviceFailed, Model
 from ga3c.stats import Statistics, Workers
 from ga3c.trace import Trace
@@ -81,7 +81,8 @@ def write_settings(directory: Path, settings: Settings) -> None:
 def versions() -> dict[str, Any]:
     """Of everything that a run depends on; the machine, of which `cores` may be used; the command; the commit."""
     return {"ga3c": __version__, "python": platform.python_version(), "platform": platform.platform(),
-            "cores": usable_cores(), "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+            "processor": processor(), "cores": usable_cores(),
+            "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
             **{name: importlib.metadata.version(name) for name in _PACKAGES}, "command": sys.argv,
             "commit": _commit()}
 

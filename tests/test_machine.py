@@ -35,6 +35,16 @@ def test_memory_is_that_of_the_least_limit_around_us(groups: list[Path]) -> None
     assert machine.left_in_container("pids") == 40
 
 
+def test_the_processor_is_named_where_the_system_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "cpuinfo"
+    monkeypatch.setattr(machine, "Path", lambda _: file)
+    assert machine.processor() is None
+    file.write_text("processor\t: 0\nmodel\t\t: 17\n")
+    assert machine.processor() is None
+    file.write_text("processor\t: 0\nmodel\t\t: 17\nmodel name\t: A: 9 of 10\nmodel name\t: B\n")
+    assert machine.processor() == "A: 9 of 10"
+
+
 def test_kills_for_want_of_memory_are_those_of_our_own_group(groups: list[Path]) -> None:
     assert machine.oom_kills() >= 0  # the machine's
     (groups[1] / "memory.events").write_text("oom 9\noom_kill 9\n")

@@ -26,6 +26,7 @@ from ga3c.config import ConfigError, Settings, resolve, to_yaml
 from ga3c.environment import EnvironmentSpec
 from ga3c.evaluator import Outcome
 from ga3c.interruption import Interruption
+from ga3c.machine import processor
 from ga3c.model import DeviceFailed, Model, Update
 from ga3c.rollout import RolloutStore, TrainingBatch
 from ga3c.run import Run, _Meter, create_directory, lock_directory
@@ -118,8 +119,9 @@ def test_a_directory_holds_the_settings_and_the_versions(tmp_path: Path) -> None
     path = create_directory(settings, SPEC)
     assert (path / "config.yaml").read_text() == to_yaml(settings)
     assert resolve({}, str(path / "config.yaml")) == settings
-    assert {"ga3c", "python", "tensorflow", "keras", "gymnasium", "ale-py", "numpy", "command", "commit"} <= set(
-        json.loads((path / "versions.json").read_text()))
+    versions = json.loads((path / "versions.json").read_text())
+    assert {"ga3c", "python", "tensorflow", "keras", "gymnasium", "ale-py", "numpy", "command", "commit"} <= {*versions}
+    assert versions["processor"] == processor()
 
 
 def test_the_commit_is_that_of_the_checkout_it_is_run_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,6 +294,10 @@ def test_three_seconds_with_the_same_workers_give_a_verdict_in_rows_log_and_last
         record.tick(model(second + 1), WORKERS._replace(agents=agents), [os.getpid()])
     limits = [row.get("limit") for row in rows(tmp_path)]
     assert limits[:3] == [None] * 3 and None not in limits[3:]
+    assert "Limited by" not in (tmp_path / "log.txt").read_text()
+    clock.now += 60.0
+    record.tick(model(5), WORKERS._replace(agents=2), [os.getpid()])
+    assert f"Limited by {rows(tmp_path)[-1]['limit']}: " in (tmp_path / "log.txt").read_text()
     record.finish(model(5), "a test", skip_checkpoint=True)
     assert f"Speed was limited by {limits[-1]}: " in capsys.readouterr().out
 
@@ -399,6 +405,7 @@ def test_a_checkpoint_is_made_when_it_is_due(tmp_path: Path, clock: Clock, begin
                                 "recent_scores": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], "game": "Pong"}.items()
     assert [(event["event"], event["path"]) for event in rows(tmp_path, "events.jsonl") if event["event"] != "lag"] == [
         ("checkpoint", f"checkpoints/{steps:012d}") for steps in (30, 60, 90)]
+    assert record.disturbances == 3, "no second with a checkpoint counts for a trial"
 
 
 def test_the_first_checkpoint_after_each_full_hour_outlasts_the_newest(

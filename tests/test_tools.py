@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from ga3c import checkpoint
+from ga3c import checkpoint, record
 from ga3c.config import ConfigError, Settings, resolve, to_yaml
 from ga3c.run import lock_directory
 from ga3c.trainer import rollouts_per_batch
@@ -45,6 +45,9 @@ def written_run(path: Path, seconds: int, pps: float) -> Path:
     rows = [{"time": float(t), "agent_steps": int(t * pps), "frames": 0, "episodes": 0, "agents": 4,
              "predictors": 1, "trainers": 2, "pps": pps,
              "tps": pps / 40, "prediction_batch": 8.0, "training_batch": 40.0, "lag_mean": 2.0, "lag_p95": 4.0,
+             "wait_ms": 9.0, "queue_ms": 4.0, "service_ms": 3.0, "reply_ms": 2.0, "slot_wait_ms": 1.0, "play_ms": 5.0,
+             "gather_ms": 2.5, "update_ms": 20.0, "predictor_busy": 0.25, "trainer_busy": 0.75, "cpu_agents": 1.2,
+             "cpu_server": 0.6, "cpu_machine": 1.9,
              "training_queue": 1, "memory_mb": 500 + t / 60, "agent_deaths": 0, "score_mean": None if t < 5 else 3.0}
             for t in range(1, seconds + 1)]
     rows.append({**rows[-1], "agents": 0, "pps": 0.0})
@@ -66,6 +69,8 @@ def test_it_summarises_and_compares_runs(tmp_path: Path) -> None:
     assert lines["N_A/N_P/N_T"] == ["4/1/2", "4/1/2"]
     assert lines["minutes"] == ["2.0", "1.0"]
     assert lines["memory MB"][0] == "502 (+1.00 per minute)"
+    split = {"wait_ms": 9.0, "queue_ms": 4.0, "service_ms": 3.0, "reply_ms": 2.0, "gather_ms": 2.5, "update_ms": 20.0}
+    assert {name: float(lines[name][0].split()[0]) for name in split} == split
 
 
 def test_steps_that_were_dropped_are_told_where_there_are_some(tmp_path: Path) -> None:
@@ -100,6 +105,21 @@ def test_it_draws(tmp_path: Path) -> None:
     done = profile(written_run(tmp_path / "one", 60, 1000.0), "--plot", picture)
     assert done.returncode == 0, done.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_split_of_an_agents_wait_is_drawn_as_it_was_measured(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "runs.svg"
+    module = load("profile_log")
+    rows = module.window(record.rows(written_run(tmp_path / "one", 60, 1000.0)).new(), None)
+    from matplotlib.axes import Axes
+    drawn: list[list[float]] = []
+    real = Axes.barh
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Axes, "barh", lambda axis, names, width, left, **rest: (
+            drawn.append([float(left[0]), float(width[0])]), real(axis, names, width, left=left, **rest))[1])
+        module.plot({"one": rows}, picture)
+    assert drawn == [[0.0, 4.0], [4.0, 3.0], [7.0, 2.0], [0.0, 2.5], [2.5, 20.0], [0.0, 0.25], [0.25, 0.75]]
 
 
 def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:
@@ -192,9 +212,10 @@ def test_the_roofline_of_a_toy_accounts_for_all_core_time(tmp_path: Path) -> Non
 def test_the_time_of_all_cores_is_divided_without_a_rest() -> None:
     costs = {"environment": 400.0, "inference": 60.0, "training": 140.0}
     run = {"steps_per_second": 2000.0, "cpu_agents": 1.0, "cpu_server": 0.6, "cpu_machine": 1.7, "inference_us": 75.0,
-           "transport_us": {"agents": 10.0, "server": 12.0}}
+           "transport_us": {"agents": 10.0, "server": 12.0, "gather": 5.0}}
     assert load("roofline").attribute(costs, run, 2) == pytest.approx({
-        **costs, "smaller batches": 15.0, "transport": 22.0, "agents beyond": 500.0 - 400.0 - 10.0,
+        **costs, "smaller batches": 15.0, "agent loop": 10.0, "gathering": 5.0, "transport": 7.0,
+        "agents beyond": 500.0 - 400.0 - 10.0,
         "server beyond": 300.0 - 75.0 - 140.0 - 12.0, "other programs": 50.0, "idle": 150.0})
 
 
@@ -226,7 +247,7 @@ def test_the_transport_is_measured_with_real_processes(tmp_path: Path) -> None:
     done = tool("transport.py", "--agents", 2, "--envs", 4, "--seconds", 1, "--runs", 1, "--json", file)
     assert done.returncode == 0, done.stderr
     run, = json.loads(file.read_text())["runs"]
-    assert run["steps_per_second"] > 0 and run["server_us"] > 0 and run["agents_us"] > 0
+    assert run["steps_per_second"] > 0 and run["agents_us"] > 0 and run["server_us"] > 0 and run["gather_us"] > 0
     assert "2 agents x 4 environments" in done.stdout
 
 

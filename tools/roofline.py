@@ -9,8 +9,9 @@ ever idle. Then it runs the service and splits the time of all cores per agent s
 
     environment, inference, training   as measured alone
     smaller batches                    what inference alone costs more in batches as small as the run's
-    transport                          of as many agents, alone (`transport.py`): the agents' loop, tickets, wake-ups,
-                                       gathering, answers, statistics; only where observations are 84x84x4 bytes
+    agent loop, gathering, transport   of as many agents, alone (`transport.py`): what agents do beside playing; copying
+                                       observations and rollouts; tickets, wake-ups, answers and statistics of the
+                                       server. Only where observations are 84x84x4 bytes
     agents beyond, server beyond       processor time of the agents, and of the main process, less all of these: the
                                        same work made dearer by sharing cores and caches, and what is not named above
     other programs, idle               the rest of the cores; a wait, as for the interpreter's lock, leaves one idle
@@ -41,8 +42,8 @@ from ga3c.machine import usable_cores
 from ga3c.rollout import RolloutStore, aligned
 
 WARM_SECONDS = 1.0
-PARTS = ("environment", "inference", "training", "smaller batches", "transport", "agents beyond", "server beyond",
-         "other programs", "idle")
+PARTS = ("environment", "inference", "training", "smaller batches", "agent loop", "gathering", "transport",
+         "agents beyond", "server beyond", "other programs", "idle")
 
 
 def train_settings(game: str, flags: Sequence[str]) -> Settings:
@@ -123,7 +124,7 @@ def alone(settings: Settings, flags: list[str], part: str, batch: int, seconds: 
 def transport(settings: Settings, agents: int, seconds: float) -> dict[str, float]:
     """Microseconds per agent step that moving facts costs agents and server, with nothing to compute."""
     if probe(settings).observation_shape != (84, 84, 4):
-        return {"agents": 0.0, "server": 0.0}
+        return {"agents": 0.0, "server": 0.0, "gather": 0.0}
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "transport.json"
         command = [sys.executable, str(Path(__file__).with_name("transport.py")), "--agents", str(agents), "--envs",
@@ -131,7 +132,7 @@ def transport(settings: Settings, agents: int, seconds: float) -> dict[str, floa
                    str(settings.training_batch_min), "--seconds", str(seconds), "--runs", "1", "--json", str(file)]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
         run, = json.loads(file.read_text(encoding="utf-8"))["runs"]
-    return {"agents": run["agents_us"], "server": run["server_us"]}
+    return {part: run[f"{part}_us"] for part in ("agents", "server", "gather")}
 
 
 # ------------------------------------------------------------------------------------------ the service
@@ -157,17 +158,23 @@ def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[
 
 def attribute(costs: dict[str, float], run: dict[str, Any], cores: int) -> dict[str, float]:
     """Core-microseconds per agent step by part; they add up to cores / speed. `run` has `transport_us` of agents and
-    server, and `inference_us` in batches as small as its own.
+    server (and of that, `gather`), and `inference_us` in batches as small as its own.
     """
     def per_step(busy: float) -> float:
         return float(1e6 * busy / run["steps_per_second"])
 
     others, moved = verdict.others(run), run["transport_us"]
-    return {**costs, "smaller batches": run["inference_us"] - costs["inference"], "transport": sum(moved.values()),
+    return {**costs, "smaller batches": run["inference_us"] - costs["inference"], "agent loop": moved["agents"],
+            "gathering": moved["gather"], "transport": moved["server"] - moved["gather"],
             "agents beyond": per_step(run["cpu_agents"]) - costs["environment"] - moved["agents"],
             "server beyond": per_step(run["cpu_server"]) - run["inference_us"] - costs["training"] - moved["server"],
             "other programs": per_step(others),
             "idle": per_step(cores - run["cpu_agents"] - run["cpu_server"] - others)}
+
+
+def middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run with the median share of its limit."""
+    return sorted(runs, key=lambda run: run["share_of_limit"])[len(runs) // 2]
 
 
 def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[str, Any]:
@@ -199,9 +206,9 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
               "training_batch": rollouts_per_batch(settings) * settings.t_max * settings.envs_per_agent, "runs": runs}
     if not runs:
         return {**result, "costs_us": before, "limit": cores * 1e6 / sum(before.values())}
-    middle = sorted(runs, key=lambda run: run["share_of_limit"])[len(runs) // 2]
-    return {**result, **{name: middle[name] for name in ("costs_us", "limit", "steps_per_second", "share_of_limit")},
-            "attribution_us": attribute(middle["costs_us"], middle, cores)}
+    run = middle(runs)
+    return {**result, **{name: run[name] for name in ("costs_us", "limit", "steps_per_second", "share_of_limit")},
+            "attribution_us": attribute(run["costs_us"], run, cores)}
 
 
 # ------------------------------------------------------------------------------------------ showing
@@ -216,6 +223,8 @@ def show(result: dict[str, Any]) -> None:
     print(f"\n{result['game']}: {result['steps_per_second']:,.0f} agent steps/s of a limit of {result['limit']:,.0f}: "
           f"{100 * result['share_of_limit']:.0f} % (median of {len(shares)}, {min(shares):.0f} to {max(shares):.0f})")
     whole = sum(result["attribution_us"].values())
+    print(f"  updates of {result['training_batch']} agent steps; the limit's predictions of "
+          f"{result['prediction_batch_of_the_limit']}, the run's of {middle(result['runs'])['prediction_batch']:.0f}")
     print("  " + "; ".join(f"{run['steps_per_second']:,.0f}, at the end {run['workers']}" for run in result["runs"]))
     for part in PARTS:
         cost = result["attribution_us"][part]
@@ -232,7 +241,8 @@ def plot(results: list[dict[str, Any]], file: Path) -> None:
         widths = [max(0.0, result["attribution_us"][part]) for result in results]
         starts = [sum(max(0.0, result["attribution_us"][p]) for p in PARTS[:number]) for result in results]
         names = [f"{result['game']}\n{100 * result['share_of_limit']:.0f} % of the limit" for result in results]
-        axis.barh(names, widths, left=starts, label=part, color=f"C{number}", height=0.55)
+        axis.barh(names, widths, left=starts, label=part, height=0.55,
+                  color=pyplot.get_cmap("tab20")(number))
     axis.invert_yaxis()
     axis.set_xlabel("core-microseconds per agent step")
     axis.legend(fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.25))
@@ -270,6 +280,7 @@ def main() -> int:
             parser.error(f"--keep: {options.keep} is there already")
         from ga3c.run import versions  # brings TensorFlow, for which a mistake in the flags need not wait
         machine = versions()
+        print(" ".join(machine["command"]))
         print(", ".join(f"{name} {value}" for name, value in machine.items() if name != "command"))
         results = []
         for game in options.games:

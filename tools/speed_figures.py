@@ -4,9 +4,9 @@
                                   [--networks small large] [--seconds 20] [-- any flags of ga3c-train]
 
 Runs the service once for every combination, in random order, and keeps a line of DIR/speed.jsonl for each; called again
-with the same length and version, it measures only what is missing. Then it draws DIR/speed.png: samples trained a
-second, as a share of the best, for both networks, with the cores in use beside it; and the training queue and
-prediction batch.
+with the same length, version and sizes of rollouts and updates, it measures only what is missing. Then it draws
+DIR/speed.png: samples trained a second, as a share of the best, for both networks, with the cores in use beside it; and
+the training queue and prediction batch.
 """
 
 from __future__ import annotations
@@ -31,12 +31,18 @@ from ga3c.machine import usable_cores
 from ga3c.record import Follower, column, rows
 from roofline import train_settings
 
-_KEY = ("game", "network", "agents", "predictors", "trainers", "flags", "seconds", "ga3c")
+_KEY = ("game", "network", "agents", "predictors", "trainers", "flags", "seconds", "ga3c", "sizes")
 
 
 def key_of(one: dict[str, Any]) -> tuple[Any, ...]:
     """What a measurement is of; lines of earlier versions knew less."""
     return tuple(one.get(name) for name in _KEY)
+
+
+def sizes(game: str, flags: Sequence[str]) -> list[int]:
+    """Environments an agent, steps of a rollout, least steps of an update: defaults have changed within a version."""
+    settings = train_settings(game, flags)
+    return [settings.envs_per_agent, settings.t_max, settings.training_batch_min]
 
 
 def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str], seconds: float) -> dict[str, Any]:
@@ -59,7 +65,8 @@ def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str]
         raise SystemExit(f"speed_figures: {seconds:g} seconds are too few rows; give more --seconds")
     names = ("tps", "prediction_batch", "training_queue", "prediction_queue", "lag_mean", "cpu_agents", "cpu_server",
              "cpu_machine")
-    return {**dict(zip(_KEY, (game, network, *counts, list(flags), seconds, __version__), strict=True)),
+    return {**dict(zip(_KEY, (game, network, *counts, list(flags), seconds, __version__, sizes(game, flags)),
+                       strict=True)),
             "steps_per_second": float(np.ptp(column(late, "agent_steps")) / np.ptp(column(late, "time"))),
             **{name: float(np.nanmean(column(late, name))) for name in names}}
 
@@ -119,14 +126,14 @@ def main() -> int:
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     log = options.out / "speed.jsonl"
-    wanted = [(options.game, network, *counts, options.flags, options.seconds, __version__)
-              for network, *counts in itertools.product(
-                  options.networks, options.agents, options.predictors, options.trainers)]
+    kind = (options.flags, options.seconds, __version__, sizes(options.game, options.flags))
+    wanted = [(options.game, network, *counts, *kind) for network, *counts in itertools.product(
+        options.networks, options.agents, options.predictors, options.trainers)]
     found = Follower(log).new() if log.exists() else []
     for key in random.sample(wanted, len(wanted)):  # else a machine that becomes slower would look like an effect
         if key not in map(key_of, found):
-            game, network, *counts, flags, seconds, _ = key
-            found.append(measure(game, network, counts, flags, seconds))
+            game, network, *counts = key[:-len(kind)]
+            found.append(measure(game, network, counts, options.flags, options.seconds))
             with open(log, "a", encoding="utf-8") as file:
                 file.write(json.dumps(found[-1]) + "\n")
             print(f"{network} {'/'.join(map(str, counts))}: {found[-1]['steps_per_second']:,.0f} agent steps/s",

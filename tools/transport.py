@@ -5,7 +5,8 @@
 
 The environments show the same picture (84x84x4 bytes) in every step and the model answers with constants, so all the
 time goes to the agents' loop, tickets, wake-ups, gathering of predictions and training batches, answers and statistics.
-Prints agent steps/s and what a step costs the agents and the server, in microseconds of processor time.
+Prints agent steps/s and what a step costs the agents and the server, in microseconds of processor time, and how many of
+them the server's threads copy observations and rollouts (on the wall clock).
 """
 
 from __future__ import annotations
@@ -82,16 +83,21 @@ def null_agent(port: Port, store: RolloutStore) -> None:
 
 def measure(agents: int, envs: int, t_max: int, batch: int, seconds: float) -> dict[str, float]:
     """One run; its first two seconds are not counted."""
-    from ga3c.model import Model
+    from ga3c.model import Model, Update
     from ga3c.predictor import run_predictor
     from ga3c.stats import Statistics
-    from ga3c.trainer import run_trainer
+    from ga3c.trainer import Spent, run_trainer
     store = RolloutStore(SPEC, t_max, envs, 2 * agents)
     channel, model, statistics = Channel(store, agents, 2), NullModel(), Statistics(1)
-    threads = ThreadPoolExecutor(2)
-    work = [threads.submit(run_predictor, channel, store, cast(Model, model), 1024, statistics.new_count()),
-            threads.submit(run_trainer, channel, store, cast(Model, model), -(-batch // (t_max * envs)),
-                           statistics.report)]
+    threads, count, gathered = ThreadPoolExecutor(2), statistics.new_count(), 0.0
+
+    def report(update: Update, trained: TrainingBatch, spent: Spent) -> None:
+        nonlocal gathered
+        gathered += spent.gathering
+        statistics.report(update, trained, spent)
+
+    work = [threads.submit(run_predictor, channel, store, cast(Model, model), 1024, count),
+            threads.submit(run_trainer, channel, store, cast(Model, model), -(-batch // (t_max * envs)), report)]
     context = multiprocessing.get_context("forkserver")
     processes = []
     for agent in range(agents):
@@ -102,7 +108,7 @@ def measure(agents: int, envs: int, t_max: int, batch: int, seconds: float) -> d
     players = [psutil.Process(process.pid) for process in processes]
     try:
         time.sleep(2.0)
-        server = time.process_time()
+        server, copying = time.process_time(), gathered + count.gathering
         playing = sum(sum(player.cpu_times()[:2]) for player in players)
         steps, began = model.agent_steps, time.monotonic()
         while time.monotonic() < began + seconds:
@@ -110,6 +116,7 @@ def measure(agents: int, envs: int, t_max: int, batch: int, seconds: float) -> d
             statistics.drain()
         steps, elapsed = model.agent_steps - steps, time.monotonic() - began
         return {"steps_per_second": steps / elapsed, "server_us": 1e6 * (time.process_time() - server) / steps,
+                "gather_us": 1e6 * (gathered + count.gathering - copying) / steps,
                 "agents_us": 1e6 * (sum(sum(player.cpu_times()[:2]) for player in players) - playing) / steps}
     finally:
         for agent in range(agents):
@@ -143,7 +150,8 @@ def main() -> int:
           f"{middle['steps_per_second']:,.0f} agent steps/s (median of {len(runs)}, "
           f"{min(run['steps_per_second'] for run in runs):,.0f} to "
           f"{max(run['steps_per_second'] for run in runs):,.0f}); "
-          f"server {middle['server_us']:.1f} us, agents {middle['agents_us']:.1f} us per step")
+          f"server {middle['server_us']:.1f} us, of which gathering {middle['gather_us']:.1f}, agents "
+          f"{middle['agents_us']:.1f} us per step")
     if options.json:
         found = {"command": sys.argv, "cores": os.cpu_count(), "runs": runs}
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

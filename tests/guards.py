@@ -194,6 +194,12 @@ GUARDS = [
             "_TicketQueue, 'kept', []), writer]\n")]),
     Guard(28, "disturbed seconds count", "test_tuning.py::test_a_disturbed_second_and_the_one_after_it_do_not_count",
           [("tuning", "self._quiet = self._quiet + 1 if undisturbed else 0", "self._quiet += 1")]),
+    Guard(28, "a death is no disturbance", "test_service.py::test_a_death_is_noticed_and_mended_within_two_seconds",
+          [("service", "run.statistics.agent_deaths += 1\n        run.disturbances += 1",
+            "run.statistics.agent_deaths += 1")]),
+    Guard(28, "a checkpoint is no disturbance", "test_run.py::test_a_checkpoint_is_made_when_it_is_due",
+          [("run", "self._steps_saved = agent_steps\n        self.disturbances += 1",
+            "self._steps_saved = agent_steps")]),
     Guard(28, "another program's coming is taken for the trial's doing", "test_controller.py::test_another_program_"
           "that_comes_and_goes_is_no_reason_for_a_change",
           [("controller", "if self._others_changed(new) and", "if False and")]),

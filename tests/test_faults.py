@@ -291,6 +291,7 @@ def test_a_thread_that_raises_once_is_started_again_and_no_agent_waits_for_ever(
     Service(settings, run, model, interruption).run()
     failed, = events(run, "thread_failed")
     assert failed["cause"] == "ZeroDivisionError: of the model"
+    assert run.disturbances == 1 + len(events(run, "checkpoint"))
     assert "Traceback" in (run.directory / "log.txt").read_text()
     model.assert_nothing_doubled()
     if method == "predict":
@@ -313,6 +314,7 @@ def test_a_batch_too_large_for_the_device_is_halved_and_retried(
     run = make_run(counting())
     assert Service(run.settings, run, model, interruption).run() == "--steps 4000"
     assert [(event["agent_steps"], event["before"]) for event in events(run, "batch_halved")] == [(20, 30), (10, 30)]
+    assert run.disturbances == 2 + len(events(run, "checkpoint"))
     assert not events(run, "thread_failed") and "at most 10 agent steps" in (run.directory / "log.txt").read_text()
     model.assert_nothing_doubled()
     model.assert_nothing_lost()

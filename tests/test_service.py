@@ -411,6 +411,7 @@ def test_a_death_is_noticed_and_mended_within_two_seconds(make_run: MakeRun, int
     again = [event for event in events(run, "agent_started") if event["time"] >= died["time"]]
     assert [event["agent"] for event in again] == [died["agent"]] and again[0]["incarnation"] == 2
     assert again[0]["time"] - died["time"] < 2.0
+    assert run.disturbances == 1 + len(events(run, "checkpoint"))
 
 
 @pytest.mark.parametrize("method", ["predict", "train"])

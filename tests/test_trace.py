@@ -52,6 +52,14 @@ def test_a_trace_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
     assert max(event.get("ts", 0) for event in events) == 9_999.25e6
 
 
+def test_of_updates_too_the_newest_are_kept() -> None:
+    trace = Trace()
+    for number in range(3_000):
+        trace.trained(0.0, 0.0, number)
+    updates = [event["args"]["agent steps"] for event in trace.events() if event["name"] == "update"]
+    assert updates == [*range(1_000, 3_000)]
+
+
 def test_an_empty_trace_is_still_a_file(tmp_path: Path) -> None:
     Trace().write(tmp_path / "trace.json")
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"] == []

@@ -265,6 +265,33 @@ def test_a_directory_that_cannot_be_written_is_told_in_one_line(
     assert "Counts are not remembered" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("where", "other"), [
+    ("ga3c.tuning.__version__", "99.0"), ("ga3c.tuning.platform.node", lambda: "another machine"),
+    ("ga3c.tuning.usable_cores", lambda: 99)])
+def test_what_was_found_by_another_version_or_machine_is_not_recalled(
+        cache: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, where: str, other: Any) -> None:
+    settings = toy()
+    run = make_run(settings)
+    remember(settings, run, (3, 1, 1), 5.0)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(where, other)
+        assert recall(settings, run) is None
+    assert recall(settings, run) == (3, 1, 1)
+
+
+@pytest.mark.parametrize("changed", [
+    {"network": "large"}, {"precision": "float32"}, {"envs_per_agent": 1}, {"training_batch_min": 40}, {"t_max": 5},
+    {"slots_per_agent": 4}, {"max_lag": None}])
+def test_what_was_found_for_another_shape_of_work_is_not_recalled(
+        cache: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]) -> None:
+    settings = toy(precision="bfloat16")
+    run = make_run(settings)
+    remember(settings, run, (3, 1, 1), 5.0)
+    assert recall(settings.model_copy(update=changed), run) is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    assert recall(settings, run) is None
+
+
 def test_entries_of_other_runs_are_kept(cache: Path, make_run: MakeRun) -> None:
     one, two = toy(), toy(t_max=7)
     run = make_run(one)

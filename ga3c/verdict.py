@@ -39,7 +39,8 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
         if not values:
             return None
         means[name] = float(np.mean(values))
-    means["trainers"] = float(np.mean([row.get("trainers") or 1 for row in rows]))
+    for kind in ("predictors", "trainers"):
+        means[kind] = float(np.mean([row.get(kind) or 1 for row in rows]))
     means["cpu_evaluator"] = float(np.mean([row.get("cpu_evaluator") or 0.0 for row in rows]))
     lags = [row["lag_mean"] * (1 + 1 / row["agents"]) for row in rows if row.get("lag_mean") and row.get("agents")]
     means["lag_of_one_more"] = float(np.mean(lags)) if lags else 0.0  # lag is proportional to what is under way
@@ -93,10 +94,12 @@ def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int, max_
                      "more agents, or more envs_per_agent", m, max_lag)
     if m["predict_ms"] > _MOST * m["service_ms"]:
         return Verdict("device", f"{waits}, {m['predict_ms']:.1f} ms of it in the model",
-                       "more predictors or device_threads if that is the processor; else a GPU or a smaller network")
-    # More of them would only take turns at the interpreter, with fewer observations each time.
+                       "more predictors or device_threads where that is the processor, else a faster GPU; or a smaller "
+                       "network")
+    # They take turns at the interpreter: the more there are, the fewer observations each time.
     return Verdict("predictors", f"{waits}, {m['queue_ms']:.1f} ms of it in the queue",
-                   "a larger prediction_batch_max or more envs_per_agent: a call costs the same for more observations")
+                   "fewer predictors, for larger predictions" if m.get("predictors", 1.0) > 1 else
+                   "a larger prediction_batch_max where predictions are that large, else more envs_per_agent")
 
 
 def _room(limit: Limit, why: str, advice: str, measured: Mapping[str, float], max_lag: float | None) -> Verdict:

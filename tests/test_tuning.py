@@ -284,9 +284,11 @@ def test_what_was_found_by_another_version_or_machine_is_not_recalled(
     {"slots_per_agent": 4}, {"max_lag": None}])
 def test_what_was_found_for_another_shape_of_work_is_not_recalled(
         cache: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     settings = toy(precision="bfloat16")
     run = make_run(settings)
     remember(settings, run, (3, 1, 1), 5.0)
+    assert recall(settings, run) == (3, 1, 1)
     assert recall(settings.model_copy(update=changed), run) is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     assert recall(settings, run) is None

@@ -100,6 +100,7 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
 
     Over this many updates after a warm-up, with so many of the cores taken by other programs. Times of an agent, a call
     and an update are by Little's law: how many were at it in the mean, over how many passed through it in a second.
+    With devices, an update that waits for one counts as under way; on cores it waits as it does for the update lock.
     """
     rng = np.random.default_rng(seed)
     n_a, n_p, n_t = setting

@@ -11,7 +11,8 @@ ever idle. Then it runs the service and splits the time of all cores per agent s
     smaller batches                    what inference alone costs more in batches as small as the run's
     agent loop, gathering, transport   of as many agents, alone (`transport.py`): what agents do beside playing; copying
                                        observations and rollouts; tickets, wake-ups, answers and statistics of the
-                                       server. Only where observations are 84x84x4 bytes
+                                       server. Only where observations are 84x84x4 bytes. Gathering is on the wall
+                                       clock, so that transport, the server's time less that, comes out too small
     agents beyond, server beyond       processor time of the agents, and of the main process, less all of these: the
                                        same work made dearer by sharing cores and caches, and what is not named above
     other programs, idle               the rest of the cores; a wait, as for the interpreter's lock, leaves one idle

@@ -81,13 +81,14 @@ def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int, max_
         waits = f"agents wait {m['slot_wait_ms']:.1f} ms a step for free slots"
         updating = m["update_ms"] / max(1e-9, m["gather_ms"] + m["update_ms"])  # trainers take turns at it
         held = m.get("trainers", 1.0) * m["trainer_busy"] * updating >= _BUSY
-        if m["trainer_busy"] < _BUSY and not held:
-            return Verdict("transport", f"{waits}, trainers are busy {100 * m['trainer_busy']:.0f} %",
-                           "more slots_per_agent, or smaller updates (training_batch_min, envs_per_agent)")
-        if held or m["update_ms"] > m["gather_ms"]:
+        busy = m["trainer_busy"] >= _BUSY
+        if held or (busy and m["update_ms"] > m["gather_ms"]):
             return Verdict("device", f"{waits}, an update takes {m['update_ms']:.0f} ms",
                            "a larger training_batch_min, more device_threads, a GPU or a smaller network")
-        return Verdict("trainers", f"{waits}, gathering a batch takes {m['gather_ms']:.0f} ms", "more trainers")
+        if busy:
+            return Verdict("trainers", f"{waits}, gathering a batch takes {m['gather_ms']:.0f} ms", "more trainers")
+        return Verdict("transport", f"{waits}, trainers are busy {100 * m['trainer_busy']:.0f} %",
+                       "more slots_per_agent, or smaller updates (training_batch_min, envs_per_agent)")
     waits = f"agents wait {m['wait_ms']:.1f} ms for a prediction"
     if m["predictor_busy"] < _BUSY:
         return _room("transport", f"{waits}, predictors are busy {100 * m['predictor_busy']:.0f} %",

@@ -107,7 +107,7 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     cores = m.cores - cores_taken
     now, version, began, lags = 0.0, 0, 0.0, []
     warm = 20 + n_a * m.envs * m.t_max // (2 * m.batch)
-    calls = answered = served_agents = waking = predicting = gathering = slotless = 0
+    calls = answered = served_agents = waking = predicting = gathering = 0
     totals = [0.0] * 11                                  # over time, of `state` in the loop below
     served = [0.0, 0.0]                                  # seconds a job of either class has had: threads, agents
     running: list[list[tuple[float, int, Any]]] = [[], []]  # jobs on cores by the `served` at which they end
@@ -120,7 +120,8 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     rollouts: deque[tuple[int, list[int]]] = deque()
     idle_predictors, idle_trainers = n_p, n_t
     per_batch = -(-m.batch // (m.envs * m.t_max))
-    free_slots, blocked = [m.slots - 1] * n_a, [False] * n_a
+    free_slots = [m.slots - 1] * n_a
+    blocked: set[int] = set()
     held: list[list[int]] = [[] for _ in range(n_a)]
     collecting: list[tuple[int, list[int]]] = []
 
@@ -174,11 +175,9 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
         start(1, work, lambda: ask(agent, step))
 
     def ask(agent: int, step: int) -> None:
-        nonlocal slotless
         if step == m.t_max:
             if free_slots[agent] == 0:
-                blocked[agent] = True
-                slotless += 1
+                blocked.add(agent)
                 return
             free_slots[agent] -= 1
             step = 0
@@ -216,14 +215,13 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
         predict()
 
     def train() -> None:
-        nonlocal idle_trainers, slotless
+        nonlocal idle_trainers
         while idle_trainers and rollouts:
             agent, versions = rollouts.popleft()
             collecting.append((agent, versions))
             free_slots[agent] += 1
-            if blocked[agent]:
-                blocked[agent] = False
-                slotless -= 1
+            if agent in blocked:
+                blocked.remove(agent)
                 ask(agent, m.t_max)
             if len(collecting) == per_batch:
                 idle_trainers -= 1
@@ -263,7 +261,7 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
         first = min(range(3), key=waits.__getitem__)
         elapsed = max(0.0, waits[first])
         now += elapsed
-        state = (len(requests), len(rollouts), served_agents, waking, slotless, n_p - idle_predictors, predicting,
+        state = (len(requests), len(rollouts), served_agents, waking, len(blocked), n_p - idle_predictors, predicting,
                  n_t - idle_trainers - gathering - len(stations["update"].line), gathering,
                  threads * len(running[0]), agents * len(running[1]))
         totals = [total + elapsed * each for total, each in zip(totals, state, strict=True)]
@@ -286,9 +284,9 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
             "trainer_busy": (updating + copying) / (n_t * length)}
 
 
-def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0) -> Steady:
+def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, cores_taken: int = 0) -> Steady:
     """The steady state; see `profile`."""
-    found = profile(m, setting, updates, seed)
+    found = profile(m, setting, updates, seed, cores_taken)
     return Steady(*(found[name] for name in ("steps_per_second", "lag_mean", "prediction_queue", "training_queue")))
 
 
@@ -304,9 +302,8 @@ class Table:
         self.machine, self.others = m, cores_taken / m.cores
         counts = [sorted({min(most, round(base ** i)) for i in range(40)})
                   for most, base in zip(m.limits, (1.5, 2, 2), strict=True)]
-        taken = m._replace(cores=m.cores - cores_taken)
-        grid = np.array([[[simulate(taken, (n_a, n_p, n_t)) for n_t in counts[2]] for n_p in counts[1]]
-                         for n_a in counts[0]])
+        grid = np.array([[[simulate(m, (n_a, n_p, n_t), cores_taken=cores_taken) for n_t in counts[2]]
+                          for n_p in counts[1]] for n_a in counts[0]])
         for axis, (points, most) in enumerate(zip(counts, m.limits, strict=True)):
             # Where each count lies between the points, then linear in the logarithm.
             where = np.interp(np.log(np.arange(1, most + 1)), np.log(points), np.arange(len(points)))

@@ -173,11 +173,6 @@ def attribute(costs: dict[str, float], run: dict[str, Any], cores: int) -> dict[
             "idle": per_step(cores - run["cpu_agents"] - run["cpu_server"] - others)}
 
 
-def middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The run with the median share of its limit."""
-    return sorted(runs, key=lambda run: run["share_of_limit"])[len(runs) // 2]
-
-
 def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """Everything about one game. Each run is judged by the costs measured just before and just after it."""
     from ga3c.trainer import rollouts_per_batch
@@ -207,9 +202,10 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
               "training_batch": rollouts_per_batch(settings) * settings.t_max * settings.envs_per_agent, "runs": runs}
     if not runs:
         return {**result, "costs_us": before, "limit": cores * 1e6 / sum(before.values())}
-    run = middle(runs)
-    return {**result, **{name: run[name] for name in ("costs_us", "limit", "steps_per_second", "share_of_limit")},
-            "attribution_us": attribute(run["costs_us"], run, cores)}
+    middle = sorted(runs, key=lambda run: run["share_of_limit"])[len(runs) // 2]
+    names = ("costs_us", "limit", "steps_per_second", "share_of_limit", "prediction_batch")
+    return {**result, **{name: middle[name] for name in names},
+            "attribution_us": attribute(middle["costs_us"], middle, cores)}
 
 
 # ------------------------------------------------------------------------------------------ showing
@@ -225,7 +221,7 @@ def show(result: dict[str, Any]) -> None:
           f"{100 * result['share_of_limit']:.0f} % (median of {len(shares)}, {min(shares):.0f} to {max(shares):.0f})")
     whole = sum(result["attribution_us"].values())
     print(f"  updates of {result['training_batch']} agent steps; the limit's predictions of "
-          f"{result['prediction_batch_of_the_limit']}, the run's of {middle(result['runs'])['prediction_batch']:.0f}")
+          f"{result['prediction_batch_of_the_limit']}, the run's of {result['prediction_batch']:.0f}")
     print("  " + "; ".join(f"{run['steps_per_second']:,.0f}, at the end {run['workers']}" for run in result["runs"]))
     for part in PARTS:
         cost = result["attribution_us"][part]
@@ -242,8 +238,7 @@ def plot(results: list[dict[str, Any]], file: Path) -> None:
         widths = [max(0.0, result["attribution_us"][part]) for result in results]
         starts = [sum(max(0.0, result["attribution_us"][p]) for p in PARTS[:number]) for result in results]
         names = [f"{result['game']}\n{100 * result['share_of_limit']:.0f} % of the limit" for result in results]
-        axis.barh(names, widths, left=starts, label=part, height=0.55,
-                  color=pyplot.get_cmap("tab20")(number))
+        axis.barh(names, widths, left=starts, label=part, height=0.55, color=pyplot.get_cmap("tab20")(number))
     axis.invert_yaxis()
     axis.set_xlabel("core-microseconds per agent step")
     axis.legend(fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.25))

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ga3c import __version__
-from ga3c.config import ConfigError
+from ga3c.config import ConfigError, Settings
 from ga3c.environment import probe
 from ga3c.machine import usable_cores
 from ga3c.record import Follower, column, rows
@@ -39,9 +39,8 @@ def key_of(one: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(one.get(name) for name in _KEY)
 
 
-def sizes(game: str, flags: Sequence[str]) -> list[int]:
+def sizes(settings: Settings) -> list[int]:
     """Environments an agent, steps of a rollout, least steps of an update: defaults have changed within a version."""
-    settings = train_settings(game, flags)
     return [settings.envs_per_agent, settings.t_max, settings.training_batch_min]
 
 
@@ -65,8 +64,8 @@ def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str]
         raise SystemExit(f"speed_figures: {seconds:g} seconds are too few rows; give more --seconds")
     names = ("tps", "prediction_batch", "training_queue", "prediction_queue", "lag_mean", "cpu_agents", "cpu_server",
              "cpu_machine")
-    return {**dict(zip(_KEY, (game, network, *counts, list(flags), seconds, __version__, sizes(game, flags)),
-                       strict=True)),
+    key = (game, network, *counts, list(flags), seconds, __version__, sizes(settings))
+    return {**dict(zip(_KEY, key, strict=True)),
             "steps_per_second": float(np.ptp(column(late, "agent_steps")) / np.ptp(column(late, "time"))),
             **{name: float(np.nanmean(column(late, name))) for name in names}}
 
@@ -120,13 +119,14 @@ def main() -> int:
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
     options = parser.parse_args()
     try:
-        probe(train_settings(options.game, options.flags))
+        settings = train_settings(options.game, options.flags)
+        probe(settings)
     except ConfigError as error:
         print(f"speed_figures: {error}", file=sys.stderr)
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     log = options.out / "speed.jsonl"
-    kind = (options.flags, options.seconds, __version__, sizes(options.game, options.flags))
+    kind = (options.flags, options.seconds, __version__, sizes(settings))
     wanted = [(options.game, network, *counts, *kind) for network, *counts in itertools.product(
         options.networks, options.agents, options.predictors, options.trainers)]
     found = Follower(log).new() if log.exists() else []

@@ -16,8 +16,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Generator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 
 import numpy as np
@@ -140,20 +140,32 @@ def agent_seed(settings: Settings, agent: int, incarnation: int, resumed_at: int
     return np.random.SeedSequence(settings.seed, spawn_key=(agent, incarnation, resumed_at))
 
 
-def start_forkserver() -> None:
-    """Starts the process that agents are forked from; it imports what an agent needs, once, while we do other things.
+@contextmanager
+def forkserver_running(game: str, n_envs: int) -> Iterator[None]:
+    """Within, the process that agents are forked from is there, and processes may be started from it.
 
-    SIGINT is blocked in it and so in every agent: Ctrl-C is the main process's to handle. SIGUSR1, a wish for a
-    checkpoint, would end it.
+    It imports what an agent needs and makes the emulators of `n_envs` environments (`prepared.py`), once. What one
+    started for another game, or for fewer, does not have, each agent loads itself. Should it have died, or die just
+    now, the next one is like it: SIGINT is blocked in it and so in every agent, as Ctrl-C is the main process's to
+    handle; SIGUSR1, a wish for a checkpoint, would end it.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ga3c.agent", "ga3c.cli"])
+    context.set_forkserver_preload(["ga3c.agent", "ga3c.cli", "ga3c.episodes", "ga3c.prepared"])
     resource_tracker.ensure_running()  # it unblocks SIGINT when it starts; the fork server would start it
+    if os.environ.get("GA3C_PREPARED") != f"{game}:{n_envs}":  # TensorFlow's threads may read theirs meanwhile
+        os.environ["GA3C_PREPARED"] = f"{game}:{n_envs}"
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGUSR1})
     try:
         forkserver.ensure_running()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def start_forkserver(game: str, n_envs: int) -> None:
+    """Has it start while we do other things; see `forkserver_running`."""
+    with forkserver_running(game, n_envs):
+        pass
 
 
 def _end_with_the_main_process() -> None:
@@ -167,7 +179,7 @@ def _end_with_the_main_process() -> None:
 
 
 def _be_nice(niceness: int) -> None:
-    """Lowers the priority of all threads there are, as those that ale-py has made for the environments."""
+    """Lowers the priority of all threads there are: a simulator may have made some."""
     for thread in map(int, os.listdir("/proc/self/task")):
         with suppress(ProcessLookupError):  # it has just ended
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)

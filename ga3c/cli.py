@@ -141,7 +141,8 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
         if not finding.ok:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.serial:
-        start_forkserver()  # it imports what agents need while this process imports TensorFlow
+        # It makes what agents need while this process imports TensorFlow.
+        start_forkserver(settings.game, settings.envs_per_agent)
     before_tensorflow(verbose)
     with contextlib.suppress(OSError):  # nobody reads; the display will find out
         print(f"{spec.name}: loading TensorFlow and compiling the model", flush=True)
@@ -268,7 +269,9 @@ def evaluate(argv: Sequence[str]) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     if options.background is not None:
         _stay_in_the_background(options.background)
+    from ga3c.agent import start_forkserver
     from ga3c.environment import atari_id
+    from ga3c.episodes import Protocol, shares
     from ga3c.policy import Policy, find
     trained = find(options.policy)
     for reason in trained.passed_over:
@@ -277,17 +280,20 @@ def _evaluate(options: argparse.Namespace) -> int:
     # `serial`: one thread and deterministic operations, so that the same seed gives the same scores.
     settings = trained.settings.model_copy(update={
         "noop_max": options.noop_max, "sticky_actions": sticky, "serial": True})
+    # A world of the user's own may exist in this process only.
+    processes = usable_cores() if atari_id(settings.game) and options.background is None else 1
+    protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
+    parts = shares(protocol, processes)
+    if len(parts) > 1:
+        start_forkserver(settings.game, len(parts[0]))  # it makes what they need while we import TensorFlow
     before_tensorflow(options.verbose)
     with quiet(options.verbose):
-        from ga3c.evaluation import Protocol, play_episodes, record, report, table
+        from ga3c.evaluation import play_episodes, record, report, table
         from ga3c.model import start_tensorflow
         start_tensorflow(settings)
         policy = Policy(trained)
     from rich.console import Console
     from rich.progress import Progress
-    protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
-    # A simulator in Python gains nothing from threads, and may not bear them.
-    threads = usable_cores() if atari_id(settings.game) and options.background is None else 1
     pictures = len(policy.spec.observation_shape) == 3 and policy.spec.observation_dtype == "uint8"
     seen: list[NDArray] = []
 
@@ -298,7 +304,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("Episodes", total=protocol.episodes)
-        played = play_episodes(policy.predict, policy.spec, settings, protocol, threads,
+        played = play_episodes(policy.predict, policy.spec, settings, protocol, processes,
                                lambda: progress.advance(task), watch)
     found = report(trained, policy.spec, settings, protocol, played)
     if seen:

@@ -207,7 +207,7 @@ def _transport() -> list[Finding]:
                threading.Thread(target=collect)]
     for thread in threads:
         thread.start()
-    start_forkserver()
+    start_forkserver(settings.game, 1)
     port = channel.open(0)
     agent: Any = multiprocessing.get_context("forkserver").Process(
         target=agent_main, args=(port, store, settings, agent_seed(settings, 0, 1, 0), os.devnull))

@@ -1,14 +1,15 @@
 """The worlds an agent plays, behind one small protocol: `make_environment(settings, n)` -> `Environment`.
 
-Everything goes through gymnasium's vector interface with SAME_STEP autoreset: `step` never swallows an action, and the
-observation that ended an episode is handed out beside the first one of the next. Atari runs in ale-py's C++ vector
-environment. This is the only module that knows ALE.
+`step` never swallows an action, and the observation that ended an episode is handed out beside the first one of the
+next: what gymnasium's vector interface calls SAME_STEP autoreset. Atari is played on ale-py's emulators, all else
+through that interface. This is the only module that knows ALE.
 
 Supported: discrete actions; images (uint8, height x width x channels) and vectors (any one-dimensional Box).
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import importlib
@@ -16,10 +17,11 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import ale_py
+import cv2
 import gymnasium
 import numpy as np
 from ale_py import roms
@@ -30,6 +32,10 @@ from ga3c import toys
 from ga3c.config import ConfigError, Settings
 
 gymnasium.register_envs(ale_py)
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+_PICTURE = (84, 84)
+_prepared: dict[str, list[ale_py.ALEInterface]] = {}  # by ROM
 
 
 class EnvironmentSpec(NamedTuple):
@@ -75,11 +81,40 @@ class Environment(Protocol):
         """Gives back what the simulator holds."""
 
 
-class AtariEnvironment:
-    """ale-py's C++ vector environment with the newest frame packed into a channels-last stack.
+def _load(rom: str) -> ale_py.ALEInterface:
+    path = roms.get_rom_path(rom)
+    if path is None:
+        raise ConfigError(f"game: {rom!r} has no ROM here; `pip install --force-reinstall ale-py` brings it")
+    emulator = ale_py.ALEInterface()
+    emulator.setInt("random_seed", 0)  # of nothing: what is random is drawn in `AtariEnvironment`
+    emulator.setFloat("repeat_action_probability", 0.0)
+    emulator.loadROM(path)
+    return emulator
 
-    The four 84x84 planes of an observation are the four bytes of one 84x84 plane of little-endian 32-bit words: a
-    shift advances the stack for a tenth of what interleaving planes costs.
+
+def prepare(game: str, n_envs: int) -> None:
+    """Loads emulators for whoever is forked from this process. 70 ms each, so an agent with 16 would need a second."""
+    identifier = atari_id(game)
+    if identifier:
+        rom = _rom(identifier)
+        _prepared[rom] = [_load(rom) for _ in range(n_envs)]
+
+
+def _emulators(rom: str, n_envs: int) -> list[ale_py.ALEInterface]:
+    prepared = _prepared.get(rom, [])
+    ready, _prepared[rom] = prepared[:n_envs], prepared[n_envs:]  # whoever comes next does not get the same
+    return ready + [_load(rom) for _ in range(n_envs - len(ready))]
+
+
+class AtariEnvironment:
+    """ale-py's emulators, one after the other in the agent's own thread, seen as Mnih et al. (2015) describe it.
+
+    An agent step plays the action for `frame_skip` frames; its picture is the brighter of the last two, grey, shrunk to
+    84 x 84, each pixel the mean of its area. An observation is the last four pictures, black before an episode's first.
+    They are the four bytes of one 84 x 84 plane of little-endian 32-bit words: a shift advances them for a tenth of
+    what interleaving planes costs.
+
+    What is random, no-ops that open an episode and actions that stick (Machado et al., 2018), is drawn here.
 
     Environments that begin together go on in step, as long as episodes are of one length (Boxing's are, until somebody
     is knocked out): an update would see one moment of the game, many times. So all environments but the first cut one
@@ -90,67 +125,106 @@ class AtariEnvironment:
     _SPREAD = 1800  # agent steps
 
     def __init__(self, settings: Settings, game: str, n_envs: int) -> None:
-        self._life_loss = settings.life_loss
-        self._env = gymnasium.make_vec(
-            game, num_envs=n_envs, vectorization_mode="vector_entry_point",
-            autoreset_mode=AutoresetMode.SAME_STEP, num_threads=1, stack_num=self._STACK, grayscale=True, maxpool=True,
-            frameskip=settings.frame_skip, noop_max=_noops_below(settings.noop_max), reward_clipping=False,
-            repeat_action_probability=settings.sticky_actions, use_fire_reset=settings.fire_reset,
-            full_action_space=settings.full_action_space, life_loss_info=settings.life_loss,
-            max_num_frames_per_episode=settings.max_episode_frames)
-        space, action_space = self._env.single_observation_space, self._env.single_action_space
-        assert isinstance(space, gymnasium.spaces.Box) and isinstance(action_space, gymnasium.spaces.Discrete)
-        height, width = space.shape[1:]
+        self._frame_skip, self._max_frames = settings.frame_skip, settings.max_episode_frames
+        self._noop_max, self._sticky, self._life_loss = settings.noop_max, settings.sticky_actions, settings.life_loss
+        self._emulators = _emulators(_rom(game), n_envs)
+        emulator = self._emulators[0]
+        self.actions = emulator.getLegalActionSet() if settings.full_action_space else emulator.getMinimalActionSet()
+        self._fires = settings.fire_reset and ale_py.Action.FIRE in self.actions
         self.spec = EnvironmentSpec(
-            game.removeprefix("ALE/").rsplit("-", 1)[0], (height, width, self._STACK), np.dtype(np.uint8),
-            int(action_space.n), settings.frame_skip)
-        self._packed = np.zeros((n_envs, height, width), "<u4")
-        self.observation = self._unpacked(self._packed)
-        self._lives = np.zeros(n_envs, np.int32)
+            game.removeprefix("ALE/").rsplit("-", 1)[0], (*_PICTURE, self._STACK), np.dtype(np.uint8),
+            len(self.actions), self._frame_skip)
+        self._new = emulator.cloneState(include_rng=True)
+        self._packed = np.zeros((n_envs, *_PICTURE), "<u4")
+        self.observation = self._packed.view(np.uint8).reshape(n_envs, *_PICTURE, self._STACK)
+        screen = tuple(emulator.getScreenDims())
+        self._last, self._last_but_one = np.zeros(screen, np.uint8), np.zeros(screen, np.uint8)
+        self._picture = np.zeros(_PICTURE, np.uint8)
+        self._frames, self._lives, self._held = [0] * n_envs, [0] * n_envs, [ale_py.Action.NOOP] * n_envs
+        self._rng = np.random.default_rng()
         self._age = 0
         self._cuts: dict[int, int] = {}
+        self.film: list[NDArray[np.uint8]] | None = None  # gets every frame of the first environment, in colour
 
-    def _unpacked(self, packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        return packed.view(np.uint8).reshape(*packed.shape, self._STACK)
+    @property
+    def lives(self) -> int:
+        """What is left to the first environment."""
+        return int(self._emulators[0].lives())
 
     def reset(self, seed: int) -> None:
-        planes, info = self._env.reset(seed=seed % (2**31 - len(self._packed)))  # ALE counts up from it, in 31 bits
-        self.observation[:] = np.moveaxis(planes, 1, -1)
-        self._lives, self._age = info["lives"], 0
-        n_envs, earlier = len(self._packed), float(np.random.default_rng(seed).random())
+        self._rng, self._age = np.random.default_rng(seed), 0
+        n_envs, earlier = len(self._emulators), float(self._rng.random())
         self._cuts = {1 + int(self._SPREAD * (number - earlier) / n_envs): number for number in range(1, n_envs)}
+        for number, emulator in enumerate(self._emulators):
+            emulator.restoreState(self._new)  # a console that is reset keeps its memory, and the episodes before in it
+            self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        emulator = self._emulators[number]
+        emulator.reset_game()
+        opening = [ale_py.Action.NOOP] * int(self._rng.integers(self._noop_max + 1))
+        if self._fires:
+            opening[:1] = [ale_py.Action.FIRE]
+        for action in opening:
+            emulator.act(action)
+            if emulator.game_over():
+                emulator.reset_game()
+        self._held[number] = opening[-1] if opening else ale_py.Action.NOOP
+        self._frames[number], self._lives[number] = 0, emulator.lives()
+        if self.film is not None and number == 0:
+            self.film.append(emulator.getScreenRGB())
+        emulator.getScreenGrayscale(self._last)
+        self._packed[number] = 0
+        self._show(number)
+
+    def _show(self, number: int) -> None:
+        cv2.resize(self._last, _PICTURE, dst=self._picture, interpolation=cv2.INTER_AREA)
+        self.observation[number, ..., -1] = self._picture
+
+    def _play(self, number: int, action: Any) -> int:
+        """The frames of one agent step, the brighter of the last two in `_last`; their reward."""
+        emulator, reward = self._emulators[number], 0
+        frames = min(self._frame_skip, self._max_frames - self._frames[number])
+        self._frames[number] += frames
+        for left in reversed(range(frames)):
+            if not self._sticky or self._rng.random() >= self._sticky:
+                self._held[number] = action
+            reward += emulator.act(self._held[number])
+            if left == 1:
+                emulator.getScreenGrayscale(self._last_but_one)
+            if self.film is not None and number == 0:
+                self.film.append(emulator.getScreenRGB())
+            if emulator.game_over():  # nobody asks what it looked like
+                break
+        emulator.getScreenGrayscale(self._last)
+        if frames > 1:
+            np.maximum(self._last, self._last_but_one, out=self._last)
+        return reward
 
     def step(self, action: NDArray[np.int64]) -> Transition:
-        planes, reward, terminated, truncated, info = self._env.step(action)
         self._packed >>= 8
-        self.observation[..., -1] = planes[:, -1]
-        ended = score_ended = terminated | truncated
-        final = None
-        if np.count_nonzero(ended):
-            if truncated.any():
-                final = np.moveaxis(info["final_obs"], 1, -1)
-            self.observation[ended] = np.moveaxis(planes[ended], 1, -1)
-        if self._life_loss:  # a lost life is "terminated" while the game goes on; a new game has all lives again
-            score_ended = ended & ~(terminated & (info["lives"] < self._lives))
-        self._lives, self._age = info["lives"], self._age + 1
+        n_envs = len(self._emulators)
+        reward, (terminated, score_ended) = np.zeros(n_envs, np.float32), np.zeros((2, n_envs), np.bool_)
+        for number, chosen in enumerate(action.tolist()):
+            reward[number] = self._play(number, self.actions[chosen])
+            self._show(number)
+            terminated[number] = self._emulators[number].game_over()
+            score_ended[number] = terminated[number] or self._frames[number] >= self._max_frames
+            if self._life_loss:  # with the last one the game is over, in some a little later
+                before, self._lives[number] = self._lives[number], self._emulators[number].lives()
+                terminated[number] |= 0 < self._lives[number] < before
+        truncated = score_ended & ~terminated
+        self._age += 1
         cut = self._cuts.get(self._age)
-        if cut is not None and not ended[cut]:
-            final, truncated = self._cut_short(cut, final), truncated.copy()
+        if cut is not None and not terminated[cut]:
             truncated[cut] = True
-        return Transition(reward.astype(np.float32), terminated, truncated, score_ended, final)
-
-    def _cut_short(self, number: int, final: NDArray | None) -> NDArray:
-        """Begins that environment's next episode; `final` with its last observation."""
-        if final is None:
-            final = self.observation.copy()
-        final[number] = self.observation[number]
-        planes, info = self._env.reset(options={"reset_mask": np.arange(len(self.observation)) == number})
-        self._lives = info["lives"]
-        self.observation[number] = np.moveaxis(planes[number], 0, -1)
-        return final
+        final = self.observation.copy() if np.count_nonzero(truncated) else None
+        for number in np.flatnonzero(score_ended | truncated).tolist():
+            self._begin(number)
+        return Transition(reward, terminated, truncated, score_ended, final)
 
     def close(self) -> None:
-        self._env.close()
+        self._emulators = []
 
 
 class GymnasiumEnvironment:
@@ -226,9 +300,8 @@ def _atari_games() -> dict[str, str]:
             for identifier in gymnasium.registry if identifier.startswith("ALE/") and identifier.endswith("-v5")}
 
 
-def _noops_below(most: int) -> int:
-    """What ale-py is to be told so that an episode opens with 0 to `most` no-ops, each as likely as another."""
-    return most + 1 if most else 0
+def _rom(identifier: str) -> str:
+    return str(gymnasium.spec(identifier).kwargs["game"])
 
 
 def atari_id(game: str) -> str | None:
@@ -305,8 +378,8 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
     atari = atari_id(game)
     if atari:
         if wrappers:
-            raise ConfigError(f"wrappers: {settings.wrappers[0]!r} cannot wrap {game}: Atari games run in ale-py's own "
-                              "vector environment; register a game of your own and name it as module:Id")
+            raise ConfigError(f"wrappers: {settings.wrappers[0]!r} cannot wrap {game}: Atari games are played on "
+                              "the emulator itself; register a game of your own and name it as module:Id")
         return AtariEnvironment(settings, atari, n_envs)
     if ":" in game:
         _look_here()
@@ -348,9 +421,6 @@ class Watched:
 
     `frames` are the pictures that the last `reset` or `step` showed, oldest first, RGB (height, width, 3) uint8, to be
     seen `fps` a second; `lives` None where there are none; `action_names` one for each action.
-
-    An Atari policy is shown small grey pictures, and the emulator that makes them has no other. So a second one plays
-    the same game beside it, from the same seed and by the same actions, frame by frame and in colour.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -361,23 +431,13 @@ class Watched:
             self.environment = make_environment(settings, 1)
         self.frames: list[NDArray[np.uint8]] = []
         self.lives: int | None = None
-        self.action_names = [str(action) for action in range(self.environment.spec.n_actions)]
-        self._frame_skip = settings.frame_skip
-        self._colour: gymnasium.vector.VectorEnv | None = None
-        game = atari_id(settings.game)
-        if not isinstance(self.environment, AtariEnvironment):
+        if isinstance(self.environment, AtariEnvironment):
+            self.fps = 60.0
+            self.action_names = [action.name for action in self.environment.actions]
+        else:
             assert isinstance(self.environment, GymnasiumEnvironment)
             self.fps = self.environment.screens_per_second
-        elif game:
-            self.fps = 60.0
-            self._colour = gymnasium.make_vec(
-                game, num_envs=1, vectorization_mode="vector_entry_point", autoreset_mode=AutoresetMode.SAME_STEP,
-                num_threads=1, stack_num=1, grayscale=False, img_height=210, img_width=160, maxpool=False, frameskip=1,
-                noop_max=_noops_below(settings.noop_max), reward_clipping=False,
-                repeat_action_probability=settings.sticky_actions, use_fire_reset=settings.fire_reset,
-                full_action_space=settings.full_action_space,
-                max_num_frames_per_episode=settings.max_episode_frames)
-            self.action_names = [action.name for action in self._colour.ale.get_action_set()]  # type: ignore
+            self.action_names = [str(action) for action in range(self.environment.spec.n_actions)]
 
     @property
     def spec(self) -> EnvironmentSpec:
@@ -391,38 +451,26 @@ class Watched:
 
     def reset(self, seed: int) -> None:
         """Begins an episode; `seed` fixes everything random in it."""
-        self.environment.reset(seed)
-        if self._colour is None:
-            self._show()
-            return
-        picture, info = self._colour.reset(seed=seed % (2**31 - 1))
-        self.frames, self.lives = [picture[0, 0]], int(info["lives"][0])
+        with self._shown():
+            self.environment.reset(seed)
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         """Plays `action` (1,), as `Environment.step`; at the end of an episode `frames` has its last picture, too."""
-        transition = self.environment.step(action)
-        if self._colour is None:
-            self._show()
-            return transition
-        self.frames, reward = [], 0.0
-        for _ in range(self._frame_skip):
-            picture, gained, terminated, truncated, info = self._colour.step(action)
-            reward += float(gained[0])
-            ended = bool(terminated[0] or truncated[0])
-            self.frames += [info["final_obs"][0, 0], picture[0, 0]] if ended else [picture[0, 0]]
-            if ended:
-                break
-        self.lives = int(info["lives"][0])
-        if (reward, ended) != (float(transition.reward[0]), bool(transition.score_ended[0])):
-            raise RuntimeError("the picture shows another game than the one that is played")
-        return transition
+        with self._shown():
+            return self.environment.step(action)
 
-    def _show(self) -> None:
-        assert isinstance(self.environment, GymnasiumEnvironment)
-        self.frames = [self.environment.screen()]
+    @contextlib.contextmanager
+    def _shown(self) -> Iterator[None]:
+        """Keeps what is shown meanwhile."""
+        if isinstance(self.environment, AtariEnvironment):
+            self.environment.film = self.frames = []
+            yield
+            self.lives = self.environment.lives
+        else:
+            yield
+            assert isinstance(self.environment, GymnasiumEnvironment)
+            self.frames = [self.environment.screen()]
 
     def close(self) -> None:
         """Gives back what the simulators hold."""
         self.environment.close()
-        if self._colour is not None:
-            self._colour.close()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -22,23 +21,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ga3c.agent import sample, seeded
 from ga3c.config import Settings
-from ga3c.environment import EnvironmentSpec, atari_id, make_environment
+from ga3c.environment import EnvironmentSpec, atari_id
+from ga3c.episodes import Protocol, playing
 from ga3c.policy import Trained
 from ga3c.run import Log
 
 Predict = Callable[[NDArray], tuple[NDArray[np.float32], NDArray[np.float32]]]
 RESAMPLES = 2000  # of the bootstrap
-
-
-class Protocol(NamedTuple):
-    """How to play. `envs` environments play at a time; `greedy`: the likeliest action instead of a sampled one."""
-
-    episodes: int = 30
-    seed: int = 0
-    greedy: bool = False
-    envs: int = 16
 
 
 class Played(NamedTuple):
@@ -48,73 +38,36 @@ class Played(NamedTuple):
     lengths: NDArray[np.int64]
 
 
-class _Row:
-    """One row of the batch: an environment and the episode it plays, None when there is none left."""
-
-    def __init__(self, settings: Settings, seed: int, greedy: bool) -> None:
-        self._environment, self._seed, self._greedy = make_environment(settings, 1), seed, greedy
-        self.assign(None)
-
-    def assign(self, episode: int | None) -> None:
-        """The episode that the next turn begins."""
-        self.episode, self.score, self.length, self.ended = episode, 0.0, 0, False
-        self._begun = False
-
-    def turn(self, policy: NDArray[np.float32]) -> NDArray:
-        """Begins the episode, or plays one agent step by the probabilities `policy` (1, A); the observation to show."""
-        if self.episode is not None and not self._begun:
-            self._begun = True
-            seed, self._rng = seeded(np.random.SeedSequence(self._seed, spawn_key=(self.episode,)))
-            self._environment.reset(seed)
-        elif self.episode is not None:
-            transition = self._environment.step(policy.argmax(axis=1) if self._greedy else sample(policy, self._rng))
-            self.score += float(transition.reward[0])
-            self.length += 1
-            self.ended = bool(transition.score_ended[0])
-        return self._environment.observation[0]  # type: ignore[no-any-return]
-
-    def close(self) -> None:
-        self._environment.close()
-
-
-def play_episodes(predict: Predict, spec: EnvironmentSpec, settings: Settings, protocol: Protocol, threads: int = 1,
+def play_episodes(predict: Predict, spec: EnvironmentSpec, settings: Settings, protocol: Protocol, processes: int = 1,
                   on_end: Callable[[], object] = lambda: None,
                   watch: Callable[[NDArray], object] = lambda observation: None) -> Played:
     """Plays the protocol's episodes of `settings.game`, the world of `spec`; `on_end` is called after each, `watch`
-    with each observation (*shape) of the first, which is written to again.
+    with each observation (*shape) of the first.
 
-    A lost life ends nothing here. With several `threads` environments step beside each other; scores are the same.
+    A lost life ends nothing here. With several `processes` environments step beside each other; scores are the same.
+    Raises what a world raises, and OSError if a process is ended by others.
     """
     settings = settings.model_copy(update={"life_loss": False})
-    scores, lengths = np.zeros(protocol.episodes), np.zeros(protocol.episodes, np.int64)
-    waiting = iter(range(protocol.episodes))
+    left, waiting = protocol.episodes, iter(range(protocol.episodes))
+    scores, lengths = np.zeros(left), np.zeros(left, np.int64)
     n_rows = min(protocol.envs, protocol.episodes)
-    observation = np.zeros((n_rows, *spec.observation_shape), spec.observation_dtype)
     policy = np.zeros((n_rows, spec.n_actions), np.float32)
-    rows: list[_Row] = []
-
-    def play_turns(share: range) -> None:
-        for number in share:
-            observation[number] = rows[number].turn(policy[number:number + 1])
-
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            rows.extend(pool.map(lambda _: _Row(settings, protocol.seed, protocol.greedy), range(n_rows)))
-            for row in rows:
-                row.assign(next(waiting))
-            while any(row.episode is not None for row in rows):
-                list(pool.map(play_turns, (range(first, n_rows, threads) for first in range(threads))))
-                if rows[0].episode == 0 and not rows[0].ended:  # what is shown then is the next episode's
-                    watch(observation[0])
-                for row in rows:
-                    if row.ended and row.episode is not None:
-                        scores[row.episode], lengths[row.episode] = row.score, row.length
-                        row.assign(next(waiting, None))
-                        on_end()
-                policy, _ = predict(observation)
-    finally:  # no thread is at work any more
-        for row in rows:
-            row.close()
+    begin = {row: next(waiting) for row in range(n_rows)}
+    under_way = dict(begin)
+    with playing(settings, protocol, processes) as turn:
+        while left:
+            observation, over = turn(policy, begin)
+            begin = {}
+            for row, score, length in over:
+                scores[under_way[row]], lengths[under_way[row]] = score, length
+                left -= 1
+                on_end()
+                episode = next(waiting, None)
+                if episode is not None:
+                    begin[row] = under_way[row] = episode
+            if not lengths[0]:  # what is shown afterwards is the next episode's
+                watch(observation[0])
+            policy, _ = predict(observation)
     return Played(scores, lengths)
 
 

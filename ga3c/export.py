@@ -185,9 +185,10 @@ def preprocessing(policy: Policy) -> dict[str, Any]:
     if atari_id(settings.game):
         described["atari"] = {
             "gymnasium_id": atari_id(settings.game), "frame_skip": settings.frame_skip, "grayscale": True,
-            "maxpool": "of the last two frames", "resize": "84 x 84, as ale-py's AtariVectorEnv",
-            "stack": "4 observations as channels, the newest last; after a reset as ale-py pads it",
-            "noops": "0 to noop_max, each as likely; ale-py makes at most one less than it is told",
+            "maxpool": "of the last two frames",
+            "resize": "84 x 84, each pixel the mean of its area (OpenCV's INTER_AREA)",
+            "stack": "4 observations as channels, the newest last; those before an episode's first are 0",
+            "noops": "0 to noop_max frames, each number as likely; with fire_reset the first is FIRE",
             "noop_max": settings.noop_max, "fire_reset": settings.fire_reset,
             "sticky_actions": settings.sticky_actions, "full_action_space": settings.full_action_space}
     return described

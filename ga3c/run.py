@@ -28,6 +28,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cv2
 import numpy as np
 import psutil
 from numpy.typing import NDArray
@@ -83,8 +84,8 @@ def versions() -> dict[str, Any]:
     return {"ga3c": __version__, "python": platform.python_version(), "platform": platform.platform(),
             "processor": processor(), "cores": usable_cores(),
             "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
-            **{name: importlib.metadata.version(name) for name in _PACKAGES}, "command": sys.argv,
-            "commit": _commit()}
+            **{name: importlib.metadata.version(name) for name in _PACKAGES}, "opencv": cv2.__version__,
+            "command": sys.argv, "commit": _commit()}
 
 
 @functools.cache

@@ -52,7 +52,7 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 
-from ga3c.agent import agent_main, agent_seed, start_forkserver
+from ga3c.agent import agent_main, agent_seed, forkserver_running
 from ga3c.channel import Channel, Port
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
@@ -67,7 +67,7 @@ from ga3c.trainer import Spent, rollouts_per_batch, run_trainer
 from ga3c.tuning import Tuner
 
 LEAVE_SECONDS = 3.0   # an agent takes one step to rest, or to leave; a slow environment gets this long
-REST_SECONDS = 600.0  # so long an agent that is not needed keeps its environments: 16 take seconds to make
+REST_SECONDS = 600.0  # so long an agent that is not needed keeps its environments: some take seconds to make
 DRAIN_SECONDS = 5.0   # from the word to stop until rollouts that still wait for an update are dropped
 STOP_SECONDS = 7.5    # from the word to stop until a thread that is still in the model is left behind
 START_SECONDS = 30.0  # after the system had no process for an agent, or no thread
@@ -363,8 +363,8 @@ class Service:
             target=agent_main, args=(port, self._store, self._settings, seed, self._run.log_path),
             name=f"agent-{agent}", daemon=True)
         try:
-            start_forkserver()  # anew, if it has died
-            process.start()
+            with forkserver_running(self._settings.game, self._settings.envs_per_agent):
+                process.start()
         except (OSError, EOFError) as error:  # no process or memory to be had, of which the fork server dies
             self._not_started(agent, port, error)
             return False

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -211,8 +212,65 @@ def look(connection, game: str) -> None:
     environment.close()
 
 
+FORKED = """
+import multiprocessing
+import os
+import signal
+from multiprocessing import forkserver
+
+import cv2
+import numpy as np
+
+from ga3c import environment
+from ga3c.agent import start_forkserver
+from ga3c.config import Settings
+
+def look(pipe, game, seed):
+    pipe.send((len(os.listdir("/proc/self/task")), cv2.getNumThreads(), "GA3C_PREPARED" in os.environ))
+    load, loaded = environment._load, []
+    environment._load = lambda rom: loaded.append(rom) or load(rom)
+    for _ in range(2):
+        world = environment.make_environment(Settings(game=game), 3)
+        world.reset(seed)
+        for action in range(20):
+            world.step(np.full(3, action % 6))
+        pipe.send((len(loaded), world.observation.tobytes()))
+
+if __name__ == "__main__":
+    context, seen = multiprocessing.get_context("forkserver"), []
+    for game, seed in (("Pong", 1), ("Pong", 1), ("Pong", 2), ("Boxing", 1)):
+        start_forkserver("Pong", 3)
+        ours, theirs = context.Pipe()
+        process = context.Process(target=look, args=(theirs, game, seed))
+        process.start()
+        assert ours.recv() == (1, 1, False), "one thread, to be forked, and nothing to hand on"
+        seen.append([ours.recv(), ours.recv()])
+        process.join()
+        if game == KILLED:
+            os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+            os.waitid(os.P_PID, forkserver._forkserver._forkserver_pid, os.WEXITED | os.WNOWAIT)
+    loaded = [[count for count, _ in agent] for agent in seen]
+    assert loaded == [[0, 3]] * 3 + [[3, 6]], loaded
+    first, again, other, boxing = [[played for _, played in agent] for agent in seen]
+    assert first[0] == first[1] == again[0] != other[0] == other[1]
+    print("as one that makes its own")
+"""
+
+
+@pytest.mark.parametrize(("server", "killed", "loaded"), [
+    (("Pong", 3), None, [0, 3]), (("Pong", 3), "Pong", [0, 3]), (("Pong", 1), None, [2, 5]),
+    (("toy:catch", 3), None, [3, 6])])
+def test_agents_are_forked_with_their_emulators_and_play_as_if_they_had_made_them(
+        tmp_path: Path, server: tuple[str, int], killed: str | None, loaded: list[int]) -> None:
+    script = tmp_path / "forked.py"
+    script.write_text(FORKED.replace('start_forkserver("Pong", 3)', f"start_forkserver{server}")
+                      .replace("KILLED", repr(killed)).replace("[[0, 3]] * 3", f"[{loaded}] * 3"))
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "as one that makes its own\n"), ended.stderr
+
+
 def test_an_agents_process_holds_no_tensorflow() -> None:
-    start_forkserver()
+    start_forkserver("Pong", 1)
     context = multiprocessing.get_context("forkserver")
     ours, theirs = context.Pipe()
     process = context.Process(target=look, args=(theirs, "Pong"))

@@ -22,6 +22,7 @@ import pytest
 from conftest import stop_seconds
 
 from ga3c import checkpoint, cli
+from ga3c.config import ConfigError
 from ga3c.service import Service
 
 TRAIN = [sys.executable, "-m", "ga3c"]
@@ -164,6 +165,25 @@ def test_a_policy_of_pictures_scores_the_same_twice() -> None:
     one, two = (evaluate("pong", "--json", "--episodes", "4") for _ in range(2))
     assert (one.returncode, one.stderr) == (0, "") and one.stdout == two.stdout
     assert min(json.loads(one.stdout)["scores"]) >= 18
+
+
+@pytest.mark.parametrize(("command", "asked"), [
+    (["train", "--game", "Pong", "--envs-per-agent", "3"], [("Pong", 3)]),
+    (["train", "--game", "Pong", "--serial"], []),
+    (["evaluate", "pong", "--episodes", "9", "--envs", "5"], [("Pong", 3)]),
+    (["evaluate", "pong", "--episodes", "1"], []), (["evaluate", "pong", "--envs", "1"], [])])
+def test_the_fork_server_is_told_what_one_process_will_play(
+        monkeypatch: pytest.MonkeyPatch, command: list[str], asked: list[tuple[str, int]]) -> None:
+    told = []
+
+    def tensorflow_comes_next(verbose: bool) -> None:
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("ga3c.agent.start_forkserver", lambda game, n_envs: told.append((game, n_envs)))
+    monkeypatch.setattr(cli, "before_tensorflow", tensorflow_comes_next)
+    monkeypatch.setattr(cli, "usable_cores", lambda: 2)
+    assert getattr(cli, command[0])(command[1:]) == 2
+    assert told == asked
 
 
 @pytest.mark.parametrize(("arguments", "says"), [

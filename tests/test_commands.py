@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 COMMANDS = dict(line.split(" = ") for line in SETUP["options.entry_points"]["console_scripts"].strip().splitlines())
-HEAVY = {"tensorflow", "keras", "gymnasium", "ale_py", "rich", "matplotlib", "PIL", "pygame", "tensorboard"}
+HEAVY = {"tensorflow", "keras", "gymnasium", "ale_py", "cv2", "rich", "matplotlib", "PIL", "pygame", "tensorboard"}
 
 
 def command(name: str, *arguments: str) -> list[str]:

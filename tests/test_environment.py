@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import ale_py
 import gymnasium
 import numpy as np
 import pytest
@@ -173,19 +174,27 @@ def ale(game: str, n_envs: int, **options: object) -> gymnasium.vector.VectorEnv
                               autoreset_mode="SameStep", **{**defaults, **options})
 
 
-@pytest.mark.parametrize(("life_loss", "max_frames"), [(False, 600), (True, 600), (False, 108_000)])
-def test_atari_is_pixel_for_pixel_what_gymnasium_stacks(
-        make: Make, monkeypatch: pytest.MonkeyPatch, life_loss: bool, max_frames: int) -> None:
+@pytest.mark.parametrize(("game", "changed", "terminates", "truncates"), [
+    ("Breakout", {}, True, False), ("Breakout", {"fire_reset": True}, True, False),
+    ("Breakout", {"max_episode_frames": 600}, True, True), ("Breakout", {"max_episode_frames": 602}, True, True),
+    ("Breakout", {"max_episode_frames": 603, "life_loss": True}, True, True),
+    ("Breakout", {"max_episode_frames": 601}, True, True), ("Breakout", {"frame_skip": 1}, False, False),
+    ("Pong", {"full_action_space": True}, False, False), ("MsPacman", {"frame_skip": 3}, False, False)])
+def test_atari_is_pixel_for_pixel_what_ale_py_stacks(
+        make: Make, monkeypatch: pytest.MonkeyPatch, game: str, changed: dict, terminates: bool, truncates: bool
+        ) -> None:
     monkeypatch.setattr(AtariEnvironment, "_SPREAD", 10**6)  # no episode is cut short
-    mine = make("Breakout", 3, life_loss=life_loss, max_episode_frames=max_frames)
-    plain = ale("ALE/Breakout-v5", 3, life_loss_info=life_loss, max_num_frames_per_episode=max_frames, noop_max=31)
+    mine = make(game, 3, noop_max=0, **changed)
+    names = {"max_episode_frames": "max_num_frames_per_episode", "life_loss": "life_loss_info",
+             "fire_reset": "use_fire_reset", "frame_skip": "frameskip"}
+    plain = ale(f"ALE/{game}-v5", 3, noop_max=0, **{names.get(name, name): value for name, value in changed.items()})
     rng = np.random.default_rng(0)
     planes, _ = plain.reset(seed=7)
     mine.reset(7)
     ends = np.zeros(2, int)
     for _ in range(300):
         np.testing.assert_array_equal(mine.observation, planes.transpose(0, 2, 3, 1))
-        action = rng.integers(4, size=3)
+        action = rng.integers(mine.spec.n_actions, size=3)
         planes, reward, terminated, truncated, info = plain.step(action)
         told = mine.step(action)
         np.testing.assert_array_equal(told.reward, reward)
@@ -193,20 +202,48 @@ def test_atari_is_pixel_for_pixel_what_gymnasium_stacks(
         np.testing.assert_array_equal(told.truncated, truncated)
         assert (told.final_observation is None) == (not truncated.any())
         if told.final_observation is not None:
-            np.testing.assert_array_equal(told.final_observation[truncated],
-                                          info["final_obs"].transpose(0, 2, 3, 1)[truncated])
+            # ale-py leaves out the very last frame, so its newest picture is of the one before and of an older one.
+            np.testing.assert_array_equal(told.final_observation[truncated, ..., :-1],
+                                          info["final_obs"].transpose(0, 2, 3, 1)[truncated, ..., :-1])
         ends += terminated.sum(), truncated.sum()
-    assert ends[0] or max_frames == 600
-    assert (ends[1] > 0) == (max_frames == 600)
+    assert (ends > 0).tolist() == [terminates, truncates]
     plain.close()
+
+
+@pytest.mark.parametrize("limit", [241, 242, 243, 244])
+def test_the_last_picture_of_a_truncated_episode_is_of_its_last_two_frames(
+        make: Make, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 10**6)
+    limited = make("Breakout", 2, noop_max=0, max_episode_frames=limit)
+    fine = make("Breakout", 2, noop_max=0, frame_skip=1)
+    limited.reset(0)
+    fine.reset(0)
+    rng = np.random.default_rng(0)
+    for step in range(1, 62):
+        action = rng.integers(4, size=2)
+        told = limited.step(action)
+        assert (told.final_observation is None) == (step < 61)
+        frames = []
+        for _ in range(4 if step < 61 else limit - 240):
+            fine.step(action)
+            frames.append(fine.observation[..., -1].copy())
+    assert told.final_observation is not None and told.truncated.all() and told.score_ended.all()
+    seen = told.final_observation[..., -1]
+    # The area's mean of the brighter pixels is between the brighter mean and the sum of both.
+    brighter = np.max(frames[-2:], axis=0).astype(int)
+    assert (seen >= brighter - 1).all() and (seen <= np.sum(frames[-2:], axis=0, dtype=int) + 1).all()
+    assert (np.abs(seen - brighter) > 1).mean() < 0.01
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_an_episode_opens_with_up_to_so_many_no_ops(make: Make, most: int) -> None:
     environment = make("Pong", noop_max=most)
-    frames = {int(environment._env.reset(seed=seed)[1]["episode_frame_number"][0])  # type: ignore[attr-defined]
-              for seed in range(60)}
-    assert frames == set(range(most + 1))
+    frames = []
+    for seed in range(60):
+        environment.reset(seed)
+        frames.append(environment._emulators[0].getEpisodeFrameNumber())  # type: ignore[attr-defined]
+    assert {*frames} == {*range(most + 1)}
+    assert all(frames.count(number) > 60 / (most + 1) / 3 for number in frames)
 
 
 def test_environments_of_one_agent_do_not_go_on_in_step(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,13 +310,100 @@ def test_frame_skip_is_the_frames_of_one_agent_step(make: Make) -> None:
     plain.close()
 
 
+class Recording:
+    """An emulator that remembers the names of actions it was told, and may be told what to say."""
+
+    def __init__(self, emulator: object, **said: Callable[[], object]) -> None:
+        self._emulator, self.played = emulator, []
+        vars(self).update(said)
+
+    def act(self, action: ale_py.Action) -> int:
+        self.played.append(action.name)
+        return self._emulator.act(action)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._emulator, name)
+
+
+def recorded(environment: Environment, **said: Callable[[], object]) -> list[Recording]:
+    assert isinstance(environment, AtariEnvironment)
+    environment._emulators = [Recording(getattr(emulator, "_emulator", emulator), **said)
+                              for emulator in environment._emulators]
+    return environment._emulators
+
+
+def test_a_sticky_action_lasts_at_each_frame_with_its_probability(make: Make) -> None:
+    environment = make("Pong", 2, sticky_actions=0.4, noop_max=0)
+    environment.reset(0)
+    wanted = [("RIGHT", "LEFT"), ("RIGHTFIRE", "LEFTFIRE")]
+    late: list[list[bool]] = []
+    for step in range(3000):  # another one at every step
+        recordings = recorded(environment)
+        environment.step(np.array([2 + step % 2, 4 + step % 2]))
+        for recording, actions in zip(recordings, wanted, strict=True):
+            assert {*recording.played} <= {"NOOP", *actions}, "held is what was played here"
+            if len(recording.played) == 4:  # else the game was over
+                late.append([played != actions[step % 2] for played in recording.played])
+    expected = 0.4 ** np.arange(1, 5)
+    error = np.abs(np.mean(late, axis=0) - expected)
+    assert (error < 4 * np.sqrt(expected * (1 - expected) / len(late))).all() and len(late) > 5900
+
+
+def test_nothing_is_held_over_from_the_game_before(make: Make) -> None:
+    environment = make("Pong", sticky_actions=0.5, noop_max=0)
+    recording, = recorded(environment)
+    for seed in range(40):
+        environment.reset(seed)
+        begun = len(recording.played)
+        for _ in range(3):
+            environment.step(np.array([3]))
+        held = recording.played[begun:].count("NOOP")
+        assert recording.played[begun:] == ["NOOP"] * held + ["LEFT"] * (12 - held)
+
+
+@pytest.mark.parametrize(("fires", "most", "openings"), [
+    (True, 0, {"FIRE"}), (True, 3, {"FIRE", "FIRE NOOP", "FIRE NOOP NOOP"}), (False, 2, {"", "NOOP", "NOOP NOOP"})])
+def test_an_episode_opens_with_fire_where_it_is_asked_for(
+        make: Make, fires: bool, most: int, openings: set[str]) -> None:
+    environment = make("Breakout", noop_max=most, fire_reset=fires)
+    recording, = recorded(environment)
+    seen = set()
+    for seed in range(40):
+        recording.played = []
+        environment.reset(seed)
+        seen.add(" ".join(recording.played))
+    assert seen == openings
+
+
+@pytest.mark.parametrize(("lives", "terminated"), [
+    ([3, 2, 2, 1, 0, 0], [True, False, True, False, False]), ([3, 4, 3], [False, True])])
+def test_the_last_life_is_lost_with_the_game(make: Make, lives: list[int], terminated: list[bool]) -> None:
+    environment, left = make("Breakout", life_loss=True), iter(lives)
+    recorded(environment, lives=lambda: next(left))
+    environment.reset(0)
+    told = [environment.step(np.array([0])) for _ in terminated]
+    assert [bool(t.terminated[0]) for t in told] == terminated
+    assert not any(t.score_ended[0] or t.truncated[0] for t in told)
+
+
+def test_a_life_that_is_lost_in_the_last_step_ends_the_episode_without_a_value(make: Make) -> None:
+    environment, left = make("Breakout", life_loss=True, max_episode_frames=8), iter([3, 3, 2, 3])
+    recorded(environment, lives=lambda: next(left))
+    environment.reset(0)
+    first, second = environment.step(np.array([0])), environment.step(np.array([0]))
+    assert not (first.terminated[0] or first.truncated[0] or first.score_ended[0])
+    assert (second.terminated[0], second.truncated[0], second.score_ended[0]) == (True, False, True)
+    assert second.final_observation is None
+
+
 def transitions(environment: Environment, n: int, seed: int = 0) -> list[Transition]:
     rng = np.random.default_rng(seed)
     n_envs = len(environment.observation)
     return [environment.step(rng.integers(environment.spec.n_actions, size=n_envs)) for _ in range(n)]
 
 
-def test_a_lost_life_ends_the_learners_episode_but_not_the_score(make: Make) -> None:
+def test_a_lost_life_ends_the_learners_episode_but_not_the_score(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 10**6)  # no episode is cut short
     environment = make("Breakout", 2, life_loss=True)
     environment.reset(1)
     told = transitions(environment, 700)
@@ -337,6 +461,15 @@ def test_the_same_seed_plays_the_same_episode_and_another_does_not(make: Make, g
     first, second = make(game, 2), make(game, 2)
     assert played(first, 5) == played(second, 5)
     assert played(first, 6) != played(second, 5)
+
+
+@pytest.mark.parametrize("game", ["Pong", "Qbert", "Seaquest", "SpaceInvaders", "Breakout", "Asteroids", "CartPole-v1"])
+def test_an_episode_is_fixed_by_its_seed_whatever_was_played_before(make: Make, game: str) -> None:
+    environment, fresh = make(game), make(game)
+    played(environment, 6)
+    for _ in range(300):
+        environment.step(np.array([1]))
+    assert played(environment, 5) == played(fresh, 5)
 
 
 @pytest.mark.parametrize("game", ["Pong", "CartPole-v1", "toy:catch"])

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 import yaml
 from hypothesis import given
@@ -17,7 +22,7 @@ from numpy.typing import NDArray
 
 from ga3c import evaluation, toys
 from ga3c.agent import seeded
-from ga3c.config import Settings
+from ga3c.config import ConfigError, Settings
 from ga3c.environment import EnvironmentSpec, atari_id, probe
 from ga3c.evaluation import Played, Predict, Protocol, bootstrap_interval, interquartile_mean, play_episodes, summarise
 
@@ -38,9 +43,9 @@ def uniform(n_actions: int) -> Predict:
     return policy
 
 
-def play(predict: Predict, game: str, protocol: Protocol, threads: int = 1, **changed: object) -> Played:
+def play(predict: Predict, game: str, protocol: Protocol, processes: int = 1, **changed: object) -> Played:
     settings = Settings.model_validate({"game": game, **changed})
-    return play_episodes(predict, probe(settings), settings, protocol, threads)
+    return play_episodes(predict, probe(settings), settings, protocol, processes)
 
 
 def equal(one: Played, other: Played) -> bool:
@@ -130,10 +135,11 @@ def test_cartpole_is_played() -> None:
         played, Played(played.scores, played.scores.astype(np.int64)))
 
 
-def test_atari_scores_whole_games_whatever_the_threads_and_the_life_loss_of_training() -> None:
-    protocol = Protocol(4, seed=3, envs=3)
-    one = play(uniform(4), "Breakout", protocol)
-    assert equal(one, play(uniform(4), "Breakout", protocol, threads=2, life_loss=True))
+@pytest.mark.parametrize(("processes", "envs"), [(2, 3), (8, 3), (1, 1)])
+def test_atari_scores_whole_games_whatever_the_processes_and_the_life_loss_of_training(
+        processes: int, envs: int) -> None:
+    one = play(uniform(4), "Breakout", Protocol(4, seed=3, envs=3))
+    assert equal(one, play(uniform(4), "Breakout", Protocol(4, seed=3, envs=envs), processes, life_loss=True))
     assert one.lengths.min() > 60 and len(set(one.lengths)) > 1, "five lives, and starts that differ"
 
 
@@ -145,32 +151,115 @@ def test_the_first_episode_is_watched_from_its_first_observation_to_the_last_one
     assert rows == sorted(rows) and rows[0] == 0 and len(seen) == toys.Catch.ROWS - 1
 
 
-def test_no_environment_is_closed_while_it_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-    closed, torn = threading.Event(), []
+def test_several_processes_tell_the_same_as_one() -> None:
+    settings = Settings(game="toy:catch")
+    told = []
+    for processes in (1, 2, 3):
+        seen: list[bytes] = []
+        ends: list[int] = []
+        played = play_episodes(uniform(3), probe(settings), settings, Protocol(8, envs=3), processes,
+                               lambda ends=ends: ends.append(1), lambda shown, seen=seen: seen.append(shown.tobytes()))
+        told.append((played.scores.tolist(), played.lengths.tolist(), len(ends), seen))
+    assert told[0] == told[1] == told[2]
+    assert told[0][2] == 8 and len(told[0][3]) == toys.Catch.ROWS - 1
 
-    class World:
-        observation = np.zeros((1, 3), np.float32)
 
-        def __init__(self) -> None:
-            made.append(self)
+def test_what_one_process_plays_is_played_in_the_thread_that_asks() -> None:
+    gymnasium.register("Bound-v0", Bound)
+    try:
+        play(uniform(2), "Bound-v0", Protocol(3, envs=2))
+    finally:
+        del gymnasium.registry["Bound-v0"]
 
-        def reset(self, seed: int) -> None:
-            pass
 
-        def step(self, action: NDArray) -> None:
-            if self is not made[0]:
-                torn.append(closed.wait(0.5))
-            raise ZeroDivisionError("of the world")
+class Bound(Longer):
+    """Like a simulator that may be used only by the thread that made it."""
 
-        def close(self) -> None:
-            closed.set()
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
 
-    monkeypatch.setattr(evaluation, "make_environment", lambda settings, n_envs: World())
-    spec = EnvironmentSpec("World", (3,), np.dtype(np.float32), 2, 1)
-    with pytest.raises(ZeroDivisionError, match="of the world"):
-        play_episodes(uniform(2), spec, Settings(), Protocol(2), threads=2)
-    assert torn == [False] and closed.is_set()
+    def step(self, action: int) -> tuple[NDArray, float, bool, bool, dict]:
+        assert threading.get_ident() == self.thread
+        return super().step(action)
+
+
+FAILING = """
+import gymnasium
+import numpy as np
+
+class Failing(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(0, 255, (1,), np.uint8), gymnasium.spaces.Discrete(2)
+    def METHOD(self, *args, **options):
+        raise ZeroDivisionError("of the world")
+    def OTHER(self, *args, **options):
+        return np.zeros(1, np.uint8), {}
+
+gymnasium.register("Failing-v0", Failing)
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(("method", "told"), [
+    ("reset", "of the world"), ("step", "of the world"), ("__init__", "Failing-v0' cannot be made")])
+def test_what_a_world_raises_is_raised_wherever_it_is_played(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, told: str, processes: int) -> None:
+    (tmp_path / "failing_world.py").write_text(
+        FAILING.replace("METHOD", method).replace("OTHER", "reset" if method != "reset" else "other"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings, spec = Settings(game="failing_world:Failing-v0"), EnvironmentSpec("", (1,), np.dtype(np.uint8), 2, 1)
+    try:
+        with pytest.raises((ZeroDivisionError, ConfigError), match=told):
+            play_episodes(uniform(2), spec, settings, Protocol(4), processes)
+    finally:
+        gymnasium.registry.pop("Failing-v0", None)
+        sys.modules.pop("failing_world", None)
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_is_shot_is_told_and_those_that_play_know_no_tensorflow() -> None:
+    def shoot(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        players = multiprocessing.active_children()
+        assert len(players) == 2
+        for player in players:
+            assert "tensorflow" not in Path(f"/proc/{player.pid}/maps").read_text()
+        players[0].kill()
+        return uniform(3)(observation)
+
+    with pytest.raises(OSError, match="was ended by SIGKILL while it played") as caught:
+        play(shoot, "toy:catch", Protocol(4), processes=2)
+    assert caught.value.filename == "a process of the evaluation"
+    assert not multiprocessing.active_children()
+
+
+ORPHANS = """
+import os
+import time
+import numpy as np
+import psutil
+from ga3c.config import ConfigError, Settings
+from ga3c.environment import probe
+from ga3c.evaluation import Protocol, play_episodes
+
+def predict(observation):
+    server, = [child for child in psutil.Process().children() if child.children()]
+    print(*[child.pid for child in server.children()], flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    settings = Settings(game="Pong")
+    play_episodes(predict, probe(settings), settings, Protocol(4), 2)
+"""
+
+
+def test_processes_that_play_end_with_the_one_they_play_for(tmp_path: Path) -> None:
+    script = tmp_path / "orphans.py"
+    script.write_text(ORPHANS)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as evaluating:
+        assert evaluating.stdout is not None
+        players = [psutil.Process(int(pid)) for pid in evaluating.stdout.readline().split()]
+        evaluating.kill()
+    assert len(players) == 2
+    assert not psutil.wait_procs(players, timeout=20)[1]
 
 
 # ------------------------------------------------------------------------------------------------ statistics

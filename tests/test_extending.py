@@ -136,7 +136,7 @@ def test_a_wrapper_that_cannot_be_put_on_is_told_in_one_line(here: Path, wrapper
 
 def test_what_cannot_be_wrapped_says_so(here: Path) -> None:
     (here / "mine.py").write_text(WRAPPERS)
-    assert "Atari games run in ale-py's own" in refused(Settings(game="Pong", wrappers=("mine:PlusOne",)))
+    assert "Atari games are played on the emulator itself" in refused(Settings(game="Pong", wrappers=("mine:PlusOne",)))
 
 
 # ------------------------------------------------------------------------------------------------ games

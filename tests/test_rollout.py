@@ -109,7 +109,7 @@ def answers(store: RolloutStore) -> None:
 def test_two_processes_see_each_others_writes() -> None:
     store = RolloutStore(spec((4, 4, 1)), 3, 2, 3)
     store.action[1] = [[1, 2], [3, 4], [5, 6]]
-    start_forkserver()  # as the service has it: others will use it
+    start_forkserver("toy:catch", 1)  # as the service has it: others will use it
     child = multiprocessing.get_context("forkserver").Process(target=answers, args=(store,))
     child.start()
     child.join()

@@ -142,7 +142,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3, help="the median counts [3]")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="keep what was measured")
     options = parser.parse_args()
-    start_forkserver()
+    start_forkserver("toy:catch", 1)
     runs = [measure(options.agents, options.envs, options.t_max, options.batch, options.seconds)
             for _ in range(options.runs)]
     middle = sorted(runs, key=lambda run: run["steps_per_second"])[len(runs) // 2]

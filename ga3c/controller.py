@@ -507,14 +507,20 @@ class Fast(Controller):
     # ------------------------------------------------------------------------- during and after a trial
 
     def _verdict(self) -> tuple[bool | None, str] | None:
-        new, base = self._window, self.baseline
-        if len(new) < FIRST_LOOK:
+        if len(self._window) < FIRST_LOOK:
             return None
-        if self._others_changed(new) and self._unmeasured() is None:
-            return None, f"other programs took {new.mean(4):.0%} of the cores, and {base.mean(4):.0%} before"
+        verdict, last = self._compared(), Window(self._window.seconds[-FIRST_LOOK:])
+        for seconds in (self._window, last) if verdict else (self._window,):  # they may just have come or gone
+            if self._others_changed(seconds) and self._unmeasured() is None:
+                return None, (f"other programs took {seconds.mean(4):.0%} of the cores, and "
+                              f"{self.baseline.mean(4):.0%} before")
+        return verdict
+
+    def _compared(self) -> tuple[bool, str] | None:
         ceiling = self._lag_verdict()
         if ceiling:
             return ceiling
+        new, base = self._window, self.baseline
         assert self._trial is not None
         gain, error = new.mean() - base.mean(), self._error(new, base)
         # Fewer workers need less memory and make less lag: not to be slower is enough. Else a plateau is climbed for

@@ -12,7 +12,18 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from ga3c.controller import PATIENCE, WATCHED, Controller, Fast, Measurement, Paper, Setting, Trial
+from ga3c.controller import (
+    FIRST_LOOK,
+    LONGEST_LOOK,
+    PATIENCE,
+    WATCHED,
+    Controller,
+    Fast,
+    Measurement,
+    Paper,
+    Setting,
+    Trial,
+)
 
 counts = st.tuples(st.integers(1, 300), st.integers(1, 9), st.integers(1, 9))
 seconds = st.builds(Measurement, st.just(0.0), st.floats(0, 1e5), st.floats(0, 50), st.floats(0, 300),
@@ -494,6 +505,21 @@ def test_another_program_that_comes_and_goes_is_no_reason_for_a_change() -> None
             ends += [hill(controller.accepted) / hill((12, 1, 1))] if second >= 600 else []
     assert np.mean(ends) > 0.95 and min(ends) > 0.75, (np.mean(ends), min(ends))
     assert 10 < sum(trial.kept is None for trial in trials) < len(trials) / 2
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.5, 0.0), (0.0, 0.5)])
+def test_a_load_that_comes_or_goes_in_a_trials_last_seconds_is_no_verdict_on_it(before: float, after: float) -> None:
+    for seed in range(6):
+        controller, share, given_up = Fast((4, 1, 1), (64, 2, 2), None, seed), before, None
+        for second in range(600):
+            for trial in beside(controller, lambda _, share=share: share, 1, second, lambda setting: 3000.0):
+                if share == after:
+                    given_up = trial.kept is None
+            if given_up is not None:
+                break
+            if controller.setting != controller.accepted and len(controller._window) == LONGEST_LOOK - FIRST_LOOK:
+                share = after
+        assert given_up
 
 
 def test_a_search_that_is_disturbed_again_and_again_waits_and_then_goes_on() -> None:

@@ -24,6 +24,7 @@ from conftest import stop_seconds
 from ga3c import checkpoint, cli
 from ga3c.config import ConfigError
 from ga3c.service import Service
+from ga3c.tuning import Tuner
 
 TRAIN = [sys.executable, "-m", "ga3c"]
 QUICK = ["--game", "toy:catch", "--agents", "2", "--no-tensorboard"]
@@ -691,16 +692,22 @@ def minutes_more() -> str:
     return str(rows(Path("run"))[-1]["time"] / 60 + 0.05)
 
 
-def test_a_resumed_run_goes_on_with_the_counts_its_controller_had(train_here: Command) -> None:
+def test_a_resumed_run_goes_on_with_the_counts_its_controller_had(
+        train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def second(tuner: Tuner, *arguments: object) -> None:
+        tuner.controller.accepted = (3, 1, 1)  # as if it had found them
+
     common = ["--dynamic", "--agents-max", "4", "--no-tensorboard", "--no-remember"]
-    assert train_here("--game", "toy:catch", *common, "--start", "3/1/1", "--steps", "2000",
-                      "--run-dir", "run").returncode == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(Tuner, "second", second)
+        assert train_here("--game", "toy:catch", *common, "--start", "1/1/1", "--minutes", "0.05",
+                          "--run-dir", "run").returncode == 0
     before = len(rows(Path("run")))
-    assert train_here("--resume", "run", "--minutes", minutes_more(), "--steps", "null").returncode == 0
+    assert train_here("--resume", "run", "--minutes", minutes_more()).returncode == 0
     assert rows(Path("run"))[before:] and max(row["agents"] for row in rows(Path("run"))[before:]) == 3
     before = len(rows(Path("run")))
-    told = train_here("--resume", "run", "--start", "1/1/1", "--minutes", minutes_more())
-    assert "begins anew with 1/1/1, as it is told" in told.stdout and rows(Path("run"))[before]["agents"] == 1
+    told = train_here("--resume", "run", "--start", "2/1/1", "--minutes", minutes_more())
+    assert "begins anew with 2/1/1, as it is told" in told.stdout and rows(Path("run"))[before]["agents"] == 2
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")

@@ -1,6 +1,6 @@
 """A simulated machine that trains, to compare controllers of N_A, N_P and N_T on: hundreds of runs in minutes.
 
-    python tools/plant.py [--seeds 200] [--hours 2] [--json plant.json] [--check | --load]
+    python tools/plant.py [--seeds 200] [--first-seed 0] [--hours 2] [--json plant.json] [--check | --load]
 
 `simulate` follows every agent, ticket, batch and update through cores (processor sharing; threads come before agents,
 which are niced), the interpreter lock, devices and the update lock. `Table` holds its steady states for a grid of
@@ -363,7 +363,6 @@ class Course(NamedTuple):
 
 
 USUAL = Noise()
-REST_SECONDS = 600  # as the service's
 
 
 def run(controller: Decides, table_at: Callable[[int], Table], seconds: int, seed: int, noise: Noise = USUAL) -> Course:
@@ -374,20 +373,13 @@ def run(controller: Decides, table_at: Callable[[int], Table], seconds: int, see
     drift, pushes = 0.0, rng.normal(0, noise.drift * math.sqrt(1 - kept * kept), seconds)
     hiccups = rng.random(seconds) < noise.hiccup
     course, owed, void, last = np.empty((2, seconds)), 0.0, 0.0, controller.setting
-    resting: deque[int] = deque()  # when each of those that rest was sent away
     for second in range(seconds):
         table, setting = table_at(second), controller.setting
         steady = table[setting]
         true = steady.rate
-        if setting != last:  # agents make their environments, or have rested with them; threads start at once
-            while resting and second - resting[0] > REST_SECONDS:
-                resting.popleft()
-            resting.extend([second] * max(0, last[0] - setting[0]))
-            missing = max(0, setting[0] - last[0])
-            back = min(missing, len(resting))
-            for _ in range(back):
-                resting.pop()
-            void = 1.5 + 0.27 * table.machine.envs * (missing - back) / table.machine.cores
+        if setting != last:  # agents are forked one after the other and begin their episodes; threads start at once
+            new = max(0, setting[0] - last[0])
+            void = 1.5 + new * (0.02 + 0.007 * table.machine.envs / table.machine.cores)
             before, last = table[last].rate, setting
         if void > 0:
             true = min(true, before)
@@ -473,11 +465,18 @@ def scores(course: Course, best: float) -> dict[str, float]:
 
 def adapts(seed: int, full: Table, less: Table) -> dict[str, float]:
     """Cores are taken from second 1800 to 2100. Of the setting `Fast` has before that, and from 3 minutes after each
-    change on: the mean share of what is possible under that load."""
-    course = run(CONTROLLERS["fast"](full.machine, seed),
-                 lambda second: less if 1800 <= second < 2100 else full, 2700, seed)
-    before = course.accepted[1790] / full.rates.max()
-    return {"before": before, "taken": course.accepted[1980:2100].mean() / less.rates.max(),
+    change on: the mean share of what is possible under that load; and the share there would be had it stayed."""
+    controller, stayed = CONTROLLERS["fast"](full.machine, seed), 0.0
+
+    def load(second: int) -> Table:
+        nonlocal stayed
+        if second == 1800:
+            stayed = less[controller.accepted].rate
+        return less if 1800 <= second < 2100 else full
+
+    course = run(controller, load, 2700, seed)
+    return {"before": course.accepted[1790] / full.rates.max(), "stayed": stayed / less.rates.max(),
+            "taken": course.accepted[1980:2100].mean() / less.rates.max(),
             "given back": course.accepted[2280:].mean() / full.rates.max()}
 
 
@@ -535,13 +534,13 @@ def keep(everything: dict[str, Any], file: Path | None) -> None:
         file.write_text(json.dumps(finite(everything), indent=1) + "\n", encoding="utf-8")
 
 
-def compare(table: Table, seeds: int, hours: float) -> dict[str, dict[str, float]]:
+def compare(table: Table, seeds: range, hours: float) -> dict[str, dict[str, float]]:
     """Every controller from 1/1/1 on this machine: medians over the seeds, the worst end, the mean regret."""
     best = table[table.best].rate
     result = {}
     for word, make in CONTROLLERS.items():
         all_scores = [scores(run(make(table.machine, seed), lambda _: table, int(3600 * hours), seed), best)
-                      for seed in range(seeds)]
+                      for seed in seeds]
         column = {key: np.array([score[key] for score in all_scores]) for key in all_scores[0]}
         there = np.isfinite(column["seconds to 95 %"])
         result[word] = {
@@ -556,7 +555,8 @@ def compare(table: Table, seeds: int, hours: float) -> dict[str, dict[str, float
 def main() -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description="Compare controllers of N_A, N_P and N_T on simulated machines.")
-    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=200, help="as many [200]")
+    parser.add_argument("--first-seed", type=int, default=0, help="and the next ones [0]")
     parser.add_argument("--hours", type=float, default=2.0, help="of simulated training for each")
     parser.add_argument("--machines", nargs="+", choices=list(MACHINES), default=list(MACHINES), metavar="NAME")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="also write the numbers there")
@@ -564,6 +564,7 @@ def main() -> int:
     parser.add_argument("--load", action="store_true", help="cores taken for five minutes, and nothing else")
     options = parser.parse_args()
     began = time.monotonic()
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     tables = [Table(MACHINES[each]) for each in options.machines]
     everything: dict[str, Any] = {}
     if options.check:
@@ -575,7 +576,7 @@ def main() -> int:
         rows = []
         for table in tables:
             less = Table(table.machine, table.machine.cores // 2)
-            results = [adapts(seed, table, less) for seed in range(options.seeds)]
+            results = [adapts(seed, table, less) for seed in seeds]
             shares = {key: np.array([result[key] for result in results]) for key in results[0]}
             everything[table.machine.name] = {
                 key: {"median": float(np.median(values)), "worst": float(values.min()),
@@ -583,11 +584,11 @@ def main() -> int:
             rows.append([table.machine.name, *(f"{found['median']:.3f} ({found['worst']:.3f}), {found['at 90 %']:.0%}"
                                                for found in everything[table.machine.name].values())])
         print(markdown(["half the cores taken; median (worst) share of the best, seeds that have 90 % of it", "before",
-                        "taken, after 3 min", "given back, after 3 min"], rows))
+                        "taken, had it stayed", "taken, after 3 min", "given back, after 3 min"], rows))
         keep(everything, options.json)
         return 0
     for table in tables:
-        result = compare(table, options.seeds, options.hours)
+        result = compare(table, seeds, options.hours)
         everything[table.machine.name] = {"optimum": name(table.best), "rate": table[table.best].rate, **result}
         print(f"{table.machine.name}: optimum {name(table.best)}, {table[table.best].rate:,.0f} agent steps/s\n")
         print(markdown(["controller", *result["fast"]],

@@ -452,7 +452,7 @@ def test_a_truncated_episode_always_ends_its_score(make: Make, frames: int, step
 def played(environment: Environment, seed: int) -> bytes:
     environment.reset(seed)
     first = environment.observation.tobytes()
-    told = transitions(environment, 60)
+    told = transitions(environment, 150)
     return first + environment.observation.tobytes() + b"".join(t.reward.tobytes() for t in told)
 
 
@@ -463,12 +463,11 @@ def test_the_same_seed_plays_the_same_episode_and_another_does_not(make: Make, g
     assert played(first, 6) != played(second, 5)
 
 
-@pytest.mark.parametrize("game", ["Pong", "Qbert", "Seaquest", "SpaceInvaders", "Breakout", "Asteroids", "CartPole-v1"])
+@pytest.mark.parametrize("game", ["Assault", "Berzerk", "Kaboom", "Tennis", "Pong", "CartPole-v1"])  # four remember
 def test_an_episode_is_fixed_by_its_seed_whatever_was_played_before(make: Make, game: str) -> None:
     environment, fresh = make(game), make(game)
-    played(environment, 6)
-    for _ in range(300):
-        environment.step(np.array([1]))
+    environment.reset(6)
+    transitions(environment, 200)
     assert played(environment, 5) == played(fresh, 5)
 
 

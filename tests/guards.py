@@ -202,7 +202,7 @@ GUARDS = [
             "self._steps_saved = agent_steps")]),
     Guard(28, "another program's coming is taken for the trial's doing", "test_controller.py::test_another_program_"
           "that_comes_and_goes_is_no_reason_for_a_change",
-          [("controller", "if self._others_changed(new) and", "if False and")]),
+          [("controller", "if self._others_changed(seconds) and", "if False and")]),
     Guard(29, "batches are not halved", "test_faults.py::test_a_batch_too_large_for_the_device_is_halved_and_retried",
           [("trainer", "or len(part) == 1:", "or True:")]),
     Guard(29, "failures of the device are not named", "test_model.py::test_failures_of_the_device_are_named_and_change_"

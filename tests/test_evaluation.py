@@ -189,9 +189,9 @@ import numpy as np
 
 class Failing(gymnasium.Env):
     observation_space, action_space = gymnasium.spaces.Box(0, 255, (1,), np.uint8), gymnasium.spaces.Discrete(2)
-    def METHOD(self, *args, **options):
+    def METHOD(self, *args, seed=None, options=None):
         raise ZeroDivisionError("of the world")
-    def OTHER(self, *args, **options):
+    def OTHER(self, *args, seed=None, options=None):
         return np.zeros(1, np.uint8), {}
 
 gymnasium.register("Failing-v0", Failing)

@@ -152,16 +152,20 @@ def test_the_first_episode_is_watched_from_its_first_observation_to_the_last_one
 
 
 def test_several_processes_tell_the_same_as_one() -> None:
+    def leaning(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        policy, value = predict(follow_the_ball, 3)(observation)
+        return 0.7 * policy + 0.1, value
+
     settings = Settings(game="toy:catch")
     told = []
     for processes in (1, 2, 3):
         seen: list[bytes] = []
         ends: list[int] = []
-        played = play_episodes(uniform(3), probe(settings), settings, Protocol(8, envs=3), processes,
+        played = play_episodes(leaning, probe(settings), settings, Protocol(30, envs=5), processes,
                                lambda ends=ends: ends.append(1), lambda shown, seen=seen: seen.append(shown.tobytes()))
         told.append((played.scores.tolist(), played.lengths.tolist(), len(ends), seen))
     assert told[0] == told[1] == told[2]
-    assert told[0][2] == 8 and len(told[0][3]) == toys.Catch.ROWS - 1
+    assert told[0][2] == 30 and len(told[0][3]) == toys.Catch.ROWS - 1 and len({*told[0][0]}) == 2
 
 
 def test_what_one_process_plays_is_played_in_the_thread_that_asks() -> None:

@@ -152,8 +152,9 @@ def forkserver_running(game: str, n_envs: int) -> Iterator[None]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ga3c.agent", "ga3c.cli", "ga3c.episodes", "ga3c.prepared"])
     resource_tracker.ensure_running()  # it unblocks SIGINT when it starts; the fork server would start it
-    if os.environ.get("GA3C_PREPARED") != f"{game}:{n_envs}":  # TensorFlow's threads may read theirs meanwhile
-        os.environ["GA3C_PREPARED"] = f"{game}:{n_envs}"
+    wanted = f"{game}:{n_envs}"
+    if os.environ.get("GA3C_PREPARED") != wanted:  # TensorFlow's threads may read the environment meanwhile
+        os.environ["GA3C_PREPARED"] = wanted
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGUSR1})
     try:
         forkserver.ensure_running()

@@ -29,6 +29,11 @@ class Protocol(NamedTuple):
     greedy: bool = False
     envs: int = 16
 
+    @property
+    def n_rows(self) -> int:
+        """Of the batch: environments that have an episode to play."""
+        return min(self.envs, self.episodes)
+
 
 class Ended(NamedTuple):
     """An episode is over: in which row of the batch, its raw score, its length in agent steps."""
@@ -78,8 +83,7 @@ class Rows:
 
 def shares(protocol: Protocol, processes: int) -> list[range]:
     """The rows that each of at most so many processes plays; the first has as many as any."""
-    n_rows = min(protocol.envs, protocol.episodes)
-    return [range(first, n_rows, processes) for first in range(min(processes, n_rows))]
+    return [range(first, protocol.n_rows, processes) for first in range(min(processes, protocol.n_rows))]
 
 
 @contextlib.contextmanager

@@ -50,9 +50,8 @@ def play_episodes(predict: Predict, spec: EnvironmentSpec, settings: Settings, p
     settings = settings.model_copy(update={"life_loss": False})
     left, waiting = protocol.episodes, iter(range(protocol.episodes))
     scores, lengths = np.zeros(left), np.zeros(left, np.int64)
-    n_rows = min(protocol.envs, protocol.episodes)
-    policy = np.zeros((n_rows, spec.n_actions), np.float32)
-    begin = {row: next(waiting) for row in range(n_rows)}
+    policy = np.zeros((protocol.n_rows, spec.n_actions), np.float32)
+    begin = {row: next(waiting) for row in range(protocol.n_rows)}
     under_way = dict(begin)
     with playing(settings, protocol, processes) as turn:
         while left:

@@ -48,8 +48,8 @@ def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str]
     """One run of the service; means over so many seconds at its end, when all agents play."""
     agents, predictors, trainers = counts
     settings = train_settings(game, flags)
-    # An Atari environment takes 0.2 s of a core to make; then a while until batches and queues are what they stay.
-    whole = seconds * 1.5 + 0.2 * agents * settings.envs_per_agent / usable_cores()
+    # An Atari environment takes 10 ms of a core to begin; then a while until batches and queues are what they stay.
+    whole = seconds * 1.5 + 0.01 * agents * settings.envs_per_agent / usable_cores()
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         command = [sys.executable, "-m", "ga3c", "--game", game, "--network", network, "--no-dynamic", "--agents",

@@ -80,7 +80,7 @@ class Settings(BaseModel):
 
     agents: int | None = _setting(
         "Workers", None,
-        "N_A, agent processes, if dynamic at the start; null: 16 / envs_per_agent per core, at least 2 (paper: 32)",
+        "N_A, agent processes, if dynamic at the start; null: per core 16 / envs_per_agent, at least 2 (paper: 32)",
         ge=1, le=4096)
     agents_max: int | None = _setting(
         "Workers", None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",

@@ -188,7 +188,7 @@ class _Uniform:
 
 def _transport() -> list[Finding]:
     """Requests a second that one agent process gets answered, through the queues and slots of a run."""
-    from ga3c.agent import agent_main, agent_seed, start_forkserver
+    from ga3c.agent import agent_main, agent_seed, forkserver_running
     from ga3c.channel import Channel
     from ga3c.environment import probe
     from ga3c.predictor import PredictionCount, run_predictor
@@ -207,13 +207,13 @@ def _transport() -> list[Finding]:
                threading.Thread(target=collect)]
     for thread in threads:
         thread.start()
-    start_forkserver(settings.game, 1)
     port = channel.open(0)
     agent: Any = multiprocessing.get_context("forkserver").Process(
         target=agent_main, args=(port, store, settings, agent_seed(settings, 0, 1, 0), os.devnull))
     rate = 0.0
     try:
-        agent.start()
+        with forkserver_running(settings.game, 1):
+            agent.start()
         Channel.handed_over(port)
         model.asked.wait(PATIENCE)
         before, began = count.requests, time.monotonic()

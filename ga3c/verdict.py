@@ -99,8 +99,9 @@ def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int, max_
                        "network")
     # They take turns at the interpreter: the more there are, the fewer observations each time.
     return Verdict("predictors", f"{waits}, {m['queue_ms']:.1f} ms of it in the queue",
-                   "fewer predictors, for larger predictions" if m.get("predictors", 1.0) > 1 else
-                   "a larger prediction_batch_max where predictions are that large, else more envs_per_agent")
+                   "a larger prediction_batch_max where predictions are that large, else "
+                   + ("fewer predictors, for larger predictions" if m.get("predictors", 1.0) > 1 else
+                      "more envs_per_agent"))
 
 
 def _room(limit: Limit, why: str, advice: str, measured: Mapping[str, float], max_lag: float | None) -> Verdict:

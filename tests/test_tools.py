@@ -82,6 +82,15 @@ def test_steps_that_were_dropped_are_told_where_there_are_some(tmp_path: Path) -
     assert "20,000 (25.0% of all played)" in profile(run).stdout
 
 
+def test_what_limited_a_run_is_told_by_shares_of_its_seconds(tmp_path: Path) -> None:
+    run = written_run(tmp_path / "one", 60, 1000.0)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()[:-1]]
+    rows[3:60] = [row | {"limit": "environments" if number < 46 else "other load"}
+                  for number, row in enumerate(rows[3:60], 3)]
+    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    assert "environments 75%, other load 25%" in profile(run).stdout
+
+
 def test_runs_of_one_name_have_a_column_each(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -118,7 +127,8 @@ def test_the_split_of_an_agents_wait_is_drawn_as_it_was_measured(tmp_path: Path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Axes, "barh", lambda axis, names, width, left, **rest: (
             drawn.append([float(left[0]), float(width[0])]), real(axis, names, width, left=left, **rest))[1])
-        module.plot({"one": rows}, picture)
+        late = [{**row, "queue_ms": 4.0} for row in rows[-5:]]
+        module.plot({"one": [{**row, "queue_ms": 400.0} for row in rows]}, {"one": late}, picture)
     assert drawn == [[0.0, 4.0], [4.0, 3.0], [7.0, 2.0], [0.0, 2.5], [2.5, 20.0], [0.0, 0.25], [0.25, 0.75]]
 
 
@@ -217,6 +227,46 @@ def test_the_time_of_all_cores_is_divided_without_a_rest() -> None:
         **costs, "smaller batches": 15.0, "agent loop": 10.0, "gathering": 5.0, "transport": 7.0,
         "agents beyond": 500.0 - 400.0 - 10.0,
         "server beyond": 300.0 - 75.0 - 140.0 - 12.0, "other programs": 50.0, "idle": 150.0})
+
+
+def test_of_several_runs_speed_share_and_limit_are_medians_each_for_itself() -> None:
+    def run(speed: float, limit: float) -> dict[str, Any]:
+        return {"steps_per_second": speed, "limit": limit, "share_of_limit": speed / limit, "cpu_agents": 1.0,
+                "cpu_server": 0.6, "cpu_machine": 1.7, "inference_us": 75.0, "prediction_batch": speed / 100,
+                "costs_us": {"environment": 400.0, "inference": 60.0, "training": 140.0},
+                "transport_us": {"agents": 10.0, "server": 12.0, "gather": 5.0},
+                **dict.fromkeys(("wait_ms", "queue_ms", "service_ms", "predict_ms", "reply_ms", "slot_wait_ms",
+                                 "play_ms"), speed)}
+    found = load("roofline").medians([run(3000, 3333), run(2000, 2500), run(2500, 2810)], 2)
+    assert found["steps_per_second"] == 2500 and found["limit"] == 2810
+    assert found["share_of_limit"] == pytest.approx(2500 / 2810) and found["prediction_batch"] == found["wait_ms"] / 100
+    found = load("roofline").medians([run(2200, 2400), run(2000, 2500), run(2500, 2800)], 2)
+    assert (found["steps_per_second"], found["limit"], found["prediction_batch"]) == (2200, 2500, 25.0)
+    assert sum(found["attribution_us"].values()) == pytest.approx(2e6 / 2500)
+
+
+@pytest.mark.slow
+def test_the_roofline_has_the_transport_of_atari_measured() -> None:
+    settings = resolve({"game": "Pong", "envs_per_agent": 2})
+    moved = load("roofline").transport(settings, 2, 1.0)
+    assert moved["agents"] > 0 and moved["server"] > moved["gather"] > 0
+    assert not any(load("roofline").transport(resolve({"game": "toy:catch"}), 2, 1.0).values())
+
+
+@pytest.mark.parametrize(("tool", "flags"), [
+    ("roofline", "--game Boxing"), ("roofline", "--minutes 1"), ("roofline", "--run-dir x"),
+    ("speed_figures", "--agents 3"), ("speed_figures", "--network large"), ("speed_figures", "--no-dynamic")])
+def test_what_a_tool_of_speed_says_itself_is_refused_behind_the_dashes(
+        tool: str, flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(str(TOOL.parent))
+    given = ["--out", str(tmp_path / "out")] if tool == "speed_figures" else ["--runs", "0"]
+    monkeypatch.setattr(sys, "argv", [tool, *given, "--", *flags.split()])
+    assert load(tool).main() == 2
+    told = capsys.readouterr().err
+    assert f"{tool}: {flags.split()[0].replace('--no-', '--')} is for this tool to say" in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 
 from ga3c import record
 from ga3c.config import Settings
+from ga3c.channel import Channel
 from ga3c.interruption import Interruption
+from ga3c.rollout import RolloutStore
 from ga3c.run import Run
 from ga3c.service import Service
-from ga3c.verdict import averages, verdict
+from ga3c.verdict import Judge, averages, verdict
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
@@ -91,6 +93,17 @@ def test_averages_leave_out_what_a_second_did_not_measure_and_are_none_without_a
     assert averages([{**HEALTHY, "wait_ms": None}]) is None and averages([]) is None
 
 
+def test_a_verdict_is_of_the_last_ten_seconds() -> None:
+    judge, same = Judge(4, 16, None), {"agents": 4, "predictors": 1, "trainers": 1}
+    waiting, playing = ({**IDLE, **same, name: 30.0} for name in ("wait_ms", "play_ms"))
+    for _ in range(20):
+        judge.hear(waiting)
+    mixed = judge.hear(playing)
+    assert mixed is not None and mixed.limit == "transport"
+    told = [judge.hear(playing) for _ in range(9)]
+    assert told[-1] == verdict(averages([playing]) or {}, 4, 16) != told[-2]
+
+
 # ------------------------------------------------------------------------------------------------ simulated machines
 
 EIGHT, GPU = plant.MACHINES["8 cores"], plant.MACHINES["16 cores, 1 GPU"]
@@ -123,10 +136,14 @@ def test_who_follows_the_advice_on_a_simulated_machine_is_faster(
 
 
 def test_of_several_predictors_that_fill_the_interpreter_fewer_are_faster() -> None:
-    slow = GPU._replace(call=8e-3)
+    slow = GPU._replace(call=8e-3, most=1024)
     limit, advice, rate = judged(slow, (48, 2, 1))
-    assert limit == "predictors" and advice.startswith("fewer predictors")
+    assert limit == "predictors" and advice.endswith("else fewer predictors, for larger predictions")
     assert judged(slow, (48, 1, 1))[2] > 1.3 * rate
+    small = slow._replace(most=128)  # predictions are that large already
+    limit, advice, rate = judged(small, (48, 2, 1))
+    assert limit == "predictors" and advice.startswith("a larger prediction_batch_max")
+    assert judged(small, (48, 1, 1))[2] < rate and judged(slow, (48, 2, 1))[2] > 1.15 * rate
 
 
 @pytest.mark.parametrize(("machine", "setting", "limit", "cheaper"), [
@@ -170,7 +187,7 @@ def test_the_times_of_a_simulated_run_add_up() -> None:
     work = GPU.step + GPU.ticket / GPU.envs
     assert row["cpu_agents"] == pytest.approx(row["steps_per_second"] * work * (1 + GPU.crowd), rel=0.03)
     assert row["cpu_machine"] == pytest.approx(row["cpu_agents"] + row["cpu_server"]) and row["cpu_machine"] < GPU.cores
-    assert plant.simulate(GPU, (16, 2, 1)) == pytest.approx((25975.361, 8.84375, 0.943779, 0.0647598))
+    assert plant.simulate(GPU, (16, 2, 1)) == pytest.approx((40323.4161, 8.395625, 2.05296247, 0.0751244143))
 
 
 # ------------------------------------------------------------------------------------------------ runs made slow
@@ -187,20 +204,23 @@ def busy_cores(processes: int) -> Iterator[None]:
             other.wait()
 
 
-def slow(model: CheckingModel, method: str, seconds: float) -> None:
-    right = getattr(model, method)
+def slow(owner: Any, method: str, seconds: float) -> Any:
+    """The method, so many seconds later."""
+    right = getattr(owner, method)
 
-    def slowed(argument: Any) -> Any:
+    def slowed(*arguments: Any) -> Any:
         time.sleep(seconds)
-        return right(argument)
+        return right(*arguments)
 
-    setattr(model, method, slowed)
+    return slowed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "limit"), [
     ("a sleeping environment", "environments"), ("a heavy model that predicts", "device"),
-    ("a heavy model that trains", "device"), ("busy cores", "other load"), ("few agents", "transport")])
+    ("a heavy model that trains", "device"), ("busy cores", "other load"), ("few agents", "transport"),
+    ("slow gathering", "trainers"), ("slow answers", "predictors"),
+    ("a sleeping environment under a low ceiling", "policy lag")])
 def test_a_run_made_slow_on_purpose_is_recognised(
         how: str, limit: str, make_run: Callable[..., Run], interruption: Interruption, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,11 +233,17 @@ def test_a_run_made_slow_on_purpose_is_recognised(
     monkeypatch.syspath_prepend(str(tmp_path))
     model = CheckingModel()
     if how.startswith("a heavy model"):
-        slow(model, "predict" if how.endswith("predicts") else "train", 0.05)
+        method = "predict" if how.endswith("predicts") else "train"
+        monkeypatch.setattr(model, method, slow(model, method, 0.05))
+    if how == "slow gathering":
+        monkeypatch.setattr(RolloutStore, "gather", slow(RolloutStore, "gather", 0.05))
+    if how == "slow answers":
+        monkeypatch.setattr(Channel, "answer", slow(Channel, "answer", 0.05))
+    ceiling = how.endswith("ceiling")
     settings = Settings(
-        game="sleepy:Sleepy-v0" if how == "a sleeping environment" else "toy:counting", tensorboard=False,
-        dynamic=False, minutes=0.15, agents=1 if how == "few agents" else 2, envs_per_agent=4, t_max=5,
-        training_batch_min=40)
+        game="sleepy:Sleepy-v0" if how.startswith("a sleeping") else "toy:counting", tensorboard=False,
+        dynamic=ceiling, max_lag=0.15 if ceiling else None, minutes=0.15,
+        agents=1 if how == "few agents" else 2, envs_per_agent=4, t_max=5, training_batch_min=40)
     run = make_run(settings)
     with busy_cores((os.cpu_count() or 1) * 2) if how == "busy cores" else contextlib.nullcontext():
         Service(settings, run, model, interruption).run()

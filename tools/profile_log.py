@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
         result["memory MB"] = f"{memory[known][-1]:,.0f} ({slope:+.2f} per minute)"
     if dropped := last.get("dropped_steps"):
         result["dropped steps"] = f"{dropped:,} ({dropped / (dropped + last['agent_steps']):.1%} of all played)"
+    limits = Counter(row["limit"] for row in rows if row.get("limit"))
+    if limits:
+        result["limit"] = ", ".join(f"{limit} {count / limits.total():.0%}" for limit, count in limits.most_common())
     result["agent deaths"] = "-" if last["agent_deaths"] is None else f"{last['agent_deaths']:,}"
     result["score (last 100)"] = "-" if last["score_mean"] is None else f"{last['score_mean']:.2f}"
     return result
@@ -94,8 +98,8 @@ _PANELS = (
     ("lag_mean", "policy lag, updates"), ("cpu_machine", "cores in use"), ("memory_mb", "private memory, MB"))
 
 
-def plot(runs: dict[str, list[dict[str, Any]]], file: Path) -> None:
-    """What a run was like over time, where the milliseconds went, and how busy threads were, as one picture."""
+def plot(runs: dict[str, list[dict[str, Any]]], windows: dict[str, list[dict[str, Any]]], file: Path) -> None:
+    """What a run was like over time; where the milliseconds of its window went, and how busy threads were in it."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -115,7 +119,7 @@ def plot(runs: dict[str, list[dict[str, Any]]], file: Path) -> None:
     for axis, (title, unit, parts) in zip(axes[3], _SPLITS, strict=True):
         left = np.zeros(len(runs))
         for name, label in parts:
-            width = np.array([_median(rows, name) for rows in runs.values()])
+            width = np.array([_median(rows, name) for rows in windows.values()])
             axis.barh(list(runs), width, left=left, label=label, height=0.6)
             left += width
         axis.set_title(title, fontsize=10)
@@ -131,7 +135,8 @@ def main() -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description="Summarise, compare and plot runs.")
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path)
-    parser.add_argument("--last-minutes", type=float, metavar="M", help="only the last M minutes of each run")
+    parser.add_argument("--last-minutes", type=float, metavar="M",
+                        help="of the table and the bars: only the last M minutes of each run")
     parser.add_argument("--plot", type=output_file(".png", ".svg"), metavar="FILE",
                         help="also draw, as PNG or SVG by its name")
     options = parser.parse_args()
@@ -149,7 +154,7 @@ def main() -> int:
             return 2
     Console().print(table(windows))
     if options.plot:
-        plot(everything, options.plot)
+        plot(everything, windows, options.plot)
         print(f"drawn: {options.plot}")
     return 0
 

@@ -19,6 +19,8 @@ ever idle. Then it runs the service and splits the time of all cores per agent s
                                        or costs nothing
 
 A part can come out a little below zero: alone, with all cores at the same work, it costs more than in the mixture.
+Speed, share and limit are medians of the runs; the parts are those of the run with the median share. The limit is of
+processors only: where TensorFlow sees a GPU, nothing is measured.
 """
 
 from __future__ import annotations
@@ -43,14 +45,18 @@ from ga3c.machine import usable_cores
 from ga3c.rollout import RolloutStore, aligned
 
 WARM_SECONDS = 1.0
+OWN = ("game", "minutes", "run_dir")
+WAITS = ("wait_ms", "queue_ms", "service_ms", "predict_ms", "reply_ms", "slot_wait_ms", "play_ms")
 PARTS = ("environment", "inference", "training", "smaller batches", "agent loop", "gathering", "transport",
          "agents beyond", "server beyond", "other programs", "idle")
 
 
-def train_settings(game: str, flags: Sequence[str]) -> Settings:
-    """What `ga3c-train --game GAME FLAGS` would run with. Raises ConfigError."""
-    given, options = parse(build_parser("ga3c-train", __version__), ["--game", game, *flags])
-    return resolve(given, options.get("config"))
+def train_settings(game: str, flags: Sequence[str], own: Sequence[str] = OWN) -> Settings:
+    """What `ga3c-train --game GAME FLAGS` would run with. Raises ConfigError, also if a flag is the tool's `own`."""
+    given, options = parse(build_parser("ga3c-train", __version__), flags)
+    for name in sorted(given.keys() & {*own}):
+        raise ConfigError(f"--{name.replace('_', '-')} is for this tool to say; it takes none behind the dashes")
+    return resolve({**given, "game": game}, options.get("config"))
 
 
 # ------------------------------------------------------------------------------------------ one part alone, one process
@@ -151,7 +157,8 @@ def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[
     if len(rows) < 2 or rows[-1]["agent_steps"] == rows[0]["agent_steps"]:
         raise SystemExit(f"roofline: {minutes:g} minutes are too few for {game} to train; give more --minutes")
     seconds = rows[-1]["time"] - rows[0]["time"]
-    names = ("cpu_agents", "cpu_server", "cpu_machine", "prediction_batch", "training_batch", "lag_mean", "memory_mb")
+    names = ("cpu_agents", "cpu_server", "cpu_machine", "prediction_batch", "training_batch", "lag_mean", "memory_mb",
+             *WAITS)
     return {"steps_per_second": (rows[-1]["agent_steps"] - rows[0]["agent_steps"]) / seconds,
             "workers": "/".join(str(rows[-1][name]) for name in ("agents", "predictors", "trainers")),
             **{name: float(np.mean([row[name] for row in rows[1:] if row[name] is not None])) for name in names}}
@@ -202,9 +209,15 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
               "training_batch": rollouts_per_batch(settings) * settings.t_max * settings.envs_per_agent, "runs": runs}
     if not runs:
         return {**result, "costs_us": before, "limit": cores * 1e6 / sum(before.values())}
+    return {**result, **medians(runs, cores)}
+
+
+def medians(runs: list[dict[str, Any]], cores: int) -> dict[str, Any]:
+    """Of speed, share and limit, each for itself; the rest is of the run with the median share."""
     middle = sorted(runs, key=lambda run: run["share_of_limit"])[len(runs) // 2]
-    names = ("costs_us", "limit", "steps_per_second", "share_of_limit", "prediction_batch")
-    return {**result, **{name: middle[name] for name in names},
+    return {**{name: float(np.median([run[name] for run in runs])) for name in
+               ("limit", "steps_per_second", "share_of_limit")},
+            **{name: middle[name] for name in ("costs_us", "prediction_batch", *WAITS)},
             "attribution_us": attribute(middle["costs_us"], middle, cores)}
 
 
@@ -217,8 +230,9 @@ def show(result: dict[str, Any]) -> None:
         print(f"\n{result['game']}: at most {result['limit']:,.0f} agent steps/s: {costs}")
         return
     shares = [100 * run["share_of_limit"] for run in result["runs"]]
-    print(f"\n{result['game']}: {result['steps_per_second']:,.0f} agent steps/s of a limit of {result['limit']:,.0f}: "
-          f"{100 * result['share_of_limit']:.0f} % (median of {len(shares)}, {min(shares):.0f} to {max(shares):.0f})")
+    print(f"\n{result['game']}: {result['steps_per_second']:,.0f} agent steps/s, limit {result['limit']:,.0f}, "
+          f"{100 * result['share_of_limit']:.0f} % of it (medians of {len(shares)}; {min(shares):.0f} to "
+          f"{max(shares):.0f} %)")
     whole = sum(result["attribution_us"].values())
     print(f"  updates of {result['training_batch']} agent steps; the limit's predictions of "
           f"{result['prediction_batch_of_the_limit']}, the run's of {result['prediction_batch']:.0f}")
@@ -226,6 +240,12 @@ def show(result: dict[str, Any]) -> None:
     for part in PARTS:
         cost = result["attribution_us"][part]
         print(f"  {part:<16} {cost:7.1f} us  {100 * cost / whole:5.1f} %")
+    outside = sum(result["attribution_us"][part] for part in ("gathering", "transport", "server beyond"))
+    print(f"  of these the server outside the model: {outside:.1f} us")
+    print(f"  for each step of its environments an agent plays {result['play_ms']:.2f} ms, waits "
+          f"{result['slot_wait_ms']:.2f} for a slot and {result['wait_ms']:.2f} for predictions: "
+          f"{result['queue_ms']:.2f} in the queue, {result['service_ms']:.2f} served (in the model "
+          f"{result['predict_ms']:.2f}), {result['reply_ms']:.2f} until it is awake")
 
 
 def plot(results: list[dict[str, Any]], file: Path) -> None:
@@ -274,10 +294,16 @@ def main() -> int:
             probe(train_settings(game, options.flags))
         if options.keep and options.keep.exists():
             parser.error(f"--keep: {options.keep} is there already")
-        from ga3c.run import versions  # brings TensorFlow, for which a mistake in the flags need not wait
+        import tensorflow as tf  # for which a mistake in the flags need not wait
+
+        from ga3c.run import versions
+        if tf.config.list_physical_devices("GPU"):
+            raise ConfigError("the limit is of processors, and here a GPU computes; CUDA_VISIBLE_DEVICES=-1 hides it")
         machine = versions()
         print(" ".join(machine["command"]))
         print(", ".join(f"{name} {value}" for name, value in machine.items() if name != "command"))
+        print(f"{settings.envs_per_agent} environments an agent, rollouts of {settings.t_max}, network "
+              f"{settings.network}, precision {settings.precision}")
         results = []
         for game in options.games:
             results.append(benchmark(game, options.flags, options))

@@ -4,7 +4,7 @@
                                   [--networks small large] [--seconds 20] [-- any flags of ga3c-train]
 
 Runs the service once for every combination, in random order, and keeps a line of DIR/speed.jsonl for each; called again
-with the same length, version and sizes of rollouts and updates, it measures only what is missing. Then it draws
+with the same length, commit and sizes of rollouts and updates, it measures only what is missing. Then it draws
 DIR/speed.png: samples trained a second, as a share of the best, for both networks, with the cores in use beside it; and
 the training queue and prediction batch.
 """
@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from ga3c import __version__
 from ga3c.config import ConfigError, Settings
 from ga3c.environment import probe
 from ga3c.machine import usable_cores
 from ga3c.record import Follower, column, rows
 from roofline import train_settings
 
-_KEY = ("game", "network", "agents", "predictors", "trainers", "flags", "seconds", "ga3c", "sizes")
+_KEY = ("game", "network", "agents", "predictors", "trainers", "flags", "seconds", "ga3c", "commit", "sizes")
+_OWN = ("game", "network", "agents", "predictors", "trainers", "minutes", "run_dir", "dynamic", "tensorboard")
 
 
 def key_of(one: dict[str, Any]) -> tuple[Any, ...]:
@@ -44,10 +44,11 @@ def sizes(settings: Settings) -> list[int]:
     return [settings.envs_per_agent, settings.t_max, settings.training_batch_min]
 
 
-def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str], seconds: float) -> dict[str, Any]:
+def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str], seconds: float,
+            machine: dict[str, Any]) -> dict[str, Any]:
     """One run of the service; means over so many seconds at its end, when all agents play."""
     agents, predictors, trainers = counts
-    settings = train_settings(game, flags)
+    settings = train_settings(game, flags, _OWN)
     # An Atari environment takes 10 ms of a core to begin; then a while until batches and queues are what they stay.
     whole = seconds * 1.5 + 0.01 * agents * settings.envs_per_agent / usable_cores()
     with tempfile.TemporaryDirectory() as scratch:
@@ -64,8 +65,8 @@ def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str]
         raise SystemExit(f"speed_figures: {seconds:g} seconds are too few rows; give more --seconds")
     names = ("tps", "prediction_batch", "training_queue", "prediction_queue", "lag_mean", "cpu_agents", "cpu_server",
              "cpu_machine")
-    key = (game, network, *counts, list(flags), seconds, __version__, sizes(settings))
-    return {**dict(zip(_KEY, key, strict=True)),
+    key = (game, network, *counts, list(flags), seconds, machine["ga3c"], machine["commit"], sizes(settings))
+    return {**dict(zip(_KEY, key, strict=True)), "processor": machine["processor"], "cores": machine["cores"],
             "steps_per_second": float(np.ptp(column(late, "agent_steps")) / np.ptp(column(late, "time"))),
             **{name: float(np.nanmean(column(late, name))) for name in names}}
 
@@ -119,21 +120,23 @@ def main() -> int:
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
     options = parser.parse_args()
     try:
-        settings = train_settings(options.game, options.flags)
+        settings = train_settings(options.game, options.flags, _OWN)
         probe(settings)
     except ConfigError as error:
         print(f"speed_figures: {error}", file=sys.stderr)
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     log = options.out / "speed.jsonl"
-    kind = (options.flags, options.seconds, __version__, sizes(settings))
+    from ga3c.run import versions  # brings TensorFlow, for which a mistake in the flags need not wait
+    machine = versions()
+    kind = (options.flags, options.seconds, machine["ga3c"], machine["commit"], sizes(settings))
     wanted = [(options.game, network, *counts, *kind) for network, *counts in itertools.product(
         options.networks, options.agents, options.predictors, options.trainers)]
     found = Follower(log).new() if log.exists() else []
     for key in random.sample(wanted, len(wanted)):  # else a machine that becomes slower would look like an effect
         if key not in map(key_of, found):
             game, network, *counts = key[:-len(kind)]
-            found.append(measure(game, network, counts, options.flags, options.seconds))
+            found.append(measure(game, network, counts, options.flags, options.seconds, machine))
             with open(log, "a", encoding="utf-8") as file:
                 file.write(json.dumps(found[-1]) + "\n")
             print(f"{network} {'/'.join(map(str, counts))}: {found[-1]['steps_per_second']:,.0f} agent steps/s",

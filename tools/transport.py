@@ -24,10 +24,11 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from ga3c.agent import _pump, play, start_forkserver
+from ga3c.agent import _pump, forkserver_running, play
 from ga3c.channel import Channel, Port, ServerGone
 from ga3c.config import output_file
 from ga3c.environment import EnvironmentSpec, Transition
+from ga3c.machine import usable_cores
 from ga3c.rollout import RolloutStore, TrainingBatch
 
 SPEC = EnvironmentSpec("null", (84, 84, 4), np.dtype(np.uint8), 6, 1)
@@ -100,11 +101,12 @@ def measure(agents: int, envs: int, t_max: int, batch: int, seconds: float) -> d
             threads.submit(run_trainer, channel, store, cast(Model, model), -(-batch // (t_max * envs)), report)]
     context = multiprocessing.get_context("forkserver")
     processes = []
-    for agent in range(agents):
-        port = channel.open(agent)
-        processes.append(context.Process(target=null_agent, args=(port, store), daemon=True))
-        processes[-1].start()
-        Channel.handed_over(port)
+    with forkserver_running("toy:catch", 1):
+        for agent in range(agents):
+            port = channel.open(agent)
+            processes.append(context.Process(target=null_agent, args=(port, store), daemon=True))
+            processes[-1].start()
+            Channel.handed_over(port)
     players = [psutil.Process(process.pid) for process in processes]
     try:
         time.sleep(2.0)
@@ -134,7 +136,7 @@ def measure(agents: int, envs: int, t_max: int, batch: int, seconds: float) -> d
 def main() -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--agents", type=int, default=2 * (os.cpu_count() or 1), help="[2 per core]")
+    parser.add_argument("--agents", type=int, default=2 * usable_cores(), help="[2 per core]")
     parser.add_argument("--envs", type=int, default=16, help="environments per agent [16]")
     parser.add_argument("--t-max", type=int, default=20, help="[20]")
     parser.add_argument("--batch", type=int, default=320, help="least agent steps per update [320]")
@@ -142,18 +144,18 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3, help="the median counts [3]")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="keep what was measured")
     options = parser.parse_args()
-    start_forkserver("toy:catch", 1)
     runs = [measure(options.agents, options.envs, options.t_max, options.batch, options.seconds)
             for _ in range(options.runs)]
     middle = sorted(runs, key=lambda run: run["steps_per_second"])[len(runs) // 2]
-    print(f"{options.agents} agents x {options.envs} environments, {os.cpu_count()} cores: "
+    print(f"{options.agents} agents x {options.envs} environments, {usable_cores()} cores: "
           f"{middle['steps_per_second']:,.0f} agent steps/s (median of {len(runs)}, "
           f"{min(run['steps_per_second'] for run in runs):,.0f} to "
           f"{max(run['steps_per_second'] for run in runs):,.0f}); "
           f"server {middle['server_us']:.1f} us, of which gathering {middle['gather_us']:.1f}, agents "
           f"{middle['agents_us']:.1f} us per step")
     if options.json:
-        found = {"command": sys.argv, "cores": os.cpu_count(), "runs": runs}
+        from ga3c.run import versions
+        found = {**versions(), "runs": runs}
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
 

@@ -42,7 +42,7 @@ def test_lag_grows_with_the_agents_and_is_bounded_by_their_slots() -> None:
 def test_the_table_is_the_simulation_between_its_points_too(table: plant.Table) -> None:
     for setting in ((1, 1, 1), (6, 1, 2), (11, 2, 1)):
         assert table[setting].rate == pytest.approx(plant.simulate(table.machine, setting, 160, 1).rate, rel=0.05)
-    assert table[table.best].rate == table.rates.max()
+    assert table[table.best()].rate == table.rates.max()
 
 
 def test_the_fast_controller_is_there_in_a_quarter_of_the_papers_time(table: plant.Table) -> None:

@@ -4,9 +4,10 @@ The package has two halves. The server half (one process) holds the model, the p
 the supervisor; the agent half (many processes) plays and knows nothing of TensorFlow:
 
     cli -> service | serial -> predictor | trainer -> model -> losses | network
-        -> evaluation -> policy -> network
+        -> evaluation -> policy -> network; evaluation -> episodes
     ---------------------------------------------------------------------------- what an agent may import:
-    agent -> channel -> rollout -> environment | toys -> config
+    episodes -> agent -> channel -> rollout -> environment | toys -> config | machine
+                      -> guard -> environment; prepared -> environment
 
 Where to begin: `service.py` draws the flow and says how it stops; `agent.play` is the life of an agent; `losses.py`
 is the paper's mathematics. The walk of one observation is told in README.md.

@@ -34,7 +34,7 @@ MAX_SLOTS = 65_535
 NETWORKS = ("auto", "small", "large", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
 
-AGENT_BYTES = 60 * 2**20    # private memory with sixteen emulators of its own (32 MB; forked with them: 8), slots (19)
+AGENT_BYTES = 60 * 2**20    # slots, 19 MB; private memory, 8 MB if forked with its emulators, else more
 AGENT_DESCRIPTORS = 4       # that an agent takes in the main process
 OTHER_DESCRIPTORS = 200     # of everything else
 

@@ -94,7 +94,7 @@ def _export(options: argparse.Namespace) -> int:
     for name, difference in differences.items():
         print(f"{directory / name}: differs by at most {difference:.1e} on {_OBSERVATIONS} observations")
     if options.onnx and not onnx:
-        print("No ONNX: pip install 'ga3c[export]'")
+        print("No ONNX: pip install -e '.[export]'")
     print(f"{directory / 'README.md'}: the model card")
     return 0
 

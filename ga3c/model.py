@@ -1,6 +1,6 @@
 """The one model of the service: predict, train, weights. Owns network, optimiser, update lock and version.
 
-With `losses` and `network` the only module that knows TensorFlow. Its functions are compiled in the constructor, before
+In a run only this, `losses` and `network` know TensorFlow. Its functions are compiled in the constructor, before
 any thread exists. Predictions do not wait for an update to end, as in the paper; updates take turns.
 
 Next hop of an observation, after `predict`: `channel.Channel.answer`. After `train` there is none.

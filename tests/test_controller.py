@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ga3c.controller import (
     FIRST_LOOK,
     LONGEST_LOOK,
+    OLD,
     PATIENCE,
     WATCHED,
     Controller,
@@ -323,7 +324,27 @@ def test_without_temperature_nothing_slower_is_kept_and_with_it_ever_less() -> N
     assert sum(slower[:30]) > sum(slower[-30:])
 
 
+@pytest.mark.parametrize(("loss", "temperature", "kept"), [
+    (0.1, 0.1, 0.368), (0.05, 0.2, 0.779), (0.3, 0.1, 0.050), (0.5, 0.05, 0.0)])
+def test_a_slower_trial_is_kept_as_often_as_annealing_has_it(loss: float, temperature: float, kept: float) -> None:
+    trials = [play(Paper((1, 1, 1), (2, 1, 1), None, seed, 1.0, temperature),
+                   lambda setting, second: 1000.0 * (1 - loss * (setting[0] - 1)), 2, noise=0.0)
+              for seed in range(800)]
+    assert np.mean([trial.kept for trial, in trials]) == pytest.approx(kept, abs=0.04)  # exp(-loss / temperature)
+
+
 # ------------------------------------------------------------------------------------------------ the fast process
+
+def test_nothing_is_compared_with_what_the_accepted_setting_made_long_ago() -> None:
+    controller, rng, newest, ages = Fast((8, 1, 1), (32, 2, 2), None, 0), np.random.default_rng(0), 0.0, []
+    for time in np.arange(1.0, 400.0):
+        running = controller.setting
+        controller.observe(Measurement(time, 1000 * (1 + 0.1 * rng.standard_normal()), 1.0, 0.0, 0.0, False))
+        newest = time if running == controller.accepted else newest
+        if running != controller.setting != controller.accepted:
+            ages.append(time - newest)
+    assert LONGEST_LOOK <= max(ages) <= OLD  # some trials begin right after others
+
 
 @pytest.mark.parametrize("seed", range(3))
 def test_it_climbs_a_small_machine_and_wastes_no_time_on_threads(seed: int) -> None:

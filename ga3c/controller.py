@@ -48,6 +48,7 @@ NOISE = 0.1           # relative standard deviation of a second's rate, before a
 NOISE_WEIGHT = 4.0    # seconds that what is known of the noise weighs beside a window's own
 DRIFT = 0.01          # relative standard deviation between windows that no number of seconds averages away
 COARSEST, FINEST = 2.0, 1.15  # factor of a search's first steps; below the other the search is over
+FINEST_NEAR_CEILING = 1.035
 
 
 class Measurement(NamedTuple):
@@ -433,7 +434,7 @@ class Fast(Controller):
         if self.searching:
             if not self._confirmed or m.time - self.baseline.newest > OLD or m.time < self._wait_until:
                 return
-            while self._factor >= FINEST:
+            while self._factor >= self._finest():
                 for candidate in self._candidates(self._factor):
                     if not self._known(candidate):
                         self._begin(m, candidate)
@@ -456,6 +457,12 @@ class Fast(Controller):
             candidates = [each for each in candidates if each != self.accepted]
             if candidates:
                 self._begin(m, candidates[self._rng.integers(len(candidates))])
+
+    def _finest(self) -> float:
+        """The factor below which a search is over. Near the ceiling on lag, which grows with every agent, as the rate
+        does, single agents count."""
+        near = self._max_lag is not None and self.baseline.mean(1) * FINEST**2 > self._max_lag
+        return min(FINEST, max(FINEST_NEAR_CEILING, 1 + 0.5 / self.accepted[0])) if near else FINEST
 
     def _end_search(self) -> None:
         self.searching = False

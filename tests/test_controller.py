@@ -433,6 +433,12 @@ def test_lag_is_kept_under_its_ceiling_where_speed_alone_would_break_it(kind: st
     assert 4.0 < crowded(bound.accepted) <= 6.0
 
 
+def test_near_the_ceiling_on_lag_single_agents_are_tried() -> None:
+    controller = Fast((1, 1, 1), (64, 2, 2), 10.0, 0)
+    trials = play(controller, lambda setting, _: 100.0 * setting[0], 600, noise=0.02, lag=lambda s: s[0] / 1.85)
+    assert controller.accepted[0] == 18 and max(trial.after[0] for trial in trials if trial.kept) == 18  # 19: 10.3
+
+
 def test_a_lag_over_the_ceiling_from_the_start_is_brought_under_it_whatever_it_costs() -> None:
     controller = Fast((64, 1, 1), (64, 2, 2), 6.0, 0)
     play(controller, lambda setting, second: 100.0 * setting[0], 300, lag=crowded)

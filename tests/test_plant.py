@@ -45,11 +45,22 @@ def test_the_table_is_the_simulation_between_its_points_too(table: plant.Table) 
     assert table[table.best()].rate == table.rates.max()
 
 
+def test_under_a_ceiling_only_settings_below_it_count(table: plant.Table) -> None:
+    ceiling = table[table.best()].lag / 2
+    capped = table[table.best(ceiling)]
+    assert capped.lag <= ceiling and capped.rate == table.rates[table.fields[1] <= ceiling].max() < table.rates.max()
+    course = plant.Course(*(np.full(700, value) for value in (1000.0, 1000.0, 1000.0, 10.4)))
+    assert plant.scores(course, 1000.0, 10.0)["end"] == plant.scores(course, 1000.0)["end"] == 1.0
+    over = plant.scores(course, 1000.0, 9.5)
+    assert over["end"] == 0.0 and over["seconds to 95 %"] == np.inf
+
+
 def test_the_fast_controller_is_there_in_a_quarter_of_the_papers_time(table: plant.Table) -> None:
     result = plant.compare(table, seeds=range(5), hours=0.5)
     fast, paper = result["fast"], result["paper"]
     assert fast["seconds to 95 %, median"] < paper["seconds to 95 %, median"] / 4
     assert fast["end, worst"] > 0.9 and fast["regret, mean"] < paper["regret, mean"]
+    assert result[plant.CAPPED]["end, worst"] > 0.9
 
 
 def test_the_authors_code_takes_a_rejected_trial_as_its_next_baseline() -> None:

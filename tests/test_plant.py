@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 import plant  # noqa: E402
+import plant_check  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +81,20 @@ def test_the_same_seed_plays_the_same_course(table: plant.Table) -> None:
 def test_what_is_never_reached_is_null_in_json() -> None:
     found = plant.finite({"paper": {"seconds to 95 %": float("inf"), "worst 10 min": float("nan"), "end": 0.5}})
     assert found == {"paper": {"seconds to 95 %": None, "worst 10 min": None, "end": 0.5}}
+
+
+def test_how_uneven_a_run_is_compares_seconds_of_one_setting_only() -> None:
+    rng, time = np.random.default_rng(0), np.arange(0.0, 10_000.0, 5.0)
+    kind = np.where(time % 140 < 70, "4/1/1", "1/1/1")
+    rate = np.where(kind == "4/1/1", 3000.0, 1000.0) * np.exp(rng.normal(0.0, 0.05, len(time)))
+    rate[100:104] *= 0.5
+    *apart, slow = (float(each.removesuffix("%")) for each in plant_check.unevenness(time, rate, kind))
+    assert apart == pytest.approx([5.0] * 3, abs=0.4) and slow == 0.2
+
+
+@pytest.mark.slow
+def test_the_simulated_machine_is_near_the_real_runs_it_was_fitted_to() -> None:
+    rows = plant_check.calibration()
+    fitted = [row for row in rows if "fitted" in row[0]]
+    assert len(fitted) == 2 and all(float(row[1].removesuffix("%")) <= 5 and float(row[4]) <= 0.2 for row in fitted)
+    assert len(rows) == 5

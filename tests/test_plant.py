@@ -84,10 +84,10 @@ def test_what_is_never_reached_is_null_in_json() -> None:
 
 
 def test_how_uneven_a_run_is_compares_seconds_of_one_setting_only() -> None:
-    rng, time = np.random.default_rng(0), np.arange(0.0, 10_000.0, 5.0)
+    rng, time = np.random.default_rng(0), np.arange(0.0, 60_000.0, 5.0)
     kind = np.where(time % 140 < 70, "4/1/1", "1/1/1")
     rate = np.where(kind == "4/1/1", 3000.0, 1000.0) * np.exp(rng.normal(0.0, 0.05, len(time)))
-    rate[100:104] *= 0.5
+    rate[100:124] *= 0.5
     *apart, slow = (float(each.removesuffix("%")) for each in plant_check.unevenness(time, rate, kind))
     assert apart == pytest.approx([5.0] * 3, abs=0.4) and slow == 0.2
 

@@ -270,6 +270,16 @@ def test_what_a_tool_of_speed_says_itself_is_refused_behind_the_dashes(
     assert not (tmp_path / "out").exists()
 
 
+def test_where_a_gpu_computes_the_roofline_tells_no_limit(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import tensorflow as tf
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    monkeypatch.setattr(sys, "argv", ["roofline", "--games", "toy:catch", "--runs", "0"])
+    assert load("roofline").main() == 2
+    shown = capsys.readouterr()
+    assert shown.err.count("\n") == 1 and "CUDA_VISIBLE_DEVICES=-1" in shown.err and not shown.out
+
+
 @pytest.mark.slow
 def test_without_runs_the_roofline_tells_the_limit(tmp_path: Path) -> None:
     file = tmp_path / "roofline.json"

@@ -39,9 +39,10 @@ from typing import Any
 import numpy as np
 
 from ga3c import __version__, record, verdict
+from ga3c.cli import quiet
 from ga3c.config import ConfigError, Settings, build_parser, output_file, parse, resolve
 from ga3c.environment import make_environment, probe
-from ga3c.machine import usable_cores
+from ga3c.machine import before_tensorflow, usable_cores
 from ga3c.rollout import RolloutStore, aligned
 
 WARM_SECONDS = 1.0
@@ -294,10 +295,13 @@ def main() -> int:
             probe(train_settings(game, options.flags))
         if options.keep and options.keep.exists():
             parser.error(f"--keep: {options.keep} is there already")
-        import tensorflow as tf  # for which a mistake in the flags need not wait
+        before_tensorflow()
+        with quiet(False):
+            import tensorflow as tf  # for which a mistake in the flags need not wait
 
-        from ga3c.run import versions
-        if tf.config.list_physical_devices("GPU"):
+            from ga3c.run import versions
+            gpus = tf.config.list_physical_devices("GPU")
+        if gpus:
             raise ConfigError("the limit is of processors, and here a GPU computes; CUDA_VISIBLE_DEVICES=-1 hides it")
         machine = versions()
         print(" ".join(machine["command"]))

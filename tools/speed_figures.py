@@ -24,9 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from ga3c.cli import quiet
 from ga3c.config import ConfigError, Settings
 from ga3c.environment import probe
-from ga3c.machine import usable_cores
+from ga3c.machine import before_tensorflow, usable_cores
 from ga3c.record import Follower, column, rows
 from roofline import train_settings
 
@@ -127,7 +128,9 @@ def main() -> int:
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     log = options.out / "speed.jsonl"
-    from ga3c.run import versions  # brings TensorFlow, for which a mistake in the flags need not wait
+    before_tensorflow()
+    with quiet(False):
+        from ga3c.run import versions  # brings TensorFlow, for which a mistake in the flags need not wait
     machine = versions()
     kind = (options.flags, options.seconds, machine["ga3c"], machine["commit"], sizes(settings))
     wanted = [(options.game, network, *counts, *kind) for network, *counts in itertools.product(

@@ -48,7 +48,7 @@ NOISE = 0.1           # relative standard deviation of a second's rate, before a
 NOISE_WEIGHT = 4.0    # seconds that what is known of the noise weighs beside a window's own
 DRIFT = 0.01          # relative standard deviation between windows that no number of seconds averages away
 COARSEST, FINEST = 2.0, 1.15  # factor of a search's first steps; below the other the search is over
-FINEST_NEAR_CEILING = 1.035
+FINEST_NEAR_CEILING = 1.035  # below which it is over at the ceiling on lag, however many agents there are
 
 
 class Measurement(NamedTuple):

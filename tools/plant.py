@@ -6,7 +6,7 @@
 which are niced), the interpreter lock, devices and the update lock. `Table` holds its steady states for a grid of
 settings and interpolates, so that an hour of a controller's run costs milliseconds; `plant_check.py` says how far it
 is off.
-`Plant` plays a table second by second, with noise, drift, whole updates and the seconds that a change takes.
+`run` plays a table second by second, with noise, drift, whole updates and the seconds that a change takes.
 """
 
 from __future__ import annotations

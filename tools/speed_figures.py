@@ -18,7 +18,6 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,11 @@ def sizes(settings: Settings) -> list[int]:
     return [settings.envs_per_agent, settings.t_max, settings.training_batch_min]
 
 
-def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str], seconds: float,
-            machine: dict[str, Any]) -> dict[str, Any]:
-    """One run of the service; means over so many seconds at its end, when all agents play."""
-    agents, predictors, trainers = counts
-    settings = train_settings(game, flags, _OWN)
+def measure(key: tuple[Any, ...], envs_per_agent: int) -> dict[str, Any]:
+    """One run of the service, as `_KEY` names it; means over its last `seconds`, when all agents play."""
+    game, network, agents, predictors, trainers, flags, seconds, *_ = key
     # An Atari environment takes 10 ms of a core to begin; then a while until batches and queues are what they stay.
-    whole = seconds * 1.5 + 0.01 * agents * settings.envs_per_agent / usable_cores()
+    whole = seconds * 1.5 + 0.01 * agents * envs_per_agent / usable_cores()
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         command = [sys.executable, "-m", "ga3c", "--game", game, "--network", network, "--no-dynamic", "--agents",
@@ -66,8 +63,7 @@ def measure(game: str, network: str, counts: Sequence[int], flags: Sequence[str]
         raise SystemExit(f"speed_figures: {seconds:g} seconds are too few rows; give more --seconds")
     names = ("tps", "prediction_batch", "training_queue", "prediction_queue", "lag_mean", "cpu_agents", "cpu_server",
              "cpu_machine")
-    key = (game, network, *counts, list(flags), seconds, machine["ga3c"], machine["commit"], sizes(settings))
-    return {**dict(zip(_KEY, key, strict=True)), "processor": machine["processor"], "cores": machine["cores"],
+    return {**dict(zip(_KEY, key, strict=True)),
             "steps_per_second": float(np.ptp(column(late, "agent_steps")) / np.ptp(column(late, "time"))),
             **{name: float(np.nanmean(column(late, name))) for name in names}}
 
@@ -138,11 +134,11 @@ def main() -> int:
     found = Follower(log).new() if log.exists() else []
     for key in random.sample(wanted, len(wanted)):  # else a machine that becomes slower would look like an effect
         if key not in map(key_of, found):
-            game, network, *counts = key[:-len(kind)]
-            found.append(measure(game, network, counts, options.flags, options.seconds, machine))
+            found.append({**measure(key, settings.envs_per_agent),
+                          **{name: machine[name] for name in ("processor", "cores")}})
             with open(log, "a", encoding="utf-8") as file:
                 file.write(json.dumps(found[-1]) + "\n")
-            print(f"{network} {'/'.join(map(str, counts))}: {found[-1]['steps_per_second']:,.0f} agent steps/s",
+            print(f"{key[1]} {'/'.join(map(str, key[2:5]))}: {found[-1]['steps_per_second']:,.0f} agent steps/s",
                   flush=True)
     drawn = [one for one in found if key_of(one) in wanted]
     draw(sorted(drawn, key=lambda one: wanted.index(key_of(one))), options.out / "speed.png")

@@ -48,7 +48,6 @@ NOISE = 0.1           # relative standard deviation of a second's rate, before a
 NOISE_WEIGHT = 4.0    # seconds that what is known of the noise weighs beside a window's own
 DRIFT = 0.01          # relative standard deviation between windows that no number of seconds averages away
 COARSEST, FINEST = 2.0, 1.15  # factor of a search's first steps; below the other the search is over
-FINEST_NEAR_CEILING = 1.035  # below which it is over at the ceiling on lag, however many agents there are
 
 
 class Measurement(NamedTuple):
@@ -225,9 +224,9 @@ class Controller:
             value = values[key] = state[key]
             if isinstance(value, dict):
                 values[key] = Window(**value)
-            elif key in ("accepted", "_trial", "_doubted") and value:
+            elif key in ("accepted", "_trial", "_doubted", "_once") and value:
                 values[key] = tuple(value)
-            elif key in ("_tried", "_likely"):
+            elif key in ("_tried", "_worse", "_likely"):
                 values[key] = [tuple(setting) for setting in value]
             elif key == "_found_beside":
                 values[key] = [(others, tuple(setting)) for others, setting in value]
@@ -247,7 +246,7 @@ class Controller:
         return None
 
     def _next(self, m: Measurement, trial: Trial) -> None:
-        """A trial is over."""
+        """A trial is over; its seconds are still in `_window`."""
         raise NotImplementedError
 
     def _begin(self, m: Measurement, setting: Setting) -> None:
@@ -261,10 +260,12 @@ class Controller:
 
     def _end(self, m: Measurement, kept: bool | None, reason: str) -> Trial:
         trial = self._told(kept, reason)
+        self._trial = None
         if kept:
             self.accepted, self.baseline = trial.after, self._window
-        self._trial, self._window = None, Window()
         self._next(m, trial)
+        if self._trial is None:
+            self._window = Window()
         return trial
 
     def _bounded(self, setting: Sequence[int]) -> Setting:
@@ -279,7 +280,9 @@ class Controller:
         before, now = self.baseline.mean(1), self._window.mean(1)
         if not self._over(self.baseline):
             return (False, f"lag {now:.1f} is over {self._max_lag:g}") if self._over(self._window) else None
-        return now < 0.95 * before, f"lag {now:.1f} after {before:.1f}, which was over {self._max_lag:g}"
+        assert self._trial is not None
+        lower = now < 0.95 * before or (self._trial[0] < self.accepted[0] and not self._over(self._window))
+        return lower, f"lag {now:.1f} after {before:.1f}, which was over {self._max_lag:g}"
 
 
 class Paper(Controller):
@@ -340,7 +343,8 @@ class Fast(Controller):
 
     A step multiplies the number of agents, of predictors or of trainers, or of several of them (where two are limits at
     once, neither pays alone). When no step pays, steps shrink; when the finest does not, the search is over, the rate
-    is watched, and a neighbour is tried now and then, more and more rarely. A rate that has changed much by itself
+    is watched, and a neighbour is tried now and then, more and more rarely; not again one that is worse without a doubt.
+    Near the ceiling on lag steps are as many agents as it leaves room for. A rate that has changed much by itself
     begins a new search; if it changed a little, as rates do, that waits until a neighbour would be tried, and if other
     programs did it, until that has lasted. A search first tries what one beside as much of them found. A trial beside
     which they came or went is made again. `fine`: the start is likely near the best, so the first search begins with
@@ -352,6 +356,8 @@ class Fast(Controller):
         self.searching = True
         self._factor = COARSEST ** 0.5 if fine else COARSEST
         self._tried: list[Setting] = []          # undone since the search began
+        self._worse: list[Setting] = []          # of those and of the probes since, without a doubt
+        self._once: Setting | None = None        # with less and no slower, once: to be tried again
         self._towards: list[list[int]] = []      # what the last trial that was kept changed, and up or down
         self._streak = 0                         # trials kept that way in a row
         self._noise = NOISE
@@ -370,7 +376,7 @@ class Fast(Controller):
         """As of any controller; earlier versions knew less, and `_changed` instead of the rate found."""
         known: dict[str, Any] = {
             "_probe_wait": PROBE_FIRST, "_ceiling_at": 0.0, "_found": 0.0, "_others_at": None, "_given_up": 0,
-            "_doubted": None, "_wait_until": 0.0, "_found_beside": [], "_likely": []}
+            "_doubted": None, "_wait_until": 0.0, "_found_beside": [], "_likely": [], "_worse": [], "_once": None}
         super().restore(known | {key: value for key, value in state.items() if key != "_changed"})
 
     @property
@@ -383,6 +389,11 @@ class Fast(Controller):
         if ended and not self.searching:
             self._probe_at, self._probe_wait = 0.0, max(PROBE_FIRST, self._probe_wait / 2)
         return ended
+
+    def remeasure(self) -> None:
+        """As of any controller; a trial that was to be repeated is forgotten."""
+        super().remeasure()
+        self._once = None
 
     # ------------------------------------------------------------------------- at the accepted setting
 
@@ -417,24 +428,29 @@ class Fast(Controller):
         self._go_on(m)
 
     def _changed(self) -> bool:
-        """Whether the rate is another than when the last search was over."""
-        return abs(self.baseline.mean() - self._found) > CHANGED * self._found
+        """Whether the rate is another than when the last search was over, or other programs have left cores since: the
+        rate of a setting that cannot use those stays the same."""
+        left = self._found_beside and self._found_beside[-1][0] - self.baseline.mean(4) > OTHERS
+        return bool(left) or abs(self.baseline.mean() - self._found) > CHANGED * self._found
 
     def _search_anew(self) -> None:
         self._probe_wait = PROBE_FIRST
         self._search(COARSEST)
 
     def _search(self, factor: float) -> None:
-        self.searching, self._factor, self._tried, self._streak = True, factor, [], 0
+        self.searching, self._factor, self._streak = True, factor, 0
+        self._tried, self._worse, self._once = [], [], None
         self._others_at, self._given_up, self._wait_until = None, 0, 0.0
         self._likely = [setting for others, setting in self._found_beside if self._beside(others)]
 
     def _go_on(self, m: Measurement) -> None:
         """The next trial, if it is time for one."""
-        if self.searching:
+        if self._once and m.time - self.baseline.newest <= OLD:
+            self._begin(m, self._once)
+        elif self.searching:
             if not self._confirmed or m.time - self.baseline.newest > OLD or m.time < self._wait_until:
                 return
-            while self._factor >= self._finest():
+            while self._factor >= FINEST:
                 for candidate in self._candidates(self._factor):
                     if not self._known(candidate):
                         self._begin(m, candidate)
@@ -453,16 +469,36 @@ class Fast(Controller):
                 self._go_on(m)
                 return
             fewer = self._step([0], 1 / PROBE_FACTOR)  # half of the time: on a plateau all that can be gained is memory
-            candidates = [fewer] if self._rng.random() < 0.5 else [*self._candidates(PROBE_FACTOR)]
-            candidates = [each for each in candidates if each != self.accepted]
+            neighbours = {fewer, *self._candidates(PROBE_FACTOR)} - {self.accepted}
+            candidates = sorted(neighbours.difference(self._worse) or neighbours)
+            if fewer in candidates and self._rng.random() < 0.5:
+                candidates = [fewer]
             if candidates:
                 self._begin(m, candidates[self._rng.integers(len(candidates))])
 
-    def _finest(self) -> float:
-        """The factor below which a search is over. Near the ceiling on lag, which grows with every agent, as the rate
-        does, single agents count."""
-        near = self._max_lag is not None and self.baseline.mean(1) * FINEST**2 > self._max_lag
-        return min(FINEST, max(FINEST_NEAR_CEILING, 1 + 0.5 / self.accepted[0])) if near else FINEST
+    def _near_ceiling(self) -> bool:
+        """Whether two steps, even of the finest, would bring the lag over its ceiling."""
+        finest = max(FINEST, 1 + 1 / self.accepted[0])
+        return self._max_lag is not None and self.baseline.mean(1) * finest**2 > self._max_lag
+
+    def _towards_ceiling(self) -> Iterator[Setting]:
+        """As many agents more as would bring the lag there, were it in proportion to them, half as many, and so on;
+        and one more with fewer threads, which lowers it. From above the ceiling: as many agents fewer.
+        """
+        assert self._max_lag is not None
+        n_a, n_p, n_t = self.accepted
+        more = int(n_a * self._max_lag / self.baseline.mean(1)) - n_a
+        if self._over(self.baseline):
+            yield self._bounded((n_a + min(-1, more), n_p, n_t))
+            return
+        more = max(1, more)
+        while more >= LEAST_GAIN * n_a:
+            yield self._bounded((n_a + more, n_p, n_t))
+            if more == 1:
+                break
+            more = (more + 1) // 2
+        for fewer in ((n_p, n_t // 2), (n_p // 2, n_t)):
+            yield self._bounded((n_a + 1, *fewer))
 
     def _end_search(self) -> None:
         self.searching = False
@@ -494,15 +530,19 @@ class Fast(Controller):
             steps += [([1, 2], 1), ([0, 1, 2], 1)]
         steps += [(which, -1) for which in threads]
         yield from map(self._bounded, self._likely)
+        near = self._near_ceiling()
         if self._over(self.baseline):
-            steps.insert(0, ([0], -1))
+            yield from self._towards_ceiling()
         elif self._towards:
             which, (sign,) = self._towards
             steps.insert(0, (which, sign))
-            if self._streak > 1:
+            if self._streak > 1 and not near:
                 yield self._step(which, min(factor * factor, 4.0) ** sign)
         for which, sign in steps:
-            yield self._step(which, factor ** sign)
+            if near and 0 in which and sign > 0:
+                yield from self._towards_ceiling()
+            else:
+                yield self._step(which, factor ** sign)
 
     def _step(self, which: Sequence[int], factor: float) -> Setting:
         setting = list(self.accepted)
@@ -530,10 +570,10 @@ class Fast(Controller):
         new, base = self._window, self.baseline
         assert self._trial is not None
         gain, error = new.mean() - base.mean(), self._error(new, base)
-        # Fewer workers need less memory and make less lag: not to be slower is enough. Else a plateau is climbed for
-        # ever, as of many looks at nothing some find a gain.
-        fewer = all(after <= before for after, before in zip(self._trial, self.accepted, strict=True))
-        least = 0.0 if fewer else LEAST_GAIN * base.mean()
+        # Fewer workers need less memory and make less lag: not to be slower is enough, or chance leads ever further up;
+        # twice, where the difference could be chance, or it leads ever further down.
+        fewer, again = self._fewer(self._trial), self._trial == self._once
+        least = (-0.5 * error if again else 0.0) if fewer else LEAST_GAIN * base.mean()
         if gain > max(least, Z_KEEP * error):
             return True, f"faster by {gain / error:.1f} standard errors"
         several = sum(after > before for after, before in zip(self._trial, self.accepted, strict=True)) > 1
@@ -541,8 +581,21 @@ class Fast(Controller):
             return False, "slower" if fewer else "no gain worth a change"
         if len(new) < LONGEST_LOOK:
             return None
-        kept = gain > least and (fewer or gain > error)
-        return kept, f"{gain / error:+.1f} standard errors after {len(new)} s{', with less' if kept and fewer else ''}"
+        reason = f"{gain / error:+.1f} standard errors after {len(new)} s"
+        if not fewer:
+            return gain > max(least, error), reason
+        if not again and 0 < gain < 0.5 * error:
+            return False, f"{reason}: once more"
+        return gain > least, f"{reason}{', with less' if gain > least else ''}"
+
+    def _fewer(self, setting: Setting) -> bool:
+        """Whether it has more of nothing."""
+        return all(after <= before for after, before in zip(setting, self.accepted, strict=True))
+
+    def _far_below(self) -> bool:
+        """Whether the trial that was undone is no better without a doubt."""
+        new, base = self._window, self.baseline
+        return not len(new) or self._over(new) or new.mean() + Z_KEEP * self._error(new, base) < base.mean()
 
     def _unmeasured(self) -> bool | None:
         return False if self._trial == self._doubted else None  # again: it is the setting's own doing
@@ -554,13 +607,19 @@ class Fast(Controller):
         self._given_up, self._doubted, self._likely = 0, None, []
         self._learn_noise(trial.rate, trial.deviation, trial.seconds)
         if not trial.kept:
+            if self._far_below():
+                self._worse.append(trial.after)
             undecided = trial.seconds >= LONGEST_LOOK and trial.rate > trial.rate_before
-            if self.searching and (len(self.baseline) >= ENOUGH or not undecided):
+            self._once = trial.after if undecided and self._fewer(trial.after) else None
+            if self._once:
+                self.baseline.newest = -OLD
+            elif self.searching and (len(self.baseline) >= ENOUGH or not undecided):
                 self._tried.append(trial.after)
             self._streak = 0
             # A few seconds chosen for being good are enough to climb on from, not to turn others down by.
             self._confirmed = self._confirmed and len(self.baseline) >= ENOUGH
         else:
+            self._once = None
             signs = [int(np.sign(after - before)) for before, after in zip(trial.before, trial.after, strict=True)]
             ways = sorted({*signs} - {0})
             towards = [[i for i in range(3) if signs[i]], ways] if len(ways) == 1 else []  # else it was a jump

@@ -364,9 +364,9 @@ def test_it_finds_the_threads_of_a_large_machine(seed: int) -> None:
 
 
 def test_threads_that_pay_only_together_are_tried_together_also_in_small_steps() -> None:
-    """What undid the coarse step may have been a hiccup."""
+    """What undid the coarse step may have been a hiccup. Predictors that are not needed cost a little."""
     controller = Fast((100, 1, 2), (100, 8, 8), None, 0, fine=True)
-    play(controller, lambda setting, second: 1000.0 * min(setting[1], setting[2] / 2), 600)
+    play(controller, lambda setting, second: 1000.0 * min(setting[1], setting[2] / 2) * 0.98 ** setting[1], 600)
     assert controller.accepted[1:] == (4, 8)
 
 
@@ -439,6 +439,31 @@ def test_near_the_ceiling_on_lag_single_agents_are_tried() -> None:
     assert controller.accepted[0] == 18 and max(trial.after[0] for trial in trials if trial.kept) == 18  # 19: 10.3
 
 
+def test_where_lag_leaves_no_room_for_an_agent_one_is_tried_with_fewer_threads() -> None:
+    """With as many trainers, which do not pay, a fifth agent is over the ceiling."""
+    def lag(setting: Setting) -> float:
+        return 2.0 * setting[0] + 0.5 * (setting[2] - 1)
+
+    for seed in range(6):
+        controller = Fast((4, 1, 4), (64, 4, 4), 10.4, seed)
+        play(controller, lambda setting, _: 100.0 * setting[0], 300, noise=0.02, lag=lag)
+        assert controller.accepted[0] == 5 and controller.accepted[2] == 1
+
+
+def test_how_far_lag_is_over_its_ceiling_tells_how_many_agents_are_too_many() -> None:
+    controller = Fast((60, 1, 1), (64, 2, 2), 6.0, 0)
+    trials = play(controller, lambda setting, second: 100.0 * setting[0], 60, lag=crowded)
+    assert trials[0].after == (10, 1, 1) and trials[0].kept and crowded((10, 1, 1)) == 6.0
+
+
+def test_a_lag_a_little_over_its_ceiling_costs_an_agent_and_no_more() -> None:
+    controller = Fast((20, 1, 1), (64, 2, 2), 12.5, 0)
+    for first, more in ((0, 0.0), (600, 0.6)):
+        trials = play(controller, lambda setting, second: 100.0 * setting[0], 600, noise=0.02, first=first,
+                      lag=lambda setting, more=more: 0.6 * setting[0] + more)
+    assert [trial.after[0] for trial in trials if trial.kept] == [19]
+
+
 def test_a_lag_over_the_ceiling_from_the_start_is_brought_under_it_whatever_it_costs() -> None:
     controller = Fast((64, 1, 1), (64, 2, 2), 6.0, 0)
     play(controller, lambda setting, second: 100.0 * setting[0], 300, lag=crowded)
@@ -466,6 +491,35 @@ def test_neighbours_are_tried_more_and_more_rarely_until_something_changes() -> 
     begun.clear()
     go_on(10_000, 1_000, 0.5)
     assert [240, 480] == pytest.approx(np.diff(begun)[-2:], abs=5), "a new search begins it anew"
+
+
+def test_neighbours_that_are_slower_without_a_doubt_are_not_tried_again() -> None:
+    """Of the agents' every number but the best is; of the threads' one may be as good."""
+    def steep(setting: Setting, second: int) -> float:
+        return 3000.0 * min(setting[0] / 16, 16 / setting[0]) * (1.0 if setting[1:] in ((2, 2), (2, 3)) else 0.8)
+
+    for seed in range(6):
+        controller = Fast((16, 2, 2), (64, 4, 4), None, seed)
+        while controller.searching:
+            play(controller, steep, 1, noise=0.02, first=int(controller.baseline.newest))
+        trials = play(controller, steep, 20_000, noise=0.02, first=int(controller.baseline.newest))
+        slower = [trial.after for trial in trials if trial.rate < 0.9 * trial.rate_before]
+        assert len(slower) == len(set(slower)) and len(trials) > len(slower)
+
+
+def test_by_chance_alone_fewer_workers_do_not_lead_far_below_the_best() -> None:
+    """A step down costs one to three percent: too little to be sure of in a trial, too much to be lost in each."""
+    def slope(setting: Setting) -> float:
+        return float(np.prod(np.divide(setting, (200, 16, 16)) ** 0.05))
+
+    ends = []
+    for seed in range(24):
+        controller, rng = Fast((200, 16, 16), (200, 16, 16), None, seed, fine=True), np.random.default_rng(seed)
+        for second in range(7200):
+            rate = 3000 * slope(controller.setting) * (1 + 0.08 * rng.standard_normal())
+            controller.observe(Measurement(second + 1.0, rate, 1.0, 0.0, 0.0, False))
+        ends.append(slope(controller.accepted))
+    assert np.mean(ends) > 0.977, ends
 
 
 def test_a_lag_that_rises_long_after_the_search_is_brought_under_its_ceiling_soon() -> None:
@@ -628,6 +682,16 @@ def test_a_load_that_lasts_is_searched_anew_whenever_it_began(when: int, seconds
         assert (False, True) in zip(searching, searching[1:], strict=False), "a search after the load began"
 
 
+def test_cores_that_came_free_are_searched_for_though_the_rate_is_the_same() -> None:
+    """Beside the load ten agents were best; they are as fast without it, and twice as many twice as fast."""
+    for seed in range(6):
+        controller = Fast((10, 1, 1), (64, 2, 2), None, seed)
+        for first, share, best in ((0, 0.5, 10), (1000, 0.0, 20)):
+            beside(controller, lambda second, share=share: share, 1000, first,
+                   lambda setting, share=share, best=best: min(setting[0], best) * 100.0 / (1 - share))
+        assert controller.accepted[0] >= 19
+
+
 def test_when_a_load_has_ended_what_was_found_without_it_is_tried_first() -> None:
     for seed in range(6):
         controller, found = Fast((8, 1, 1), (64, 2, 2), None, seed), []
@@ -672,7 +736,8 @@ def test_a_state_of_an_earlier_version_is_gone_on_from() -> None:
     controller = Fast((4, 1, 1), (64, 2, 2), None, 0)
     play(controller, hill, 100)
     state = controller.state()
-    for name in ("_found", "_others_at", "_given_up", "_doubted", "_wait_until", "_found_beside", "_likely"):
+    for name in ("_found", "_others_at", "_given_up", "_doubted", "_wait_until", "_found_beside", "_likely",
+                 "_worse", "_once"):
         del state[name]
     for window in ("baseline", "_window", "_fresh"):
         state[window]["seconds"] = [second[:4] for second in state[window]["seconds"]]

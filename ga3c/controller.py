@@ -32,7 +32,7 @@ KEPT_SECONDS = 40     # of the accepted setting, the newest
 OLD = 30.0            # seconds after which the accepted setting is measured again before anything is compared with it
 WATCHED = 10          # seconds judged at once when nothing is searched for
 PROBE_FIRST = 120.0   # seconds from the end of a search to the first trial of a neighbour; each doubles them, until the
-PROBE_LAST = 1920.0   # rate changes, up to these: agents that come and go cost more than is likely to be found
+PROBE_LAST = 480.0    # rate changes, up to these: agents that come and go cost more than is likely to be found
 PROBE_FACTOR = 1.25
 Z_KEEP = 2.5          # standard errors above nothing that keep a trial; a wrong change costs until it is found out
 Z_UNDO = 1.0          # standard errors below the least gain that undo it; a missed gain is found by a later trial
@@ -573,7 +573,7 @@ class Fast(Controller):
         # Fewer workers need less memory and make less lag: not to be slower is enough, or chance leads ever further up;
         # twice, where the difference could be chance, or it leads ever further down.
         fewer, again = self._fewer(self._trial), self._trial == self._once
-        least = (-0.5 * error if again else 0.0) if fewer else LEAST_GAIN * base.mean()
+        least = 0.0 if fewer else LEAST_GAIN * base.mean()
         if gain > max(least, Z_KEEP * error):
             return True, f"faster by {gain / error:.1f} standard errors"
         several = sum(after > before for after, before in zip(self._trial, self.accepted, strict=True)) > 1
@@ -584,7 +584,7 @@ class Fast(Controller):
         reason = f"{gain / error:+.1f} standard errors after {len(new)} s"
         if not fewer:
             return gain > max(least, error), reason
-        if not again and 0 < gain < 0.5 * error:
+        if not again and 0 < gain < error:
             return False, f"{reason}: once more"
         return gain > least, f"{reason}{', with less' if gain > least else ''}"
 

@@ -342,9 +342,9 @@ class Fast(Controller):
     """Compares as long as it takes to tell and no longer, in steps that grow while they pay.
 
     A step multiplies the number of agents, of predictors or of trainers, or of several of them (where two are limits at
-    once, neither pays alone). When no step pays, steps shrink; when the finest does not, the search is over, the rate
-    is watched, and a neighbour is tried now and then, more and more rarely; not again one that is worse without a doubt.
-    Near the ceiling on lag steps are as many agents as it leaves room for. A rate that has changed much by itself
+    once, neither pays alone); near the ceiling on lag it is as many agents as that leaves room for. When no step pays,
+    steps shrink; when the finest does not, the search is over, the rate is watched, and a neighbour is tried now and
+    then, of those that are not worse without a doubt. A rate that has changed much by itself
     begins a new search; if it changed a little, as rates do, that waits until a neighbour would be tried, and if other
     programs did it, until that has lasted. A search first tries what one beside as much of them found. A trial beside
     which they came or went is made again. `fine`: the start is likely near the best, so the first search begins with

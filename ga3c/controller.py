@@ -47,6 +47,7 @@ WAIT = 120.0          # ... waits so many seconds
 NOISE = 0.1           # relative standard deviation of a second's rate, before anything is known of it
 NOISE_WEIGHT = 4.0    # seconds that what is known of the noise weighs beside a window's own
 DRIFT = 0.01          # relative standard deviation between windows that no number of seconds averages away
+ONCE_MORE = ": once more"  # ends the reason of a trial that is to be repeated
 COARSEST, FINEST = 2.0, 1.15  # factor of a search's first steps; below the other the search is over
 
 
@@ -344,11 +345,11 @@ class Fast(Controller):
     A step multiplies the number of agents, of predictors or of trainers, or of several of them (where two are limits at
     once, neither pays alone); near the ceiling on lag it is as many agents as that leaves room for. When no step pays,
     steps shrink; when the finest does not, the search is over, the rate is watched, and a neighbour is tried now and
-    then, of those that are not worse without a doubt. A rate that has changed much by itself
-    begins a new search; if it changed a little, as rates do, that waits until a neighbour would be tried, and if other
-    programs did it, until that has lasted. A search first tries what one beside as much of them found. A trial beside
-    which they came or went is made again. `fine`: the start is likely near the best, so the first search begins with
-    smaller steps.
+    then, of those that are not worse without a doubt; it is kept if it is better twice. A rate that has changed much by
+    itself begins a new search; if it changed a little, as rates do, that waits until a neighbour would be tried, and if
+    other programs did it, until that has lasted. A search first tries what one beside as much of them found. A trial
+    beside which they came or went is made again. `fine`: the start is likely near the best, so the first search begins
+    with smaller steps.
     """
 
     def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int, fine: bool = False) -> None:
@@ -357,7 +358,7 @@ class Fast(Controller):
         self._factor = COARSEST ** 0.5 if fine else COARSEST
         self._tried: list[Setting] = []          # undone since the search began
         self._worse: list[Setting] = []          # of those and of the probes since, without a doubt
-        self._once: Setting | None = None        # with less and no slower, once: to be tried again
+        self._once: Setting | None = None        # better by a little, once: to be tried again
         self._towards: list[list[int]] = []      # what the last trial that was kept changed, and up or down
         self._streak = 0                         # trials kept that way in a row
         self._noise = NOISE
@@ -570,23 +571,24 @@ class Fast(Controller):
         new, base = self._window, self.baseline
         assert self._trial is not None
         gain, error = new.mean() - base.mean(), self._error(new, base)
-        # Fewer workers need less memory and make less lag: not to be slower is enough, or chance leads ever further up;
-        # twice, where the difference could be chance, or it leads ever further down.
-        fewer, again = self._fewer(self._trial), self._trial == self._once
+        # Fewer workers need less memory and make less lag: not to be slower is enough, or chance leads ever further up.
+        fewer = self._fewer(self._trial)
         least = 0.0 if fewer else LEAST_GAIN * base.mean()
-        if gain > max(least, Z_KEEP * error):
-            return True, f"faster by {gain / error:.1f} standard errors"
         several = sum(after > before for after, before in zip(self._trial, self.accepted, strict=True)) > 1
-        if gain + Z_UNDO * error < least and len(new) >= (UNHURRIED if several else FIRST_LOOK):
+        if gain > max(least, Z_KEEP * error):
+            kept, reason = True, f"faster by {gain / error:.1f} standard errors"
+        elif gain + Z_UNDO * error < least and len(new) >= (UNHURRIED if several else FIRST_LOOK):
             return False, "slower" if fewer else "no gain worth a change"
-        if len(new) < LONGEST_LOOK:
+        elif len(new) < LONGEST_LOOK:
             return None
-        reason = f"{gain / error:+.1f} standard errors after {len(new)} s"
-        if not fewer:
-            return gain > max(least, error), reason
-        if not again and 0 < gain < error:
-            return False, f"{reason}: once more"
-        return gain > least, f"{reason}{', with less' if gain > least else ''}"
+        else:
+            kept, reason = gain > (least if fewer else max(least, error)), f"{gain / error:+.1f} standard errors"
+            reason += f" after {len(new)} s{', with less' if kept and fewer else ''}"
+        # Where nothing is searched for there are many looks and hardly a gain to be found: chance would lead away.
+        doubtful = gain < error or (not self.searching and gain < CLEAR_GAIN * base.mean())
+        if kept and doubtful and self._trial != self._once:
+            return False, f"{reason}{ONCE_MORE}"
+        return kept, reason
 
     def _fewer(self, setting: Setting) -> bool:
         """Whether it has more of nothing."""
@@ -610,7 +612,7 @@ class Fast(Controller):
             if self._far_below():
                 self._worse.append(trial.after)
             undecided = trial.seconds >= LONGEST_LOOK and trial.rate > trial.rate_before
-            self._once = trial.after if undecided and self._fewer(trial.after) else None
+            self._once = trial.after if trial.reason.endswith(ONCE_MORE) else None
             if self._once:
                 self.baseline.newest = -OLD
             elif self.searching and (len(self.baseline) >= ENOUGH or not undecided):

@@ -507,6 +507,24 @@ def test_neighbours_that_are_slower_without_a_doubt_are_not_tried_again() -> Non
         assert len(slower) == len(set(slower)) and len(trials) > len(slower)
 
 
+@pytest.mark.parametrize("lasts", [True, False])
+def test_a_neighbour_stays_if_it_is_better_twice(lasts: bool) -> None:
+    """Of the many looks of hours in which nothing is searched for, some find a gain by chance."""
+    best = (16, 2, 2)
+    controller, rng, trials = Fast(best, (64, 4, 4), None, 0), np.random.default_rng(0), []
+    for second in range(2000):
+        setting = controller.setting
+        lucky = not controller.searching and setting != best and (lasts or not trials)
+        rate = (3000 if setting == best else 3200 if lucky else 2900) * (1 + 0.05 * rng.standard_normal())
+        trial = controller.observe(Measurement(second + 1.0, rate, 1.0, 0.0, 0.0, False))
+        if trial and (trials or lucky):
+            trials.append(trial)
+        if len(trials) == 2:
+            break
+    assert trials[0].kept is False and trials[0].after == trials[1].after
+    assert trials[1].kept is lasts and (controller.accepted == trials[1].after) is lasts
+
+
 def test_by_chance_alone_fewer_workers_do_not_lead_far_below_the_best() -> None:
     """A step down costs one to three percent: too little to be sure of in a trial, too much to be lost in each."""
     def slope(setting: Setting) -> float:

@@ -24,10 +24,11 @@ Setting = tuple[int, int, int]
 
 PATIENCE = 60.0       # seconds without one that counts, after which a trial is given up
 FIRST_LOOK = 3        # seconds measured before a verdict is thought of
-LONGEST_LOOK = 20     # ... after which there is one
+UNHURRIED = 10        # ... before which more workers of several kinds are not turned down, nor is an uneven trial:
+UNEVEN = 3.0          # its seconds differ by so many times what is known of the noise
+LONGEST_LOOK = 20     # seconds after which there is a verdict
 REMEASURE = 5         # seconds of the accepted setting, measured again
 ENOUGH = 10           # seconds of it that an undecided trial can be turned down by for good
-UNHURRIED = 10        # seconds of a trial of more workers of several kinds: there is no second, and hiccups take some
 KEPT_SECONDS = 40     # of the accepted setting, the newest
 OLD = 30.0            # seconds after which the accepted setting is measured again before anything is compared with it
 WATCHED = 10          # seconds judged at once when nothing is searched for
@@ -574,10 +575,12 @@ class Fast(Controller):
         # Fewer workers need less memory and make less lag: not to be slower is enough, or chance leads ever further up.
         fewer = self._fewer(self._trial)
         least = 0.0 if fewer else LEAST_GAIN * base.mean()
-        several = sum(after > before for after, before in zip(self._trial, self.accepted, strict=True)) > 1
+        # There is no second trial of several kinds, and a hiccup takes some of few seconds.
+        unhurried = (sum(after > before for after, before in zip(self._trial, self.accepted, strict=True)) > 1
+                     or new.deviation() > UNEVEN * self._noise * new.mean())
         if gain > max(least, Z_KEEP * error):
             kept, reason = True, f"faster by {gain / error:.1f} standard errors"
-        elif gain + Z_UNDO * error < least and len(new) >= (UNHURRIED if several else FIRST_LOOK):
+        elif gain + Z_UNDO * error < least and len(new) >= (UNHURRIED if unhurried else FIRST_LOOK):
             return False, "slower" if fewer else "no gain worth a change"
         elif len(new) < LONGEST_LOOK:
             return None

@@ -384,6 +384,22 @@ def test_a_hiccup_does_not_hide_threads_that_pay_only_together(threads: int) -> 
     assert slow == 3 and controller.accepted[1:] == (8, 8)
 
 
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_a_hiccup_in_a_trial_does_not_hide_that_it_pays(first: int) -> None:
+    """Of one kind, too, which is else turned down after three seconds: three of ten seconds are slow."""
+    controller, rng, tried = Fast((100, 1, 1), (100, 2, 1), None, 0), np.random.default_rng(first), 0
+    for second in range(1000):
+        if not controller.searching:
+            break
+        paying = controller.setting[1] == 2
+        tried += paying
+        rate = 1000.0 * (1.16 if paying else 1.0) * (0.5 if paying and first < tried <= first + 3 else 1.0)
+        controller.observe(Measurement(
+            second + 1.0, rate * (controller.setting[0] / 100) ** 0.3 * (1 + 0.05 * rng.standard_normal()),
+            1.0, 0.0, 0.0, False))
+    assert controller.accepted == (100, 2, 1)
+
+
 def test_steps_grow_while_they_pay() -> None:
     trials = play(Fast((1, 1, 1), (1024, 4, 4), None, 0), lambda setting, second: 100.0 * setting[0], 40)
     assert [trial.after[0] for trial in trials[:5]] == [2, 4, 16, 64, 256]

@@ -447,6 +447,8 @@ class Fast(Controller):
 
     def _go_on(self, m: Measurement) -> None:
         """The next trial, if it is time for one."""
+        if self._once and self._bounded(self._once) != self._once:
+            self._once = None  # there is no room for it any more
         if self._once and m.time - self.baseline.newest <= OLD:
             self._begin(m, self._once)
         elif self.searching:

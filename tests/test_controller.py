@@ -541,6 +541,23 @@ def test_a_neighbour_stays_if_it_is_better_twice(lasts: bool) -> None:
     assert trials[1].kept is lasts and (controller.accepted == trials[1].after) is lasts
 
 
+def test_a_neighbour_that_there_is_no_room_for_any_more_is_not_tried_again() -> None:
+    controller, rng = Fast((16, 2, 2), (64, 2, 2), None, 0), np.random.default_rng(0)
+    for second in range(4000):
+        setting = controller.setting
+        rate = 3000 if setting == (16, 2, 2) else 3200 if setting[0] > 16 and not controller.searching else 2900
+        trial = controller.observe(Measurement(
+            second + 1.0, rate * (1 + 0.05 * rng.standard_normal()), 1.0, 0.0, 0.0, False))
+        if trial and trial.reason.endswith("once more") and trial.after[0] > 16:
+            break
+    else:
+        pytest.fail("no trial of more agents was to be repeated")
+    assert controller.restrict(16) is None
+    for later in range(second + 1, second + 200):
+        assert controller.setting[0] <= 16
+        controller.observe(Measurement(later + 1.0, 3000.0, 1.0, 0.0, 0.0, False))
+
+
 def test_by_chance_alone_fewer_workers_do_not_lead_far_below_the_best() -> None:
     """A step down costs one to three percent: too little to be sure of in a trial, too much to be lost in each."""
     def slope(setting: Setting) -> float:

@@ -387,15 +387,16 @@ class Fast(Controller):
 
     def interrupt(self, reason: str) -> Trial | None:
         """As of any controller; a neighbour that was tried is due again."""
+        repeated = self._once is not None and self._trial == self._once  # which is due by itself
         ended = super().interrupt(reason)
-        if ended and not self.searching:
+        if ended and not self.searching and not repeated:
             self._probe_at, self._probe_wait = 0.0, max(PROBE_FIRST, self._probe_wait / 2)
         return ended
 
     def remeasure(self) -> None:
-        """As of any controller; a trial that was to be repeated is forgotten."""
+        """As of any controller; what was worse then may not be, and no trial is to be repeated."""
         super().remeasure()
-        self._once = None
+        self._worse, self._once = [], None
 
     # ------------------------------------------------------------------------- at the accepted setting
 
@@ -518,10 +519,13 @@ class Fast(Controller):
         return abs(self.baseline.mean(4) - others) <= OTHERS
 
     def _known(self, candidate: Setting) -> bool:
-        """Whether it is the accepted one or was undone; threads also, if it was with about as many agents."""
+        """Whether it is the accepted one or was undone; threads also, if it was with about as many agents (but not near
+        the ceiling on lag, where one agent more or fewer may be what was undone)."""
         if candidate[1:] == self.accepted[1:]:
             return candidate in (self.accepted, *self._tried)
-        return any(candidate[1:] == tried[1:] and 2 / 3 < candidate[0] / tried[0] < 3 / 2 for tried in self._tried)
+        other = 1 if self._near_ceiling() else None
+        return any(candidate[1:] == tried[1:] and 2 / 3 < candidate[0] / tried[0] < 3 / 2
+                   and abs(candidate[0] - tried[0]) != other for tried in self._tried)
 
     def _candidates(self, factor: float) -> Iterator[Setting]:
         """Settings a step away, the most promising first."""
@@ -647,8 +651,8 @@ class Fast(Controller):
         return not self._beside(window.mean(4))
 
     def _give_up(self, m: Measurement, setting: Setting) -> None:
-        """The accepted setting is measured again, and then this one."""
-        self._fresh, self.baseline.newest = Window(), -OLD
+        """The accepted setting is measured again, and in a search then this one."""
+        self._fresh, self.baseline.newest, self._once = Window(), -OLD, None
         self._doubted = setting
         self._given_up += 1
         if self._given_up >= GIVE_UPS:

@@ -466,6 +466,15 @@ def test_where_lag_leaves_no_room_for_an_agent_one_is_tried_with_fewer_threads()
         assert controller.accepted[0] == 5 and controller.accepted[2] == 1
 
 
+@pytest.mark.parametrize("trainers", [2, 4, 8])
+def test_an_exchange_that_is_over_the_ceiling_does_not_hide_fewer_threads(trainers: int) -> None:
+    """There is no room for an agent more, whatever the threads; fewer trainers are faster."""
+    controller = Fast((20, 1, trainers), (64, 1, 8), 10.2, 0)
+    play(controller, lambda setting, _: 2000.0 * 0.9 ** np.log2(setting[2]) * min(1, setting[0] / 20), 150, noise=0.02,
+         lag=lambda setting: 0.5 * setting[0])
+    assert controller.accepted == (20, 1, 1)
+
+
 def test_how_far_lag_is_over_its_ceiling_tells_how_many_agents_are_too_many() -> None:
     controller = Fast((60, 1, 1), (64, 2, 2), 6.0, 0)
     trials = play(controller, lambda setting, second: 100.0 * setting[0], 60, lag=crowded)
@@ -515,10 +524,11 @@ def test_neighbours_that_are_slower_without_a_doubt_are_not_tried_again() -> Non
         return 3000.0 * min(setting[0] / 16, 16 / setting[0]) * (1.0 if setting[1:] in ((2, 2), (2, 3)) else 0.8)
 
     for seed in range(6):
-        controller = Fast((16, 2, 2), (64, 4, 4), None, seed)
+        controller, second = Fast((16, 2, 2), (64, 4, 4), None, seed), 0
         while controller.searching:
-            play(controller, steep, 1, noise=0.02, first=int(controller.baseline.newest))
-        trials = play(controller, steep, 20_000, noise=0.02, first=int(controller.baseline.newest))
+            play(controller, steep, 20, noise=0.02, first=second)
+            second += 20
+        trials = play(controller, steep, 20_000, noise=0.02, first=second)
         slower = [trial.after for trial in trials if trial.rate < 0.9 * trial.rate_before]
         assert len(slower) == len(set(slower)) and len(trials) > len(slower)
 
@@ -539,6 +549,47 @@ def test_a_neighbour_stays_if_it_is_better_twice(lasts: bool) -> None:
             break
     assert trials[0].kept is False and trials[0].after == trials[1].after
     assert trials[1].kept is lasts and (controller.accepted == trials[1].after) is lasts
+
+
+def until_one_is_to_be_repeated(controller: Controller) -> int:
+    """Plays until a neighbour, which is better, is to be tried once more; returns the seconds played."""
+    rng = np.random.default_rng(0)
+    for second in range(4000):
+        rate = 3000 if controller.setting == (16, 2, 2) else 2900 if controller.searching else 3200
+        trial = controller.observe(Measurement(
+            second + 1.0, rate * (1 + 0.03 * rng.standard_normal()), 1.0, 0.0, 0.0, False))
+        if trial and trial.reason.endswith("once more") and not controller.searching:
+            return second + 1
+    raise AssertionError("no trial was to be repeated")
+
+
+def test_a_neighbour_beside_which_others_came_is_not_tried_again_and_again() -> None:
+    """Programs that come or go with every trial."""
+    controller, others, before, given_up = Fast((16, 2, 2), (64, 4, 4), None, 0), 0.0, (16, 2, 2), 0
+    played = until_one_is_to_be_repeated(controller)
+    for second in range(played, played + 200):
+        if controller.setting not in (before, controller.accepted):
+            others = 0.5 - others
+        before = controller.setting
+        trial = controller.observe(Measurement(second + 1.0, 3000.0, 1.0, 0.0, 0.0, False, others))
+        given_up += trial is not None and trial.kept is None
+    assert given_up == 1
+
+
+def test_a_repeated_neighbour_whose_trial_is_interrupted_is_tried_again_and_no_other() -> None:
+    controller, tried = Fast((16, 2, 2), (64, 4, 4), None, 0), []
+    played = until_one_is_to_be_repeated(controller)
+    interrupted = False
+    for second in range(played, played + 100):
+        if controller.setting != controller.accepted and not interrupted:
+            ended = controller.interrupt("an evaluation")
+            assert ended is not None
+            tried.append(ended.after)
+            interrupted = True
+        trial = controller.observe(Measurement(
+            second + 1.0, 3000.0 if controller.setting == (16, 2, 2) else 2700.0, 1.0, 0.0, 0.0, False))
+        tried += [trial.after] if trial else []
+    assert len(tried) == 2 and tried[0] == tried[1]
 
 
 def test_a_neighbour_that_there_is_no_room_for_any_more_is_not_tried_again() -> None:

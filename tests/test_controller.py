@@ -551,11 +551,12 @@ def test_a_neighbour_stays_if_it_is_better_twice(lasts: bool) -> None:
     assert trials[1].kept is lasts and (controller.accepted == trials[1].after) is lasts
 
 
-def until_one_is_to_be_repeated(controller: Controller) -> int:
-    """Plays until a neighbour, which is better, is to be tried once more; returns the seconds played."""
+def until_one_is_to_be_repeated(controller: Controller, least_agents: int = 1) -> int:
+    """Plays until a neighbour, better if it has so many agents, is to be tried once more; returns the seconds."""
     rng = np.random.default_rng(0)
     for second in range(4000):
-        rate = 3000 if controller.setting == (16, 2, 2) else 2900 if controller.searching else 3200
+        better = controller.setting[0] >= least_agents and not controller.searching
+        rate = 3000 if controller.setting == (16, 2, 2) else 3200 if better else 2900
         trial = controller.observe(Measurement(
             second + 1.0, rate * (1 + 0.03 * rng.standard_normal()), 1.0, 0.0, 0.0, False))
         if trial and trial.reason.endswith("once more") and not controller.searching:
@@ -593,20 +594,12 @@ def test_a_repeated_neighbour_whose_trial_is_interrupted_is_tried_again_and_no_o
 
 
 def test_a_neighbour_that_there_is_no_room_for_any_more_is_not_tried_again() -> None:
-    controller, rng = Fast((16, 2, 2), (64, 2, 2), None, 0), np.random.default_rng(0)
-    for second in range(4000):
-        setting = controller.setting
-        rate = 3000 if setting == (16, 2, 2) else 3200 if setting[0] > 16 and not controller.searching else 2900
-        trial = controller.observe(Measurement(
-            second + 1.0, rate * (1 + 0.05 * rng.standard_normal()), 1.0, 0.0, 0.0, False))
-        if trial and trial.reason.endswith("once more") and trial.after[0] > 16:
-            break
-    else:
-        pytest.fail("no trial of more agents was to be repeated")
+    controller = Fast((16, 2, 2), (64, 2, 2), None, 0)
+    played = until_one_is_to_be_repeated(controller, least_agents=17)
     assert controller.restrict(16) is None
-    for later in range(second + 1, second + 200):
+    for second in range(played, played + 200):
         assert controller.setting[0] <= 16
-        controller.observe(Measurement(later + 1.0, 3000.0, 1.0, 0.0, 0.0, False))
+        controller.observe(Measurement(second + 1.0, 3000.0, 1.0, 0.0, 0.0, False))
 
 
 def test_by_chance_alone_fewer_workers_do_not_lead_far_below_the_best() -> None:

@@ -11,10 +11,11 @@ from ga3c.trace import Trace
 
 
 class PredictionCount:
-    """Written by one predictor, read by anyone. Times are sums of seconds on the wall clock.
+    """Written by one predictor, read by anyone. Times are sums of seconds on the wall clock, but for `outside`.
 
     predictions: observations; calls: of the model; requests: tickets, one per agent that waited. Over calls: gathering
     observations, in the model, answering. Over requests: in the queue, and being served once taken from it.
+    `outside`: processor seconds that the thread took outside the model.
     `trace`, where there is one, gets every call.
     """
 
@@ -22,24 +23,24 @@ class PredictionCount:
         self.trace = trace
         self.predictions = self.calls = self.requests = 0
         self.gathering = self.predicting = self.answering = 0.0
-        self.queued = self.served = 0.0
+        self.queued = self.served = self.outside = 0.0
 
 
 def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max: int, count: PredictionCount) -> None:
     """Takes waiting requests (up to `batch_max` observations), one inference, answers them; until dismissed."""
     n_envs = store.n_envs
     most = max(1, batch_max // n_envs)
-    room = store.room(most)
+    room, told = store.room(most), time.thread_time()
     for tickets in channel.requests(most):
         n, taken = len(tickets), time.monotonic()
         observation = store.look(tickets["slot"], tickets["step"], room)
-        gathered = time.monotonic()
+        gathered, before = time.monotonic(), time.thread_time()
         try:
             policy, value, version = model.predict(observation.reshape(-1, *observation.shape[2:]))
         except BaseException:
             channel.ask_again(tickets)  # their agents would wait for ever
             raise
-        predicted = time.monotonic()
+        predicted, after = time.monotonic(), time.thread_time()
         asked = store.asked[tickets["slot"], tickets["step"]]
         asked[asked == 0.0] = taken  # of an agent that has died meanwhile
         count.queued += n * taken - float(asked.sum())
@@ -54,3 +55,6 @@ def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max
         count.requests += n
         count.predictions += len(value)
         count.calls += 1
+        now = time.thread_time()
+        count.outside += before - told + now - after
+        told = now

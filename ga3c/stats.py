@@ -53,7 +53,7 @@ class _Report(NamedTuple):
 
 
 class _Served(NamedTuple):
-    """Totals of all predictors, or their growth; seconds but for the first three."""
+    """Totals of all predictors, or their growth; seconds but for the first three, as `PredictionCount` has them."""
 
     predictions: float = 0
     calls: float = 0
@@ -63,6 +63,7 @@ class _Served(NamedTuple):
     answering: float = 0.0
     queued: float = 0.0
     served: float = 0.0
+    outside: float = 0.0
 
 
 _WAITS = ("wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms", "predictor_busy", "predict_ms",
@@ -131,6 +132,7 @@ class Statistics:
         self._window_start: float | None = None
         self._window_served = _Served()
         self._window_trainings = 0
+        self._window_thread = 0.0  # processor seconds of the thread that takes rows
         self._last: dict[str, Any] = {}
         self.lag = lags.NOTHING
 
@@ -193,7 +195,8 @@ class Statistics:
     def row(self, time: float, workers: Workers) -> tuple[dict[str, Any], list[Episode]]:
         """One line of metrics.jsonl for the window that ends at `time` (seconds), and the episodes that ended in it.
 
-        A window without an update repeats the last losses; a mean over nothing is None.
+        A window without an update repeats the last losses; a mean over nothing is None. `cpu_outside`: cores that
+        predictors, trainers and the thread that calls this take outside the model; None where they are the same.
         """
         self.drain()
         reports, self._taken = self._taken, []
@@ -204,9 +207,13 @@ class Statistics:
         seconds = time - self._window_start if self._window_start is not None else 0.0
         served = _Served(*(now - then for now, then in zip(totals, self._window_served, strict=True)))
         trainings = self.trainings - self._window_trainings
+        thread = clock.thread_time()
+        spent = [report.spent.outside for report in reports if report.spent is not None]
+        outside = served.outside + sum(spent) + thread - self._window_thread
         if self._window_start is None:
             served, trainings = _Served(), 0
         self._window_start, self._window_served, self._window_trainings = time, totals, self.trainings
+        self._window_thread = thread
 
         self.lag = lag = lags.join([report.lag for report in reports])
         if updates:
@@ -226,6 +233,7 @@ class Statistics:
             **workers._asdict(), "agent_deaths": self.agent_deaths,
             "environment_faults": self.environment_faults, "dropped_steps": self.dropped_steps,
             "prediction_batch": round(served.predictions / served.calls, 2) if served.calls else None,
+            "cpu_outside": round(outside / seconds, 4) if seconds and (spent or served.outside) else None,
             "score": self.recent_scores[-1] if self.recent_scores else None,
             "score_mean": float(np.mean(self.recent_scores)) if self.recent_scores else None,
         }

@@ -31,7 +31,7 @@ _GROUPS = {
     "learning": ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance", "learning_rate"),
     "workers": ("agents", "predictors", "trainers", "prediction_queue", "training_queue", "agent_deaths",
                 "environment_faults"),
-    "machine": ("memory_mb", "cpu_agents", "cpu_server", "cpu_evaluator", "cpu_machine"),
+    "machine": ("memory_mb", "cpu_agents", "cpu_server", "cpu_outside", "cpu_evaluator", "cpu_machine"),
 }
 _GROUP = {name: group for group, names in _GROUPS.items() for name in names}
 

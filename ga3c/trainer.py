@@ -18,12 +18,13 @@ from ga3c.rollout import RolloutStore, TrainingBatch
 
 class Spent(NamedTuple):
     """Where a trainer's time went between two reports, in seconds: waiting, for rollouts or another trainer's update;
-    copying rollouts; updating.
+    copying rollouts; updating. `outside`: processor seconds that its thread took outside the model.
     """
 
     waiting: float
     gathering: float
     updating: float
+    outside: float
 
 
 def rollouts_per_batch(settings: Settings) -> int:
@@ -51,7 +52,7 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
     so are those of an update that was not made, also if it failed.
     """
     batch, most = store.empty_batch(n_rollouts), n_rollouts
-    ended = False
+    ended, told, inside = False, time.thread_time(), 0.0
     while not ended:
         began, gathering, filled = time.monotonic(), 0.0, 0
         while filled < n_rollouts and not ended:
@@ -65,7 +66,7 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
         batch.empty(filled)
         while first < filled:
             part = batch[first:first + most]
-            before = time.monotonic()
+            before, entered = time.monotonic(), time.thread_time()
             try:
                 update = model.train(part)
             except Exception as error:
@@ -75,9 +76,12 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
                 most = -(-len(part) // 2)
                 halved(most, n_rollouts)
                 continue
+            finally:
+                inside += time.thread_time() - entered
             if update is None:
                 dropped(part)
             else:
-                updating = time.monotonic() - before - update.waited
-                report(update, part, Spent(waiting + update.waited, gathering, updating))
+                updating, now = time.monotonic() - before - update.waited, time.thread_time()
+                report(update, part, Spent(waiting + update.waited, gathering, updating, now - told - inside))
+                told, inside = now, 0.0
             first, waiting, gathering = first + len(part), 0.0, 0.0

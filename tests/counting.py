@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
@@ -17,6 +18,13 @@ from ga3c.rollout import TrainingBatch
 from ga3c.toys import Counting
 
 Moment = tuple[int, int]  # episode, step
+
+
+def busy(seconds: float) -> None:
+    """Takes so much of a processor, in the calling thread."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
 
 
 def decode(observation: np.ndarray) -> np.ndarray:

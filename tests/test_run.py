@@ -206,7 +206,7 @@ def test_a_row_holds_the_facts_and_memory(
         "lag_queued_ms", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "gradient_norm",
         "explained_variance", "learning_rate", "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms",
         "play_ms", "predictor_busy", "predict_ms", "trainer_busy", "gather_ms", "update_ms", "memory_mb", "cpu_agents",
-        "cpu_server", "cpu_evaluator", "cpu_machine"}
+        "cpu_server", "cpu_outside", "cpu_evaluator", "cpu_machine"}
     assert (row["agent_steps"], row["frames"], row["tps"], row["score_mean"]) == (50, 200, 2.5, 1.5)
     assert row["memory_mb"] > 1
     assert capsys.readouterr().out.startswith("[Time: 0:00:02] [Steps: 50 Frames: 200]")
@@ -289,7 +289,7 @@ def test_three_seconds_with_the_same_workers_give_a_verdict_in_rows_log_and_last
     for second, agents in enumerate((1, 2, 2, 2, 2)):
         count.requests, count.calls, count.queued, count.served = (count.requests + 10, count.calls + 5,
                                                                    count.queued + 0.1, count.served + 0.2)
-        learned(record, second + 1, 1.0, spent=Spent(0.1, 0.1, 0.2))
+        learned(record, second + 1, 1.0, spent=Spent(0.1, 0.1, 0.2, 0.1))
         clock.now += 1.0
         record.tick(model(second + 1), WORKERS._replace(agents=agents), [os.getpid()])
     limits = [row.get("limit") for row in rows(tmp_path)]

@@ -222,18 +222,19 @@ def test_the_roofline_of_a_toy_accounts_for_all_core_time(tmp_path: Path) -> Non
 
 def test_the_time_of_all_cores_is_divided_without_a_rest() -> None:
     costs = {"environment": 400.0, "inference": 60.0, "training": 140.0}
-    run = {"steps_per_second": 2000.0, "cpu_agents": 1.0, "cpu_server": 0.6, "cpu_machine": 1.7, "inference_us": 75.0,
-           "transport_us": {"agents": 10.0, "server": 12.0, "gather": 5.0}}
+    run = {"steps_per_second": 2000.0, "cpu_agents": 1.0, "cpu_server": 0.6, "cpu_outside": 0.1, "cpu_machine": 1.7,
+           "inference_us": 75.0, "transport_us": {"agents": 10.0, "server": 12.0, "gather": 5.0}}
     assert load("roofline").attribute(costs, run, 2) == pytest.approx({
         **costs, "smaller batches": 15.0, "agent loop": 10.0, "gathering": 5.0, "transport": 7.0,
         "agents beyond": 500.0 - 400.0 - 10.0,
-        "server beyond": 300.0 - 75.0 - 140.0 - 12.0, "other programs": 50.0, "idle": 150.0})
+        "model beyond": 250.0 - 75.0 - 140.0, "server beyond": 50.0 - 12.0, "other programs": 50.0, "idle": 150.0})
 
 
 def test_of_several_runs_speed_share_and_limit_are_medians_each_for_itself() -> None:
     def run(speed: float, limit: float) -> dict[str, Any]:
         return {"steps_per_second": speed, "limit": limit, "share_of_limit": speed / limit, "cpu_agents": 1.0,
-                "cpu_server": 0.6, "cpu_machine": 1.7, "inference_us": 75.0, "prediction_batch": speed / 100,
+                "cpu_server": 0.6, "cpu_outside": 0.1, "cpu_machine": 1.7, "inference_us": 75.0,
+                "prediction_batch": speed / 100,
                 "costs_us": {"environment": 400.0, "inference": 60.0, "training": 140.0},
                 "transport_us": {"agents": 10.0, "server": 12.0, "gather": 5.0},
                 **dict.fromkeys(("wait_ms", "queue_ms", "service_ms", "predict_ms", "reply_ms", "slot_wait_ms",

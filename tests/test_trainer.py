@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from counting import busy
 
 from ga3c.channel import SUBMIT, Channel, Port
 from ga3c.environment import EnvironmentSpec
@@ -117,3 +118,24 @@ def test_the_wait_for_another_trainers_update_is_no_work() -> None:
     with waiting(1) as (channel, store):
         run_trainer(channel, store, cast(Any, Waiting()), 1, lambda update, batch, time: spent.append(time))
     assert spent[0].updating > 5.0 and spent[0].waiting < -4.0
+
+
+@pytest.mark.parametrize(("inside", "outside"), [(0.3, 0.0), (0.0, 0.3)])
+def test_what_a_trainer_takes_outside_the_model_is_told(
+        inside: float, outside: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Learner):
+        def train(self, batch: TrainingBatch) -> Any:
+            busy(inside)
+            return super().train(batch) if self.steps else self.steps.append([])  # the first update is not made
+
+    def collect(batch: TrainingBatch) -> Any:
+        busy(outside)
+        return collected(batch)
+
+    spent: list[Spent] = []
+    with waiting(2) as (channel, store):
+        collected = channel.collect
+        monkeypatch.setattr(channel, "collect", collect)
+        run_trainer(channel, store, cast(Any, Slow()), 1, lambda update, batch, time: spent.append(time))
+    told, = spent
+    assert 2 * outside <= told.outside < 2 * outside + 0.2, "of both updates"

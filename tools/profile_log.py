@@ -24,7 +24,7 @@ from ga3c.config import output_file
 _SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "lag_in_flight",
            "lag_queued", "lag_in_flight_ms", "lag_queued_ms", "prediction_queue", "training_queue",
            "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms", "predict_ms", "gather_ms",
-           "update_ms", "predictor_busy", "trainer_busy", "cpu_agents", "cpu_server", "cpu_machine")
+           "update_ms", "predictor_busy", "trainer_busy", "cpu_agents", "cpu_server", "cpu_outside", "cpu_machine")
 
 
 # The paper's section 5.1: what an agent waits for until it has its prediction, and what an update takes.

@@ -13,8 +13,10 @@ ever idle. Then it runs the service and splits the time of all cores per agent s
                                        observations and rollouts; tickets, wake-ups, answers and statistics of the
                                        server. Only where observations are 84x84x4 bytes. Gathering is on the wall
                                        clock, so that transport, the server's time less that, comes out too small
-    agents beyond, server beyond       processor time of the agents, and of the main process, less all of these: the
-                                       same work made dearer by sharing cores and caches, and what is not named above
+    agents beyond, model beyond        processor time of the agents, and of the model's calls, less what they take
+                                       alone: the same work made dearer by sharing cores and caches
+    server beyond                      what predictors, trainers and the main thread take outside the model, as they
+                                       measure it, less gathering and transport
     other programs, idle               the rest of the cores; a wait, as for the interpreter's lock, leaves one idle
                                        or costs nothing
 
@@ -49,7 +51,7 @@ WARM_SECONDS = 1.0
 OWN = ("game", "minutes", "run_dir")
 WAITS = ("wait_ms", "queue_ms", "service_ms", "predict_ms", "reply_ms", "slot_wait_ms", "play_ms")
 PARTS = ("environment", "inference", "training", "smaller batches", "agent loop", "gathering", "transport",
-         "agents beyond", "server beyond", "other programs", "idle")
+         "agents beyond", "model beyond", "server beyond", "other programs", "idle")
 
 
 def train_settings(game: str, flags: Sequence[str], own: Sequence[str] = OWN) -> Settings:
@@ -158,8 +160,8 @@ def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[
     if len(rows) < 2 or rows[-1]["agent_steps"] == rows[0]["agent_steps"]:
         raise SystemExit(f"roofline: {minutes:g} minutes are too few for {game} to train; give more --minutes")
     seconds = rows[-1]["time"] - rows[0]["time"]
-    names = ("cpu_agents", "cpu_server", "cpu_machine", "prediction_batch", "training_batch", "lag_mean", "memory_mb",
-             *WAITS)
+    names = ("cpu_agents", "cpu_server", "cpu_outside", "cpu_machine", "prediction_batch", "training_batch",
+             "lag_mean", "memory_mb", *WAITS)
     return {"steps_per_second": (rows[-1]["agent_steps"] - rows[0]["agent_steps"]) / seconds,
             "workers": "/".join(str(rows[-1][name]) for name in ("agents", "predictors", "trainers")),
             **{name: float(np.mean([row[name] for row in rows[1:] if row[name] is not None])) for name in names}}
@@ -176,7 +178,9 @@ def attribute(costs: dict[str, float], run: dict[str, Any], cores: int) -> dict[
     return {**costs, "smaller batches": run["inference_us"] - costs["inference"], "agent loop": moved["agents"],
             "gathering": moved["gather"], "transport": moved["server"] - moved["gather"],
             "agents beyond": per_step(run["cpu_agents"]) - costs["environment"] - moved["agents"],
-            "server beyond": per_step(run["cpu_server"]) - run["inference_us"] - costs["training"] - moved["server"],
+            "model beyond": (per_step(run["cpu_server"] - run["cpu_outside"]) - run["inference_us"]
+                             - costs["training"]),
+            "server beyond": per_step(run["cpu_outside"]) - moved["server"],
             "other programs": per_step(others),
             "idle": per_step(cores - run["cpu_agents"] - run["cpu_server"] - others)}
 

@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.config import MAX_SLOTS
+from ga3c.machine import usable_cores
 from ga3c.rollout import RolloutStore, TrainingBatch
 
 TICKET = np.dtype([("agent", "<u2"), ("slot", "<u2"), ("step", "<u2"), ("incarnation", "<u2")])
@@ -48,6 +49,8 @@ _CLOSE = 0xFFFF    # as agent: one consumer of the queue shall end
 _FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this incarnation lie before this one
 _FREED = 0xFFFF    # as step, in a reply: the slot is free again
 _LEAVE, _PAUSE, _RETURN = 0xFFFE, 0xFFFD, 0xFFFC  # as step, in a reply: what the agent shall do
+
+SHORTEST_WAIT, LONGEST_WAIT = 1e-4, 5e-3  # seconds that a predictor waits for more requests
 
 TAKE, PREDICT, SUBMIT, REST = range(4)
 Request = tuple[int, int, int]
@@ -183,6 +186,7 @@ class Channel:
         # when a predictor last took a request of it.
         self._opened_at, self._answered_at, self._freed_at, self._taken_at = (np.zeros(capacity) for _ in range(4))
         self._last_answer = 0.0
+        self._between = 0.0  # seconds from one request to the next while a predictor waits for more
         self._freed = np.zeros(capacity, np.int64)  # slots it was given back
         self._resting = np.zeros(capacity, np.bool_)
         # Guards replies and incarnations: an answer is written wholly before or wholly not after an agent's end.
@@ -312,17 +316,23 @@ class Channel:
 
     # ---------------------------------------------------------------------------------- for predictors
 
-    def requests(self, most: int) -> Iterator[NDArray]:
+    def requests(self, most: int, least: int = 1) -> Iterator[NDArray]:
         """Tickets of waiting agents until `dismiss_predictor`: always one of `batch_sizes(most)`, the largest that is
         there. One predictor takes at a time: it would else wait for as many as were there before another took them.
+
+        Where agents enough are at play to fill the cores, the first waits for company, once and for 5 ms at the most,
+        until about `least` are there: a call of the model costs nearly the same for one.
         """
-        sizes = batch_sizes(most)
+        sizes, cores = batch_sizes(most), usable_cores()
         ready = select.poll()
         ready.register(self._predictions, select.POLLIN)
         ended = False
         while not ended:
             with self._outlet:
                 ready.poll()
+                waiting = len(self._predictions)
+                if waiting < least:
+                    self._wait_for_company(waiting, min(least, (self.playing - cores) // 2))
                 size = largest_size(sizes, max(1, len(self._predictions)))
                 tickets, ended = self._predictions.without_close(self._predictions.take(size))
             if len(tickets):
@@ -330,6 +340,15 @@ class Channel:
                 self.ask_again(tickets[size:])
                 self._taken_at[tickets["agent"][:size]] = time.monotonic()
                 yield tickets[:size]
+
+    def _wait_for_company(self, waiting: int, wanted: int) -> None:
+        """Sleeps for about as long as it takes `wanted` requests to be there."""
+        if waiting >= wanted:
+            return
+        began = time.monotonic()
+        time.sleep(min(max((wanted - waiting) * self._between, SHORTEST_WAIT), LONGEST_WAIT))
+        came = max(1, len(self._predictions) - waiting)
+        self._between += 0.1 * ((time.monotonic() - began) / came - self._between)
 
     def answer(self, tickets: NDArray, policy: NDArray[np.float32], value: NDArray[np.float32], version: int) -> None:
         """Writes policy (n, E, A), value (n, E) and version into the n rows asked for, and wakes their agents."""

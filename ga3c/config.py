@@ -96,6 +96,10 @@ class Settings(BaseModel):
         ge=1, le=1024)
     slots_per_agent: int = _setting(
         "Workers", 2, "rollouts an agent may have under way; more speed against more policy lag", ge=2, le=16)
+    prediction_batch_min: int = _setting(
+        "Workers", 12,
+        "observations that a prediction waits for, 5 ms at most, while enough agents play to fill the cores (paper: 1)",
+        ge=1, le=65_536)
     prediction_batch_max: int = _setting(
         "Workers", 128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
     training_batch_min: int = _setting(
@@ -245,7 +249,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "paper": {
         "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
-        "prediction_batch_max": 128, "training_batch_min": 40, "slots_per_agent": 4,
+        "prediction_batch_min": 1, "prediction_batch_max": 128, "training_batch_min": 40, "slots_per_agent": 4,
         "t_max": 5, "gamma": 0.99, "reward_clip": 1.0, "learning_rate": 3e-4, "learning_rate_end": None,
         "beta": 0.01, "beta_end": None, "log_epsilon": 1e-6, "value_loss_factor": 0.5,
         "gae_lambda": 1.0, "normalize_advantages": False, "correction": "none", "loss_reduction": "sum",

@@ -26,12 +26,17 @@ class PredictionCount:
         self.queued = self.served = self.outside = 0.0
 
 
-def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max: int, count: PredictionCount) -> None:
-    """Takes waiting requests (up to `batch_max` observations), one inference, answers them; until dismissed."""
+def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max: int, count: PredictionCount,
+                  batch_min: int = 1) -> None:
+    """Takes waiting requests (up to `batch_max` observations), one inference, answers them; until dismissed.
+
+    While other agents play it waits a moment for `batch_min` observations, see `Channel.requests`.
+    """
     n_envs = store.n_envs
     most = max(1, batch_max // n_envs)
+    least = min(most, -(-batch_min // n_envs))
     room, told = store.room(most), time.thread_time()
-    for tickets in channel.requests(most):
+    for tickets in channel.requests(most, least):
         n, taken = len(tickets), time.monotonic()
         observation = store.look(tickets["slot"], tickets["step"], room)
         gathered, before = time.monotonic(), time.thread_time()

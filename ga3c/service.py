@@ -17,6 +17,7 @@ where settings are dynamic, says how many workers it wants next; it needs no thr
 Who waits, what wakes it, and what if the other side is dead:
     agent, for an answer or a free slot   an answer, a freed slot; end of file once the server hangs up or has died
     predictor, for tickets                tickets; the ticket that dismisses it (the server itself can always send one)
+    predictor, for more tickets           a time-out, 5 ms at the most
     trainer, for rollouts                 likewise; the others wait for its turn to end
     update lock                           the end of the update that holds it
     agent, at rest                        being called back or told to leave; end of file as above
@@ -215,7 +216,8 @@ class Service:
     def _predict(self) -> None:
         count = self._run.statistics.new_count()
         try:
-            run_predictor(self._channel, self._store, self._model, self._settings.prediction_batch_max, count)
+            run_predictor(self._channel, self._store, self._model, self._settings.prediction_batch_max, count,
+                          self._settings.prediction_batch_min)
         finally:
             self._run.statistics.give_back(count)
 

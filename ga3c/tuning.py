@@ -132,7 +132,7 @@ def cache_file() -> Path:
 
 def _key(settings: Settings, run: Run) -> str:
     shape = (settings.network, settings.large_stride, settings.precision, settings.envs_per_agent, settings.t_max,
-             settings.training_batch_min, settings.slots_per_agent, settings.max_lag)
+             settings.prediction_batch_min, settings.training_batch_min, settings.slots_per_agent, settings.max_lag)
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
     return " ".join(map(str, (platform.node(), usable_cores(), devices, __version__, run.spec.name, *shape)))
 

@@ -20,8 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ga3c.channel import (
     _PAUSE,
     _RETURN,
+    LONGEST_WAIT,
     PREDICT,
     REST,
+    SHORTEST_WAIT,
     SUBMIT,
     TAKE,
     TICKET,
@@ -104,6 +106,67 @@ def test_with_the_word_to_end_too_a_prediction_has_one_of_its_sizes() -> None:
     channel.dismiss_predictor()
     two = channel.requests(6)
     assert len(next(two)) == 4 and list(two) == [] and channel.prediction_queue == 1, "it is for another predictor"
+    channel.close()
+
+
+def company(monkeypatch: pytest.MonkeyPatch, playing: int, arriving: list[int]) -> tuple[Channel, list[float]]:
+    """One request waits, of so many agents at play on two cores; when a predictor sleeps so many more arrive, and as
+    much time has passed. The second is the list of its sleeps.
+    """
+    monkeypatch.setattr("ga3c.channel.usable_cores", lambda: 2)
+    channel = Channel(make_store(playing, 2), playing, 2)
+    for agent in range(playing):
+        channel.open(agent)
+        channel._answered_at[agent] += 1.0
+    now, slept = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+        for _ in range(arriving.pop(0)):
+            channel._predictions.put(0, 0, 0, 1)
+
+    channel._predictions.put(0, 0, 0, 1)
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return channel, slept
+
+
+def test_a_prediction_waits_once_for_company_while_others_play(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, slept = company(monkeypatch, 18, [2])
+    assert len(next(channel.requests(64, least=8))) == 3 and len(slept) == 1
+    assert SHORTEST_WAIT <= slept[0] <= LONGEST_WAIT
+    channel.close()
+
+
+@pytest.mark.parametrize(("playing", "least"), [(18, 1), (5, 8), (4, 8), (1, 8)])
+def test_it_does_not_wait_where_one_is_enough_or_the_cores_need_all_agents(
+        playing: int, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, slept = company(monkeypatch, playing, [])
+    assert len(next(channel.requests(64, least))) == 1 and slept == []
+    channel.close()
+
+
+def test_agents_at_rest_are_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, slept = company(monkeypatch, 18, [])
+    channel._resting[5:] = True
+    assert len(next(channel.requests(64, least=8))) == 1 and slept == []
+    channel.close()
+
+
+@pytest.mark.parametrize(("seconds", "sleeps"), [(3e-4, 7 * 3e-4), (1e-6, SHORTEST_WAIT), (1.0, LONGEST_WAIT)])
+def test_it_sleeps_about_as_long_as_the_others_take(
+        seconds: float, sleeps: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One more arrives each `seconds`: what it will sleep follows from how many came while it slept before.
+    arriving: list[int] = []
+    channel, slept = company(monkeypatch, 18, arriving)
+    arriving += [0] * 200
+    requests = channel.requests(64, least=8)
+    for _ in range(200):
+        arriving[0] = round((slept[-1] if slept else SHORTEST_WAIT) / seconds)
+        next(requests)
+        channel._predictions.put(0, 0, 0, 1)
+    assert slept[-1] == pytest.approx(sleeps, rel=0.1)
     channel.close()
 
 

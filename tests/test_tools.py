@@ -191,9 +191,19 @@ def test_it_reports_by_time_where_rows_are_rare_and_where_a_resume_went_back(tmp
     assert cells == ["run", "8/1/1", "1 (1)", "2,000", "100%", "90", "100%", "-"]
 
 
+def test_a_run_of_the_sweep_may_be_shorter_than_one_to_report_on(tmp_path: Path) -> None:
+    run, short = tuned_run(tmp_path / "run"), tuned_run(tmp_path / "short")
+    rows = (short / "metrics.jsonl").read_text().splitlines()
+    (short / "metrics.jsonl").write_text("\n".join(rows[:24]) + "\n")
+    done = report(run, "--sweep", short)
+    assert done.returncode == 0 and "best of the sweep: 1,000 agent steps/s" in done.stdout
+    refused = report(short, "--sweep", run)
+    assert refused.returncode == 2 and "short has less than 30 seconds" in refused.stderr
+
+
 def test_a_run_too_short_to_report_on_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("")
-    for path, told in ((tmp_path, "less than half a minute"), (tmp_path / "none", "No such file")):
+    for path, told in ((tmp_path, "less than 30 seconds"), (tmp_path / "none", "No such file")):
         done = report(path)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and told in done.stderr
 

@@ -32,6 +32,7 @@ from ga3c import controller, record
 from ga3c.config import ConfigError, output_file
 
 HALF_MINUTE = 30
+SWEPT = 20  # seconds that a run of the sweep has at the least
 
 
 def pace(rows: list[dict[str, Any]], seconds: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -44,17 +45,17 @@ def pace(rows: list[dict[str, Any]], seconds: float) -> tuple[NDArray[np.float64
     return at, (np.interp(at, time, steps) - np.interp(at - seconds, time, steps)) / seconds
 
 
-def at_work(run: Path) -> list[dict[str, Any]]:
-    """The rows without the one written while the run was ending. Raises OSError; ConfigError if there are too few."""
+def at_work(run: Path, least: float = HALF_MINUTE) -> list[dict[str, Any]]:
+    """The rows without the one written while the run was ending. Raises OSError; ConfigError if they are not of `least`
+    seconds."""
     rows = record.lasting([row for row in record.rows(run).new() if row["agents"] > 0])
-    if not rows or rows[-1]["time"] - rows[0]["time"] < HALF_MINUTE:
-        raise ConfigError(f"{run} has less than half a minute of training")
+    if not rows or rows[-1]["time"] - rows[0]["time"] < least:
+        raise ConfigError(f"{run} has less than {least:g} seconds of training")
     return rows
 
 
-def second_half(run: Path) -> float:
+def second_half(rows: list[dict[str, Any]]) -> float:
     """Mean rate of the second half of a run."""
-    rows = at_work(run)
     return float(pace(rows, (rows[-1]["time"] - rows[0]["time"]) / 2)[1][-1])
 
 
@@ -69,7 +70,7 @@ def summary(run: Path, best: float | None) -> list[str]:
     rows = at_work(run)
     trials = [event for event in record.lasting_events(run) if event["event"] == "trial"]
     kept = sum(trial.get("verdict") == "kept" for trial in trials)
-    last, half = rows[-1], second_half(run)
+    last, half = rows[-1], second_half(rows)
     cells = [run.name, workers(last), f"{len(trials)} ({kept})",
              f"{half:,.0f}"]
     if best is None:
@@ -90,7 +91,8 @@ def swept(runs: list[Path]) -> dict[str, list[float]]:
     """Rates of the second half of the runs of each setting, sorted; the settings by their median, fastest first."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        found.setdefault(workers(at_work(run)[-1]), []).append(second_half(run))
+        rows = at_work(run, SWEPT)
+        found.setdefault(workers(rows[-1]), []).append(second_half(rows))
     return {setting: sorted(rates) for setting, rates in
             sorted(found.items(), key=lambda each: -float(np.median(each[1])))}
 

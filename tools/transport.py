@@ -5,6 +5,7 @@
 
 The environments show the same picture (84x84x4 bytes) in every step and the model answers with constants, so all the
 time goes to the agents' loop, tickets, wake-ups, gathering of predictions and training batches, answers and statistics.
+With few environments an agent the service's predictions wait for company; here they take what is there.
 Prints agent steps/s and what a step costs the agents and the server, in microseconds of processor time, and how many of
 them the server's threads copy observations and rollouts (on the wall clock).
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 from counting import busy
 
 from ga3c.channel import Channel
+from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.predictor import PredictionCount, run_predictor
 from ga3c.rollout import RolloutStore
+from ga3c.service import Service
+from ga3c.stats import Statistics
 
 SPEC = EnvironmentSpec("test", (3,), np.dtype(np.float32), 2, 1)
 
@@ -63,3 +67,25 @@ def test_what_a_predictor_takes_outside_the_model_is_told(
     assert outside <= count.outside < outside + 0.2
     channel.handed_over(port)
     channel.close()
+
+
+@pytest.mark.parametrize(("n_envs", "batch_min", "batch_max", "asked"), [
+    (1, 12, 128, (128, 12)), (4, 12, 128, (32, 3)), (5, 12, 128, (25, 3)), (16, 12, 128, (8, 1)), (1, 12, 4, (4, 4))])
+def test_it_waits_for_as_many_agents_as_have_so_many_observations(
+        n_envs: int, batch_min: int, batch_max: int, asked: tuple[int, int]) -> None:
+    class Asked:
+        def requests(self, most: int, least: int) -> Any:
+            assert (most, least) == asked
+            return iter(())
+
+    store = RolloutStore(SPEC, 2, n_envs, 2)
+    run_predictor(cast(Any, Asked()), store, cast(Any, Uniform()), batch_max, PredictionCount(), batch_min)
+
+
+def test_the_service_has_its_predictors_wait_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr("ga3c.service.run_predictor", lambda *arguments: given.extend(arguments))
+    service = SimpleNamespace(_run=SimpleNamespace(statistics=Statistics(1)), _channel=None, _store=None, _model=None,
+                              _settings=Settings(prediction_batch_min=7, prediction_batch_max=90))
+    Service._predict(cast(Any, service))
+    assert given[3] == 90 and given[5] == 7

@@ -380,7 +380,7 @@ class Service:
         self._channel.hang_up(agent)
         now = time.monotonic()
         self._run.event("agent_not_started", agent=agent, cause=f"{type(error).__name__}: {error}")
-        if isinstance(error, ConnectionError) and now - self._refused_at > 2 * END_SECONDS:
+        if isinstance(error, (ConnectionError, EOFError)) and now - self._refused_at > 2 * END_SECONDS:
             self._refused_at, self._vacant[agent] = now, now
             self._vacant = {index: max(due, now + END_SECONDS) for index, due in self._vacant.items()}
             return

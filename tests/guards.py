@@ -180,7 +180,8 @@ GUARDS = [
           "process_is_done_without[2]", [("service", "except (OSError, EOFError) as error:  # no", "except KeyError as "
                                           "error:  # no")]),
     Guard(26, "a fork server that is just ending is taken for a limit", "test_service.py::test_a_fork_server_that_is_"
-          "just_ending_is_waited_for_once[1]", [("service", "isinstance(error, ConnectionError) and", "False and")]),
+          "just_ending_is_waited_for_once[refuses]",
+          [("service", "isinstance(error, (ConnectionError, EOFError)) and", "False and")]),
     Guard(26, "descriptors are not looked at", "test_preflight.py::test_descriptors",
           [("preflight", "limit == resource.RLIM_INFINITY or limit >= need,", "True,")]),
     Guard(26, "memory is not looked at", "test_preflight.py::test_memory_of_the_container_counts",

@@ -188,15 +188,18 @@ def test_agents_are_replaced_when_the_process_they_were_forked_from_has_died(
     model.assert_nothing_doubled()
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times, error", [
+    (1, ConnectionRefusedError(111, "Connection refused")), (2, ConnectionRefusedError(111, "Connection refused")),
+    (1, EOFError("unexpected EOF"))], ids=["refuses", "refuses twice", "took the request with it"])
 def test_a_fork_server_that_is_just_ending_is_waited_for_once(
-        times: int, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        times: int, error: Exception, make_run: MakeRun, interruption: Interruption,
+        monkeypatch: pytest.MonkeyPatch) -> None:
     start, refused = ForkServerProcess.start, []
 
     def refusing(process: ForkServerProcess) -> None:
         if process.name == "agent-2" and len(refused) < times:
             refused.append(time.monotonic())
-            raise ConnectionRefusedError(111, "Connection refused")
+            raise error
         start(process)
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)

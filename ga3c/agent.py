@@ -41,9 +41,9 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
     the steps it has; the episodes go on where they stood.
     """
     n_envs, t_max = store.n_envs, store.t_max
-    score, length = np.zeros(n_envs), np.zeros(n_envs, np.int32)
+    score, began, now = np.zeros(n_envs), np.zeros(n_envs, np.int32), 0  # episodes': so far, and when; agent steps
     full: int | None = None
-    slot, t = (yield TAKE, 0, 0), 0
+    slot, t = (yield from _take(store)), 0
     store.observation[slot, t] = environment.observation
     while True:
         pause = yield PREDICT, slot, t
@@ -56,7 +56,7 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
             if not (yield REST, 0, 0):
                 return
             if t:
-                slot, t = (yield TAKE, 0, 0), 0
+                slot, t = (yield from _take(store)), 0
                 store.observation[slot, t] = environment.observation
             continue
 
@@ -65,16 +65,15 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
 
         store.action[slot, t] = action
         store.reward[slot, t] = transition.reward
-        store.terminated[slot, t] = transition.terminated
-        store.truncated[slot, t] = transition.truncated
         score += transition.reward
-        length += 1
-        store.score[slot, t], store.episode_length[slot, t] = np.nan, 0
-        over = transition.score_ended | transition.truncated
-        if np.count_nonzero(over):
+        now += 1
+        if np.count_nonzero(transition.terminated | transition.truncated):
+            store.terminated[slot, t] = transition.terminated
+            store.truncated[slot, t] = transition.truncated
             ended = transition.score_ended
-            store.score[slot, t, ended], store.episode_length[slot, t, ended] = score[ended], length[ended]
-            score[over], length[over] = 0.0, 0
+            store.score[slot, t, ended], store.episode_length[slot, t, ended] = score[ended], now - began[ended]
+            over = ended | transition.truncated
+            score[over], began[over] = 0.0, now
         if transition.dropped:  # what came next is not known: the value of the last observation stands for it
             store.final_value[slot, t] = store.value[slot, t]
         elif transition.final_observation is not None:
@@ -85,8 +84,16 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
         t += 1
         if t == t_max:
             store.observation[slot, t_max] = environment.observation
-            full, slot, t = slot, (yield TAKE, 0, 0), 0
+            full, slot, t = slot, (yield from _take(store)), 0
         store.observation[slot, t] = environment.observation
+
+
+def _take(store: RolloutStore) -> Generator[Request, int, int]:
+    """A free slot, in which no episode ends yet."""
+    slot = yield TAKE, 0, 0
+    store.terminated[slot] = store.truncated[slot] = False
+    store.score[slot], store.episode_length[slot] = np.nan, 0
+    return slot
 
 
 def sample(policy: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:

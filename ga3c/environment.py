@@ -140,6 +140,8 @@ class AtariEnvironment:
         screen = tuple(emulator.getScreenDims())
         self._last, self._last_but_one = np.zeros(screen, np.uint8), np.zeros(screen, np.uint8)
         self._picture = np.zeros(_PICTURE, np.uint8)
+        self._none = np.zeros(n_envs, np.bool_)
+        self._none.flags.writeable = False  # many transitions have it
         self._frames, self._lives, self._held = [0] * n_envs, [0] * n_envs, [ale_py.Action.NOOP] * n_envs
         self._rng = np.random.default_rng()
         self._age = 0
@@ -203,19 +205,32 @@ class AtariEnvironment:
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         self._packed >>= 8
-        n_envs = len(self._emulators)
-        reward, (terminated, score_ended) = np.zeros(n_envs, np.float32), np.zeros((2, n_envs), np.bool_)
+        self._age += 1
+        cut, reward = self._cuts.get(self._age), np.zeros(len(self._emulators), np.float32)
+        lost, over, eventful = [], [], cut is not None
         for number, chosen in enumerate(action.tolist()):
+            emulator = self._emulators[number]
             reward[number] = self._play(number, self.actions[chosen])
             self._show(number)
-            terminated[number] = self._emulators[number].game_over()
-            score_ended[number] = terminated[number] or self._frames[number] >= self._max_frames
+            if emulator.game_over():
+                over.append(number)
+            elif self._frames[number] >= self._max_frames:
+                eventful = True
             if self._life_loss:  # with the last one the game is over, in some a little later
-                before, self._lives[number] = self._lives[number], self._emulators[number].lives()
-                terminated[number] |= 0 < self._lives[number] < before
+                before, self._lives[number] = self._lives[number], emulator.lives()
+                if 0 < self._lives[number] < before:
+                    lost.append(number)
+        if not (over or lost or eventful):
+            return Transition(reward, self._none, self._none, self._none, None)
+        return self._after(reward, over, lost, cut)
+
+    def _after(self, reward: NDArray[np.float32], over: list[int], lost: list[int], cut: int | None) -> Transition:
+        """Of a step with which something ended: games that are `over`, lives `lost`, time, the episode to be `cut`."""
+        terminated = np.zeros(len(reward), np.bool_)
+        terminated[over] = True
+        score_ended = terminated | (np.array(self._frames) >= self._max_frames)
+        terminated[lost] = True
         truncated = score_ended & ~terminated
-        self._age += 1
-        cut = self._cuts.get(self._age)
         if cut is not None and not terminated[cut]:
             truncated[cut] = True
         final = self.observation.copy() if np.count_nonzero(truncated) else None

@@ -71,6 +71,18 @@ def largest_size(sizes: list[int], waiting: int) -> int:
     return sizes[bisect.bisect(sizes, waiting) - 1]
 
 
+class Requests:
+    """Tickets of n agents that wait: `agents` (n,), `at` (n,): the rows of the store that they ask about."""
+
+    def __init__(self, tickets: NDArray, store: RolloutStore) -> None:
+        self.tickets = tickets
+        self.agents, slots, rows, self.incarnations = tickets.view("<u2").reshape(-1, 4).T.astype(np.intp)
+        self.at = store.at(slots, rows)
+
+    def __len__(self) -> int:
+        return len(self.tickets)
+
+
 class ServerGone(Exception):
     """The main process has closed this agent's replies, or has died."""
 
@@ -263,7 +275,7 @@ class Channel:
     @property
     def playing(self) -> int:
         """Agents that have made their environments and do not rest."""
-        return int(((self._answered_at > self._opened_at) & ~self._resting).sum())
+        return int(np.count_nonzero((self._answered_at > self._opened_at) & ~self._resting))
 
     def is_playing(self, agent: int) -> bool:
         """Whether the agent has made its environments and been answered."""
@@ -316,8 +328,8 @@ class Channel:
 
     # ---------------------------------------------------------------------------------- for predictors
 
-    def requests(self, most: int, least: int = 1) -> Iterator[NDArray]:
-        """Tickets of waiting agents until `dismiss_predictor`: always one of `batch_sizes(most)`, the largest that is
+    def requests(self, most: int, least: int = 1) -> Iterator[Requests]:
+        """What agents wait for, until `dismiss_predictor`: always one of `batch_sizes(most)`, the largest that is
         there. One predictor takes at a time: it would else wait for as many as were there before another took them.
 
         Where agents enough are at play to fill the cores, the first waits for company, once and for 5 ms at the most,
@@ -337,9 +349,10 @@ class Channel:
                 tickets, ended = self._predictions.without_close(self._predictions.take(size))
             if len(tickets):
                 size = largest_size(sizes, len(tickets))  # one was no request, but the word to end
-                self.ask_again(tickets[size:])
-                self._taken_at[tickets["agent"][:size]] = time.monotonic()
-                yield tickets[:size]
+                self._put_back(tickets[size:])
+                requests = Requests(tickets[:size], self._store)
+                self._taken_at[requests.agents] = time.monotonic()
+                yield requests
 
     def _wait_for_company(self, waiting: int, wanted: int) -> None:
         """Sleeps for about as long as it takes `wanted` requests to be there."""
@@ -350,22 +363,23 @@ class Channel:
         came = max(1, len(self._predictions) - waiting)
         self._between += 0.1 * ((time.monotonic() - began) / came - self._between)
 
-    def answer(self, tickets: NDArray, policy: NDArray[np.float32], value: NDArray[np.float32], version: int) -> None:
+    def answer(self, requests: Requests, policy: NDArray[np.float32], value: NDArray[np.float32], version: int) -> None:
         """Writes policy (n, E, A), value (n, E) and version into the n rows asked for, and wakes their agents."""
         with self._lock:
-            alive = self._living[tickets["agent"]] == tickets["incarnation"]
+            alive = self._living[requests.agents] == requests.incarnations
             if not alive.all():
-                tickets, policy, value = tickets[alive], policy[alive], value[alive]
-            self._answered_at[tickets["agent"]] = self._last_answer = time.monotonic()
-            slots, rows = tickets["slot"], tickets["step"]
-            self._store.policy[slots, rows] = policy
-            self._store.value[slots, rows] = value
-            self._store.version[slots, rows] = version
-            for agent, slot, row, _ in tickets.tolist():
+                requests = Requests(requests.tickets[alive], self._store)
+                policy, value = policy[alive], value[alive]
+            self._answered_at[requests.agents] = self._last_answer = time.monotonic()
+            self._store.answer(requests.at, policy, value, version)
+            for agent, slot, row, _ in requests.tickets.tolist():
                 self._send(agent, slot, row)
 
-    def ask_again(self, tickets: NDArray) -> None:
-        """Puts tickets back that could not be answered; another predictor takes them."""
+    def ask_again(self, requests: Requests) -> None:
+        """Puts back what could not be answered; another predictor takes it."""
+        self._put_back(requests.tickets)
+
+    def _put_back(self, tickets: NDArray) -> None:
         for ticket in tickets.tolist():
             self._predictions.put(*ticket)
 

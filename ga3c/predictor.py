@@ -36,23 +36,23 @@ def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max
     most = max(1, batch_max // n_envs)
     least = min(most, -(-batch_min // n_envs))
     room, told = store.room(most), time.thread_time()
-    for tickets in channel.requests(most, least):
-        n, taken = len(tickets), time.monotonic()
-        observation = store.look(tickets["slot"], tickets["step"], room)
+    for requests in channel.requests(most, least):
+        n, taken = len(requests), time.monotonic()
+        observation = store.look(requests.at, room)
         gathered, before = time.monotonic(), time.thread_time()
         try:
             policy, value, version = model.predict(observation.reshape(-1, *observation.shape[2:]))
         except BaseException:
-            channel.ask_again(tickets)  # their agents would wait for ever
+            channel.ask_again(requests)  # their agents would wait for ever
             raise
         predicted, after = time.monotonic(), time.thread_time()
-        asked = store.asked[tickets["slot"], tickets["step"]]
+        asked = store.when_asked(requests.at)
         asked[asked == 0.0] = taken  # of an agent that has died meanwhile
         count.queued += n * taken - float(asked.sum())
-        channel.answer(tickets, policy.reshape(n, n_envs, -1), value.reshape(-1, n_envs), version)
+        channel.answer(requests, policy.reshape(n, n_envs, -1), value.reshape(-1, n_envs), version)
         answered = time.monotonic()
         if count.trace is not None:
-            count.trace.predicted(taken, gathered, predicted, answered, tickets["agent"].tolist(), asked.tolist())
+            count.trace.predicted(taken, gathered, predicted, answered, requests.agents.tolist(), asked.tolist())
         count.gathering += gathered - taken
         count.predicting += predicted - gathered
         count.answering += answered - predicted

@@ -174,6 +174,7 @@ class RolloutStore(_Facts):
             offset += self._field_bytes(field)
         self._trained_on = {name: getattr(self, name)[:, :self.t_max] if name in _EXTRA_ROW else getattr(self, name)
                             for name in self._layout}
+        self._rows = {name: getattr(self, name).reshape(-1, *self._layout[name].shape[1:]) for name in _EXTRA_ROW}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("t_max", "n_envs", "n_slots", "_layout")} | {
@@ -199,13 +200,27 @@ class RolloutStore(_Facts):
         """For the observations (n, E, *shape) of n rows, to be filled by `look`."""
         return aligned((n, *self.observation.shape[2:]), self.observation.dtype)
 
-    def look(self, slots: NDArray[np.integer], rows: NDArray[np.integer], into: NDArray) -> NDArray:
+    def at(self, slots: NDArray[np.integer], rows: NDArray[np.integer]) -> NDArray[np.intp]:
+        """Where n rows are, counted through all slots: one number is found much sooner than two."""
+        at: NDArray[np.intp] = slots.astype(np.intp) * self.observation.shape[1] + rows
+        return at
+
+    def look(self, at: NDArray[np.intp], into: NDArray) -> NDArray:
         """Copies the observations of n rows to the front of `into` and returns that, (n, E, *shape)."""
-        n_rows = self.observation.shape[1]
-        index = slots.astype(np.intp) * n_rows + rows
-        found = into[:len(index)]
-        # With the default mode it would be copied once more, in case of an index out of range.
-        return self.observation.reshape(-1, *self.observation.shape[2:]).take(index, axis=0, out=found, mode="clip")
+        # With the default mode it would be copied once more, in case of a row out of range.
+        found: NDArray = self._rows["observation"].take(at, axis=0, out=into[:len(at)], mode="clip")
+        return found
+
+    def when_asked(self, at: NDArray[np.intp]) -> NDArray[np.float64]:
+        """When the predictions of n rows were asked for (n,), a copy."""
+        asked: NDArray[np.float64] = self._rows["asked"][at]
+        return asked
+
+    def answer(self, at: NDArray[np.intp], policy: NDArray[np.float32], value: NDArray[np.float32],
+               version: int) -> None:
+        """Writes policy (n, E, A), value (n, E) and version into n rows."""
+        rows = self._rows
+        rows["policy"][at], rows["value"][at], rows["version"][at] = policy, value, version
 
     def gather(self, slots: Iterable[int], into: TrainingBatch, at: int) -> None:
         """Copies rollouts in `slots` to places at, at + 1, ... of `into`, which frees the slots for their agents."""

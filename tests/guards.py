@@ -107,7 +107,7 @@ GUARDS = [
     Guard(11, "a closed pipe is an error", "test_cli.py::test_training_goes_on_when_nobody_reads_its_output",
           [("display", "except (OSError, ValueError, SystemExit):", "except ZeroDivisionError:")]),
     Guard(12, "requests of a failed predictor are lost", "test_faults.py::test_a_thread_that_raises_once_is_started_"
-          "again_and_no_agent_waits_for_ever[predict]", [("predictor", "channel.ask_again(tickets)", "pass")]),
+          "again_and_no_agent_waits_for_ever[predict]", [("predictor", "channel.ask_again(requests)", "pass")]),
     Guard(12, "what a thread raises is swallowed", "test_service.py::test_an_exception_in_a_thread_ends_the_run_with_"
           "that_exception[train]", [("service", "self._failures.append((error, began))", "pass")]),
     Guard(12, "a fault that hits two threads is two", "test_recovery.py::test_a_fault_that_hits_several_threads_is_"
@@ -211,7 +211,7 @@ GUARDS = [
     Guard(31, "agents of low index go first", "test_service.py::test_no_agent_waits_much_longer_than_the_others",
           [("channel", "tickets, ended = self._predictions.without_close(self._predictions.take(size))",
             "tickets, ended = self._predictions.without_close(np.sort(self._predictions.take(10_000)))\n"
-            "            self.ask_again(tickets[size:])\n            tickets = tickets[:size]")]),
+            "            self._put_back(tickets[size:])\n            tickets = tickets[:size]")]),
     Guard(32, "TensorBoard's failure is ours", "test_run.py::test_a_tensorboard_writer_that_fails_is_given_up_and_"
           "training_goes_on",
           [("run", "except Exception as error:  # its writer", "except KeyError as error:  # its writer")]),

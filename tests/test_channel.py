@@ -51,10 +51,10 @@ def channel() -> Iterator[Channel]:
 
 
 def answer_once(channel: Channel, version: int = 0, most: int = 8) -> np.ndarray:
-    tickets = next(channel.requests(most))
-    n = len(tickets)
-    channel.answer(tickets, np.full((n, 1, 2), 0.5, np.float32), np.full((n, 1), version, np.float32), version)
-    return tickets
+    requests = next(channel.requests(most))
+    n = len(requests)
+    channel.answer(requests, np.full((n, 1, 2), 0.5, np.float32), np.full((n, 1), version, np.float32), version)
+    return requests.tickets
 
 
 def in_thread(call) -> tuple[threading.Thread, list]:
@@ -385,14 +385,14 @@ def test_an_agent_waits_as_long_as_its_predictor_does_not_come_back(channel: Cha
     store, port, other = channel._store, channel.open(0), channel.open(1)
     store.asked[0, 0] = time.monotonic()
     held, _ = in_thread(lambda: port.serve((PREDICT, 0, 0)))
-    tickets = next(channel.requests(8))
-    assert tickets["agent"].tolist() == [0]
+    requests = next(channel.requests(8))
+    assert requests.agents.tolist() == [0]
     helped, _ = in_thread(lambda: other.serve((PREDICT, 2, 0)))
     answer_once(channel)
     helped.join(5)
     channel._last_answer += 5.0  # that was five seconds later
     assert channel.idle_since(0) is None
-    channel.answer(tickets, np.full((1, 1, 2), 0.5, np.float32), np.zeros((1, 1), np.float32), 0)
+    channel.answer(requests, np.full((1, 1, 2), 0.5, np.float32), np.zeros((1, 1), np.float32), 0)
     held.join(5)
     assert channel.idle_since(0) == channel._answered_at[0]
     Channel.handed_over(port)
@@ -404,7 +404,7 @@ def test_tickets_put_back_are_taken_again(channel: Channel) -> None:
     thread, outcome = in_thread(lambda: port.serve((PREDICT, 0, 0)))
     taken = next(channel.requests(8))
     channel.ask_again(taken)
-    assert answer_once(channel).tolist() == taken.tolist()
+    assert answer_once(channel).tolist() == taken.tickets.tolist()
     thread.join(5)
     assert outcome == [0]
     Channel.handed_over(port)
@@ -442,9 +442,9 @@ class SlotOwnership(RuleBasedStateMachine):
         self.predictor.start()
 
     def predict(self) -> None:
-        for tickets in self.channel.requests(64):
-            n = len(tickets)
-            self.channel.answer(tickets, np.ones((n, 1, 2), np.float32), np.ones((n, 1), np.float32), self.stamp)
+        for requests in self.channel.requests(64):
+            n = len(requests)
+            self.channel.answer(requests, np.ones((n, 1, 2), np.float32), np.ones((n, 1), np.float32), self.stamp)
 
     def on_vacant(self, agent: int) -> None:
         assert agent not in self.ports and agent not in self.vacant

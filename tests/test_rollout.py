@@ -146,6 +146,6 @@ def test_looking_copies_the_rows_asked_for_to_the_front_of_the_room() -> None:
     store.observation[:] = np.arange(store.observation.size).reshape(store.observation.shape)
     room = store.room(4)
     slots, rows = np.array([39_999, 0, 7], np.uint16), np.array([2, 0, 1], np.uint16)
-    found = store.look(slots, rows, room)
+    found = store.look(store.at(slots, rows), room)
     assert np.array_equal(found, store.observation[slots, rows]) and found.base is room.base
     assert room.ctypes.data % 64 == 0

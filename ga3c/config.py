@@ -80,7 +80,7 @@ class Settings(BaseModel):
 
     agents: int | None = _setting(
         "Workers", None,
-        "N_A, agent processes, if dynamic at the start; null: per core 16 / envs_per_agent, at least 2 (paper: 32)",
+        "N_A, agent processes, if dynamic at the start; null: per core 16 / envs_per_agent, 2 to 8 (paper: 32)",
         ge=1, le=4096)
     agents_max: int | None = _setting(
         "Workers", None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
@@ -209,7 +209,7 @@ class Settings(BaseModel):
 
     @property
     def agent_count(self) -> int:
-        """N_A at the start: as configured, else 16 environments per core, and at least 2 agents per core."""
+        """N_A at the start: as configured, else 16 environments per core, but 2 to 8 agents per core."""
         return self.agents or _usual_agents(self.envs_per_agent)
 
     @property
@@ -233,15 +233,15 @@ class Settings(BaseModel):
 
 
 def _usual_agents(envs_per_agent: int) -> int:
-    return max(2, 16 // envs_per_agent) * usable_cores()
+    return max(2, min(8, 16 // envs_per_agent)) * usable_cores()
 
 
 def _most_agents(envs_per_agent: int) -> int:
-    """As many as could pay and as the machine can hold: twice the usual, half the memory, its descriptors."""
+    """As many as could pay and as the machine can hold: 32 environments per core, half the memory, its descriptors."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         descriptors = 2**20
-    return min(4096, 2 * _usual_agents(envs_per_agent), usable_memory() // 2 // AGENT_BYTES,
+    return min(4096, max(4, 32 // envs_per_agent) * usable_cores(), usable_memory() // 2 // AGENT_BYTES,
                (descriptors - OTHER_DESCRIPTORS) // AGENT_DESCRIPTORS)
 
 

@@ -49,8 +49,8 @@ GUARDS = [
           "is_replaced[segfault-step-signal--11]", [("agent", "faulthandler.enable(file)", "pass")]),
     Guard(4, "answers to an earlier incarnation are delivered", "test_channel.py::test_an_answer_to_an_agent_that_is_"
           "gone_changes_nothing_of_its_successor",
-          [("channel", 'alive = self._living[tickets["agent"]] == tickets["incarnation"]',
-            "alive = np.ones(len(tickets), np.bool_)")]),
+          [("channel", 'alive = self._living[requests.agents] == requests.incarnations',
+            "alive = np.ones(len(requests), np.bool_)")]),
     Guard(4, "a rest of an earlier incarnation counts", "test_channel.py::test_a_rest_of_an_agent_that_is_gone_says_"
           "nothing_of_its_successor",
           [("channel", "if self._living[agent] == incarnation]", "if self._living[agent] >= 0]")]),

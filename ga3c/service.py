@@ -321,7 +321,7 @@ class Service:
         while self._vacated:
             agent = self._vacated.popleft()
             if agent not in self._recovery.parked:
-                self._vacant[agent] = self._not_before.pop(agent, 0.0)
+                self._vacant[agent] = max(self._not_before.pop(agent, 0.0), self._refused_at + END_SECONDS)
         self._move_agents(self._agents_wanted(), now)
 
     def _move_agents(self, wanted: int, now: float) -> None:

@@ -211,6 +211,27 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
     assert np.all(np.diff(refused) >= 1.0)
 
 
+def test_no_agent_is_started_while_a_fork_server_is_just_ending(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, begun, refused = ForkServerProcess.start, [], []
+
+    def refusing(process: ForkServerProcess) -> None:
+        if process.name == "agent-2" and not refused:
+            refused.append(time.monotonic())
+            begun[0][0].kill()  # its index is vacant in a moment
+            raise ConnectionRefusedError(111, "Connection refused")
+        start(process)
+        begun.append((process, time.monotonic()))
+
+    monkeypatch.setattr(ForkServerProcess, "start", refusing)
+    monkeypatch.setattr("ga3c.service.END_SECONDS", 1.0)
+    run = make_run(counting(steps=None, minutes=0.05))
+    Service(run.settings, run, CheckingModel(), interruption).run()
+    again = [(process.name, when) for process, when in begun[2:]]
+    assert sorted(name for name, _ in again) == ["agent-0", "agent-2"]
+    assert all(when >= refused[0] + 1.0 for _, when in again)
+
+
 def test_a_system_without_another_thread_goes_on_with_those_there_are_and_tries_again(
         make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
     start, tried = threading.Thread.start, []

@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import keras
 import numpy as np
@@ -25,7 +25,7 @@ from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.losses import Tensor
 from ga3c.machine import usable_cores
-from ga3c.network import acting_network, build_network, precision, share_gpus
+from ga3c.network import Acting, build_network, precision, share_gpus
 from ga3c.rollout import TrainingBatch
 
 
@@ -47,6 +47,7 @@ class Update(NamedTuple):
     waited: float = 0.0
 
 
+Observed = NDArray | Tensor
 _MEANS = ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance")
 
 
@@ -80,20 +81,25 @@ _LOST = (tf.errors.InternalError, tf.errors.UnavailableError, tf.errors.UnknownE
 _FULL, _NO_CUDNN = "Dst tensor is not initialized", "DNN"
 
 
+def _fail(error: tf.errors.OpError, what: str) -> NoReturn:
+    """Raises TooLarge or DeviceFailed if the error is the device's failure at `what`, else the error."""
+    if isinstance(error, tf.errors.ResourceExhaustedError) or _FULL in error.message:
+        raise TooLarge(f"the device has no memory for {what}; end other programs on it, or give a smaller "
+                       "--training-batch-min, --envs-per-agent or --prediction-batch-max") from error
+    if not isinstance(error, _LOST) and _NO_CUDNN not in error.message:
+        raise error
+    cause = " ".join(error.message.split())[:200]
+    raise DeviceFailed(f"the device failed at {what}: {cause}; ga3c-doctor tries each device, and with "
+                       "CUDA_VISIBLE_DEVICES=-1 the processors do the work") from error
+
+
 @contextlib.contextmanager
 def _on_device(what: str) -> Iterator[None]:
     """Names the failures of the device: TooLarge, DeviceFailed."""
     try:
         yield
     except tf.errors.OpError as error:
-        if isinstance(error, tf.errors.ResourceExhaustedError) or _FULL in error.message:
-            raise TooLarge(f"the device has no memory for {what}; end other programs on it, or give a smaller "
-                           "--training-batch-min, --envs-per-agent or --prediction-batch-max") from error
-        if not isinstance(error, _LOST) and _NO_CUDNN not in error.message:
-            raise
-        cause = " ".join(error.message.split())[:200]
-        raise DeviceFailed(f"the device failed at {what}: {cause}; ga3c-doctor tries each device, and with "
-                           "CUDA_VISIBLE_DEVICES=-1 the processors do the work") from error
+        _fail(error, what)
 
 
 def start_tensorflow(settings: Settings) -> None:
@@ -146,8 +152,10 @@ class Model:
         self._settings = settings
         self.precision = precision(settings)
         self._network = build_network(settings, spec)
-        self._acting = acting_network(self._network, settings, spec)
-        self._tell_acting()
+        self._acting = Acting(self._network, settings)
+        # Compiled, as within an update: the same to the bit.
+        self._acting_weights = tf.function(self._acting.weights, autograph=False)
+        self._answers_with = self.version, self._acting_weights()  # replaced at once: a policy is one version's
         self._optimizer = _build_optimizer(settings)
         self._optimizer.build(self._network.trainable_variables)
         if settings.optimizer == "rmsprop":
@@ -181,32 +189,27 @@ class Model:
     def _compile(self, spec: EnvironmentSpec) -> tuple[tf.types.experimental.ConcreteFunction, ...]:
         T = self._settings.t_max
         observation = tf.TensorSpec((None, *spec.observation_shape), spec.observation_dtype)
+        weights = [tf.TensorSpec(weight.shape, weight.dtype) for weight in self._answers_with[1]]
         steps = (None, T, None)
 
         batch = [observation, tf.TensorSpec((*steps, int(spec.n_actions)), tf.float32),
                  tf.TensorSpec(steps, tf.int32), tf.TensorSpec(steps, tf.float32),
                  tf.TensorSpec(steps, tf.bool), tf.TensorSpec(steps, tf.bool), tf.TensorSpec((None, T, 1), tf.bool),
                  tf.TensorSpec(steps, tf.float32), tf.TensorSpec((None, None), tf.float32), observation]
-        predict = tf.function(self._infer, input_signature=[observation], autograph=False)
-        train = tf.function(self._update, input_signature=[*batch, tf.TensorSpec((2,), tf.float32)], autograph=False)
+        predict = tf.function(self._acting, input_signature=[observation, *weights], autograph=False)
+        train = tf.function(self._update, input_signature=[*batch, tf.TensorSpec((2,), tf.float32), *weights],
+                            autograph=False)
         return predict.get_concrete_function(), train.get_concrete_function()
-
-    def _infer(self, observation: Tensor) -> tuple[Tensor, Tensor]:
-        policy, value = self._acting(observation, training=False)
-        return policy, value[:, 0]
-
-    def _tell_acting(self) -> None:
-        if self._acting is not self._network:
-            for its, ours in zip(self._acting.weights, self._network.weights, strict=True):
-                its.assign(ops.cast(ours, its.dtype))
 
     def _update(self, observation: Tensor, behaviour: Tensor, action: Tensor, reward: Tensor, terminated: Tensor,
                 truncated: Tensor, filled: Tensor, final_value: Tensor, bootstrap_value: Tensor, following: Tensor,
-                rates: Tensor) -> Tensor:
-        """One update; `rates` is (learning rate, beta). Returns the means named in `_MEANS`."""
+                rates: Tensor, *weights: Tensor) -> list[Tensor]:
+        """One update; `rates` is (learning rate, beta), `weights` are what predictions are made with. Returns the means
+        named in `_MEANS` and what predictions are to be made with from now on.
+        """
         s = self._settings
         if s.correction != "none":  # as the steps' values, so that an old rollout is judged by one set of weights
-            bootstrap_value = ops.reshape(self._infer(following)[1], ops.shape(bootstrap_value))
+            bootstrap_value = ops.reshape(self._acting(following, *weights)[1], ops.shape(bootstrap_value))
         if s.reward_clip:
             reward = ops.clip(reward, -s.reward_clip, s.reward_clip)
         steps = ops.shape(reward)
@@ -250,33 +253,42 @@ class Model:
             self._optimizer.learning_rate.assign(rates[0])
             self._optimizer.apply(gradients, variables)
             self._advantage_square.assign(square)
-            self._tell_acting()
             return tf.constant(True)
 
         # The norm holds every gradient: if one is not finite, nothing is written, of the optimiser neither.
         tf.cond(tf.reduce_all(tf.math.is_finite(means)), apply, lambda: tf.constant(False))
-        return means
+        return [means, *self._acting.weights()]
 
     def _advantage_squares(self, advantage: Tensor, weight: Tensor) -> Tensor:
         """Decaying sums over the last hundred or so updates: of mean squared advantages, and of their weights."""
         now = ops.stack([ops.sum(weight * ops.square(advantage)), ops.ones(())])
         return 0.99 * self._advantage_square + 0.01 * now
 
-    def _observed(self, observation: NDArray) -> Tensor:
-        """Of what stays as it is until the call is over: on processors the memory itself, if TensorFlow can use it."""
+    def shared(self, observation: NDArray) -> Observed:
+        """For `predict`, again and again, in the place of an array that is written to anew between predictions: on
+        processors the memory itself, looked at but once; the array where TensorFlow must copy it.
+        """
         if self._executor and observation.size and observation.flags.carray and not observation.ctypes.data % 64:
             return tf.experimental.dlpack.from_dlpack(observation.__dlpack__())
-        return tf.constant(observation)
+        return observation
 
-    def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
-        """Policy (n, A), value (n,) and the version that made them, for observations (n, *shape).
+    def _observed(self, observation: Observed) -> Tensor:
+        """Of what stays as it is until the call is over."""
+        if isinstance(observation, np.ndarray):
+            observation = self.shared(observation)
+        return tf.constant(observation) if isinstance(observation, np.ndarray) else observation
+
+    def predict(self, observation: Observed) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
+        """Policy (n, A), value (n,) and the version that made them, for observations (n, *shape), `shared` or not.
 
         Raises DeviceFailed.
         """
-        version = self.version
-        with _on_device(f"{len(observation)} predictions"):
-            policy, value = self._predict(self._observed(observation))
+        version, weights = self._answers_with
+        try:
+            policy, value = self._predict(self._observed(observation), *weights)
             return policy.numpy(), value.numpy(), version
+        except tf.errors.OpError as error:
+            _fail(error, f"{len(observation)} predictions")
 
     def train(self, batch: TrainingBatch) -> Update | None:
         """One update from all filled steps of `batch`; None if it is not finite, or has waited here while the weights
@@ -300,7 +312,7 @@ class Model:
             progress = self.agent_steps / s.anneal_steps
             learning_rate = self.learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_end, progress)
             rates = np.array([learning_rate, scheduled(s.beta, s.beta_end, progress)], np.float32)
-            [computed] = self._train(*tensors, tf.constant(rates))
+            computed, *weights = self._train(*tensors, tf.constant(rates), *self._answers_with[1])
             means = dict(zip(_MEANS, computed.numpy().tolist(), strict=True))
             finite = np.isfinite(list(means.values())).all()
             self._skipped_in_a_row = 0 if finite else self._skipped_in_a_row + 1
@@ -313,6 +325,7 @@ class Model:
                 raise Diverged(f"update {self.version + 1} is not finite: {shown}; a lower learning_rate or a "
                                "gradient_clip_norm helps")
             self.version += 1
+            self._answers_with = self.version, weights
             self.agent_steps += batch.agent_steps
             return Update(self.version, self.agent_steps, batch.agent_steps, **means,
                           learning_rate=learning_rate, waited=waited)
@@ -360,7 +373,7 @@ class Model:
             raise ValueError(f"its weights are of another network: {wrong}")
         for name, variable in variables.items():
             variable.assign(arrays[name])
-        self._tell_acting()
+        self._answers_with = self.version, self._acting_weights()
 
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
         """Goes on from `state`; arrays of other owners are left out.
@@ -369,8 +382,8 @@ class Model:
         """
         arrays = self._fitting(arrays)
         with self._between_updates(), _on_device("a checkpoint"):
-            self._assign(arrays)
-            self.version, self.agent_steps = version, agent_steps
+            self.agent_steps = agent_steps
+            self._go_on_from(arrays, version)
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
         """Takes weights and optimiser of an earlier `state`; counters go on. What the present ones have predicted is
@@ -378,8 +391,7 @@ class Model:
         """
         arrays = self._fitting(arrays)
         with self._between_updates(), _on_device("a checkpoint"):
-            self._assign(arrays)
-            self.version += 1
+            self._go_on_from(arrays, self.version + 1)
             self.oldest = self.version
 
     def _fitting(self, arrays: dict[str, NDArray]) -> dict[str, NDArray]:
@@ -392,8 +404,9 @@ class Model:
             raise ValueError(f"its weights are of another network: {wrong}")
         return arrays
 
-    def _assign(self, arrays: dict[str, NDArray]) -> None:
+    def _go_on_from(self, arrays: dict[str, NDArray], version: int) -> None:
         for name, variable in self._variables().items():
             variable.assign(arrays[name])
-        self._tell_acting()
+        self.version = version
+        self._answers_with = version, self._acting_weights()
         self._skipped_in_a_row = 0

@@ -49,9 +49,15 @@ class PictureConv2D(layers.Conv2D):  # type: ignore[misc]  # Keras has no types
 
     def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
         """(n, height, width, channels) of any number type -> (n, ..., filters) in the layer's compute type."""
-        scaled = ops.conv(ops.cast(inputs, self.compute_dtype), self.kernel / 127.5, list(self.strides), self.padding)
-        offset = ops.sum(ops.cast(self.kernel, "float32"), axis=(0, 1, 2))
-        return self.activation(scaled + ops.cast(self.bias - offset, self.compute_dtype))
+        kernel, bias = self.scaled()
+        convolved = ops.conv(ops.cast(inputs, self.compute_dtype), kernel, list(self.strides), self.padding)
+        return self.activation(ops.add(convolved, bias))
+
+    def scaled(self) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        """(kernel, bias) for bytes, in the layer's compute type."""
+        kernel, bias = (ops.cast(weight, self.compute_dtype) for weight in (self.kernel, self.bias))
+        offset = ops.sum(ops.cast(kernel, "float32"), axis=(0, 1, 2))
+        return kernel / 127.5, ops.cast(ops.cast(bias, "float32") - offset, self.compute_dtype)
 
 
 def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
@@ -69,20 +75,54 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
 
     Raises ConfigError if it does not fit the observations, or is not what a network must be.
     """
-    return _own_network(settings, spec) if ":" in settings.network else _ga3cs_network(settings, spec, False)
+    return _own_network(settings, spec) if ":" in settings.network else _ga3cs_network(settings, spec)
 
 
-def acting_network(network: keras.Model, settings: Settings, spec: EnvironmentSpec) -> keras.Model:
-    """What answers as `network` but keeps inner weights in the type that it multiplies: casting those of the dense
-    layer for every prediction takes longer than multiplying a few observations. Its weights are zeros, to be assigned.
+class Acting:
+    """A network as predictions use it: `acting(observation, *weights)`, with what `weights` gave since they last changed.
 
-    `network` itself where nothing is cast, or where it is a user's.
+    The same numbers from fewer operations: weights are cast and scaled once an update instead of once a prediction,
+    where casting those of the dense layer takes longer than multiplying a few observations, and they come as they are,
+    not as variables that are looked up. A prediction is small, and finds nothing of what it needs in the processor's
+    caches, so what it costs beyond its multiplications is the number of different things that it does.
+
+    A user's network, which may hold anything, is called as it is.
     """
-    cast = any(layer.compute_dtype != layer.variable_dtype for layer in network.layers)
-    return _ga3cs_network(settings, spec, True) if cast and ":" not in settings.network else network
+
+    def __init__(self, network: keras.Model, settings: Settings) -> None:
+        self._network, self._own = network, ":" in settings.network
+        self._heads = [] if self._own else [network.get_layer(name) for name in ("policy", "value")]
+        self._hidden = [layer for layer in network.layers if layer.weights and layer not in self._heads]
+
+    def weights(self) -> list[tf.Tensor]:
+        """Kernel and bias of each layer, as `__call__` wants them."""
+        if self._own:
+            return []
+        pairs = [layer.scaled() if isinstance(layer, PictureConv2D) else
+                 [ops.cast(weight, layer.compute_dtype) for weight in (layer.kernel, layer.bias)]
+                 for layer in (*self._hidden, *self._heads)]
+        return [ops.convert_to_tensor(weight) for pair in pairs for weight in pair]
+
+    def __call__(self, observation: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Policy (n, A) and value (n,), float32, of observations (n, *shape)."""
+        if self._own:
+            policy, value = self._network(observation, training=False)
+            return policy, value[:, 0]
+        pairs, n_hidden = list(zip(weights[::2], weights[1::2], strict=True)), len(self._hidden)
+        hidden = tf.cast(observation, weights[0].dtype)
+        for layer, (kernel, bias) in zip(self._hidden, pairs[:n_hidden], strict=True):
+            if isinstance(layer, layers.Conv2D):
+                product = tf.nn.conv2d(hidden, kernel, layer.strides, "VALID")
+            else:
+                product = tf.matmul(tf.reshape(hidden, (-1, kernel.shape[0])), kernel)
+            hidden = layer.activation(tf.nn.bias_add(product, bias))
+        hidden = tf.cast(hidden, tf.float32)
+        policy, value = (head.activation(tf.nn.bias_add(tf.matmul(hidden, kernel), bias))
+                         for head, (kernel, bias) in zip(self._heads, pairs[n_hidden:], strict=True))
+        return policy, tf.reshape(value, (-1,))
 
 
-def _ga3cs_network(settings: Settings, spec: EnvironmentSpec, acting: bool) -> keras.Model:
+def _ga3cs_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
     images = len(spec.observation_shape) == 3
     kind = settings.network if settings.network != "auto" else "small" if images else "dense"
     if images == (kind == "dense"):
@@ -91,9 +131,9 @@ def _ga3cs_network(settings: Settings, spec: EnvironmentSpec, acting: bool) -> k
     seeds = iter((np.random.SeedSequence(settings.seed).generate_state(16) % 2**31).tolist())
 
     def initial(gain: float) -> keras.initializers.Initializer:
-        return keras.initializers.Zeros() if acting else keras.initializers.Orthogonal(gain, seed=next(seeds))
+        return keras.initializers.Orthogonal(gain, seed=next(seeds))
 
-    inner = ("bfloat16" if acting else "mixed_bfloat16") if precision(settings) == "bfloat16" else "float32"
+    inner = "mixed_bfloat16" if precision(settings) == "bfloat16" else "float32"
 
     def convolution(first: bool, filters: int, size: int, stride: int) -> keras.Layer:
         kind = PictureConv2D if first else layers.Conv2D

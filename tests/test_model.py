@@ -547,24 +547,56 @@ def test_aligned_observations_are_used_as_they_stand_and_others_copied(spec: Env
         assert np.array_equal(tensor.numpy(), array if shared else before) and tensor.shape == array.shape
 
 
-@pytest.mark.parametrize("kind", ["small", "large"])
-def test_predictions_are_the_networks_own_after_updates_and_restoring(kind: str) -> None:
-    s = settings(game="toy:catch", network=kind, precision="bfloat16")
-    model, other = Model(s, IMAGE), Model(s.model_copy(update={"seed": 1}), IMAGE)
-    observation = np.random.default_rng(0).integers(0, 256, (5, *IMAGE.observation_shape)).astype(np.uint8)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", ["small", "large", "dense"])
+def test_predictions_are_the_networks_own_after_updates_and_restoring(kind: str, precision: str) -> None:
+    spec = VECTOR if kind == "dense" else IMAGE
+    s = settings(game="toy:catch", network=kind, precision=precision, optimizer="adam", learning_rate=0.01)
+    model, other = Model(s, spec), Model(s.model_copy(update={"seed": 1}), spec)
+    observation = np.random.default_rng(0).integers(0, 256, (5, *spec.observation_shape)).astype(spec.observation_dtype)
+    # The order of roundings is all that may differ.
+    close = {"rtol": 0, "atol": 1e-3 if precision == "bfloat16" and kind != "dense" else 1e-5}
 
     def own(of: Model) -> list[np.ndarray]:
         compiled = tf.function(lambda given: of._network(given, training=False), autograph=False)
         return [each.numpy() for each in compiled(tf.constant(observation))]
 
-    assert model._acting is not model._network
+    before = np.zeros(())
     for _ in range(3):
-        policy, value, _ = model.predict(observation)
-        assert np.array_equal(policy, own(model)[0]) and np.array_equal(value, own(model)[1][:, 0])
-        assert model.train(random_batch(spec=IMAGE)) is not None
+        policy, value, version = model.predict(observation)
+        assert version == model.version and np.abs(policy - before).max() > 5 * close["atol"], "no update is in them"
+        np.testing.assert_allclose(policy, own(model)[0], **close)
+        np.testing.assert_allclose(value, own(model)[1][:, 0], rtol=0, atol=20 * close["atol"])
+        before = policy
+        assert model.train(random_batch(spec=spec)) is not None
     other.restore(*model.state())
-    assert np.array_equal(other.predict(observation)[0], model.predict(observation)[0])
-    other = Model(s.model_copy(update={"seed": 1}), IMAGE)
+    assert all(map(np.array_equal, other.predict(observation), model.predict(observation))), "versions, too"
+    other = Model(s.model_copy(update={"seed": 1}), spec)
     other.start_from(model.state()[0])
     assert np.array_equal(other.predict(observation)[0], model.predict(observation)[0])
     assert not np.array_equal(policy, model.predict(observation)[0]), "the last update is in them"
+    other.go_back(Model(s, spec).state()[0])
+    assert other.predict(observation)[2] == other.version == other.oldest == 1
+    np.testing.assert_allclose(other.predict(observation)[0], own(other)[0], **close)
+
+
+def test_a_policy_is_of_the_version_that_it_is_said_to_be_of() -> None:
+    model, observation = Model(settings(learning_rate=0.01, optimizer="adam"), VECTOR), np.ones((1, 3), np.float32)
+    by_version = {0: model.predict(observation)[0]}
+    seen: list[tuple[int, np.ndarray]] = []
+    ended = threading.Event()
+
+    def predict() -> None:
+        while not ended.is_set():
+            policy, _, version = model.predict(observation)
+            seen.append((version, policy))
+
+    thread = threading.Thread(target=predict)
+    thread.start()
+    for version in range(1, 40):
+        assert model.train(random_batch()) is not None
+        by_version[version] = model.predict(observation)[0]
+    ended.set()
+    thread.join()
+    assert all(np.array_equal(policy, by_version[version]) for version, policy in seen)
+    assert len({policy.tobytes() for policy in by_version.values()}) == 40

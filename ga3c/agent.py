@@ -16,8 +16,10 @@ import signal
 import sys
 import time
 import traceback
+from bisect import bisect
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from multiprocessing import forkserver, resource_tracker
 
 import numpy as np
@@ -41,7 +43,9 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
     the steps it has; the episodes go on where they stood.
     """
     n_envs, t_max = store.n_envs, store.t_max
-    score, began, now = np.zeros(n_envs), np.zeros(n_envs, np.int32), 0  # episodes': so far, and when; agent steps
+    # Lists where there is little to compute: after others have had the core, what a step costs is the number of
+    # different things that it does, and NumPy does many.
+    score, began, now = [0.0] * n_envs, [0] * n_envs, 0  # episodes': so far, and when; agent steps
     full: int | None = None
     slot, t = (yield from _take(store)), 0
     store.observation[slot, t] = environment.observation
@@ -65,15 +69,15 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
 
         store.action[slot, t] = action
         store.reward[slot, t] = transition.reward
-        score += transition.reward
+        score = [before + more for before, more in zip(score, transition.reward.tolist(), strict=True)]
         now += 1
-        if np.count_nonzero(transition.terminated | transition.truncated):
+        if True in transition.terminated.tolist() or True in transition.truncated.tolist():
             store.terminated[slot, t] = transition.terminated
             store.truncated[slot, t] = transition.truncated
-            ended = transition.score_ended
-            store.score[slot, t, ended], store.episode_length[slot, t, ended] = score[ended], now - began[ended]
-            over = ended | transition.truncated
-            score[over], began[over] = 0.0, now
+            for number in np.flatnonzero(transition.score_ended).tolist():
+                store.score[slot, t, number], store.episode_length[slot, t, number] = score[number], now - began[number]
+            for number in np.flatnonzero(transition.score_ended | transition.truncated).tolist():
+                score[number], began[number] = 0.0, now
         if transition.dropped:  # what came next is not known: the value of the last observation stands for it
             store.final_value[slot, t] = store.value[slot, t]
         elif transition.final_observation is not None:
@@ -98,11 +102,12 @@ def _take(store: RolloutStore) -> Generator[Request, int, int]:
 
 def sample(policy: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:
     """Actions (n,) drawn from the probabilities `policy` (n, A)."""
-    # Inverse transform sampling; scaled by the last sum, so that rounding cannot pick an action out of range.
-    cumulative = policy.cumsum(axis=1)
-    threshold = rng.random((len(policy), 1), np.float32) * cumulative[:, -1:]
-    action: NDArray[np.int64] = (cumulative > threshold).argmax(axis=1)
-    return action
+    actions = []
+    for probabilities, uniform in zip(policy.tolist(), rng.random(len(policy)).tolist(), strict=True):
+        # Inverse transform sampling; scaled by the sum, so that rounding cannot pick an action out of range.
+        cumulative = list(accumulate(probabilities))
+        actions.append(bisect(cumulative, uniform * cumulative[-1], 0, len(cumulative) - 1))
+    return np.array(actions)
 
 
 def _hand_in(store: RolloutStore, slot: int, steps: int, bootstrap_value: NDArray[np.float32]) -> Request:

@@ -22,13 +22,15 @@ Next hop of an observation: `predictor.run_predictor`.
 
 from __future__ import annotations
 
-import array
 import bisect
 import fcntl
+import itertools
+import math
 import multiprocessing
 import os
 import select
 import struct
+import sys
 import termios
 import threading
 import time
@@ -43,7 +45,8 @@ from ga3c.config import MAX_SLOTS
 from ga3c.machine import usable_cores
 from ga3c.rollout import RolloutStore, TrainingBatch
 
-TICKET = np.dtype([("agent", "<u2"), ("slot", "<u2"), ("step", "<u2"), ("incarnation", "<u2")])
+Ticket = tuple[int, int, int, int]
+"""Agent, slot, step and incarnation."""
 _TICKET = struct.Struct("<4H")
 _CLOSE = 0xFFFF    # as agent: one consumer of the queue shall end
 _FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this incarnation lie before this one
@@ -51,6 +54,7 @@ _FREED = 0xFFFF    # as step, in a reply: the slot is free again
 _LEAVE, _PAUSE, _RETURN = 0xFFFE, 0xFFFD, 0xFFFC  # as step, in a reply: what the agent shall do
 
 SHORTEST_WAIT, LONGEST_WAIT = 1e-4, 5e-3  # seconds that a predictor waits for more requests
+COUNT_SECONDS = 0.1  # after which it counts anew who plays
 
 TAKE, PREDICT, SUBMIT, REST = range(4)
 Request = tuple[int, int, int]
@@ -72,15 +76,23 @@ def largest_size(sizes: list[int], waiting: int) -> int:
 
 
 class Requests:
-    """Tickets of n agents that wait: `agents` (n,), `at` (n,): the rows of the store that they ask about."""
+    """Tickets of n agents that wait; `at`: the n rows of the store that they ask about.
 
-    def __init__(self, tickets: NDArray, store: RolloutStore) -> None:
+    Few at a time, so lists: NumPy does more different things for each of them than there is to be done, and a predictor
+    finds none of it in the processor's caches.
+    """
+
+    def __init__(self, tickets: list[Ticket], store: RolloutStore) -> None:
         self.tickets = tickets
-        self.agents, slots, rows, self.incarnations = tickets.view("<u2").reshape(-1, 4).T.astype(np.intp)
-        self.at = store.at(slots, rows)
+        self.at = [store.at(slot, row) for _, slot, row, _ in tickets]
 
     def __len__(self) -> int:
         return len(self.tickets)
+
+    @property
+    def agents(self) -> list[int]:
+        """Who waits."""
+        return [agent for agent, _, _, _ in self.tickets]
 
 
 class ServerGone(Exception):
@@ -145,21 +157,19 @@ class _TicketQueue:
     def __init__(self) -> None:
         self._reader, self.writer = multiprocessing.Pipe(duplex=False)
 
-    def take(self, most: int) -> NDArray:
+    def take(self, most: int) -> list[Ticket]:
         """Waits for tickets and returns those that are there, at most `most`."""
-        return np.frombuffer(os.read(self._reader.fileno(), most * TICKET.itemsize), TICKET)
+        return list(_TICKET.iter_unpack(os.read(self._reader.fileno(), most * _TICKET.size)))
 
     def put(self, agent: int, slot: int = 0, step: int = 0, incarnation: int = 0) -> None:
         os.write(self.writer.fileno(), _TICKET.pack(agent, slot, step, incarnation))
 
-    def without_close(self, tickets: NDArray) -> tuple[NDArray, bool]:
+    def without_close(self, tickets: list[Ticket]) -> tuple[list[Ticket], bool]:
         """(tickets proper, whether the consumer that took them shall end)."""
-        closing = tickets["agent"] == _CLOSE
-        if not closing.any():
-            return tickets, False
-        for _ in range(int(closing.sum()) - 1):
+        proper = [ticket for ticket in tickets if ticket[0] != _CLOSE]
+        for _ in range(len(tickets) - len(proper) - 1):
             self.put(_CLOSE)  # meant for other consumers
-        return tickets[~closing], True
+        return proper, len(proper) < len(tickets)
 
     def fileno(self) -> int:
         return self._reader.fileno()
@@ -169,9 +179,8 @@ class _TicketQueue:
         self.writer.close()
 
     def __len__(self) -> int:
-        waiting = array.array("i", [0])
-        fcntl.ioctl(self._reader.fileno(), termios.FIONREAD, waiting)
-        return waiting[0] // TICKET.itemsize
+        waiting = fcntl.ioctl(self._reader.fileno(), termios.FIONREAD, bytes(4))
+        return int.from_bytes(waiting, sys.byteorder) // _TICKET.size
 
 
 class Channel:
@@ -193,10 +202,11 @@ class Channel:
         self._predictions, self._rollouts, self._rests = _TicketQueue(), _TicketQueue(), _TicketQueue()
         self._replies: list[Connection | None] = [None] * capacity
         self._incarnation = np.zeros(capacity, np.uint16)
-        self._living = np.full(capacity, -1)  # the same while there is somebody to reply to, else -1
+        self._living = [-1] * capacity  # the same while there is somebody to reply to, else -1
         # Of the incarnation at work, monotonic seconds: when it was opened, when it was last sent an answer or a slot,
         # when a predictor last took a request of it.
-        self._opened_at, self._answered_at, self._freed_at, self._taken_at = (np.zeros(capacity) for _ in range(4))
+        self._opened_at, self._answered_at, self._freed_at = (np.zeros(capacity) for _ in range(3))
+        self._taken_at = [0.0] * capacity
         self._last_answer = 0.0
         self._between = 0.0  # seconds from one request to the next while a predictor waits for more
         self._freed = np.zeros(capacity, np.int64)  # slots it was given back
@@ -213,7 +223,7 @@ class Channel:
         with self._lock:
             assert self._replies[agent] is None
             self._incarnation[agent] = (int(self._incarnation[agent]) + 1) % 2**16
-            self._replies[agent], self._living[agent] = writer, self._incarnation[agent]
+            self._replies[agent], self._living[agent] = writer, int(self._incarnation[agent])
             slots = self._slots_of(agent)
             self._opened_at[agent] = self._answered_at[agent] = self._freed_at[agent] = time.monotonic()
             self._freed[agent], self._resting[agent] = 0, False
@@ -250,7 +260,7 @@ class Channel:
             return []
         tickets = self._rests.take(len(self._rests))
         with self._lock:
-            agents = [agent for agent, _, _, incarnation in tickets.tolist() if self._living[agent] == incarnation]
+            agents = [agent for agent, _, _, incarnation in tickets if self._living[agent] == incarnation]
             self._resting[agents] = True
         return agents
 
@@ -285,7 +295,7 @@ class Channel:
     def waiting(self) -> int:
         """Agents that have asked for a prediction and not been answered."""
         asked = self._store.asked.reshape(len(self._freed), -1).max(axis=1)
-        return int(((asked > self._answered_at) & (self._living >= 0)).sum())
+        return int(((asked > self._answered_at) & (np.array(self._living) >= 0)).sum())
 
     def idle_since(self, agent: int) -> float | None:
         """Since when it has been the agent's turn (monotonic seconds); None while it waits for a predictor or a slot,
@@ -335,52 +345,56 @@ class Channel:
         Where agents enough are at play to fill the cores, the first waits for company, once and for 5 ms at the most,
         until about `least` are there: a call of the model costs nearly the same for one.
         """
-        sizes, cores = batch_sizes(most), usable_cores()
+        sizes, cores, at_play, counted = batch_sizes(most), usable_cores(), 0, -math.inf
         ready = select.poll()
         ready.register(self._predictions, select.POLLIN)
         ended = False
         while not ended:
             with self._outlet:
                 ready.poll()
-                waiting = len(self._predictions)
+                waiting, now = len(self._predictions), time.monotonic()
                 if waiting < least:
-                    self._wait_for_company(waiting, min(least, (self.playing - cores) // 2))
-                size = largest_size(sizes, max(1, len(self._predictions)))
-                tickets, ended = self._predictions.without_close(self._predictions.take(size))
-            if len(tickets):
+                    if now - counted > COUNT_SECONDS:
+                        at_play, counted = self.playing, now
+                    waiting = self._wait_for_company(waiting, min(least, (at_play - cores) // 2))
+                tickets, ended = self._predictions.without_close(self._predictions.take(largest_size(sizes, waiting)))
+            if tickets:
                 size = largest_size(sizes, len(tickets))  # one was no request, but the word to end
                 self._put_back(tickets[size:])
-                requests = Requests(tickets[:size], self._store)
-                self._taken_at[requests.agents] = time.monotonic()
+                requests, now = Requests(tickets[:size], self._store), time.monotonic()
+                for agent in requests.agents:
+                    self._taken_at[agent] = now
                 yield requests
 
-    def _wait_for_company(self, waiting: int, wanted: int) -> None:
-        """Sleeps for about as long as it takes `wanted` requests to be there."""
+    def _wait_for_company(self, waiting: int, wanted: int) -> int:
+        """Sleeps for about as long as it takes `wanted` requests to be there; returns how many are."""
         if waiting >= wanted:
-            return
+            return waiting
         began = time.monotonic()
         time.sleep(min(max((wanted - waiting) * self._between, SHORTEST_WAIT), LONGEST_WAIT))
-        came = max(1, len(self._predictions) - waiting)
-        self._between += 0.1 * ((time.monotonic() - began) / came - self._between)
+        there = len(self._predictions)
+        self._between += 0.1 * ((time.monotonic() - began) / max(1, there - waiting) - self._between)
+        return there
 
     def answer(self, requests: Requests, policy: NDArray[np.float32], value: NDArray[np.float32], version: int) -> None:
         """Writes policy (n, E, A), value (n, E) and version into the n rows asked for, and wakes their agents."""
         with self._lock:
-            alive = self._living[requests.agents] == requests.incarnations
-            if not alive.all():
-                requests = Requests(requests.tickets[alive], self._store)
+            alive = [self._living[agent] == incarnation for agent, _, _, incarnation in requests.tickets]
+            if not all(alive):
+                requests = Requests(list(itertools.compress(requests.tickets, alive)), self._store)
                 policy, value = policy[alive], value[alive]
-            self._answered_at[requests.agents] = self._last_answer = time.monotonic()
             self._store.answer(requests.at, policy, value, version)
-            for agent, slot, row, _ in requests.tickets.tolist():
+            self._last_answer = time.monotonic()
+            for agent, slot, row, _ in requests.tickets:
+                self._answered_at[agent] = self._last_answer
                 self._send(agent, slot, row)
 
     def ask_again(self, requests: Requests) -> None:
         """Puts back what could not be answered; another predictor takes it."""
         self._put_back(requests.tickets)
 
-    def _put_back(self, tickets: NDArray) -> None:
-        for ticket in tickets.tolist():
+    def _put_back(self, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
             self._predictions.put(*ticket)
 
     def dismiss_predictor(self) -> None:
@@ -404,20 +418,22 @@ class Channel:
             filled, ended, gathering = 0, False, 0.0
             while filled < len(batch) and not ended:
                 tickets, ended = self._rollouts.without_close(self._rollouts.take(len(batch) - filled))
-                fences = tickets["slot"] == _FENCE
                 # An agent that was given up though it lives may hand in what is another's now.
-                rollouts = tickets[~fences & (self._incarnation[tickets["agent"]] == tickets["incarnation"])]
+                rollouts = [(agent, slot) for agent, slot, _, incarnation in tickets
+                            if slot != _FENCE and self._incarnation[agent] == incarnation]
                 before = time.monotonic()
-                self._store.gather(rollouts["slot"].tolist(), batch, filled)
-                gathering += time.monotonic() - before
+                self._store.gather([slot for _, slot in rollouts], batch, filled)
+                now = time.monotonic()
+                gathering += now - before
                 filled += len(rollouts)
                 with self._lock:
-                    self._freed_at[rollouts["agent"]] = time.monotonic()
-                    for agent, slot, _, _ in rollouts.tolist():
+                    for agent, slot in rollouts:
+                        self._freed_at[agent] = now
                         self._freed[agent] += 1
                         self._send(agent, slot, _FREED)  # its index is not given away before its fence
-                for agent in tickets["agent"][fences].tolist():
-                    self._on_vacant(agent)
+                for agent, slot, _, _ in tickets:
+                    if slot == _FENCE:
+                        self._on_vacant(agent)
             return filled, ended, gathering
 
     def dismiss_trainer(self) -> None:
@@ -429,7 +445,7 @@ class Channel:
         self._rollouts.put(_CLOSE)  # ours: there is one more than trainers, so the wait ends
         taken = self._rollouts.take(8192)  # as many as a pipe holds
         tickets, _ = self._rollouts.without_close(taken)  # those of the trainers go back
-        return int((tickets["slot"] != _FENCE).sum())
+        return sum(slot != _FENCE for _, slot, _, _ in tickets)
 
     @property
     def training_queue(self) -> int:

@@ -180,6 +180,9 @@ class _Uniform:
         self._n = n_actions
         self.asked = threading.Event()
 
+    def shared(self, observation: NDArray) -> NDArray:
+        return observation
+
     def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
         self.asked.set()
         n = len(observation)

@@ -79,7 +79,7 @@ def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
 
 
 class Acting:
-    """A network as predictions use it: `acting(observation, *weights)`, with what `weights` gave since they last changed.
+    """A network as predictions use it: `acting(observation, *weights)`, with what `weights` gave after the last update.
 
     The same numbers from fewer operations: weights are cast and scaled once an update instead of once a prediction,
     where casting those of the dense layer takes longer than multiplying a few observations, and they come as they are,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ga3c.channel import Channel
-from ga3c.model import Model
+from ga3c.model import Model, Observed
 from ga3c.rollout import RolloutStore
 from ga3c.trace import Trace
 
@@ -36,30 +36,30 @@ def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max
     most = max(1, batch_max // n_envs)
     least = min(most, -(-batch_min // n_envs))
     room, told = store.room(most), time.thread_time()
+    shared: dict[int, Observed] = {}  # the front of the room, by the number of requests
     for requests in channel.requests(most, least):
         n, taken = len(requests), time.monotonic()
-        observation = store.look(requests.at, room)
+        store.look(requests.at, room)
+        if n not in shared:
+            shared[n] = model.shared(room[:n].reshape(-1, *room.shape[2:]))
         gathered, before = time.monotonic(), time.thread_time()
+        count.outside += before - told
         try:
-            policy, value, version = model.predict(observation.reshape(-1, *observation.shape[2:]))
+            policy, value, version = model.predict(shared[n])
         except BaseException:
             channel.ask_again(requests)  # their agents would wait for ever
             raise
-        predicted, after = time.monotonic(), time.thread_time()
-        asked = store.when_asked(requests.at)
-        asked[asked == 0.0] = taken  # of an agent that has died meanwhile
-        count.queued += n * taken - float(asked.sum())
+        predicted, told = time.monotonic(), time.thread_time()
+        asked = [when or taken for when in store.when_asked(requests.at)]  # 0: of an agent that has died meanwhile
         channel.answer(requests, policy.reshape(n, n_envs, -1), value.reshape(-1, n_envs), version)
         answered = time.monotonic()
         if count.trace is not None:
-            count.trace.predicted(taken, gathered, predicted, answered, requests.agents.tolist(), asked.tolist())
+            count.trace.predicted(taken, gathered, predicted, answered, requests.agents, asked)
         count.gathering += gathered - taken
         count.predicting += predicted - gathered
         count.answering += answered - predicted
+        count.queued += n * taken - sum(asked)
         count.served += n * (answered - taken)
         count.requests += n
         count.predictions += len(value)
         count.calls += 1
-        now = time.thread_time()
-        count.outside += before - told + now - after
-        told = now

@@ -200,27 +200,24 @@ class RolloutStore(_Facts):
         """For the observations (n, E, *shape) of n rows, to be filled by `look`."""
         return aligned((n, *self.observation.shape[2:]), self.observation.dtype)
 
-    def at(self, slots: NDArray[np.integer], rows: NDArray[np.integer]) -> NDArray[np.intp]:
-        """Where n rows are, counted through all slots: one number is found much sooner than two."""
-        at: NDArray[np.intp] = slots.astype(np.intp) * self.observation.shape[1] + rows
-        return at
+    def at(self, slot: int, row: int) -> int:
+        """Where a row is, counted through all slots: one number is found much sooner than two."""
+        return slot * (self.t_max + 1) + row
 
-    def look(self, at: NDArray[np.intp], into: NDArray) -> NDArray:
-        """Copies the observations of n rows to the front of `into` and returns that, (n, E, *shape)."""
+    def look(self, at: list[int], into: NDArray) -> None:
+        """Copies the observations of n rows to the front of `into` (n or more, E, *shape)."""
         # With the default mode it would be copied once more, in case of a row out of range.
-        found: NDArray = self._rows["observation"].take(at, axis=0, out=into[:len(at)], mode="clip")
-        return found
+        self._rows["observation"].take(at, axis=0, out=into[:len(at)], mode="clip")
 
-    def when_asked(self, at: NDArray[np.intp]) -> NDArray[np.float64]:
-        """When the predictions of n rows were asked for (n,), a copy."""
-        asked: NDArray[np.float64] = self._rows["asked"][at]
-        return asked
+    def when_asked(self, at: list[int]) -> list[float]:
+        """When the predictions of n rows were asked for."""
+        return [self._rows["asked"].item(row) for row in at]
 
-    def answer(self, at: NDArray[np.intp], policy: NDArray[np.float32], value: NDArray[np.float32],
-               version: int) -> None:
+    def answer(self, at: list[int], policy: NDArray[np.float32], value: NDArray[np.float32], version: int) -> None:
         """Writes policy (n, E, A), value (n, E) and version into n rows."""
-        rows = self._rows
-        rows["policy"][at], rows["value"][at], rows["version"][at] = policy, value, version
+        policies, values, versions = (self._rows[name] for name in ("policy", "value", "version"))
+        for number, row in enumerate(at):
+            policies[row], values[row], versions[row] = policy[number], value[number], version
 
     def gather(self, slots: Iterable[int], into: TrainingBatch, at: int) -> None:
         """Copies rollouts in `slots` to places at, at + 1, ... of `into`, which frees the slots for their agents."""

@@ -59,6 +59,9 @@ class CheckingModel:
         self.trained: dict[int, Counter[Moment]] = defaultdict(Counter)
         self.order: dict[int, list[Moment]] = defaultdict(list)
 
+    def shared(self, observation: np.ndarray) -> np.ndarray:
+        return observation
+
     def predict(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         moments = decode(observation)
         value = value_of(moments)

@@ -49,15 +49,14 @@ GUARDS = [
           "is_replaced[segfault-step-signal--11]", [("agent", "faulthandler.enable(file)", "pass")]),
     Guard(4, "answers to an earlier incarnation are delivered", "test_channel.py::test_an_answer_to_an_agent_that_is_"
           "gone_changes_nothing_of_its_successor",
-          [("channel", 'alive = self._living[requests.agents] == requests.incarnations',
-            "alive = np.ones(len(requests), np.bool_)")]),
+          [("channel", "alive = [self._living[agent] == incarnation for agent, _, _, incarnation in requests.tickets]",
+            "alive = [True] * len(requests)")]),
     Guard(4, "a rest of an earlier incarnation counts", "test_channel.py::test_a_rest_of_an_agent_that_is_gone_says_"
           "nothing_of_its_successor",
           [("channel", "if self._living[agent] == incarnation]", "if self._living[agent] >= 0]")]),
     Guard(4, "what an agent given up hands in counts", "test_channel.py::test_what_an_agent_hands_in_that_was_given_up_"
           "though_it_lives_is_ignored",
-          [("channel", 'tickets[~fences & (self._incarnation[tickets["agent"]] == tickets["incarnation"])]',
-            "tickets[~fences]")]),
+          [("channel", "if slot != _FENCE and self._incarnation[agent] == incarnation]", "if slot != _FENCE]")]),
     Guard(4, "an agent killed at rest is replaced", "test_service.py::test_an_agent_that_rests_too_long_or_is_killed_"
           "meanwhile_is_no_loss[killed]",
           [("service", "if agent in {*self._pausing, *self._resting, *self._leaving}:",
@@ -209,9 +208,11 @@ GUARDS = [
     Guard(29, "failures of the device are not named", "test_model.py::test_failures_of_the_device_are_named_and_change_"
           "nothing", [("model", "if not isinstance(error, _LOST) and _NO_CUDNN not in error.message:", "if True:")]),
     Guard(31, "agents of low index go first", "test_service.py::test_no_agent_waits_much_longer_than_the_others",
-          [("channel", "tickets, ended = self._predictions.without_close(self._predictions.take(size))",
-            "tickets, ended = self._predictions.without_close(np.sort(self._predictions.take(10_000)))\n"
-            "            self._put_back(tickets[size:])\n            tickets = tickets[:size]")]),
+          [("channel", "tickets, ended = self._predictions.without_close("
+            "self._predictions.take(largest_size(sizes, waiting)))",
+            "tickets, ended = self._predictions.without_close(sorted(self._predictions.take(10_000)))\n"
+            "            self._put_back(tickets[largest_size(sizes, waiting):])\n"
+            "            tickets = tickets[:largest_size(sizes, waiting)]")]),
     Guard(32, "TensorBoard's failure is ours", "test_run.py::test_a_tensorboard_writer_that_fails_is_given_up_and_"
           "training_goes_on",
           [("run", "except Exception as error:  # its writer", "except KeyError as error:  # its writer")]),

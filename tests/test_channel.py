@@ -20,16 +20,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ga3c.channel import (
     _PAUSE,
     _RETURN,
+    _TICKET,
     LONGEST_WAIT,
     PREDICT,
     REST,
     SHORTEST_WAIT,
     SUBMIT,
     TAKE,
-    TICKET,
     Channel,
     Port,
     ServerGone,
+    Ticket,
     _TicketQueue,
     batch_sizes,
 )
@@ -50,7 +51,7 @@ def channel() -> Iterator[Channel]:
     made.close()
 
 
-def answer_once(channel: Channel, version: int = 0, most: int = 8) -> np.ndarray:
+def answer_once(channel: Channel, version: int = 0, most: int = 8) -> list[Ticket]:
     requests = next(channel.requests(most))
     n = len(requests)
     channel.answer(requests, np.full((n, 1, 2), 0.5, np.float32), np.full((n, 1), version, np.float32), version)
@@ -277,7 +278,7 @@ def test_called_back_and_told_to_rest_again_at_once_it_plays_a_step_and_says_so_
     assert wait([channel.fileno()], 5) and channel.rested() == [0]
     with channel._lock:  # both are in the pipe before the agent looks
         os.write(channel._replies[0].fileno(), b"".join(
-            np.array([(0, 0, step, 0)], TICKET).tobytes() for step in (_RETURN, _PAUSE)))
+            _TICKET.pack(0, 0, step, 0) for step in (_RETURN, _PAUSE)))
     thread.join(5)
     assert outcome == [1] and port._pause
     thread, outcome = in_thread(lambda: port.serve((REST, 0, 0)))
@@ -386,7 +387,7 @@ def test_an_agent_waits_as_long_as_its_predictor_does_not_come_back(channel: Cha
     store.asked[0, 0] = time.monotonic()
     held, _ = in_thread(lambda: port.serve((PREDICT, 0, 0)))
     requests = next(channel.requests(8))
-    assert requests.agents.tolist() == [0]
+    assert requests.agents == [0]
     helped, _ = in_thread(lambda: other.serve((PREDICT, 2, 0)))
     answer_once(channel)
     helped.join(5)
@@ -404,7 +405,7 @@ def test_tickets_put_back_are_taken_again(channel: Channel) -> None:
     thread, outcome = in_thread(lambda: port.serve((PREDICT, 0, 0)))
     taken = next(channel.requests(8))
     channel.ask_again(taken)
-    assert answer_once(channel).tolist() == taken.tickets.tolist()
+    assert answer_once(channel) == taken.tickets
     thread.join(5)
     assert outcome == [0]
     Channel.handed_over(port)

@@ -24,6 +24,9 @@ SPEC = EnvironmentSpec("test", (3,), np.dtype(np.float32), 2, 1)
 class Uniform:
     """Answers at once."""
 
+    def shared(self, observation: np.ndarray) -> np.ndarray:
+        return observation
+
     def predict(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         n = len(observation)
         return np.full((n, 2), 0.5, np.float32), np.zeros(n, np.float32), 0

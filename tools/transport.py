@@ -62,6 +62,10 @@ class NullModel:
     def __init__(self) -> None:
         self.version = self.oldest = self.agent_steps = 0
 
+    def shared(self, observation: NDArray) -> NDArray:
+        """The array itself: a GPU's model would have to copy it, too."""
+        return observation
+
     def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
         """Uniform policy (n, A) and value 0 (n,)."""
         n = len(observation)

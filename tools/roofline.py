@@ -98,7 +98,6 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     if part == "inference":
         observation = aligned((batch, *spec.observation_shape), spec.observation_dtype)
         observation[:] = rng.integers(0, 256, observation.shape)
-
         shared = model.shared(observation)
 
         def predict() -> int:

@@ -86,7 +86,7 @@ class Acting:
     not as variables that are looked up. A prediction is small, and finds nothing of what it needs in the processor's
     caches, so what it costs beyond its multiplications is the number of different things that it does.
 
-    A user's network, which may hold anything, is called as it is.
+    A user's network, which may hold anything, is called as it is, and may be met in the middle of an update.
     """
 
     def __init__(self, network: keras.Model, settings: Settings) -> None:

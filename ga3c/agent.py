@@ -48,7 +48,7 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
     score, began, now = [0.0] * n_envs, [0] * n_envs, 0  # episodes': so far, and when; agent steps
     full: int | None = None
     slot, t = (yield from _take(store)), 0
-    store.observation[slot, t] = environment.observation
+    environment.show(store.observation[slot, t])
     while True:
         pause = yield PREDICT, slot, t
         if full is not None:
@@ -61,7 +61,7 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
                 return
             if t:
                 slot, t = (yield from _take(store)), 0
-                store.observation[slot, t] = environment.observation
+                environment.show(store.observation[slot, t])
             continue
 
         action = sample(store.policy[slot, t], rng)
@@ -87,9 +87,9 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
 
         t += 1
         if t == t_max:
-            store.observation[slot, t_max] = environment.observation
+            environment.show(store.observation[slot, t_max])
             full, slot, t = slot, (yield from _take(store)), 0
-        store.observation[slot, t] = environment.observation
+        environment.show(store.observation[slot, t])
 
 
 def _take(store: RolloutStore) -> Generator[Request, int, int]:

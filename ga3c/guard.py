@@ -18,6 +18,7 @@ from ga3c.environment import Environment, Transition
 
 RETRIES = 5        # failures in a row, without one good step between, before an agent gives up
 _STRIDE = 7919     # between the seeds of one agent's environments, more than it has of them
+_MOST = math.sqrt(float(np.finfo(np.float32).max))
 
 
 class NotFinite(ValueError):
@@ -36,19 +37,28 @@ class GuardedEnvironment:
         self._make, self._failed = make, failed
         self._seed = self._in_a_row = 0
         self._environment = make()
-        self.spec, self.observation = self._environment.spec, self._environment.observation
+        self.spec = self._environment.spec
         self._exact = self.spec.observation_dtype.kind != "f"  # bytes are always finite
 
     def reset(self, seed: int) -> None:
         """Begins; environments that replace these get seeds of their own. Raises what they raise, or NotFinite."""
         self._seed = seed
         self._environment.reset(seed)
-        self.observation = self._environment.observation
-        self._check("an observation after reset", self.observation)
+        if not self._exact:
+            self._check("an observation after reset", self.observation)
+
+    @property
+    def observation(self) -> NDArray:
+        """Of the environments."""
+        return self._environment.observation
+
+    def show(self, into: NDArray) -> None:
+        """As of the environments."""
+        self._environment.show(into)
 
     def _check(self, what: str, observation: NDArray) -> None:
         # One dot product for NaN, infinity and what is too large: a tenth of the time of isfinite and all.
-        if not self._exact and not np.vdot(observation, observation) < math.inf:
+        if not np.vdot(observation, observation) < math.inf:
             raise NotFinite(f"{what} is not finite or too large: {observation[~_sound(observation)].ravel()[:4]}")
 
     def step(self, action: NDArray[np.int64]) -> Transition:
@@ -56,22 +66,22 @@ class GuardedEnvironment:
         try:
             transition = self._environment.step(action)
             reward = transition.reward
-            if not reward.dot(reward) < math.inf:
+            if not math.hypot(*reward.tolist()) < _MOST:
                 raise NotFinite(f"a reward is not finite or too large: {reward[~_sound(reward)][:4]}")
-            self._check("an observation", self._environment.observation)
-            if transition.final_observation is not None:
-                self._check("an episode's last observation", transition.final_observation)
+            if not self._exact:
+                self._check("an observation", self._environment.observation)
+                if transition.final_observation is not None:
+                    self._check("an episode's last observation", transition.final_observation)
         except Exception:
             self._in_a_row += 1
             if self._in_a_row > RETRIES:
                 raise
             self._failed()
             self._replace()
-            n_envs = len(self.observation)
+            n_envs = len(action)
             no = np.zeros(n_envs, np.bool_)
             return Transition(np.zeros(n_envs, np.float32), no, ~no, no, None, dropped=True)
         self._in_a_row = 0
-        self.observation = self._environment.observation
         return transition
 
     def _replace(self) -> None:
@@ -86,5 +96,5 @@ class GuardedEnvironment:
 
 
 def _sound(numbers: NDArray) -> NDArray[np.bool_]:
-    sound: NDArray[np.bool_] = np.abs(numbers) < math.sqrt(float(np.finfo(np.float32).max))
+    sound: NDArray[np.bool_] = np.abs(numbers) < _MOST
     return sound

@@ -133,7 +133,7 @@ GUARDS = [
           "one_over_epsilon", [("losses", "-ops.log(chosen + log_epsilon)", "-ops.log(chosen)")]),
     Guard(17, "rewards are not checked", "test_faults.py::test_an_environment_that_fails_in_a_step_is_replaced_inside_"
           "its_agent[nan-a reward is not finite or too large]",
-          [("guard", "if not reward.dot(reward) < math.inf:", "if False:")]),
+          [("guard", "if not math.hypot(*reward.tolist()) < _MOST:", "if False:")]),
     Guard(18, "any observation space is taken", "test_environment.py::test_other_unsupported_spaces_are_refused",
           [("environment", "    raise ConfigError(f\"{name}: observations are {space};",
             "    return space, np.dtype(np.uint8)\n    raise ConfigError(f\"{name}: observations are {space};")]),

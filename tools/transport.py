@@ -52,6 +52,10 @@ class NullEnvironment:
         """The same transition for any `action`."""
         return self._transition
 
+    def show(self, into: NDArray) -> None:
+        """Writes as many bytes as pictures would be."""
+        into[:] = self.observation
+
     def close(self) -> None:
         """Holds nothing."""
 

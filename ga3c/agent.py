@@ -33,7 +33,7 @@ from ga3c.machine import be_killed_first
 from ga3c.rollout import RolloutStore
 
 
-def play(environment: Environment, store: RolloutStore, rng: np.random.Generator) -> Generator[Request, int, None]:
+def play(environment: Environment, store: RolloutStore, rng: np.random.Generator) -> Generator[Request, int | None, None]:
     """The life of an agent, from the first observation until a rest is granted with the word to leave.
 
     The environment must have been reset. Requests and their grants:
@@ -116,16 +116,17 @@ def _hand_in(store: RolloutStore, slot: int, steps: int, bootstrap_value: NDArra
     return SUBMIT, slot, 0
 
 
-def _pump(player: Generator[Request, int, None], port: Port, store: RolloutStore) -> None:
+def _pump(player: Generator[Request, int | None, None], port: Port, store: RolloutStore) -> None:
     """Grants the player's requests through the port until it leaves, and records where the time went."""
     seconds = [0.0, 0.0, 0.0]  # by kind of request: TAKE and PREDICT are waited for, playing takes the rest
     now = time.monotonic()
     grant: int | None = None
     while True:
         try:
-            kind, slot, row = player.send(grant) if grant is not None else next(player)
+            request = player.send(grant)
         except StopIteration:
             return
+        kind, slot, row = request
         before, now = now, time.monotonic()
         seconds[SUBMIT] += now - before
         if kind == PREDICT:
@@ -135,7 +136,7 @@ def _pump(player: Generator[Request, int, None], port: Port, store: RolloutStore
         elif kind == SUBMIT:
             store.seconds[slot], store.submitted[slot] = seconds, now
             seconds = [0.0, 0.0, 0.0]
-        grant = port.serve((kind, slot, row))
+        grant = port.serve(request)
         before, now = now, time.monotonic()
         if kind != REST:
             seconds[kind] += now - before

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import bisect
 import fcntl
+import functools
 import itertools
 import math
 import multiprocessing
@@ -109,6 +110,11 @@ class Port:
         self._free = deque(slots)
         self._leave = self._pause = self._returned = self._answered = False
 
+    @functools.cached_property
+    def _files(self) -> tuple[int, int, int, int]:
+        """The four pipes, in the process that uses the port."""
+        return (self._requests.fileno(), self._rollouts.fileno(), self._rests.fileno(), self._replies.fileno())
+
     def serve(self, request: Request) -> int:
         """Grants one request of `play`, waiting as long as it takes. Raises ServerGone."""
         kind, slot, row = request
@@ -116,27 +122,28 @@ class Port:
             while not self._free:
                 self._receive()
             return self._free.popleft()
+        requests, rollouts, rests, _ = self._files
         try:
             if kind == PREDICT:
                 self._answered = False
-                os.write(self._requests.fileno(), _TICKET.pack(self.agent, slot, row, self.incarnation))
+                os.write(requests, _TICKET.pack(self.agent, slot, row, self.incarnation))
                 while not self._answered:
                     self._receive()
                 return int(self._pause or self._leave)
             if kind == REST:
                 self._returned = False
                 if not self._leave:
-                    os.write(self._rests.fileno(), _TICKET.pack(self.agent, 0, 0, self.incarnation))
+                    os.write(rests, _TICKET.pack(self.agent, 0, 0, self.incarnation))
                 while not self._returned and not self._leave:
                     self._receive()
                 return int(not self._leave)
-            os.write(self._rollouts.fileno(), _TICKET.pack(self.agent, slot, 0, self.incarnation))
+            os.write(rollouts, _TICKET.pack(self.agent, slot, 0, self.incarnation))
         except BrokenPipeError:
             raise ServerGone from None
         return 0
 
     def _receive(self) -> None:
-        data = os.read(self._replies.fileno(), 32 * _TICKET.size)
+        data = os.read(self._files[3], 32 * _TICKET.size)
         if not data:
             raise ServerGone
         for _, slot, step, _ in _TICKET.iter_unpack(data):

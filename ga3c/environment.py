@@ -13,6 +13,7 @@ import contextlib
 import difflib
 import functools
 import importlib
+import itertools
 import operator
 import os
 import sys
@@ -192,22 +193,31 @@ class AtariEnvironment:
 
     def _play(self, number: int, action: Any) -> int:
         """The frames of one agent step, the brighter of the last two in `_last`; their reward."""
-        emulator, reward = self._emulators[number], 0
         frames = min(self._frame_skip, self._max_frames - self._frames[number])
         self._frames[number] += frames
-        for left in reversed(range(frames)):
+        see, reward = self._emulators[number].getScreenGrayscale, 0
+        if frames > 1:
+            reward = self._act(number, action, frames - 1)
+            see(self._last_but_one)
+        reward += self._act(number, action, 1)
+        see(self._last)
+        if frames > 1:
+            np.maximum(self._last, self._last_but_one, out=self._last)
+        return reward
+
+    def _act(self, number: int, action: Any, frames: int) -> int:
+        """Plays so many frames, or until the game is over; their reward."""
+        emulator, reward = self._emulators[number], 0
+        if not self._sticky and self.film is None:
+            return sum(map(emulator.act, itertools.repeat(action, frames)))  # once a game is over it plays no more
+        for _ in range(frames):
+            if emulator.game_over():
+                break
             if not self._sticky or self._rng.random() >= self._sticky:
                 self._held[number] = action
             reward += emulator.act(self._held[number])
-            if left == 1:
-                emulator.getScreenGrayscale(self._last_but_one)
             if self.film is not None and number == 0:
                 self.film.append(emulator.getScreenRGB())
-            if emulator.game_over():  # nobody asks what it looked like
-                break
-        emulator.getScreenGrayscale(self._last)
-        if frames > 1:
-            np.maximum(self._last, self._last_but_one, out=self._last)
         return reward
 
     @property
@@ -223,11 +233,11 @@ class AtariEnvironment:
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         self._age += 1
-        cut, reward = self._cuts.get(self._age), np.zeros(len(self._emulators), np.float32)
-        lost, over, eventful = [], [], cut is not None
+        cut = self._cuts.get(self._age)
+        rewards, lost, over, eventful = [], [], [], cut is not None
         for number, chosen in enumerate(action.tolist()):
             emulator = self._emulators[number]
-            reward[number] = self._play(number, self.actions[chosen])
+            rewards.append(self._play(number, self.actions[chosen]))
             self._draw(number)
             if emulator.game_over():
                 over.append(number)
@@ -237,6 +247,7 @@ class AtariEnvironment:
                 before, self._lives[number] = self._lives[number], emulator.lives()
                 if 0 < self._lives[number] < before:
                     lost.append(number)
+        reward = np.array(rewards, np.float32)
         if not (over or lost or eventful):
             return Transition(reward, self._none, self._none, self._none, None)
         return self._after(reward, over, lost, cut)

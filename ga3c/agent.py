@@ -33,7 +33,8 @@ from ga3c.machine import be_killed_first
 from ga3c.rollout import RolloutStore
 
 
-def play(environment: Environment, store: RolloutStore, rng: np.random.Generator) -> Generator[Request, int | None, None]:
+def play(environment: Environment, store: RolloutStore,
+         rng: np.random.Generator) -> Generator[Request, int | None, None]:
     """The life of an agent, from the first observation until a rest is granted with the word to leave.
 
     The environment must have been reset. Requests and their grants:

@@ -85,7 +85,8 @@ class Requests:
 
     def __init__(self, tickets: list[Ticket], store: RolloutStore) -> None:
         self.tickets = tickets
-        self.at = [store.at(slot, row) for _, slot, row, _ in tickets]
+        length = store.slot_rows
+        self.at = [slot * length + row for _, slot, row, _ in tickets]
 
     def __len__(self) -> int:
         return len(self.tickets)
@@ -163,30 +164,33 @@ class _TicketQueue:
 
     def __init__(self) -> None:
         self._reader, self.writer = multiprocessing.Pipe(duplex=False)
+        self._out, self._in = self._reader.fileno(), self.writer.fileno()
 
     def take(self, most: int) -> list[Ticket]:
         """Waits for tickets and returns those that are there, at most `most`."""
-        return list(_TICKET.iter_unpack(os.read(self._reader.fileno(), most * _TICKET.size)))
+        return list(_TICKET.iter_unpack(os.read(self._out, most * _TICKET.size)))
 
     def put(self, agent: int, slot: int = 0, step: int = 0, incarnation: int = 0) -> None:
-        os.write(self.writer.fileno(), _TICKET.pack(agent, slot, step, incarnation))
+        os.write(self._in, _TICKET.pack(agent, slot, step, incarnation))
 
     def without_close(self, tickets: list[Ticket]) -> tuple[list[Ticket], bool]:
         """(tickets proper, whether the consumer that took them shall end)."""
+        if max(tickets)[0] != _CLOSE:  # there is no agent of a higher number
+            return tickets, False
         proper = [ticket for ticket in tickets if ticket[0] != _CLOSE]
         for _ in range(len(tickets) - len(proper) - 1):
             self.put(_CLOSE)  # meant for other consumers
-        return proper, len(proper) < len(tickets)
+        return proper, True
 
     def fileno(self) -> int:
-        return self._reader.fileno()
+        return self._out
 
     def close(self) -> None:
         self._reader.close()
         self.writer.close()
 
     def __len__(self) -> int:
-        waiting = fcntl.ioctl(self._reader.fileno(), termios.FIONREAD, bytes(4))
+        waiting = fcntl.ioctl(self._out, termios.FIONREAD, bytes(4))
         return int.from_bytes(waiting, sys.byteorder) // _TICKET.size
 
 
@@ -208,12 +212,12 @@ class Channel:
         self._on_vacant = on_vacant
         self._predictions, self._rollouts, self._rests = _TicketQueue(), _TicketQueue(), _TicketQueue()
         self._replies: list[Connection | None] = [None] * capacity
+        self._reply_files = [-1] * capacity  # their numbers, -1 while there is nobody to reply to
         self._incarnation = np.zeros(capacity, np.uint16)
         self._living = [-1] * capacity  # the same while there is somebody to reply to, else -1
         # Of the incarnation at work, monotonic seconds: when it was opened, when it was last sent an answer or a slot,
         # when a predictor last took a request of it.
-        self._opened_at, self._answered_at, self._freed_at = (np.zeros(capacity) for _ in range(3))
-        self._taken_at = [0.0] * capacity
+        self._opened_at, self._answered_at, self._freed_at, self._taken_at = ([0.0] * capacity for _ in range(4))
         self._last_answer = 0.0
         self._between = 0.0  # seconds from one request to the next while a predictor waits for more
         self._freed = np.zeros(capacity, np.int64)  # slots it was given back
@@ -230,7 +234,8 @@ class Channel:
         with self._lock:
             assert self._replies[agent] is None
             self._incarnation[agent] = (int(self._incarnation[agent]) + 1) % 2**16
-            self._replies[agent], self._living[agent] = writer, int(self._incarnation[agent])
+            self._replies[agent], self._reply_files[agent] = writer, writer.fileno()
+            self._living[agent] = int(self._incarnation[agent])
             slots = self._slots_of(agent)
             self._opened_at[agent] = self._answered_at[agent] = self._freed_at[agent] = time.monotonic()
             self._freed[agent], self._resting[agent] = 0, False
@@ -278,7 +283,8 @@ class Channel:
     def hang_up(self, agent: int) -> None:
         """Closes the agent's replies: wherever it waits, it is told `ServerGone`."""
         with self._lock:
-            writer, self._replies[agent], self._living[agent] = self._replies[agent], None, -1
+            writer, self._replies[agent] = self._replies[agent], None
+            self._living[agent] = self._reply_files[agent] = -1
             self._answered_at[agent] = self._opened_at[agent]
             self._resting[agent] = False
         if writer is not None:
@@ -292,17 +298,17 @@ class Channel:
     @property
     def playing(self) -> int:
         """Agents that have made their environments and do not rest."""
-        return int(np.count_nonzero((self._answered_at > self._opened_at) & ~self._resting))
+        return sum(self.is_playing(agent) for agent in np.flatnonzero(~self._resting).tolist())
 
     def is_playing(self, agent: int) -> bool:
         """Whether the agent has made its environments and been answered."""
-        return bool(self._answered_at[agent] > self._opened_at[agent])
+        return self._answered_at[agent] > self._opened_at[agent]
 
     @property
     def waiting(self) -> int:
         """Agents that have asked for a prediction and not been answered."""
         asked = self._store.asked.reshape(len(self._freed), -1).max(axis=1)
-        return int(((asked > self._answered_at) & (np.array(self._living) >= 0)).sum())
+        return int(((asked > np.array(self._answered_at)) & (np.array(self._living) >= 0)).sum())
 
     def idle_since(self, agent: int) -> float | None:
         """Since when it has been the agent's turn (monotonic seconds); None while it waits for a predictor or a slot,
@@ -320,7 +326,7 @@ class Channel:
             return asked if self._last_answer > asked + 1.0 and self._taken_at[agent] < asked else None
         if self._store.taken[slots.start] > self._slots_per_agent + self._freed[agent]:
             return None
-        return float(max(self._answered_at[agent], self._freed_at[agent]))
+        return max(self._answered_at[agent], self._freed_at[agent])
 
     def has_delivered(self, agent: int) -> bool:
         """Whether this incarnation has handed in a rollout."""
@@ -336,10 +342,10 @@ class Channel:
         return slice(agent * self._slots_per_agent, (agent + 1) * self._slots_per_agent)
 
     def _send(self, agent: int, slot: int, step: int) -> None:
-        writer = self._replies[agent]
-        if writer is not None:
+        file = self._reply_files[agent]
+        if file >= 0:
             try:
-                os.write(writer.fileno(), _TICKET.pack(agent, slot, step, 0))
+                os.write(file, _TICKET.pack(agent, slot, step, 0))
             except BrokenPipeError:
                 pass  # it died; the supervisor learns of it from the process itself
 
@@ -369,7 +375,7 @@ class Channel:
                 size = largest_size(sizes, len(tickets))  # one was no request, but the word to end
                 self._put_back(tickets[size:])
                 requests, now = Requests(tickets[:size], self._store), time.monotonic()
-                for agent in requests.agents:
+                for agent, _, _, _ in requests.tickets:
                     self._taken_at[agent] = now
                 yield requests
 
@@ -386,14 +392,15 @@ class Channel:
     def answer(self, requests: Requests, policy: NDArray[np.float32], value: NDArray[np.float32], version: int) -> None:
         """Writes policy (n, E, A), value (n, E) and version into the n rows asked for, and wakes their agents."""
         with self._lock:
-            alive = [self._living[agent] == incarnation for agent, _, _, incarnation in requests.tickets]
+            living = self._living
+            alive = [living[agent] == incarnation for agent, _, _, incarnation in requests.tickets]
             if not all(alive):
                 requests = Requests(list(itertools.compress(requests.tickets, alive)), self._store)
                 policy, value = policy[alive], value[alive]
             self._store.answer(requests.at, policy, value, version)
-            self._last_answer = time.monotonic()
+            now = self._last_answer = time.monotonic()
             for agent, slot, row, _ in requests.tickets:
-                self._answered_at[agent] = self._last_answer
+                self._answered_at[agent] = now
                 self._send(agent, slot, row)
 
     def ask_again(self, requests: Requests) -> None:

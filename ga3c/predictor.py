@@ -50,7 +50,9 @@ def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max
             channel.ask_again(requests)  # their agents would wait for ever
             raise
         predicted, told = time.monotonic(), time.thread_time()
-        asked = [when or taken for when in store.when_asked(requests.at)]  # 0: of an agent that has died meanwhile
+        asked = store.when_asked(requests.at)
+        if 0.0 in asked:  # of an agent that has died meanwhile
+            asked = [when or taken for when in asked]
         channel.answer(requests, policy.reshape(n, n_envs, -1), value.reshape(-1, n_envs), version)
         answered = time.monotonic()
         if count.trace is not None:

@@ -140,7 +140,8 @@ class TrainingBatch(_Facts):
 class RolloutStore(_Facts):
     """`n_slots` slots in one nameless block of shared memory, as one array per field: (n_slots, *field shape).
 
-    Beside them, for each agent at its first slot, the fields of `_VITALS`.
+    Beside them, for each agent at its first slot, the fields of `_VITALS`. Row r of slot s is row s * `slot_rows` + r
+    of all: one number is found much sooner than two.
 
     Passing it to a child process (as an argument of Process) shares the block. Attributes are named as in `_fields`.
     """
@@ -150,7 +151,7 @@ class RolloutStore(_Facts):
     last_words: NDArray[np.bytes_]
 
     def __init__(self, spec: EnvironmentSpec, t_max: int, n_envs: int, n_slots: int) -> None:
-        self.t_max, self.n_envs, self.n_slots = t_max, n_envs, n_slots
+        self.t_max, self.n_envs, self.n_slots, self.slot_rows = t_max, n_envs, n_slots, t_max + 1
         self._layout = _fields(spec, t_max, n_envs)
         size = sum(self._field_bytes(field) for field in (self._layout | _VITALS).values())
         # Pages are there once they are written to: slots of agents that never come take no memory. Not in /dev/shm,
@@ -177,7 +178,7 @@ class RolloutStore(_Facts):
         self._rows = {name: getattr(self, name).reshape(-1, *self._layout[name].shape[1:]) for name in _EXTRA_ROW}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("t_max", "n_envs", "n_slots", "_layout")} | {
+        return {name: self.__dict__[name] for name in ("t_max", "n_envs", "n_slots", "slot_rows", "_layout")} | {
             "_file": DupFd(self._file)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -200,10 +201,6 @@ class RolloutStore(_Facts):
         """For the observations (n, E, *shape) of n rows, to be filled by `look`."""
         return aligned((n, *self.observation.shape[2:]), self.observation.dtype)
 
-    def at(self, slot: int, row: int) -> int:
-        """Where a row is, counted through all slots: one number is found much sooner than two."""
-        return slot * (self.t_max + 1) + row
-
     def look(self, at: list[int], into: NDArray) -> None:
         """Copies the observations of n rows to the front of `into` (n or more, E, *shape)."""
         # With the default mode it would be copied once more, in case of a row out of range.
@@ -211,7 +208,7 @@ class RolloutStore(_Facts):
 
     def when_asked(self, at: list[int]) -> list[float]:
         """When the predictions of n rows were asked for."""
-        return [self._rows["asked"].item(row) for row in at]
+        return list(map(self._rows["asked"].item, at))
 
     def answer(self, at: list[int], policy: NDArray[np.float32], value: NDArray[np.float32], version: int) -> None:
         """Writes policy (n, E, A), value (n, E) and version into n rows."""

@@ -146,6 +146,6 @@ def test_looking_copies_the_rows_asked_for_to_the_front_of_the_room() -> None:
     store.observation[:] = np.arange(store.observation.size).reshape(store.observation.shape)
     room = store.room(4)
     slots, rows = [39_999, 0, 7], [2, 0, 1]
-    store.look([store.at(slot, row) for slot, row in zip(slots, rows, strict=True)], room)
+    store.look([slot * store.slot_rows + row for slot, row in zip(slots, rows, strict=True)], room)
     assert np.array_equal(room[:3], store.observation[slots, rows]) and not room[3].any()
     assert room.ctypes.data % 64 == 0

@@ -7,12 +7,14 @@ Only tickets travel: 8 bytes naming agent, slot, row and incarnation. A queue is
 lock: writes of up to PIPE_BUF bytes are atomic, and one read takes many whole tickets.
 
 Only here does a slot change its owner: FREE -> agent (`Port` takes it) -> training queue (`Port` submits it) ->
-trainer (`Channel.collect` copies it) -> FREE (the agent is told). Each agent index has slots of its own, so what an
-agent may have under way is bounded, which bounds the policy lag; waiting for a free slot is the back-pressure.
+trainer (`Channel.collect` copies it, `Channel.lent` lends it) -> FREE (the agent is told). Each agent index has slots
+of its own, so what an agent may have under way is bounded, which bounds the policy lag; waiting for a free slot is the
+back-pressure.
 
 When an agent's process has ended, however it ended, `retire` sends a *fence* down the training queue. Pipes keep their
-order, so once a trainer meets the fence everything the agent ever submitted has been collected, all its slots are free,
-and its index may be given to a new incarnation. Answers to an incarnation that is gone are dropped.
+order, so once a trainer has met the fence, and what was lent has been given back, everything the agent ever submitted
+has been collected, all its slots are free, and its index may be given to a new incarnation. Answers to an incarnation
+that is gone are dropped.
 
 An agent that is not needed may *rest*: it hands in what it has, says so in a third queue, and keeps its environments
 until it is called back or told to leave.
@@ -23,6 +25,7 @@ Next hop of an observation: `predictor.run_predictor`.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import fcntl
 import functools
 import itertools
@@ -222,7 +225,8 @@ class Channel:
         self._between = 0.0  # seconds from one request to the next while a predictor waits for more
         self._freed = np.zeros(capacity, np.int64)  # slots it was given back
         self._resting = np.zeros(capacity, np.bool_)
-        # Guards replies and incarnations: an answer is written wholly before or wholly not after an agent's end.
+        self._lent, self._fenced = [0] * capacity, [False] * capacity  # slots with trainers; whether its fence was met
+        # Guards replies, incarnations, loans: an answer is written wholly before or wholly not after an agent's end.
         self._lock = threading.Lock()
         self._outlet, self._intake = threading.Lock(), threading.Lock()  # one predictor, one trainer takes at a time
 
@@ -431,24 +435,64 @@ class Channel:
         with self._intake:
             filled, ended, gathering = 0, False, 0.0
             while filled < len(batch) and not ended:
-                tickets, ended = self._rollouts.without_close(self._rollouts.take(len(batch) - filled))
-                # An agent that was given up though it lives may hand in what is another's now.
-                rollouts = [(agent, slot) for agent, slot, _, incarnation in tickets
-                            if slot != _FENCE and self._incarnation[agent] == incarnation]
+                rollouts, ended = self._arrived(len(batch) - filled)
                 before = time.monotonic()
                 self._store.gather([slot for _, slot in rollouts], batch, filled)
-                now = time.monotonic()
-                gathering += now - before
+                gathering += time.monotonic() - before
                 filled += len(rollouts)
-                with self._lock:
-                    for agent, slot in rollouts:
-                        self._freed_at[agent] = now
-                        self._freed[agent] += 1
-                        self._send(agent, slot, _FREED)  # its index is not given away before its fence
-                for agent, slot, _, _ in tickets:
-                    if slot == _FENCE:
-                        self._on_vacant(agent)
+                self._give_back(rollouts)
             return filled, ended, gathering
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[tuple[TrainingBatch | None, bool]]:
+        """Waits for one rollout and lends it as it lies in its slot, which is free once the block has ended.
+
+        Gives (the batch of this rollout, whether the trainer shall end); no rollout only if it shall end.
+        """
+        rollouts: list[tuple[int, int]] = []
+        ended = False
+        with self._intake:
+            while not rollouts and not ended:
+                rollouts, ended = self._arrived(1)
+        try:
+            yield self._store.lend(rollouts[0][1]) if rollouts else None, ended
+        finally:
+            self._give_back(rollouts)
+
+    def _arrived(self, most: int) -> tuple[list[tuple[int, int]], bool]:
+        """Waits for tickets: (agent and slot of the rollouts among them, now a trainer's; whether it shall end)."""
+        tickets, ended = self._rollouts.without_close(self._rollouts.take(most))
+        with self._lock:
+            # An agent that was given up though it lives may hand in what is another's now.
+            rollouts = [(agent, slot) for agent, slot, _, incarnation in tickets
+                        if slot != _FENCE and self._incarnation[agent] == incarnation]
+            fenced = [agent for agent, slot, _, _ in tickets if slot == _FENCE]
+            for agent, _ in rollouts:
+                self._lent[agent] += 1
+            for agent in fenced:
+                self._fenced[agent] = True
+        self._vacate(fenced)
+        return rollouts, ended
+
+    def _give_back(self, rollouts: list[tuple[int, int]]) -> None:
+        with self._lock:
+            now = time.monotonic()
+            for agent, slot in rollouts:
+                self._lent[agent] -= 1
+                self._freed_at[agent] = now
+                self._freed[agent] += 1
+                self._send(agent, slot, _FREED)  # its index is not given away before its fence
+        self._vacate([agent for agent, _ in rollouts])
+
+    def _vacate(self, agents: list[int]) -> None:
+        """Tells of those whose fence has been met and whose slots are all free."""
+        for agent in agents:
+            with self._lock:
+                vacant = self._fenced[agent] and not self._lent[agent]
+                if vacant:
+                    self._fenced[agent] = False
+            if vacant:
+                self._on_vacant(agent)
 
     def dismiss_trainer(self) -> None:
         """One trainer ends after the rollouts that are already waiting, training on a batch that is not full."""

@@ -1,4 +1,5 @@
-"""Rollouts in shared memory: written once by an agent, read by index by predictors, copied once by a trainer.
+"""Rollouts in shared memory: written once by an agent, read by index by predictors, copied once by a trainer, or not
+at all where one rollout is an update.
 
 A slot holds the facts of up to t_max steps of E environments; nothing here is a return or an advantage, so that every
 learner finds what it needs. `FIELDS` is the whole layout. Who may touch a slot, and when, is `channel.py`'s business.
@@ -222,3 +223,8 @@ class RolloutStore(_Facts):
             for name, facts in self._trained_on.items():
                 into.arrays[name][place] = facts[slot]
             into.following[place] = self.observation[slot, self.steps[slot]]
+
+    def lend(self, slot: int) -> TrainingBatch:
+        """The rollout as it lies in `slot`, a batch of one."""
+        return TrainingBatch({**{name: facts[slot:slot + 1] for name, facts in self._trained_on.items()},
+                              "following": self.observation[slot:slot + 1, self.steps[slot]]})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 import numpy as np
@@ -47,41 +48,72 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
 
     If the device has no memory for a batch, its halves are trained on one after the other, from then on of every batch;
     `halved` is told (rollouts in an update from now on, in a batch). Raises TooLarge if even one rollout is too much.
-    A last batch that is not full is filled up with rollouts without a step: TensorFlow meets one size only.
     Rollouts that are `stale` by `max_lag` once the batch is full are given to `dropped`, and others collected for them;
     so are those of an update that was not made, also if it failed.
     """
-    batch, most = store.empty_batch(n_rollouts), n_rollouts
-    ended, told, inside = False, time.thread_time(), 0.0
+    def old(batch: TrainingBatch) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = stale(batch, model.version, max_lag) | (batch.version[:, 0] < model.oldest)
+        if found.any():
+            dropped(batch[found])
+        return found
+
+    most, told, inside = n_rollouts, time.thread_time(), 0.0
+    with contextlib.closing(_one_by_one(channel, old) if n_rollouts == 1 else
+                            _gathered(channel, store, n_rollouts, old)) as batches:
+        for batch, filled, waiting, gathering in batches:
+            first = 0
+            while first < filled:
+                part = batch[first:first + most]
+                before, entered = time.monotonic(), time.thread_time()
+                try:
+                    update = model.train(part)
+                except Exception as error:
+                    if not isinstance(error, TooLarge) or len(part) == 1:
+                        dropped(batch[first:filled])
+                        raise
+                    most = -(-len(part) // 2)
+                    halved(most, n_rollouts)
+                    continue
+                finally:
+                    inside += time.thread_time() - entered
+                if update is None:
+                    dropped(part)
+                else:
+                    updating, now = time.monotonic() - before - update.waited, time.thread_time()
+                    report(update, part, Spent(waiting + update.waited, gathering, updating, now - told - inside))
+                    told, inside = now, 0.0
+                first, waiting, gathering = first + len(part), 0.0, 0.0
+
+
+_Batches = Generator[tuple[TrainingBatch, int, float, float], None, None]
+"""Batches, how many rollouts there are in each, and the seconds that waiting for them and copying them took."""
+
+
+def _gathered(channel: Channel, store: RolloutStore, n_rollouts: int,
+              old: Callable[[TrainingBatch], NDArray[np.bool_]]) -> _Batches:
+    """Rollouts copied together. A last batch that is not full is filled up with rollouts without a step: TensorFlow
+    meets one size only.
+    """
+    batch, ended = store.empty_batch(n_rollouts), False
     while not ended:
         began, gathering, filled = time.monotonic(), 0.0, 0
         while filled < n_rollouts and not ended:
             more, ended, copying = channel.collect(batch[filled:])
             filled, gathering = filled + more, gathering + copying
-            old = stale(batch[:filled], model.version, max_lag) | (batch[:filled].version[:, 0] < model.oldest)
-            if old.any():
-                dropped(batch[:filled][old])
-                filled = batch.keep(~old)
-        waiting, first = time.monotonic() - began - gathering, 0
+            found = old(batch[:filled])
+            if found.any():
+                filled = batch.keep(~found)
         batch.empty(filled)
-        while first < filled:
-            part = batch[first:first + most]
-            before, entered = time.monotonic(), time.thread_time()
-            try:
-                update = model.train(part)
-            except Exception as error:
-                if not isinstance(error, TooLarge) or len(part) == 1:
-                    dropped(batch[first:filled])
-                    raise
-                most = -(-len(part) // 2)
-                halved(most, n_rollouts)
-                continue
-            finally:
-                inside += time.thread_time() - entered
-            if update is None:
-                dropped(part)
-            else:
-                updating, now = time.monotonic() - before - update.waited, time.thread_time()
-                report(update, part, Spent(waiting + update.waited, gathering, updating, now - told - inside))
-                told, inside = now, 0.0
-            first, waiting, gathering = first + len(part), 0.0, 0.0
+        yield batch, filled, time.monotonic() - began - gathering, gathering
+
+
+def _one_by_one(channel: Channel, old: Callable[[TrainingBatch], NDArray[np.bool_]]) -> _Batches:
+    """Rollouts as they lie in their slots: where one is an update, copying it would be the most that is done outside
+    the model.
+    """
+    began, ended = time.monotonic(), False
+    while not ended:
+        with channel.lent() as (rollout, ended):
+            if rollout is not None and not old(rollout).any():
+                yield rollout, 1, time.monotonic() - began, 0.0
+                began = time.monotonic()

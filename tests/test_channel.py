@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import struct
@@ -437,6 +438,7 @@ class SlotOwnership(RuleBasedStateMachine):
         self.ports: dict[int, Port] = {}
         self.held: dict[int, list[int]] = {}
         self.submitted: list[tuple[int, int, int]] = []   # agent, slot, stamp
+        self.lent: list[tuple[int, int, contextlib.ExitStack]] = []  # agent, slot, what gives it back
         self.available: dict[int, int] = {}               # free slots an agent knows of or will learn of
         self.stamp = 0
         self.predictor = threading.Thread(target=self.predict, daemon=True)  # a red test must not hang
@@ -450,6 +452,7 @@ class SlotOwnership(RuleBasedStateMachine):
     def on_vacant(self, agent: int) -> None:
         assert agent not in self.ports and agent not in self.vacant
         assert all(owner != agent for owner, _, _ in self.submitted), "vacant before all was collected"
+        assert all(owner != agent for owner, _, _ in self.lent), "vacant before all was given back"
         self.vacant.add(agent)
 
     @precondition(lambda self: self.vacant)
@@ -467,7 +470,7 @@ class SlotOwnership(RuleBasedStateMachine):
         slot = self.ports[agent].serve((TAKE, 0, 0))
         assert slot // self.SLOTS == agent
         assert slot not in [slot for slots in self.held.values() for slot in slots]
-        assert slot not in [slot for _, slot, _ in self.submitted]
+        assert slot not in [slot for _, slot, _ in (*self.submitted, *self.lent)]
         self.held[agent].append(slot)
         self.available[agent] -= 1
 
@@ -502,6 +505,23 @@ class SlotOwnership(RuleBasedStateMachine):
             if agent in self.ports:
                 self.available[agent] += 1
 
+    @precondition(lambda self: self.submitted)
+    @rule()
+    def lend(self) -> None:
+        agent, slot, stamp = self.submitted.pop(0)
+        until = contextlib.ExitStack()
+        batch, ended = until.enter_context(self.channel.lent())
+        assert batch is not None and not ended and batch.reward[:, 0, 0].tolist() == [stamp]
+        self.lent.append((agent, slot, until))
+
+    @precondition(lambda self: self.lent)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        agent, _, until = self.lent.pop(data.draw(st.integers(0, len(self.lent) - 1)))
+        until.close()
+        if agent in self.ports:
+            self.available[agent] += 1
+
     @rule()
     def collect_all(self) -> None:
         expected, self.submitted[:] = self.submitted[:], []
@@ -512,7 +532,8 @@ class SlotOwnership(RuleBasedStateMachine):
         for agent, _, _ in expected:
             if agent in self.ports:
                 self.available[agent] += 1
-        assert self.vacant | self.ports.keys() == set(range(self.CAPACITY))
+        lent = {agent for agent, _, _ in self.lent}
+        assert self.vacant | self.ports.keys() | lent == set(range(self.CAPACITY))
 
     @precondition(lambda self: self.ports)
     @rule(data=st.data())
@@ -525,10 +546,12 @@ class SlotOwnership(RuleBasedStateMachine):
     @invariant()
     def every_slot_is_accounted_for(self) -> None:
         for agent in self.ports:
-            waiting = sum(owner == agent for owner, _, _ in self.submitted)
+            waiting = sum(owner == agent for owner, _, _ in (*self.submitted, *self.lent))
             assert len(self.held[agent]) + self.available[agent] + waiting == self.SLOTS
 
     def teardown(self) -> None:
+        while self.lent:
+            self.lent.pop()[2].close()
         self.collect_all()
         self.channel.dismiss_predictor()
         self.predictor.join(5)

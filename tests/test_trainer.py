@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -77,9 +78,43 @@ def test_nothing_is_trained_on_where_nothing_is_left() -> None:
     assert trained(3, 3, Learner())[0].steps == [[2, 2, 2]]
 
 
-def test_rollouts_of_weights_that_are_gone_are_not_trained_on() -> None:
-    learner, _, dropped = trained(2, 6, Learner(oldest=6), lambda i: 5 if i in (0, 1, 2) else 6)
+@pytest.mark.parametrize("n_rollouts", [1, 2])
+def test_rollouts_of_weights_that_are_gone_are_not_trained_on(n_rollouts: int) -> None:
+    learner, _, dropped = trained(n_rollouts, 6, Learner(oldest=6), lambda i: 5 if i in (0, 1, 2) else 6)
     assert learner.first_rewards == [3, 4, 5] and sum(batch.agent_steps for batch in dropped) == 6
+
+
+def test_a_rollout_that_is_an_update_is_trained_on_in_its_slot_which_is_free_only_then() -> None:
+    class Looking(Learner):
+        def train(self, batch: TrainingBatch) -> Any:
+            assert np.shares_memory(batch.observation, store.observation) and batch.observation.shape[:3] == (1, 2, 1)
+            assert not select.select([port._replies], [], [], 0)[0], "nothing is given back yet"
+            assert batch.following.tolist() == [[[9.0] * 3]]
+            return super().train(batch)
+
+    learner, store = Looking(), RolloutStore(SPEC, 2, 1, 2)
+    channel = Channel(store, 1, 2)
+    port = channel.open(0)
+    store.observation[0, 1] = 9.0
+    store.steps[0] = 1
+    port.serve((SUBMIT, 0, 0))
+    channel.dismiss_trainer()
+    run_trainer(channel, store, cast(Any, learner), 1, lambda update, batch, spent: None)
+    assert learner.steps[-1] == [1] and select.select([port._replies], [], [], 0)[0]
+    channel.handed_over(port)
+    channel.close()
+
+
+@pytest.mark.parametrize("n_rollouts", [1, 2])
+def test_a_slot_is_given_back_whatever_an_update_raises(n_rollouts: int) -> None:
+    class Failing(Learner):
+        def train(self, batch: TrainingBatch) -> Any:
+            raise ZeroDivisionError
+
+    with waiting(2) as (channel, store):
+        with pytest.raises(ZeroDivisionError) as kept:  # with its traceback
+            run_trainer(channel, store, cast(Any, Failing()), n_rollouts, lambda update, batch, spent: None)
+        assert channel._freed[0] == n_rollouts and channel._lent == [0] and kept
 
 
 def test_rollouts_of_an_update_that_is_not_made_are_told() -> None:
@@ -128,14 +163,16 @@ def test_what_a_trainer_takes_outside_the_model_is_told(
             busy(inside)
             return super().train(batch) if self.steps else self.steps.append([])  # the first update is not made
 
-    def collect(batch: TrainingBatch) -> Any:
+    @contextlib.contextmanager
+    def slowly_lent() -> Iterator[Any]:
         busy(outside)
-        return collected(batch)
+        with lent() as found:
+            yield found
 
     spent: list[Spent] = []
     with waiting(2) as (channel, store):
-        collected = channel.collect
-        monkeypatch.setattr(channel, "collect", collect)
+        lent = channel.lent
+        monkeypatch.setattr(channel, "lent", slowly_lent)
         run_trainer(channel, store, cast(Any, Slow()), 1, lambda update, batch, time: spent.append(time))
     told, = spent
     assert 2 * outside <= told.outside < 2 * outside + 0.2, "of both updates"

@@ -79,9 +79,11 @@ def _environment(settings: Settings, seconds: float) -> float:
     environment = make_environment(settings, settings.envs_per_agent)
     environment.reset(settings.seed)
     rng = np.random.default_rng(settings.seed)
+    seen = np.zeros_like(environment.observation)
 
     def step() -> int:
         environment.step(rng.integers(0, environment.spec.n_actions, settings.envs_per_agent))
+        environment.show(seen)
         return settings.envs_per_agent
 
     return _microseconds(step, seconds)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ga3c.config import ConfigError, Settings
 from ga3c.environment import AtariEnvironment, Environment, Transition, atari_id, make_environment, probe
+from ga3c.guard import GuardedEnvironment
 
 Make = Callable[..., Environment]
 
@@ -164,6 +165,19 @@ def test_the_spec_of_an_atari_game() -> None:
     spec = probe(Settings(game="boxing", frame_skip=3, full_action_space=True))
     assert spec == ("Boxing", (84, 84, 4), np.dtype(np.uint8), 18, 3)
     assert probe(Settings(game="Pong")).n_actions == 6
+
+
+@pytest.mark.parametrize("game", ["Pong", "toy:catch", "CartPole-v1"])
+@pytest.mark.parametrize("guarded", [False, True])
+def test_an_observation_is_shown_where_it_is_wanted_and_nowhere_else(make: Make, game: str, guarded: bool) -> None:
+    environment = GuardedEnvironment(lambda: make(game, 3), lambda: None) if guarded else make(game, 3)
+    environment.reset(1)
+    rows = np.full((3, *environment.observation.shape), 77, environment.observation.dtype)
+    for _ in range(5):
+        environment.step(np.zeros(3, np.int64))
+        environment.show(rows[1])
+        np.testing.assert_array_equal(rows[1], environment.observation)
+        assert (rows[[0, 2]] == 77).all()
 
 
 # ------------------------------------------------------------------------------------------------ Atari

@@ -11,6 +11,7 @@ from __future__ import annotations
 import faulthandler
 import fcntl
 import multiprocessing
+import operator
 import os
 import signal
 import sys
@@ -70,7 +71,7 @@ def play(environment: Environment, store: RolloutStore,
 
         store.action[slot, t] = action
         store.reward[slot, t] = transition.reward
-        score = [before + more for before, more in zip(score, transition.reward.tolist(), strict=True)]
+        score = list(map(operator.add, score, transition.reward.tolist()))
         now += 1
         if True in transition.terminated.tolist() or True in transition.truncated.tolist():
             store.terminated[slot, t] = transition.terminated

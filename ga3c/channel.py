@@ -151,15 +151,15 @@ class Port:
         if not data:
             raise ServerGone
         for _, slot, step, _ in _TICKET.iter_unpack(data):
-            if step == _FREED:
+            if step < _RETURN:  # the least of the words
+                self._answered = True
+            elif step == _FREED:
                 self._free.append(slot)
             elif step == _LEAVE:
                 self._leave = True
-            elif step in (_PAUSE, _RETURN):  # both may have come at once: then it rests again after a step
+            else:  # _PAUSE and _RETURN may have come at once: then it rests again after a step
                 self._pause = step == _PAUSE
                 self._returned |= step == _RETURN
-            else:
-                self._answered = True
 
 
 class _TicketQueue:
@@ -368,8 +368,11 @@ class Channel:
         ended = False
         while not ended:
             with self._outlet:
-                ready.poll()
-                waiting, now = len(self._predictions), time.monotonic()
+                waiting = len(self._predictions)
+                if not waiting:
+                    ready.poll()
+                    waiting = len(self._predictions)
+                now = time.monotonic()
                 if waiting < least:
                     if now - counted > COUNT_SECONDS:
                         at_play, counted = self.playing, now

@@ -189,35 +189,36 @@ class AtariEnvironment:
         """Makes a picture of the screen `_last`, in the place of the oldest."""
         pictures = self._pictures[number]
         pictures.append(pictures.pop(0))
-        cv2.resize(self._last, _PICTURE, dst=pictures[-1], interpolation=cv2.INTER_AREA)
+        cv2.resize(self._last, _PICTURE, pictures[-1], 0, 0, cv2.INTER_AREA)
 
     def _play(self, number: int, action: Any) -> int:
         """The frames of one agent step, the brighter of the last two in `_last`; their reward."""
+        emulator, last = self._emulators[number], self._last
         frames = min(self._frame_skip, self._max_frames - self._frames[number])
         self._frames[number] += frames
-        see, reward = self._emulators[number].getScreenGrayscale, 0
-        if frames > 1:
-            reward = self._act(number, action, frames - 1)
-            see(self._last_but_one)
-        reward += self._act(number, action, 1)
-        see(self._last)
-        if frames > 1:
-            np.maximum(self._last, self._last_but_one, out=self._last)
+        plain = not self._sticky and self.film is None
+        act = emulator.act if plain else functools.partial(self._act, number)
+        if frames == 1:
+            reward = act(action)
+            emulator.getScreenGrayscale(last)
+            return reward
+        reward = sum(map(act, itertools.repeat(action, frames - 1)))  # once a game is over the emulator plays no more
+        emulator.getScreenGrayscale(self._last_but_one)
+        reward += act(action)
+        emulator.getScreenGrayscale(last)
+        np.maximum(last, self._last_but_one, last)
         return reward
 
-    def _act(self, number: int, action: Any, frames: int) -> int:
-        """Plays so many frames, or until the game is over; their reward."""
-        emulator, reward = self._emulators[number], 0
-        if not self._sticky and self.film is None:
-            return sum(map(emulator.act, itertools.repeat(action, frames)))  # once a game is over it plays no more
-        for _ in range(frames):
-            if emulator.game_over():
-                break
-            if not self._sticky or self._rng.random() >= self._sticky:
-                self._held[number] = action
-            reward += emulator.act(self._held[number])
-            if self.film is not None and number == 0:
-                self.film.append(emulator.getScreenRGB())
+    def _act(self, number: int, action: Any) -> int:
+        """One frame, in which the action may not be taken; its reward."""
+        emulator = self._emulators[number]
+        if emulator.game_over():
+            return 0
+        if not self._sticky or self._rng.random() >= self._sticky:
+            self._held[number] = action
+        reward = int(emulator.act(self._held[number]))
+        if self.film is not None and number == 0:
+            self.film.append(emulator.getScreenRGB())
         return reward
 
     @property
@@ -228,8 +229,8 @@ class AtariEnvironment:
         return seen
 
     def show(self, into: NDArray) -> None:
-        for number, pictures in enumerate(self._pictures):
-            cv2.merge(pictures, into[number])
+        for pictures, seen in zip(self._pictures, into, strict=True):
+            cv2.merge(pictures, seen)
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         self._age += 1

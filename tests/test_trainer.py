@@ -155,6 +155,19 @@ def test_the_wait_for_another_trainers_update_is_no_work() -> None:
     assert spent[0].updating > 5.0 and spent[0].waiting < -4.0
 
 
+@pytest.mark.parametrize("n_rollouts", [1, 2])
+def test_the_update_before_is_no_wait(n_rollouts: int) -> None:
+    class Busy(Learner):
+        def train(self, batch: TrainingBatch) -> Any:
+            busy(0.2)
+            return super().train(batch)
+
+    spent: list[Spent] = []
+    with waiting(2 * n_rollouts) as (channel, store):
+        run_trainer(channel, store, cast(Any, Busy()), n_rollouts, lambda update, batch, time: spent.append(time))
+    assert len(spent) == 2 and spent[1].waiting < 0.1 and spent[1].updating > 0.15
+
+
 @pytest.mark.parametrize(("inside", "outside"), [(0.3, 0.0), (0.0, 0.3)])
 def test_what_a_trainer_takes_outside_the_model_is_told(
         inside: float, outside: float, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ GUARDS = [
           "is_replaced[segfault-step-signal--11]", [("agent", "faulthandler.enable(file)", "pass")]),
     Guard(4, "answers to an earlier incarnation are delivered", "test_channel.py::test_an_answer_to_an_agent_that_is_"
           "gone_changes_nothing_of_its_successor",
-          [("channel", "alive = [self._living[agent] == incarnation for agent, _, _, incarnation in requests.tickets]",
+          [("channel", "alive = [living[agent] == incarnation for agent, _, _, incarnation in requests.tickets]",
             "alive = [True] * len(requests)")]),
     Guard(4, "a rest of an earlier incarnation counts", "test_channel.py::test_a_rest_of_an_agent_that_is_gone_says_"
           "nothing_of_its_successor",

@@ -141,8 +141,7 @@ class TrainingBatch(_Facts):
 class RolloutStore(_Facts):
     """`n_slots` slots in one nameless block of shared memory, as one array per field: (n_slots, *field shape).
 
-    Beside them, for each agent at its first slot, the fields of `_VITALS`. Row r of slot s is row s * `slot_rows` + r
-    of all: one number is found much sooner than two.
+    Beside them, for each agent at its first slot, the fields of `_VITALS`.
 
     Passing it to a child process (as an argument of Process) shares the block. Attributes are named as in `_fields`.
     """
@@ -152,7 +151,7 @@ class RolloutStore(_Facts):
     last_words: NDArray[np.bytes_]
 
     def __init__(self, spec: EnvironmentSpec, t_max: int, n_envs: int, n_slots: int) -> None:
-        self.t_max, self.n_envs, self.n_slots, self.slot_rows = t_max, n_envs, n_slots, t_max + 1
+        self.t_max, self.n_envs, self.n_slots = t_max, n_envs, n_slots
         self._layout = _fields(spec, t_max, n_envs)
         size = sum(self._field_bytes(field) for field in (self._layout | _VITALS).values())
         # Pages are there once they are written to: slots of agents that never come take no memory. Not in /dev/shm,
@@ -179,7 +178,7 @@ class RolloutStore(_Facts):
         self._rows = {name: getattr(self, name).reshape(-1, *self._layout[name].shape[1:]) for name in _EXTRA_ROW}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("t_max", "n_envs", "n_slots", "slot_rows", "_layout")} | {
+        return {name: self.__dict__[name] for name in ("t_max", "n_envs", "n_slots", "_layout")} | {
             "_file": DupFd(self._file)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -201,6 +200,11 @@ class RolloutStore(_Facts):
     def room(self, n: int) -> NDArray:
         """For the observations (n, E, *shape) of n rows, to be filled by `look`."""
         return aligned((n, *self.observation.shape[2:]), self.observation.dtype)
+
+    @property
+    def slot_rows(self) -> int:
+        """Row r of slot s is row s * `slot_rows` + r of all: one number is found much sooner than two."""
+        return self.t_max + 1
 
     def look(self, at: list[int], into: NDArray) -> None:
         """Copies the observations of n rows to the front of `into` (n or more, E, *shape)."""

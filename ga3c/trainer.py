@@ -108,9 +108,7 @@ def _gathered(channel: Channel, store: RolloutStore, n_rollouts: int,
 
 
 def _one_by_one(channel: Channel, old: Callable[[TrainingBatch], NDArray[np.bool_]]) -> _Batches:
-    """Rollouts as they lie in their slots: where one is an update, copying it would be the most that is done outside
-    the model.
-    """
+    """Rollouts as they lie in their slots, for where one is an update: there is nothing to copy it together with."""
     began, ended = time.monotonic(), False
     while not ended:
         with channel.lent() as (rollout, ended):

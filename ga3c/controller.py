@@ -43,6 +43,7 @@ CHANGED = 0.1         # the accepted setting's own rate changed by this share: a
 LASTING = 60.0        # ... if it is other programs that took or left the cores, after so many seconds of it;
 LOAD = 0.25           # ... if it is not, and it changed by this share: at once
 OTHERS = 0.1          # share of the cores that other programs may take more, or less, in a trial than before it
+FULL = 2 * LEAST_GAIN  # idle share of the cores below which they are full: threads win less than half of it
 GIVE_UPS = 3          # trials in a row that were given up, after which a search
 WAIT = 120.0          # ... waits so many seconds
 NOISE = 0.1           # relative standard deviation of a second's rate, before anything is known of it
@@ -57,7 +58,8 @@ class Measurement(NamedTuple):
 
     rate: agent steps trained per second; lag: mean policy lag, updates; queues: tickets that wait. void: workers were
     starting or leaving, an agent died, a checkpoint was written, or the second was none: it says nothing of a setting.
-    others: the share of all cores that other programs took.
+    others: the share of all cores that other programs took. idle: the share of them that nothing ran on, where the
+    model computes on cores as well; 1 where it has a device, or that was not measured.
     """
 
     time: float
@@ -67,20 +69,21 @@ class Measurement(NamedTuple):
     training_queue: float
     void: bool
     others: float = 0.0
+    idle: float = 1.0
 
 
 class Window:
-    """Seconds measured at one setting: (rate, lag, prediction queue, training queue, others); the last ended at
-    `newest`. Versions before 0.8.0 did not measure the fifth.
+    """Seconds measured at one setting: (rate, lag, prediction queue, training queue, others, idle); the last ended at
+    `newest`. Versions before 0.8.0 did not measure the last two.
     """
 
     def __init__(self, seconds: Sequence[Sequence[float]] = (), newest: float = 0.0) -> None:
-        self.seconds = [[*second, 0.0][:5] for second in seconds]
+        self.seconds = [[*second, *(0.0, 1.0)[len(second) - 4:]] for second in seconds]
         self.newest = newest
 
     def add(self, m: Measurement) -> None:
         """One more second."""
-        self.seconds.append([m.rate, m.lag, m.prediction_queue, m.training_queue, m.others])
+        self.seconds.append([m.rate, m.lag, m.prediction_queue, m.training_queue, m.others, m.idle])
         self.newest = m.time
 
     def __len__(self) -> int:
@@ -346,7 +349,8 @@ class Fast(Controller):
     A step multiplies the number of agents, of predictors or of trainers, or of several of them (where two are limits at
     once, neither pays alone); near the ceiling on lag it is as many agents as that leaves room for. When no step pays,
     steps shrink; when the finest does not, the search is over, the rate is watched, and a neighbour is tried now and
-    then, of those that are not worse without a doubt; it is kept if it is better twice. A rate that has changed much by
+    then, of those that are not worse without a doubt; it is kept if it is better twice. Where the model computes on
+    cores and none is idle, more threads are not tried: they would share what is there. A rate that has changed much by
     itself begins a new search; if it changed a little, as rates do, that waits until a neighbour would be tried, and if
     other programs did it, until that has lasted. A search first tries what one beside as much of them found. A trial
     beside which they came or went is made again. `fine`: the start is likely near the best, so the first search begins
@@ -538,19 +542,25 @@ class Fast(Controller):
             steps += [([1, 2], 1), ([0, 1, 2], 1)]
         steps += [(which, -1) for which in threads]
         yield from map(self._bounded, self._likely)
-        near = self._near_ceiling()
+        near, full = self._near_ceiling(), self._full()
         if self._over(self.baseline):
             yield from self._towards_ceiling()
         elif self._towards:
             which, (sign,) = self._towards
             steps.insert(0, (which, sign))
-            if self._streak > 1 and not near:
+            if self._streak > 1 and not near and not (full and sign > 0 and which != [0]):
                 yield self._step(which, min(factor * factor, 4.0) ** sign)
         for which, sign in steps:
+            if full and sign > 0 and which != [0]:
+                continue
             if near and 0 in which and sign > 0:
                 yield from self._towards_ceiling()
             else:
                 yield self._step(which, factor ** sign)
+
+    def _full(self) -> bool:
+        """Whether all cores are at work, and for us."""
+        return self.baseline.mean(4) <= OTHERS and self.baseline.mean(5) < FULL
 
     def _step(self, which: Sequence[int], factor: float) -> Setting:
         setting = list(self.accepted)

@@ -48,11 +48,11 @@ class Tuner:
     """Hands the controller a measurement each second, and the record what it decided.
 
     A resumed run's controller goes on where its checkpoint was, with the accepted setting measured again; if it is told
-    other counts than before, it begins anew with these.
+    other counts than before, it begins anew with these. `on_cores`: the model has no device of its own.
     """
 
-    def __init__(self, settings: Settings, run: Run) -> None:
-        self._settings, self._run = settings, run
+    def __init__(self, settings: Settings, run: Run, on_cores: bool) -> None:
+        self._settings, self._run, self._on_cores = settings, run, on_cores
         (first, remembered), most = start(settings, run), limits(settings)
         self.controller: Controller
         if settings.controller == "paper":
@@ -96,7 +96,7 @@ class Tuner:
         trial = self.controller.observe(Measurement(
             row["time"], (row["agent_steps"] - steps) / max(seconds, 1e-3), row["lag_mean"] or 0.0,
             row["prediction_queue"], row["training_queue"], self._quiet < SETTLED or row["lag_mean"] is None,
-            others(row) / self._cores))
+            others(row) / self._cores, max(0.0, 1 - row["cpu_machine"] / self._cores) if self._on_cores else 1.0))
         if self.controller.setting != setting:
             self._quiet = 0
         self._record(trial)

@@ -28,7 +28,8 @@ from ga3c.controller import (
 
 counts = st.tuples(st.integers(1, 300), st.integers(1, 9), st.integers(1, 9))
 seconds = st.builds(Measurement, st.just(0.0), st.floats(0, 1e5), st.floats(0, 50), st.floats(0, 300),
-                    st.floats(0, 300), st.booleans(), st.sampled_from([0.0, 0.05, 0.5, 1.0]))
+                    st.floats(0, 300), st.booleans(), st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+                    st.sampled_from([0.0, 0.03, 1.0]))
 processes: dict[str, Callable[..., Controller]] = {
     "fast": Fast, "paper": lambda *given: Paper(*given, window=3.0),
     "annealing": lambda *given: Paper(*given, window=2.0, temperature=0.3)}
@@ -398,6 +399,34 @@ def test_a_hiccup_in_a_trial_does_not_hide_that_it_pays(first: int) -> None:
             second + 1.0, rate * (controller.setting[0] / 100) ** 0.3 * (1 + 0.05 * rng.standard_normal()),
             1.0, 0.0, 0.0, False))
     assert controller.accepted == (100, 2, 1)
+
+
+@pytest.mark.parametrize(("idle", "others", "tried"), [
+    (0.0, 0.0, False), (0.03, 0.05, False), (0.05, 0.0, True), (1.0, 0.0, True), (0.0, 0.5, True)])
+def test_more_threads_are_tried_only_where_cores_are_left_or_others_take_them(
+        idle: float, others: float, tried: bool) -> None:
+    """Those of an hour's searches and of single neighbours afterwards, though here each would pay."""
+    controller, rng, trials = Fast((8, 2, 2), (64, 4, 4), None, 0), np.random.default_rng(0), []
+    for second in range(3600):
+        n_a, n_p, n_t = controller.setting
+        rate = 1000 * min(n_a / 12, 1.0) * (n_p * n_t) ** 0.5 * (1 + 0.05 * rng.standard_normal())
+        trial = controller.observe(Measurement(second + 1.0, rate, 1.0, 0.0, 0.0, False, others, idle))
+        trials += [trial] if trial else []
+    more = [trial for trial in trials if trial.after[1] > trial.before[1] or trial.after[2] > trial.before[2]]
+    assert bool(more) is tried and (controller.accepted[1:] == (4, 4)) is tried
+    assert any(trial.after[0] > trial.before[0] for trial in trials)  # more agents make larger batches,
+    assert any(sum(trial.after[1:]) < sum(trial.before[1:]) for trial in trials)  # and so do fewer threads
+
+
+def test_the_way_up_by_threads_ends_where_no_core_is_left() -> None:
+    """With four of each all are at work; the step after those that paid would be by a larger factor."""
+    controller, rng, seen = Fast((64, 1, 1), (64, 64, 64), None, 0), np.random.default_rng(0), []
+    for second in range(600):
+        _, n_p, n_t = controller.setting
+        rate = 1000 * min(n_p, n_t, 4) * (1 + 0.02 * rng.standard_normal())
+        controller.observe(Measurement(second + 1.0, rate, 1.0, 0.0, 0.0, False, 0.0, 1 - min(n_p, n_t, 4) / 4))
+        seen.append((n_p, n_t))
+    assert controller.accepted[1:] == (4, 4) and max(min(each) for each in seen) == 4, seen
 
 
 def test_steps_grow_while_they_pay() -> None:
@@ -827,7 +856,8 @@ def test_a_jump_to_what_was_found_is_no_way_to_go_on() -> None:
     assert trials[1].after[0] > 16
 
 
-def test_a_state_of_an_earlier_version_is_gone_on_from() -> None:
+@pytest.mark.parametrize("length", [4, 5])
+def test_a_state_of_an_earlier_version_is_gone_on_from(length: int) -> None:
     controller = Fast((4, 1, 1), (64, 2, 2), None, 0)
     play(controller, hill, 100)
     state = controller.state()
@@ -835,9 +865,9 @@ def test_a_state_of_an_earlier_version_is_gone_on_from() -> None:
                  "_worse", "_once"):
         del state[name]
     for window in ("baseline", "_window", "_fresh"):
-        state[window]["seconds"] = [second[:4] for second in state[window]["seconds"]]
+        state[window]["seconds"] = [second[:length] for second in state[window]["seconds"]]
     restored = Fast((1, 1, 1), (64, 2, 2), None, 1)
     restored.restore({**state, "_changed": True})
-    assert restored.accepted == controller.accepted and len(restored.baseline) == len(controller.baseline)
+    assert restored.accepted == controller.accepted and restored.baseline.seconds == controller.baseline.seconds
     play(restored, hill, 300, first=100)
     assert hill(restored.accepted) > 0.9 * hill((12, 1, 1))

@@ -35,13 +35,14 @@ class Seconds:
         self.tuner, self.time, self.steps = tuner, 0.0, 0
 
     def pass_by(self, number: int, rate: Callable[[int], float] = lambda agents: 1000.0 * agents, lag: float = 2.0,
-                settled: bool = True, length: float = 1.0, most: int | None = None, others: float = 0.0) -> None:
+                settled: bool = True, length: float = 1.0, most: int | None = None, others: float = 0.0,
+                ours: float = 0.75) -> None:
         for _ in range(number):
             self.time += length
             self.steps += int(rate(self.tuner.setting[0]) * length)
             self.tuner.second({"time": self.time, "agent_steps": self.steps, "lag_mean": lag, "prediction_queue": 0,
-                               "training_queue": 0, "cpu_agents": 0.5, "cpu_server": 0.25,
-                               "cpu_machine": 0.75 + others * usable_cores()}, settled,
+                               "training_queue": 0, "cpu_agents": ours - 0.25, "cpu_server": 0.25,
+                               "cpu_machine": ours + others * usable_cores()}, settled,
                               self.tuner.controller._limits[0] if most is None else most)
 
 
@@ -69,7 +70,7 @@ def test_what_is_remembered_is_brought_into_bounds(cache: Path, make_run: MakeRu
     settings = toy(agents_max=9)
     run = make_run(settings)
     remember(settings, run, (4000, 50, 1), 900.0)
-    assert Tuner(settings, run).setting == (max(9, settings.agent_count), limits(settings)[1], 1)
+    assert Tuner(settings, run, True).setting == (max(9, settings.agent_count), limits(settings)[1], 1)
 
 
 def test_there_is_room_for_more_agents_where_their_number_may_change() -> None:
@@ -101,10 +102,20 @@ def test_room_is_no_more_than_the_machine_can_hold(
 def trial_begun(make_run: MakeRun, **changed: Any) -> tuple[Run, Seconds]:
     settings = toy(start="2/1/1", agents_max=64, max_lag=None, **changed)
     run = make_run(settings)
-    seconds = Seconds(Tuner(settings, run))
+    seconds = Seconds(Tuner(settings, run, True))
     while seconds.tuner.setting == (2, 1, 1):
         seconds.pass_by(1)
     return run, seconds
+
+
+@pytest.mark.parametrize(("on_cores", "share", "idle"), [
+    (True, 0.75, 0.25), (True, 1.01, 0.0), (False, 0.75, 1.0)])
+def test_idle_cores_are_told_where_they_bound_what_threads_can_bring(
+        cache: Path, make_run: MakeRun, on_cores: bool, share: float, idle: float) -> None:
+    settings = toy()
+    seconds = Seconds(Tuner(settings, make_run(settings), on_cores))
+    seconds.pass_by(7, ours=share * usable_cores())
+    assert seconds.tuner.controller.baseline.mean(5) == pytest.approx(idle)
 
 
 def test_trials_are_recorded_and_shown(cache: Path, make_run: MakeRun) -> None:
@@ -206,8 +217,8 @@ def test_a_resumed_controller_goes_on_and_measures_again(cache: Path, make_run: 
     again = make_run(run.settings)
     again.resumed_controller = json.loads(json.dumps(run.controller.state()))
     again.resumed_settings = run.settings.model_dump()
-    assert Tuner(run.settings, again).setting == accepted
-    assert Tuner(run.settings.model_copy(update={"start": "1/2/1"}), again).setting == (1, 2, 1)
+    assert Tuner(run.settings, again, True).setting == accepted
+    assert Tuner(run.settings.model_copy(update={"start": "1/2/1"}), again, True).setting == (1, 2, 1)
 
 
 def test_the_counts_to_start_from_are_in_bounds(make_run: MakeRun) -> None:
@@ -221,7 +232,7 @@ def test_a_state_of_another_kind_is_told_and_begun_anew(
     settings = toy(start="2/1/1")
     run = make_run(settings)
     run.resumed_controller = state
-    assert Tuner(settings, run).setting == (2, 1, 1)
+    assert Tuner(settings, run, True).setting == (2, 1, 1)
     assert ("begins anew" in capsys.readouterr().out) == bool(state)
 
 

@@ -87,12 +87,15 @@ class _Station:
 
 
 class Steady(NamedTuple):
-    """Agent steps trained per second, mean lag in updates, mean lengths of prediction and training queue."""
+    """Agent steps trained per second, mean lag in updates, mean lengths of prediction and training queue, and the
+    `idle` of a `Measurement`.
+    """
 
     rate: float
     lag: float
     waiting: float
     handed_in: float
+    idle: float
 
 
 def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, cores_taken: int = 0) -> dict[str, float]:
@@ -287,7 +290,9 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
 def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, cores_taken: int = 0) -> Steady:
     """The steady state; see `profile`."""
     found = profile(m, setting, updates, seed, cores_taken)
-    return Steady(*(found[name] for name in ("steps_per_second", "lag_mean", "prediction_queue", "training_queue")))
+    rate, lag, waiting, handed_in = (found[name] for name in (
+        "steps_per_second", "lag_mean", "prediction_queue", "training_queue"))
+    return Steady(rate, lag, waiting, handed_in, 1.0 if m.devices else max(0.0, 1 - found["cpu_machine"] / m.cores))
 
 
 # ------------------------------------------------------------------------------------------------ all settings
@@ -295,7 +300,7 @@ def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, cor
 class Table:
     """The steady states of all settings within a machine's limits, interpolated between powers of two (N_A: of 1.5).
 
-    `fields` (4, N_A, N_P, N_T): as `Steady`. `cores_taken` by another process; `others`: which share of all that is.
+    `fields` (5, N_A, N_P, N_T): as `Steady`. `cores_taken` by another process; `others`: which share of all that is.
     """
 
     def __init__(self, m: Machine, cores_taken: int = 0) -> None:
@@ -394,7 +399,7 @@ def run(controller: Decides, table_at: Callable[[int], Table], seconds: int, see
         accepted = table[controller.accepted]
         course[:, second] = true, accepted.rate, trained, accepted.lag
         controller.observe(Measurement(second + 1.0, trained, steady.lag * factor[second], steady.waiting,
-                                       steady.handed_in, void > 0, table.others))
+                                       steady.handed_in, void > 0, table.others, steady.idle))
         void -= 1.0
     return Course(*course)
 

@@ -22,7 +22,8 @@ from ga3c.machine import usable_cores
 from ga3c.run import Run
 from ga3c.verdict import others
 
-SETTLED = 2       # undisturbed rows after a change, the first of which still has some of it in its second
+SETTLED = 2        # undisturbed rows after a change, the first of which still has some of it in its second
+WARM_UP = 4        # first rows, which say nothing: memory and TensorFlow's kernels are new, rollouts are on their way
 LONG_SECOND = 1.5  # seconds; a row that comes later says nothing of a setting
 
 
@@ -71,6 +72,7 @@ class Tuner:
         run.controller = self.controller
         self._cores = usable_cores()
         self._quiet = 0  # undisturbed rows in a row
+        self._cold = WARM_UP  # rows of the warm-up that are left
         self._before = (0.0, 0, run.disturbances)  # time, agent steps, disturbances at the last row
 
     @property
@@ -91,7 +93,8 @@ class Tuner:
         seconds = row["time"] - time
         undisturbed = (settled and not evaluating and disturbances == self._run.disturbances
                        and 0 < seconds < LONG_SECOND)
-        self._quiet = self._quiet + 1 if undisturbed else 0
+        self._quiet = self._quiet + 1 if undisturbed and not self._cold else 0
+        self._cold = max(0, self._cold - 1)
         searching, setting = self.controller.searching, self.controller.setting
         trial = self.controller.observe(Measurement(
             row["time"], (row["agent_steps"] - steps) / max(seconds, 1e-3), row["lag_mean"] or 0.0,

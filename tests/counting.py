@@ -51,6 +51,7 @@ class CheckingModel:
 
     def __init__(self, on_update: Callable[[int], None] = lambda updates: None) -> None:
         self.version = self.oldest = 0
+        self.device = "CPU"
         self.agent_steps = 0
         self.learning_rate_factor = 1.0
         self.on_update = on_update

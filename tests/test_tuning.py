@@ -13,7 +13,7 @@ import pytest
 from ga3c.config import MAX_SLOTS, Settings
 from ga3c.machine import usable_cores
 from ga3c.run import Run
-from ga3c.tuning import Tuner, limits, recall, remember, start
+from ga3c.tuning import SETTLED, WARM_UP, Tuner, limits, recall, remember, start
 
 MakeRun = Callable[..., Run]
 
@@ -114,8 +114,20 @@ def test_idle_cores_are_told_where_they_bound_what_threads_can_bring(
         cache: Path, make_run: MakeRun, on_cores: bool, share: float, idle: float) -> None:
     settings = toy()
     seconds = Seconds(Tuner(settings, make_run(settings), on_cores))
-    seconds.pass_by(7, ours=share * usable_cores())
+    seconds.pass_by(WARM_UP + 6, ours=share * usable_cores())
     assert seconds.tuner.controller.baseline.mean(5) == pytest.approx(idle)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_first_seconds_of_a_run_do_not_count(cache: Path, make_run: MakeRun, resumed: bool) -> None:
+    """They are slow, and what a first trial is compared with would be found too low."""
+    settings = toy(start="2/1/1", max_lag=None)
+    seconds = Seconds(Tuner(settings, make_run(settings), True))
+    seconds.time = 1000.0 if resumed else 0.0
+    seconds.pass_by(1, settled=False)
+    seconds.pass_by(WARM_UP + SETTLED - 2, rate=lambda agents: 10.0)
+    seconds.pass_by(5)
+    assert seconds.tuner.controller.baseline.mean() == 2000.0 and seconds.tuner.setting == (4, 1, 1)
 
 
 def test_trials_are_recorded_and_shown(cache: Path, make_run: MakeRun) -> None:

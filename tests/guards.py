@@ -193,7 +193,8 @@ GUARDS = [
           [("channel", "            writer.close()\n", "            _TicketQueue.kept = [*getattr("
             "_TicketQueue, 'kept', []), writer]\n")]),
     Guard(28, "disturbed seconds count", "test_tuning.py::test_a_disturbed_second_and_the_one_after_it_do_not_count",
-          [("tuning", "self._quiet = self._quiet + 1 if undisturbed else 0", "self._quiet += 1")]),
+          [("tuning", "self._quiet = self._quiet + 1 if undisturbed and not self._cold else 0",
+            "self._quiet += not self._cold")]),
     Guard(28, "a death is no disturbance", "test_service.py::test_a_death_is_noticed_and_mended_within_two_seconds",
           [("service", "run.statistics.agent_deaths += 1\n        run.disturbances += 1",
             "run.statistics.agent_deaths += 1")]),

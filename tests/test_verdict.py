@@ -187,7 +187,7 @@ def test_the_times_of_a_simulated_run_add_up() -> None:
     work = GPU.step + GPU.ticket / GPU.envs
     assert row["cpu_agents"] == pytest.approx(row["steps_per_second"] * work * (1 + GPU.crowd), rel=0.03)
     assert row["cpu_machine"] == pytest.approx(row["cpu_agents"] + row["cpu_server"]) and row["cpu_machine"] < GPU.cores
-    assert plant.simulate(GPU, (16, 2, 1)) == pytest.approx((40323.4161, 8.395625, 2.05296247, 0.0751244143))
+    assert plant.simulate(GPU, (16, 2, 1)) == pytest.approx((40323.4161, 8.395625, 2.05296247, 0.0751244143, 1.0))
 
 
 # ------------------------------------------------------------------------------------------------ runs made slow

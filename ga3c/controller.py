@@ -542,25 +542,26 @@ class Fast(Controller):
             steps += [([1, 2], 1), ([0, 1, 2], 1)]
         steps += [(which, -1) for which in threads]
         yield from map(self._bounded, self._likely)
-        near, full = self._near_ceiling(), self._full()
+        near = self._near_ceiling()
         if self._over(self.baseline):
             yield from self._towards_ceiling()
         elif self._towards:
             which, (sign,) = self._towards
             steps.insert(0, (which, sign))
-            if self._streak > 1 and not near and not (full and sign > 0 and which != [0]):
+            if self._streak > 1 and not near and self._may_pay(which, sign):
                 yield self._step(which, min(factor * factor, 4.0) ** sign)
         for which, sign in steps:
-            if full and sign > 0 and which != [0]:
+            if not self._may_pay(which, sign):
                 continue
             if near and 0 in which and sign > 0:
                 yield from self._towards_ceiling()
             else:
                 yield self._step(which, factor ** sign)
 
-    def _full(self) -> bool:
-        """Whether all cores are at work, and for us."""
-        return self.baseline.mean(4) <= OTHERS and self.baseline.mean(5) < FULL
+    def _may_pay(self, which: Sequence[int], sign: int) -> bool:
+        """Not so for more threads where all cores are at work, and for us."""
+        full = self.baseline.mean(4) <= OTHERS and self.baseline.mean(5) < FULL
+        return sign < 0 or which == [0] or not full
 
     def _step(self, which: Sequence[int], factor: float) -> Setting:
         setting = list(self.accepted)

@@ -1,9 +1,10 @@
 """An agent: plays, asks for predictions, hands in rollouts. `play` is its life, without any I/O.
 
-`play` is a generator that yields requests and is resumed when they are granted. In an agent's process `Port.serve`
-grants them through the queues; in serial mode a plain loop grants them in turn. One code path, two ways to run it.
+`play` is a generator that yields requests and is resumed when they are granted. In a process of one agent or of
+several, `channel.Port` grants them through the queues; in serial mode a plain loop grants them in turn. One code path,
+two ways to run it.
 
-Next hop of an observation: `channel.Port.serve`, which sends a ticket to the predictors.
+Next hop of an observation: `channel.Port.ask`, which sends a ticket to the predictors.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from multiprocessing import forkserver, resource_tracker
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.channel import PREDICT, REST, SUBMIT, TAKE, Port, Request, ServerGone
+from ga3c.channel import PREDICT, REST, SUBMIT, TAKE, WAIT, Port, Request, ServerGone
 from ga3c.config import Settings
 from ga3c.environment import Environment, make_environment
 from ga3c.guard import GuardedEnvironment
@@ -34,8 +35,10 @@ from ga3c.machine import be_killed_first
 from ga3c.rollout import RolloutStore
 
 
-def play(environment: Environment, store: RolloutStore,
-         rng: np.random.Generator) -> Generator[Request, int | None, None]:
+Player = Generator[Request, int | None, None]
+
+
+def play(environment: Environment, store: RolloutStore, rng: np.random.Generator) -> Player:
     """The life of an agent, from the first observation until a rest is granted with the word to leave.
 
     The environment must have been reset. Requests and their grants:
@@ -118,30 +121,46 @@ def _hand_in(store: RolloutStore, slot: int, steps: int, bootstrap_value: NDArra
     return SUBMIT, slot, 0
 
 
-def _pump(player: Generator[Request, int | None, None], port: Port, store: RolloutStore) -> None:
-    """Grants the player's requests through the port until it leaves, and records where the time went."""
-    seconds = [0.0, 0.0, 0.0]  # by kind of request: TAKE and PREDICT are waited for, playing takes the rest
-    now = time.monotonic()
-    grant: int | None = None
-    while True:
-        try:
-            request = player.send(grant)
-        except StopIteration:
-            return
-        kind, slot, row = request
-        before, now = now, time.monotonic()
-        seconds[SUBMIT] += now - before
-        if kind == PREDICT:
-            store.asked[slot, row] = now
-        elif kind == TAKE:
-            store.taken[port.first_slot] += 1
-        elif kind == SUBMIT:
-            store.seconds[slot], store.submitted[slot] = seconds, now
-            seconds = [0.0, 0.0, 0.0]
-        grant = port.serve(request)
-        before, now = now, time.monotonic()
-        if kind != REST:
-            seconds[kind] += now - before
+class _Clock:
+    """Where the time of one agent went since its last rollout."""
+
+    def __init__(self) -> None:
+        self.seconds = [0.0, 0.0, 0.0]  # by kind of request: TAKE and PREDICT are waited for, playing takes the rest
+        self.waits_for, self.since = REST, 0.0
+
+
+def pump(players: dict[int, Player], port: Port, store: RolloutStore) -> None:
+    """Grants the requests of `players`, by agent, through the port until all have left; records where their time went.
+
+    One plays at a time, in the order of their grants. A wait lasts until it is the agent's turn.
+    """
+    clocks = {agent: _Clock() for agent in players}
+    granted: list[tuple[int, int | None]] = [(agent, None) for agent in players]
+    while players:
+        for agent, grant in granted:
+            player, clock = players[agent], clocks[agent]
+            now = time.monotonic()
+            if clock.waits_for != REST:
+                clock.seconds[clock.waits_for] += now - clock.since
+            while grant != WAIT:
+                try:
+                    request = player.send(grant)
+                except StopIteration:
+                    del players[agent]
+                    break
+                kind, slot, row = request
+                before, now = now, time.monotonic()
+                clock.seconds[SUBMIT] += now - before
+                if kind == PREDICT:
+                    store.asked[slot, row] = now
+                elif kind == TAKE:
+                    store.taken[port.first_slot[agent]] += 1
+                elif kind == SUBMIT:
+                    store.seconds[slot], store.submitted[slot] = clock.seconds, now
+                    clock.seconds = [0.0, 0.0, 0.0]
+                grant = port.ask(agent, request)
+                clock.waits_for, clock.since = kind, now
+        granted = [*port.receive()] if players else []
 
 
 def seeded(seed: np.random.SeedSequence) -> tuple[int, np.random.Generator]:
@@ -160,7 +179,7 @@ def forkserver_running(game: str, n_envs: int) -> Iterator[None]:
     """Within, the process that agents are forked from is there, and processes may be started from it.
 
     It imports what an agent needs and makes the emulators of `n_envs` environments (`prepared.py`), once. What one
-    started for another game, or for fewer, does not have, each agent loads itself. Should it have died, or die just
+    started for another game, or for fewer, does not have, each process loads itself. Should it have died, or die just
     now, the next one is like it: SIGINT is blocked in it and so in every agent, as Ctrl-C is the main process's to
     handle; SIGUSR1, a wish for a checkpoint, would end it.
     """
@@ -201,32 +220,40 @@ def _be_nice(niceness: int) -> None:
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
 
 
-def agent_main(port: Port, store: RolloutStore, settings: Settings, seed: np.random.SeedSequence, log: str) -> None:
-    """Entry point of an agent's process: makes the environments and grants `play` its requests through `port`.
+def agents_main(port: Port, store: RolloutStore, settings: Settings, seeds: list[np.random.SeedSequence],
+                log: str) -> None:
+    """Entry point of a process of agents: makes the environments of each and grants `play` its requests through `port`.
 
-    Ends when asked to leave or when the main process is gone. Environments that fail are replaced; what cannot be
-    mended here ends the process with exit code 1 and leaves its traceback in the store (`last_words`). The file `log`
-    gets all stacks if the interpreter is shot down, and on SIGUSR1.
+    `seeds` are theirs, in the order of `port.agents`. Ends when asked to leave or when the main process is gone.
+    Environments that fail are replaced; what cannot be mended here ends the process with exit code 1 and leaves its
+    traceback in the store (`last_words`). The file `log` gets all stacks if the interpreter is shot down, and on
+    SIGUSR1.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the main process will say what to do
     _end_with_the_main_process()
     be_killed_first()
 
     def failed() -> None:
-        store.last_words[port.first_slot] = traceback.format_exc().encode()[-3900:]
-        store.faults[port.first_slot] += 1
+        first = port.first_slot[port.agents[0]]
+        store.last_words[first] = traceback.format_exc().encode()[-3900:]
+        store.faults[first] += 1
 
     with open(log, "a", encoding="utf-8") as file:
         faulthandler.enable(file)
         faulthandler.register(signal.SIGUSR1, file)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
         try:
-            environment_seed, rng = seeded(seed)
-            environment = GuardedEnvironment(lambda: make_environment(settings, store.n_envs), failed)
-            environment.reset(environment_seed)
+            environments, players = [], {}
+            for agent, seed in zip(port.agents, seeds, strict=True):
+                environment_seed, rng = seeded(seed)
+                environment = GuardedEnvironment(lambda: make_environment(settings, store.n_envs), failed)
+                environment.reset(environment_seed)
+                environments.append(environment)
+                players[agent] = play(environment, store, rng)
             _be_nice(settings.agent_nice)  # not before: of many agents at work it would get a small share of a core
-            _pump(play(environment, store, rng), port, store)
-            environment.close()
+            pump(players, port, store)
+            for environment in environments:
+                environment.close()
         except ServerGone:
             os._exit(0)
         except Exception:

@@ -1,7 +1,7 @@
-"""The boundary between processes: queues of tickets and, per agent, a channel of replies.
+"""The boundary between processes: queues of tickets and, per process of agents, a channel of replies.
 
-    agent  --ticket-->  prediction queue  --> predictors --answer--> agent's replies
-    agent  --ticket-->  training queue    --> trainers   --freed --> agent's replies
+    agent  --ticket-->  prediction queue  --> predictors --answer--> replies to its process
+    agent  --ticket-->  training queue    --> trainers   --freed --> replies to its process
 
 Only tickets travel: 8 bytes naming agent, slot, row and incarnation. A queue is one pipe shared by all agents with no
 lock: writes of up to PIPE_BUF bytes are atomic, and one read takes many whole tickets.
@@ -11,13 +11,15 @@ trainer (`Channel.collect` copies it, `Channel.lent` lends it) -> FREE (the agen
 of its own, so what an agent may have under way is bounded, which bounds the policy lag; waiting for a free slot is the
 back-pressure.
 
-When an agent's process has ended, however it ended, `retire` sends a *fence* down the training queue. Pipes keep their
-order, so once a trainer has met the fence, and what was lent has been given back, everything the agent ever submitted
-has been collected, all its slots are free, and its index may be given to a new incarnation. Answers to an incarnation
-that is gone are dropped.
+Agents may share a process (`seating.py` says which do). They begin and end together, as one incarnation.
+
+When a process of agents has ended, however it ended, `retire` sends a *fence* down the training queue. Pipes keep their
+order, so once a trainer has met the fence, and what was lent has been given back, everything its agents ever submitted
+has been collected, all their slots are free, and they may begin anew, as the next incarnation. Answers to an
+incarnation that is gone are dropped.
 
 An agent that is not needed may *rest*: it hands in what it has, says so in a third queue, and keeps its environments
-until it is called back or told to leave.
+until it is called back, or its process told to leave.
 
 Next hop of an observation: `predictor.run_predictor`.
 """
@@ -48,6 +50,7 @@ from numpy.typing import NDArray
 from ga3c.config import MAX_SLOTS
 from ga3c.machine import usable_cores
 from ga3c.rollout import RolloutStore, TrainingBatch
+from ga3c.seating import Seating
 
 Ticket = tuple[int, int, int, int]
 """Agent, slot, step and incarnation."""
@@ -63,6 +66,8 @@ COUNT_SECONDS = 0.1  # after which it counts anew who plays
 TAKE, PREDICT, SUBMIT, REST = range(4)
 Request = tuple[int, int, int]
 """What an agent asks for: (TAKE, 0, 0), (PREDICT, slot, row), (SUBMIT, slot, 0) or (REST, 0, 0)."""
+WAIT = -1
+"""In the place of a grant: it comes later."""
 
 
 def batch_sizes(most: int) -> list[int]:
@@ -101,65 +106,93 @@ class Requests:
 
 
 class ServerGone(Exception):
-    """The main process has closed this agent's replies, or has died."""
+    """The main process has closed the replies to this process, or has died."""
+
+
+class _Seat:
+    """One agent's, in its `Port`: its free slots, what it waits for if it does, and whether it shall pause."""
+
+    def __init__(self, slots: range) -> None:
+        self.free = deque(slots)
+        self.waits_for, self.pause = WAIT, False
 
 
 class Port:
-    """An agent's end of the channel. Made by `Channel.open`, handed to the agent's process as an argument."""
+    """The agents' end of the channel, one for those of a process. Made by `Channel.open`, handed over as an argument.
 
-    def __init__(self, agent: int, incarnation: int, slots: range,
+    What an agent asks for is granted at once by `ask`, or later by `receive`.
+    """
+
+    def __init__(self, agents: range, incarnation: int, slots_per_agent: int,
                  requests: Connection, rollouts: Connection, rests: Connection, replies: Connection) -> None:
-        self.agent, self.incarnation, self.first_slot = agent, incarnation, slots[0]
+        self.agents, self.incarnation = agents, incarnation
+        self.first_slot = {agent: agent * slots_per_agent for agent in agents}
         self._requests, self._rollouts, self._rests, self._replies = requests, rollouts, rests, replies
-        self._free = deque(slots)
-        self._leave = self._pause = self._returned = self._answered = False
+        self._seats = {agent: _Seat(range(first, first + slots_per_agent))
+                       for agent, first in self.first_slot.items()}
+        self._leave = False
 
     @functools.cached_property
     def _files(self) -> tuple[int, int, int, int]:
         """The four pipes, in the process that uses the port."""
         return (self._requests.fileno(), self._rollouts.fileno(), self._rests.fileno(), self._replies.fileno())
 
-    def serve(self, request: Request) -> int:
-        """Grants one request of `play`, waiting as long as it takes. Raises ServerGone."""
+    def ask(self, agent: int, request: Request) -> int:
+        """The grant of one request of `play`, or WAIT. Raises ServerGone."""
         kind, slot, row = request
-        if kind == TAKE:
-            while not self._free:
-                self._receive()
-            return self._free.popleft()
-        requests, rollouts, rests, _ = self._files
+        seat = self._seats[agent]
+        if kind == TAKE and seat.free:
+            return seat.free.popleft()
         try:
             if kind == PREDICT:
-                self._answered = False
-                os.write(requests, _TICKET.pack(self.agent, slot, row, self.incarnation))
-                while not self._answered:
-                    self._receive()
-                return int(self._pause or self._leave)
-            if kind == REST:
-                self._returned = False
-                if not self._leave:
-                    os.write(rests, _TICKET.pack(self.agent, 0, 0, self.incarnation))
-                while not self._returned and not self._leave:
-                    self._receive()
-                return int(not self._leave)
-            os.write(rollouts, _TICKET.pack(self.agent, slot, 0, self.incarnation))
+                os.write(self._files[0], _TICKET.pack(agent, slot, row, self.incarnation))
+            elif kind == SUBMIT:
+                os.write(self._files[1], _TICKET.pack(agent, slot, 0, self.incarnation))
+                return 0
+            elif kind == REST:
+                if self._leave:
+                    return 0
+                os.write(self._files[2], _TICKET.pack(agent, 0, 0, self.incarnation))
         except BrokenPipeError:
             raise ServerGone from None
-        return 0
+        seat.waits_for = kind
+        return WAIT
 
-    def _receive(self) -> None:
+    def receive(self) -> list[tuple[int, int]]:
+        """Waits for replies; returns the agents that may go on, in the order of their grants. Raises ServerGone."""
+        granted: list[tuple[int, int]] = []
+        while not granted:
+            self._read(granted)
+        return granted
+
+    def _read(self, granted: list[tuple[int, int]]) -> None:
         data = os.read(self._files[3], 32 * _TICKET.size)
         if not data:
             raise ServerGone
-        for _, slot, step, _ in _TICKET.iter_unpack(data):
+        for agent, slot, step, _ in _TICKET.iter_unpack(data):
+            seat = self._seats[agent]
             if step < _RETURN:  # the least of the words
-                self._answered = True
+                granted.append((agent, int(seat.pause or self._leave)))
             elif step == _FREED:
-                self._free.append(slot)
+                if seat.waits_for == TAKE:
+                    seat.waits_for = WAIT
+                    granted.append((agent, slot))
+                else:
+                    seat.free.append(slot)
             elif step == _LEAVE:
                 self._leave = True
-            else:  # _PAUSE and _RETURN may have come at once: then it rests again after a step
-                self._pause = step == _PAUSE
-                self._returned |= step == _RETURN
+                for resting, each in self._seats.items():
+                    self._end_rest(resting, each, 0, granted)
+            else:  # _RETURN and _PAUSE may come at once: then it rests again after a step
+                seat.pause = step == _PAUSE
+                if not seat.pause:
+                    self._end_rest(agent, seat, 1, granted)
+
+    @staticmethod
+    def _end_rest(agent: int, seat: _Seat, grant: int, granted: list[tuple[int, int]]) -> None:
+        if seat.waits_for == REST:
+            seat.waits_for = WAIT
+            granted.append((agent, grant))
 
 
 class _TicketQueue:
@@ -198,25 +231,26 @@ class _TicketQueue:
 
 
 class Channel:
-    """The server's end: queues for predictors and trainers, one port per agent for the supervisor.
+    """The server's end: queues for predictors and trainers, one port per process of agents for the supervisor.
 
     Args:
         store: the shared slots; agent i owns slots i * slots_per_agent and up.
-        capacity: number of agent indices.
+        seating: which agents share a process.
         slots_per_agent: at least 2: while a full rollout waits for its bootstrap value, the next one has begun.
-        on_vacant: called, from a trainer's thread, when a retired agent's index may be opened again.
+        on_vacant: called, from a trainer's thread, when a retired process may be opened again.
     """
 
-    def __init__(self, store: RolloutStore, capacity: int, slots_per_agent: int,
-                 on_vacant: Callable[[int], None] = lambda agent: None) -> None:
+    def __init__(self, store: RolloutStore, seating: Seating, slots_per_agent: int,
+                 on_vacant: Callable[[int], None] = lambda process: None) -> None:
+        capacity, processes = seating.capacity, seating.processes
         assert slots_per_agent >= 2 and store.n_slots == capacity * slots_per_agent <= MAX_SLOTS
-        self._store = store
+        self._store, self._seating = store, seating
         self._slots_per_agent = slots_per_agent
         self._on_vacant = on_vacant
         self._predictions, self._rollouts, self._rests = _TicketQueue(), _TicketQueue(), _TicketQueue()
-        self._replies: list[Connection | None] = [None] * capacity
-        self._reply_files = [-1] * capacity  # their numbers, -1 while there is nobody to reply to
-        self._incarnation = np.zeros(capacity, np.uint16)
+        self._replies: list[Connection | None] = [None] * processes
+        self._reply_files = [-1] * capacity  # each agent's: their numbers, -1 while there is nobody to reply to
+        self._incarnation = [0] * capacity
         self._living = [-1] * capacity  # the same while there is somebody to reply to, else -1
         # Of the incarnation at work, monotonic seconds: when it was opened, when it was last sent an answer or a slot,
         # when a predictor last took a request of it.
@@ -225,38 +259,46 @@ class Channel:
         self._between = 0.0  # seconds from one request to the next while a predictor waits for more
         self._freed = np.zeros(capacity, np.int64)  # slots it was given back
         self._resting = np.zeros(capacity, np.bool_)
-        self._lent, self._fenced = [0] * capacity, [False] * capacity  # slots with trainers; whether its fence was met
+        # Of a process: slots with trainers; whether its fence was met.
+        self._lent, self._fenced = [0] * processes, [False] * processes
         # Guards replies, incarnations, loans: an answer is written wholly before or wholly not after an agent's end.
         self._lock = threading.Lock()
         self._outlet, self._intake = threading.Lock(), threading.Lock()  # one predictor, one trainer takes at a time
 
     # ---------------------------------------------------------------------------------- for the supervisor
 
-    def open(self, agent: int) -> Port:
-        """A port for a new incarnation of `agent`, whose slots are all free. Close `Port` copies with `handed_over`."""
+    def open(self, process: int) -> Port:
+        """A port for new incarnations of the agents of `process`, whose slots are all free. Close `Port` copies with
+        `handed_over`.
+        """
         replies, writer = multiprocessing.Pipe(duplex=False)
+        agents = self._seating.agents_of(process)
         with self._lock:
-            assert self._replies[agent] is None
-            self._incarnation[agent] = (int(self._incarnation[agent]) + 1) % 2**16
-            self._replies[agent], self._reply_files[agent] = writer, writer.fileno()
-            self._living[agent] = int(self._incarnation[agent])
-            slots = self._slots_of(agent)
-            self._opened_at[agent] = self._answered_at[agent] = self._freed_at[agent] = time.monotonic()
-            self._freed[agent], self._resting[agent] = 0, False
-            self._store.asked[slots] = 0.0
-            self._store.taken[slots.start] = self._store.faults[slots.start] = 0
-            return Port(agent, int(self._incarnation[agent]), range(slots.start, slots.stop),
+            assert self._replies[process] is None
+            self._replies[process] = writer
+            incarnation, now = (self._incarnation[agents[0]] + 1) % 2**16, time.monotonic()
+            for agent in agents:
+                self._incarnation[agent] = self._living[agent] = incarnation
+                self._reply_files[agent] = writer.fileno()
+                slots = self._slots_of(agent)
+                self._opened_at[agent] = self._answered_at[agent] = self._freed_at[agent] = now
+                self._freed[agent], self._resting[agent] = 0, False
+                self._store.asked[slots] = 0.0
+                self._store.taken[slots.start] = self._store.faults[slots.start] = 0
+            return Port(agents, incarnation, self._slots_per_agent,
                         self._predictions.writer, self._rollouts.writer, self._rests.writer, replies)
 
     @staticmethod
     def handed_over(port: Port) -> None:
-        """The agent's process has its own copy of the port: without ours, its death closes the pipe."""
+        """The agents' process has its own copy of the port: without ours, its death closes the pipe."""
         port._replies.close()
 
-    def ask_to_leave(self, agent: int) -> None:
-        """The agent leaves with the next prediction it is granted, handing in what it has; at once where it rests."""
+    def ask_to_leave(self, process: int) -> None:
+        """Its agents leave with the next prediction they are granted, handing in what they have; at once where they
+        rest.
+        """
         with self._lock:
-            self._send(agent, 0, _LEAVE)
+            self._send(self._seating.agents_of(process)[0], 0, _LEAVE)
 
     def ask_to_rest(self, agent: int) -> None:
         """The agent rests with the next prediction it is granted, handing in what it has; then it is in `rested`."""
@@ -284,20 +326,22 @@ class Channel:
         """Readable when `rested` has something to tell."""
         return self._rests.fileno()
 
-    def hang_up(self, agent: int) -> None:
-        """Closes the agent's replies: wherever it waits, it is told `ServerGone`."""
+    def hang_up(self, process: int) -> None:
+        """Closes the replies to `process`: wherever its agents wait, they are told `ServerGone`."""
         with self._lock:
-            writer, self._replies[agent] = self._replies[agent], None
-            self._living[agent] = self._reply_files[agent] = -1
-            self._answered_at[agent] = self._opened_at[agent]
-            self._resting[agent] = False
+            writer, self._replies[process] = self._replies[process], None
+            for agent in self._seating.agents_of(process):
+                self._living[agent] = self._reply_files[agent] = -1
+                self._answered_at[agent] = self._opened_at[agent]
+                self._resting[agent] = False
         if writer is not None:
             writer.close()
 
-    def retire(self, agent: int) -> None:
-        """The agent's process has ended; `on_vacant` is called once all it submitted has been collected."""
-        self.hang_up(agent)
-        self._rollouts.put(agent, _FENCE, 0, int(self._incarnation[agent]))
+    def retire(self, process: int) -> None:
+        """It has ended; `on_vacant` is called once all that its agents submitted has been collected."""
+        self.hang_up(process)
+        agent = self._seating.agents_of(process)[0]
+        self._rollouts.put(agent, _FENCE, 0, self._incarnation[agent])
 
     @property
     def playing(self) -> int:
@@ -314,31 +358,41 @@ class Channel:
         asked = self._store.asked.reshape(len(self._freed), -1).max(axis=1)
         return int(((asked > np.array(self._answered_at)) & (np.array(self._living) >= 0)).sum())
 
-    def idle_since(self, agent: int) -> float | None:
-        """Since when it has been the agent's turn (monotonic seconds); None while it waits for a predictor or a slot,
-        or rests.
+    def idle_since(self, process: int) -> float | None:
+        """Since when it has been the turn of `process` (monotonic seconds); None while all of its agents wait for a
+        predictor or a slot, or rest.
 
-        Nothing is written for this: it follows from what the agent asks for and what it has been sent.
+        Nothing is written for this: it follows from what agents ask for and what they have been sent.
         """
+        agents = self._seating.agents_of(process)
+        turns = [turn for turn in map(self._turn, agents) if turn is not None]
+        # While it is the turn of several, one plays: the process was at work when any of them last asked.
+        return max(min(turns), *(self._asked_at(agent) for agent in agents)) if turns else None
+
+    def _asked_at(self, agent: int) -> float:
+        return float(self._store.asked[self._slots_of(agent)].max())
+
+    def _turn(self, agent: int) -> float | None:
+        """Since when it has been the agent's turn; None while it waits for a predictor or a slot, or rests."""
         if self._resting[agent]:
             return None
-        slots = self._slots_of(agent)
-        asked = float(self._store.asked[slots].max())
+        asked = self._asked_at(agent)
         if asked > self._answered_at[agent]:
             # The queue keeps its order: if others were answered much later, this one never sent what it wrote down, or
             # its predictor has not come back.
             return asked if self._last_answer > asked + 1.0 and self._taken_at[agent] < asked else None
-        if self._store.taken[slots.start] > self._slots_per_agent + self._freed[agent]:
+        if self._store.taken[self._slots_of(agent).start] > self._slots_per_agent + self._freed[agent]:
             return None
         return max(self._answered_at[agent], self._freed_at[agent])
 
-    def has_delivered(self, agent: int) -> bool:
-        """Whether this incarnation has handed in a rollout."""
-        return bool(self._store.submitted[self._slots_of(agent)].max() > self._opened_at[agent])
+    def has_delivered(self, process: int) -> bool:
+        """Whether an agent of this incarnation of it has handed in a rollout."""
+        return any(self._store.submitted[self._slots_of(agent)].max() > self._opened_at[agent]
+                   for agent in self._seating.agents_of(process))
 
-    def faults(self, agent: int) -> tuple[int, str]:
-        """(environments that failed the agent in this incarnation, traceback of the last one)."""
-        first = self._slots_of(agent).start
+    def faults(self, process: int) -> tuple[int, str]:
+        """(environments that failed its agents in this incarnation, traceback of the last one)."""
+        first = self._slots_of(self._seating.agents_of(process)[0]).start
         count = int(self._store.faults[first])
         return count, self._store.last_words[first].decode(errors="replace") if count else ""
 
@@ -469,11 +523,11 @@ class Channel:
             # An agent that was given up though it lives may hand in what is another's now.
             rollouts = [(agent, slot) for agent, slot, _, incarnation in tickets
                         if slot != _FENCE and self._incarnation[agent] == incarnation]
-            fenced = [agent for agent, slot, _, _ in tickets if slot == _FENCE]
+            fenced = [self._seating.process_of(agent) for agent, slot, _, _ in tickets if slot == _FENCE]
             for agent, _ in rollouts:
-                self._lent[agent] += 1
-            for agent in fenced:
-                self._fenced[agent] = True
+                self._lent[self._seating.process_of(agent)] += 1
+            for process in fenced:
+                self._fenced[process] = True
         self._vacate(fenced)
         return rollouts, ended
 
@@ -481,21 +535,21 @@ class Channel:
         with self._lock:
             now = time.monotonic()
             for agent, slot in rollouts:
-                self._lent[agent] -= 1
+                self._lent[self._seating.process_of(agent)] -= 1
                 self._freed_at[agent] = now
                 self._freed[agent] += 1
-                self._send(agent, slot, _FREED)  # its index is not given away before its fence
-        self._vacate([agent for agent, _ in rollouts])
+                self._send(agent, slot, _FREED)  # its place is not given away before its fence
+        self._vacate([self._seating.process_of(agent) for agent, _ in rollouts])
 
-    def _vacate(self, agents: list[int]) -> None:
+    def _vacate(self, processes: list[int]) -> None:
         """Tells of those whose fence has been met and whose slots are all free."""
-        for agent in agents:
+        for process in processes:
             with self._lock:
-                vacant = self._fenced[agent] and not self._lent[agent]
+                vacant = self._fenced[process] and not self._lent[process]
                 if vacant:
-                    self._fenced[agent] = False
+                    self._fenced[process] = False
             if vacant:
-                self._on_vacant(agent)
+                self._on_vacant(process)
 
     def dismiss_trainer(self) -> None:
         """One trainer ends after the rollouts that are already waiting, training on a batch that is not full."""
@@ -515,7 +569,7 @@ class Channel:
 
     def close(self) -> None:
         """Gives back all pipes; nobody may be using the channel any more."""
-        for agent in range(len(self._replies)):
-            self.hang_up(agent)
+        for process in range(len(self._replies)):
+            self.hang_up(process)
         for queue in (self._predictions, self._rollouts, self._rests):
             queue.close()

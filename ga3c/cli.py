@@ -136,13 +136,14 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     from ga3c.agent import start_forkserver
     from ga3c.environment import probe
     from ga3c.preflight import preflight
+    from ga3c.seating import seating
     spec = probe(settings)
     for finding in preflight(settings, directory or Path(settings.run_dir or "runs")):
         if not finding.ok:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.serial:
         # It makes what agents need while this process imports TensorFlow.
-        start_forkserver(settings.game, settings.envs_per_agent)
+        start_forkserver(settings.game, settings.envs_per_agent * seating(settings).per_process)
     before_tensorflow(verbose)
     with contextlib.suppress(OSError):  # nobody reads; the display will find out
         print(f"{spec.name}: loading TensorFlow and compiling the model", flush=True)

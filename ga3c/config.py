@@ -61,7 +61,7 @@ class Settings(BaseModel):
         "Game", "Pong", "Atari game (Boxing, ALE/Boxing-v5), Gymnasium id (CartPole-v1, module:Id) or toy:catch",
         min_length=1)
     envs_per_agent: int = _setting(
-        "Game", 16, "environments played by one agent process; paper: 1. More share one wake-up and one system call",
+        "Game", 16, "environments that an agent plays together; paper: 1. More share one wake-up and one system call",
         ge=1, le=256)
     wrappers: tuple[str, ...] = _setting(
         "Game", (), "wrappers around each environment, innermost first: module:Name, a list or with commas; not Atari")
@@ -80,8 +80,12 @@ class Settings(BaseModel):
 
     agents: int | None = _setting(
         "Workers", None,
-        "N_A, agent processes, if dynamic at the start; null: per core 16 / envs_per_agent, 2 to 8 (paper: 32)",
+        "N_A, agents, if dynamic at the start; null: per core 16 / envs_per_agent, 2 to 8 (paper: 32)",
         ge=1, le=4096)
+    agents_per_process: int | None = _setting(
+        "Workers", None,
+        "agents that take turns in one process; null: Atari 4 / envs_per_agent, at least 1, others 1 (paper: 1)",
+        ge=1, le=64)
     agents_max: int | None = _setting(
         "Workers", None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
         ge=1, le=4096)
@@ -248,7 +252,7 @@ def _most_agents(envs_per_agent: int) -> int:
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "paper": {
-        "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
+        "envs_per_agent": 1, "agents_per_process": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
         "prediction_batch_min": 1, "prediction_batch_max": 128, "training_batch_min": 40, "slots_per_agent": 4,
         "t_max": 5, "gamma": 0.99, "reward_clip": 1.0, "learning_rate": 3e-4, "learning_rate_end": None,
         "beta": 0.01, "beta_end": None, "log_epsilon": 1e-6, "value_loss_factor": 0.5,

@@ -191,15 +191,17 @@ class _Uniform:
 
 def _transport() -> list[Finding]:
     """Requests a second that one agent process gets answered, through the queues and slots of a run."""
-    from ga3c.agent import agent_main, agent_seed, forkserver_running
+    from ga3c.agent import agent_seed, agents_main, forkserver_running
     from ga3c.channel import Channel
     from ga3c.environment import probe
     from ga3c.predictor import PredictionCount, run_predictor
     from ga3c.rollout import RolloutStore
+    from ga3c.seating import Seating
     settings = Settings(game="toy:catch", envs_per_agent=1)
     spec = probe(settings)
     store = RolloutStore(spec, settings.t_max, 1, settings.slots_per_agent)
-    channel, count, model = Channel(store, 1, settings.slots_per_agent), PredictionCount(), _Uniform(spec.n_actions)
+    channel = Channel(store, Seating(1), settings.slots_per_agent)
+    count, model = PredictionCount(), _Uniform(spec.n_actions)
     batch = store.empty_batch(1)
 
     def collect() -> None:
@@ -212,7 +214,7 @@ def _transport() -> list[Finding]:
         thread.start()
     port = channel.open(0)
     agent: Any = multiprocessing.get_context("forkserver").Process(
-        target=agent_main, args=(port, store, settings, agent_seed(settings, 0, 1, 0), os.devnull))
+        target=agents_main, args=(port, store, settings, [agent_seed(settings, 0, 1, 0)], os.devnull))
     rate = 0.0
     try:
         with forkserver_running(settings.game, 1):

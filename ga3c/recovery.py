@@ -1,8 +1,8 @@
 """What is done about what went wrong: restart, park or stop. Pure decisions; the service carries them out.
 
-An agent that has handed in a rollout and dies is started again at once, whatever ended it. One that dies before that
-waits longer each time, unless it was shot (SIGKILL): that says little about its environments, or took long enough.
-After `PARK_AFTER` times in a row it is parked: another index takes its place, or the run goes on with one agent fewer.
+A process whose agents have handed in a rollout and that dies is started again at once, whatever ended it. One that dies
+before that waits longer each time, unless it was shot (SIGKILL): that says little about its environments, or took long
+enough. After `PARK_AFTER` times in a row it is parked: another takes its place, or the run goes on without its agents.
 When all are parked there is nothing to go on with. A predictor or trainer thread is started again unless it was
 started after the last failure and that is less than `THREAD_PEACE` seconds ago: one fault may hit several. Divergence
 is mended once, from a checkpoint.
@@ -20,21 +20,21 @@ class Recovery:
 
     def __init__(self) -> None:
         self.parked: set[int] = set()
-        self._fruitless: dict[int, int] = {}  # agent -> its deaths in a row without a rollout before
+        self._fruitless: dict[int, int] = {}  # process -> its deaths in a row without a rollout before
         self._thread_failed_at: float | None = None
         self._mended = False
 
-    def agent_died(self, agent: int, delivered: bool, shot: bool, now: float) -> float | None:
-        """When the agent is to be started again; None: never, it is parked.
+    def process_died(self, process: int, delivered: bool, shot: bool, now: float) -> float | None:
+        """When its agents are to be started again; None: never, it is parked.
 
-        `delivered`: it has handed in a rollout since its start; `shot`: killed, by others or because it hung.
+        `delivered`: one of them has handed in a rollout since it began; `shot`: killed, by others or because it hung.
         """
         if delivered:
-            self._fruitless.pop(agent, None)
+            self._fruitless.pop(process, None)
             return now
-        times = self._fruitless[agent] = self._fruitless.get(agent, 0) + 1
+        times = self._fruitless[process] = self._fruitless.get(process, 0) + 1
         if times >= PARK_AFTER:
-            self.parked.add(agent)
+            self.parked.add(process)
             return None
         pause = _FIRST_PAUSE if shot else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**(times - 1))
         return now + pause

@@ -69,8 +69,8 @@ def _fields(spec: EnvironmentSpec, t_max: int, n_envs: int) -> dict[str, _Field]
 # One row for each agent, at its first slot: what its supervisor may know of it, living or dead. Never in a batch.
 _VITALS = {
     "taken": _Field((), np.int64),           # slots the agent has asked for, in this incarnation
-    "faults": _Field((), np.int64),          # environments that failed it, in this incarnation
-    "last_words": _Field((), "S4000"),       # traceback of the last of them
+    "faults": _Field((), np.int64),          # environments that failed its process, in this incarnation, and
+    "last_words": _Field((), "S4000"),       # traceback of the last of them: both at the first agent of the process
 }
 
 

@@ -1,6 +1,6 @@
 """The service: builds, wires, supervises and stops everything.
 
-      agent processes (N_A)                main process
+      agents (N_A), in processes           main process
     +-----------------------+   tickets   +---------------------------------------------------------+
     | play -> observation --+--- queue ---+-> predictors (N_P) -> Model.predict --+                 |
     |   ^    in its slot    |             |       (policy, value, version)        | one model,      |
@@ -10,8 +10,9 @@
     +-----------------------+             |   main thread: supervisor, one row of metrics a second  |
        shared memory: slots of facts      +---------------------------------------------------------+
 
-The main thread starts and replaces workers so that as many are at work as `resize` asked for. It sleeps until an
-agent's process ends, someone wakes it, or a second is over. After each second's row the controller (`tuning.Tuner`),
+The main thread starts and replaces workers so that as many are at work as `resize` asked for. Agents that share a
+process (`seating.py`) begin and end with it; those of them that are not needed rest. It sleeps until a process
+ends, someone wakes it, or a second is over. After each second's row the controller (`tuning.Tuner`),
 where settings are dynamic, says how many workers it wants next; it needs no thread.
 
 Who waits, what wakes it, and what if the other side is dead:
@@ -29,8 +30,8 @@ there is time for; (d) predictors are dismissed; (e) pipes are closed.
 
 What goes wrong meanwhile comes to the main thread alone, which asks `recovery.Recovery` and carries out what that says:
     environment fails     its agent makes it anew (`guard.py`) and goes on; counted, its traceback logged once per kind
-    agent dies            a fence, then a new incarnation: at once, later, or never (parked)
-    agent is silent       its stacks into the log (SIGUSR1), a second later SIGKILL; then as above
+    process dies          a fence, then its agents anew: at once, later, or never (parked)
+    process is silent     its stacks into the log (SIGUSR1), a second later SIGKILL; then as above
     thread raises         its tickets go back to the queue, or its batch is dropped; a new thread, once a minute
     device is too small   the trainer halves its updates (`trainer.py`), and tells
     updates not finite    skipped by the model; too many in a row: newest finite checkpoint, lower learning rate, once
@@ -49,11 +50,11 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 
-from ga3c.agent import agent_main, agent_seed, forkserver_running
+from ga3c.agent import agent_seed, agents_main, forkserver_running
 from ga3c.channel import Channel, Port
 from ga3c.config import Settings
 from ga3c.interruption import Interruption
@@ -63,6 +64,7 @@ from ga3c.predictor import run_predictor
 from ga3c.recovery import Recovery
 from ga3c.rollout import RolloutStore, TrainingBatch
 from ga3c.run import Run
+from ga3c.seating import seating
 from ga3c.stats import Workers
 from ga3c.trainer import Spent, rollouts_per_batch, run_trainer
 from ga3c.tuning import Tuner
@@ -170,20 +172,21 @@ class Service:
     """Everything that works while a run goes on. `run` blocks; `resize` may be called from any thread meanwhile."""
 
     def __init__(self, settings: Settings, run: Run, model: Model, interruption: Interruption) -> None:
-        self._capacity = capacity = settings.agent_capacity  # of what is shared now, whatever cores there will be later
+        self._seating = seating(settings)  # of what is shared now, whatever cores there will be later
+        self._capacity = capacity = self._seating.capacity
         self._settings, self._run, self._model, self._interruption = settings, run, model, interruption
         self._store = RolloutStore(
             run.spec, settings.t_max, settings.envs_per_agent, capacity * settings.slots_per_agent)
         self._vacated: deque[int] = deque()
-        self._channel = Channel(self._store, capacity, settings.slots_per_agent, self._on_vacant)
+        self._channel = Channel(self._store, self._seating, settings.slots_per_agent, self._on_vacant)
         self._tuner = Tuner(settings, run, model.device == "CPU") if settings.dynamic else None
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, settings.predictors, settings.trainers))
-        self._agents: dict[int, ForkServerProcess] = {}
-        self._pausing: dict[int, float] = {}  # agent index, told to rest -> when our patience ends
-        self._resting: dict[int, float] = {}  # agent index, at rest -> when it is told to leave
-        self._leaving: dict[int, float] = {}  # agent index, told to leave its rest -> when our patience ends
-        self._vacant = dict.fromkeys(range(capacity), 0.0)  # agent index -> not to be started before
+        self._processes: dict[int, ForkServerProcess] = {}  # of agents, by number
+        self._pausing: dict[int, float] = {}  # agent, told to rest -> when our patience ends
+        self._resting: dict[int, float] = {}  # agent, at rest -> when it may be told to leave
+        self._leaving: dict[int, float] = {}  # process, told to leave its rest -> when our patience ends
+        self._vacant = dict.fromkeys(range(self._seating.processes), 0.0)  # process -> not to be started before
         self._started_at: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
         self._most_agents = capacity
@@ -236,8 +239,8 @@ class Service:
         self._halvings.append((most, n_rollouts))
         self._interruption.wake()
 
-    def _on_vacant(self, agent: int) -> None:
-        self._vacated.append(agent)
+    def _on_vacant(self, process: int) -> None:
+        self._vacated.append(process)
         self._interruption.wake()
 
     def _on_failure(self, error: BaseException, began: float) -> None:
@@ -257,13 +260,13 @@ class Service:
             run.start()
             while reason is None:
                 self._reconcile()
-                sentinels = [process.sentinel for process in self._agents.values()]
+                sentinels = [process.sentinel for process in self._processes.values()]
                 wait([interruption.fileno(), self._channel.fileno(), *sentinels, *run.evaluator.sentinels],
                      self._patience())
                 interruption.clear()
                 self._reap()
                 self._mend()
-                row = run.tick(self._model, self._workers(), [process.pid or 0 for process in self._agents.values()])
+                row = run.tick(self._model, self._workers(), [process.pid or 0 for process in self._processes.values()])
                 if row:
                     self._watch()
                 if interruption.take_checkpoint_wish():
@@ -287,20 +290,24 @@ class Service:
 
     def _agents_wanted(self) -> int:
         """Those asked for, as far as memory and parked ones allow; 0 if there are none to be had."""
-        parked = len(self._recovery.parked)
         if self._model.agent_steps > self._resumed_at:  # it can be played: others take the place of the parked
             return min(self._wanted[0], self._agents_to_be_had())
-        return max(min(self._wanted[0] - parked, self._most_agents), min(1, len(self._agents)))
+        parked = len(self._agents_of(self._recovery.parked))
+        return max(min(self._wanted[0] - parked, self._most_agents), min(1, len(self._processes)))
 
     def _agents_to_be_had(self) -> int:
-        return min(self._most_agents, self._capacity - len(self._recovery.parked))
+        return min(self._most_agents, self._capacity - len(self._agents_of(self._recovery.parked)))
+
+    def _agents_of(self, processes: Iterable[int]) -> set[int]:
+        return {agent for process in processes for agent in self._seating.agents_of(process)}
 
     def _at_work(self) -> int:
-        return len(self._agents) - len(self._resting) - len(self._leaving)
+        return len(self._agents_of(self._processes) - self._agents_of(self._leaving)) - len(self._resting)
 
     def _present(self) -> list[int]:
-        """Agents that are at work and to remain so."""
-        return sorted(self._agents.keys() - self._pausing.keys() - self._resting.keys() - self._leaving.keys())
+        """Agents that are at work and to remain so, those first who are to rest last."""
+        gone = self._pausing.keys() | self._resting.keys() | self._agents_of(self._leaving)
+        return sorted(self._agents_of(self._processes) - gone)
 
     def _workers(self) -> Workers:
         return Workers(self._at_work(), len(self._predictors), len(self._trainers),
@@ -319,9 +326,9 @@ class Service:
                 self._run.event("thread_not_started", cause=refused)
                 self._run.say(f"A thread cannot be started ({refused}); tried again in {START_SECONDS:.0f} s.")
         while self._vacated:
-            agent = self._vacated.popleft()
-            if agent not in self._recovery.parked:
-                self._vacant[agent] = max(self._not_before.pop(agent, 0.0), self._refused_at + END_SECONDS)
+            process = self._vacated.popleft()
+            if process not in self._recovery.parked:
+                self._vacant[process] = max(self._not_before.pop(process, 0.0), self._refused_at + END_SECONDS)
         self._move_agents(self._agents_wanted(), now)
 
     def _move_agents(self, wanted: int, now: float) -> None:
@@ -330,94 +337,114 @@ class Service:
             if self._pausing.pop(agent, None) is not None:
                 self._resting[agent] = now + (0.0 if self._memory_is_short else REST_SECONDS)
                 self._run.event("agent_rests", agent=agent)
-        present = self._present()
-        for agent in present[wanted:]:
-            self._pausing[agent] = now + LEAVE_SECONDS
-            self._channel.ask_to_rest(agent)
-        missing = max(0, wanted - len(present))
+        missing = max(0, wanted - len(self._present()))
         for agent in sorted(self._resting)[:missing]:
             del self._resting[agent]
             self._channel.call_back(agent)
             self._run.event("agent_returned", agent=agent)
             missing -= 1
-        ready = sorted(agent for agent, due in self._vacant.items() if due <= now)
-        for agent in ready[:max(0, missing - len(self._pausing))]:  # who is on the way to rest is back sooner
-            if not self._start(agent):
-                break
-        for agent in [agent for agent, due in self._resting.items() if due <= now]:
-            del self._resting[agent]
-            self._leaving[agent] = now + LEAVE_SECONDS
-            self._channel.ask_to_leave(agent)
-        for agent, due in self._leaving.items():
-            if due <= now:
-                self._agents[agent].kill()
-        for agent, due in self._pausing.items():
-            since = self._channel.idle_since(agent) if self._channel.is_playing(agent) else None
-            if due <= now and since is not None and now - since >= LEAVE_SECONDS:
-                self._agents[agent].kill()  # stuck in its environment; who waits for us is not
+        ready = sorted(process for process, due in self._vacant.items() if due <= now)
+        missing -= len(self._pausing)  # who is on the way to rest is back sooner
+        while missing > 0 and ready and self._start(process := ready.pop(0)):
+            missing -= len(self._seating.agents_of(process))
+        for agent in self._present()[wanted:]:  # of those just started, too: they rest before they have begun
+            self._pausing[agent] = now + LEAVE_SECONDS
+            self._channel.ask_to_rest(agent)
+        self._let_go(now)
 
-    def _start(self, agent: int) -> bool:
+    def _let_go(self, now: float) -> None:
+        """Processes all of whose agents have rested for long are told to leave; who does not come to an end is killed.
+        """
+        for process in self._processes.keys() - self._leaving.keys():
+            agents = self._seating.agents_of(process)
+            if all(self._resting.get(agent, math.inf) <= now for agent in agents):
+                for agent in agents:
+                    del self._resting[agent]
+                self._leaving[process] = now + LEAVE_SECONDS
+                self._channel.ask_to_leave(process)
+        for process, due in self._leaving.items():
+            if due <= now:
+                self._processes[process].kill()
+        for agent, due in self._pausing.items():
+            process = self._seating.process_of(agent)
+            since = self._channel.idle_since(process) if self._channel.is_playing(agent) else None
+            if due <= now and since is not None and now - since >= LEAVE_SECONDS:
+                self._processes[process].kill()  # stuck in an environment; who waits for us is not
+
+    def _start(self, process: int) -> bool:
         """Whether the system had a process for it."""
-        del self._vacant[agent]
-        port = self._channel.open(agent)
-        seed = agent_seed(self._settings, agent, port.incarnation, self._resumed_at)
-        process = multiprocessing.get_context("forkserver").Process(
-            target=agent_main, args=(port, self._store, self._settings, seed, self._run.log_path),
-            name=f"agent-{agent}", daemon=True)
+        del self._vacant[process]
+        port, s = self._channel.open(process), self._settings
+        seeds = [agent_seed(s, agent, port.incarnation, self._resumed_at) for agent in port.agents]
+        started = multiprocessing.get_context("forkserver").Process(
+            target=agents_main, args=(port, self._store, s, seeds, self._run.log_path),
+            name=f"agents-{process}", daemon=True)
         try:
-            with forkserver_running(self._settings.game, self._settings.envs_per_agent):
-                process.start()
+            with forkserver_running(s.game, s.envs_per_agent * self._seating.per_process):
+                started.start()
         except (OSError, EOFError) as error:  # no process or memory to be had, of which the fork server dies
-            self._not_started(agent, port, error)
+            self._not_started(process, port, error)
             return False
         Channel.handed_over(port)
-        self._agents[agent], self._started_at[agent] = process, time.monotonic()
-        self._run.event("agent_started", agent=agent, incarnation=port.incarnation, pid=process.pid)
+        self._processes[process], self._started_at[process] = started, time.monotonic()
+        for agent in port.agents:
+            self._run.event("agent_started", agent=agent, incarnation=port.incarnation, pid=started.pid)
         return True
 
-    def _not_started(self, agent: int, port: Port, error: Exception) -> None:
+    def _named(self, process: int) -> str:
+        """Its agents, as the one who does something."""
+        agents = self._seating.agents_of(process)
+        return f"Agent {agents[0]}" if len(agents) == 1 else f"The process of agents {', '.join(map(str, agents))}"
+
+    def _not_started(self, process: int, port: Port, error: Exception) -> None:
         Channel.handed_over(port)
-        self._channel.hang_up(agent)
+        self._channel.hang_up(process)
         now = time.monotonic()
-        self._run.event("agent_not_started", agent=agent, cause=f"{type(error).__name__}: {error}")
+        for agent in port.agents:
+            self._run.event("agent_not_started", agent=agent, cause=f"{type(error).__name__}: {error}")
         if isinstance(error, (ConnectionError, EOFError)) and now - self._refused_at > 2 * END_SECONDS:
-            self._refused_at, self._vacant[agent] = now, now
+            self._refused_at, self._vacant[process] = now, now
             self._vacant = {index: max(due, now + END_SECONDS) for index, due in self._vacant.items()}
             return
-        if not self._agents:
+        if not self._processes:
             raise AgentsLost(f"agents: not one can be started: {type(error).__name__}: {error}; `ulimit -u` and the "
                              "container's limit of processes say how many there may be")
-        self._vacant[agent] = now + START_SECONDS
-        self._most_agents = len(self._agents)
+        self._vacant[process] = now + START_SECONDS
+        self._most_agents = len(self._agents_of(self._processes))
         self._run.disturbances += 1
-        self._run.say(f"Agent {agent} cannot be started ({type(error).__name__}: {error}): {len(self._agents)} agents "
-                      "from now on.")
+        self._run.say(f"{self._named(process)} cannot be started ({type(error).__name__}: {error}): "
+                      f"{self._most_agents} agents from now on.")
 
     def _reap(self) -> None:
-        for agent, exitcode in self._ended_agents():
-            self._take_faults(agent)
-            self._faults_seen.pop(agent, None)
-            hung = agent in self._hung
-            self._hung.discard(agent)
-            if agent in {*self._pausing, *self._resting, *self._leaving}:
-                for unneeded in (self._pausing, self._resting, self._leaving):
-                    unneeded.pop(agent, None)
-                self._run.event("agent_left", agent=agent, exitcode=exitcode)
-                if exitcode == -signal.SIGKILL:
-                    self._ran_out_of_memory()
-            else:
-                self._agent_died(agent, exitcode, hung, time.monotonic() - self._started_at[agent])
-            self._channel.retire(agent)
+        for process, exitcode in self._ended_processes():
+            self._take_faults(process)
+            self._faults_seen.pop(process, None)
+            hung = process in self._hung
+            self._hung.discard(process)
+            agents = self._seating.agents_of(process)
+            unneeded = process in self._leaving or not {*agents} - self._pausing.keys() - self._resting.keys()
+            self._leaving.pop(process, None)
+            for agent in agents:
+                self._pausing.pop(agent, None)
+                self._resting.pop(agent, None)
+                if unneeded:
+                    self._run.event("agent_left", agent=agent, exitcode=exitcode)
+            if not unneeded:
+                self._process_died(process, exitcode, hung, time.monotonic() - self._started_at[process])
+            elif exitcode == -signal.SIGKILL:
+                self._ran_out_of_memory()
+            self._channel.retire(process)
         if self._agents_wanted() <= 0:
-            raise AgentsLost(f"agents: all {len(self._recovery.parked)} died again and again before they had handed in "
-                             f"anything; the last one: {self._last_fault}")
+            lost = len(self._agents_of(self._recovery.parked))
+            raise AgentsLost(f"agents: all {lost} died again and again before they had handed in anything; the last "
+                             f"one: {self._last_fault}")
 
-    def _ended_agents(self) -> list[tuple[int, int]]:
-        """(agent, exit code) of those whose process has ended; they are no longer among the agents."""
-        codes = [(agent, process.exitcode) for agent, process in self._agents.items()]
-        ended = [(agent, code) for agent, code in codes if code is not None]
-        for agent, code in ended:
-            process = self._agents.pop(agent)
+    def _ended_processes(self) -> list[tuple[int, int]]:
+        """(process, exit code) of those that have ended, which are no longer among the processes."""
+        codes = [(number, process.exitcode) for number, process in self._processes.items()]
+        ended = [(number, code) for number, code in codes if code is not None]
+        for number, code in ended:
+            process = self._processes.pop(number)
             if code == 255 and process.pid:  # or the fork server has died, and it lives
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
@@ -425,26 +452,29 @@ class Service:
             process.close()
         return ended
 
-    def _agent_died(self, agent: int, exitcode: int, hung: bool, age: float) -> None:
+    def _process_died(self, process: int, exitcode: int, hung: bool, age: float) -> None:
         now, run = time.monotonic(), self._run
         how = f"was killed by {_signal_name(-exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
         hung = hung and exitcode in (-signal.SIGKILL, -signal.SIGUSR1)
         cause = "hung" if hung else "signal" if exitcode < 0 else "exception" if exitcode == 1 else "exit"
         if exitcode == -signal.SIGKILL and not hung and self._ran_out_of_memory():
             cause, how = "out of memory", "was killed, likely because memory ran out,"
-            self._most_agents = max(1, len(self._agents))
+            self._most_agents = max(1, len(self._agents_of(self._processes)))
         if cause != "exception":
             self._last_fault = how
-        run.statistics.agent_deaths += 1
+        agents = self._seating.agents_of(process)
+        run.statistics.agent_deaths += len(agents)
         run.disturbances += 1
         shot = exitcode == -signal.SIGKILL and cause != "out of memory"  # the hung have had their pause
-        due = self._recovery.agent_died(agent, self._channel.has_delivered(agent), shot, now)
-        self._not_before[agent] = due or 0.0
-        run.event("agent_died", agent=agent, exitcode=exitcode, cause=cause, after=round(age, 3), parked=due is None)
+        due = self._recovery.process_died(process, self._channel.has_delivered(process), shot, now)
+        self._not_before[process] = due or 0.0
+        for agent in agents:
+            run.event("agent_died", agent=agent, exitcode=exitcode, cause=cause, after=round(age, 3),
+                      parked=due is None)
         next_ = "is parked: it never handed in anything" if due is None else (
             "is replaced" if due <= now else f"is replaced in {due - now:.1f} s")
         why = f" ({self._last_fault})" if cause == "exception" else ""
-        run.say(f"Agent {agent} {how} after {age:.1f} s{why} and {next_}.")
+        run.say(f"{self._named(process)} {how} after {age:.1f} s{why} and {next_}.")
 
     def _ran_out_of_memory(self) -> bool:
         """Whether the kernel has just killed for want of memory, not told before; then nobody rests any more."""
@@ -457,13 +487,13 @@ class Service:
         self._resting = dict.fromkeys(self._resting, 0.0)
         return True
 
-    def _take_faults(self, agent: int) -> None:
-        """Counts the environments that failed the agent since the last look; logs what has not been logged yet."""
-        count, trace = self._channel.faults(agent)
-        new = count - self._faults_seen.get(agent, 0)
+    def _take_faults(self, process: int) -> None:
+        """Counts the environments that failed its agents since the last look; logs what has not been logged yet."""
+        count, trace = self._channel.faults(process)
+        new = count - self._faults_seen.get(process, 0)
         if not new:
             return
-        self._faults_seen[agent] = count
+        self._faults_seen[process] = count
         self._run.statistics.environment_faults += new
         lines = trace.strip().splitlines() or ["unknown"]
         self._last_fault = lines[-1][:200]
@@ -471,8 +501,10 @@ class Service:
         kind = (lines[-1].split(":")[0], *[line for line in lines if line.startswith("  File ")][-1:])
         if kind not in self._kinds_seen and len(self._kinds_seen) < 1000:
             self._kinds_seen.add(kind)
-            self._run.event("environment_failed", agent=agent, cause=self._last_fault)
-            self._run.say(f"An environment of agent {agent} failed: {self._last_fault}. Others of this kind are only "
+            agents = self._seating.agents_of(process)
+            self._run.event("environment_failed", agent=agents[0], cause=self._last_fault)
+            whose = f"agent {agents[0]}" if len(agents) == 1 else f"one of the agents {', '.join(map(str, agents))}"
+            self._run.say(f"An environment of {whose} failed: {self._last_fault}. Others of this kind are only "
                           f"counted; the traceback is in {self._run.log_path}")
             self._run.note(trace)
 
@@ -483,22 +515,25 @@ class Service:
             self._attentive_since = now
         self._looked = now
         self._oom_kills.append(oom_kills())
-        for agent, process in self._agents.items():
-            self._take_faults(agent)
-            since = self._channel.idle_since(agent)
+        for number, process in self._processes.items():
+            self._take_faults(number)
+            since = self._channel.idle_since(number)
             silent = now - max(since, self._attentive_since) if since is not None else 0.0
             if silent < self._settings.agent_timeout:
-                self._hung.discard(agent)
-            elif agent in self._hung:
+                self._hung.discard(number)
+            elif number in self._hung:
                 process.kill()
             elif process.pid:
-                self._hung.add(agent)
+                self._hung.add(number)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGUSR1)
-                where = "in its environment" if self._channel.is_playing(agent) else "making its environments"
-                self._run.event("agent_hung", agent=agent, where=where, silent=round(silent, 3))
-                self._run.say(f"Agent {agent} has been silent for {silent:.0f} s {where} and is killed; where exactly, "
-                              f"if it still runs, is in {self._run.log_path}")
+                agents = self._seating.agents_of(number)
+                where = ("in its environment" if any(map(self._channel.is_playing, agents)) else
+                         "making its environments")
+                for agent in agents:
+                    self._run.event("agent_hung", agent=agent, where=where, silent=round(silent, 3))
+                self._run.say(f"{self._named(number)} has been silent for {silent:.0f} s {where} and is killed; where "
+                              f"exactly, if it still runs, is in {self._run.log_path}")
         stalled = self._progress.stalled(
             now, self._attentive_since, self._run.statistics.predictions,
             self._model.version, self._channel.waiting, self._channel.training_queue)
@@ -543,19 +578,19 @@ class Service:
 
     def _stop(self) -> bool:
         """Ends all workers; whether the trainers have ended."""
-        agents, began = list(self._agents), time.monotonic()
+        processes, began = list(self._processes), time.monotonic()
         if not self._failures:
-            for agent in self._agents:
-                self._channel.ask_to_leave(agent)
-            self._join_agents(LEAVE_SECONDS)
-        for agent in self._agents:
-            self._channel.hang_up(agent)
-        self._join_agents(1.0)
-        for process in self._agents.values():
-            process.kill()
-        self._join_agents(1.0)
-        for agent in agents:
-            self._take_faults(agent)  # of the last second
+            for process in self._processes:
+                self._channel.ask_to_leave(process)
+            self._join_processes(LEAVE_SECONDS)
+        for process in self._processes:
+            self._channel.hang_up(process)
+        self._join_processes(1.0)
+        for left in self._processes.values():
+            left.kill()
+        self._join_processes(1.0)
+        for process in processes:
+            self._take_faults(process)  # of the last second
         self._trainers.resize(0)
         if not self._trainers.join(began + DRAIN_SECONDS):
             if dropped := self._channel.drop_rollouts():
@@ -568,8 +603,8 @@ class Service:
             self._run.say("A thread is still at work in the model after the time-out and is left behind.")
         return updated
 
-    def _join_agents(self, seconds: float) -> None:
+    def _join_processes(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while self._agents and (left := deadline - time.monotonic()) > 0:
-            wait([process.sentinel for process in self._agents.values()], left)
-            self._ended_agents()
+        while self._processes and (left := deadline - time.monotonic()) > 0:
+            wait([process.sentinel for process in self._processes.values()], left)
+            self._ended_processes()

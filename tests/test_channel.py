@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from ports import serve
 
 from ga3c.channel import (
     _PAUSE,
@@ -37,6 +38,7 @@ from ga3c.channel import (
 )
 from ga3c.environment import EnvironmentSpec
 from ga3c.rollout import RolloutStore
+from ga3c.seating import Seating
 
 SPEC = EnvironmentSpec("none", (3,), np.dtype(np.uint8), 2, 1)
 
@@ -47,7 +49,7 @@ def make_store(capacity: int, slots_per_agent: int) -> RolloutStore:
 
 @pytest.fixture
 def channel() -> Iterator[Channel]:
-    made = Channel(make_store(3, 2), 3, 2)
+    made = Channel(make_store(3, 2), Seating(3), 2)
     yield made
     made.close()
 
@@ -75,8 +77,8 @@ def in_thread(call) -> tuple[threading.Thread, list]:
 
 def test_an_answer_stands_in_the_row_asked_for_when_the_agent_wakes(channel: Channel) -> None:
     ports = [channel.open(agent) for agent in range(3)]
-    slots = [port.serve((TAKE, 0, 0)) for port in ports]
-    waiting = [in_thread(lambda port=port, slot=slot: port.serve((PREDICT, slot, 1)))
+    slots = [serve(port, (TAKE, 0, 0)) for port in ports]
+    waiting = [in_thread(lambda port=port, slot=slot: serve(port, (PREDICT, slot, 1)))
                for port, slot in zip(ports, slots, strict=True)]
     served = 0
     while served < 3:
@@ -89,9 +91,9 @@ def test_an_answer_stands_in_the_row_asked_for_when_the_agent_wakes(channel: Cha
 
 @pytest.mark.parametrize("most, taken", [(3, [3, 2]), (2, [2, 2, 1]), (4, [4, 1]), (8, [4, 1]), (1, [1] * 5)])
 def test_a_predictor_takes_what_waits_by_its_sizes(most: int, taken: list[int]) -> None:
-    channel = Channel(make_store(5, 2), 5, 2)
+    channel = Channel(make_store(5, 2), Seating(5), 2)
     ports = [channel.open(agent) for agent in range(5)]
-    threads = [in_thread(lambda port=port: port.serve((PREDICT, port.serve((TAKE, 0, 0)), 0)))[0] for port in ports]
+    threads = [in_thread(lambda port=port: serve(port, (PREDICT, serve(port, (TAKE, 0, 0)), 0)))[0] for port in ports]
     while channel.prediction_queue < 5:
         threading.Event().wait(0.001)
     assert [len(answer_once(channel, most=most)) for _ in taken] == taken
@@ -101,10 +103,10 @@ def test_a_predictor_takes_what_waits_by_its_sizes(most: int, taken: list[int]) 
 
 
 def test_with_the_word_to_end_too_a_prediction_has_one_of_its_sizes() -> None:
-    channel = Channel(make_store(1, 2), 1, 2)
+    channel = Channel(make_store(1, 2), Seating(1), 2)
     port = channel.open(0)
     for slot in (0, 1, 0, 1, 0):  # as if five agents had asked
-        channel._predictions.put(port.agent, slot, 0, port.incarnation)
+        channel._predictions.put(0, slot, 0, port.incarnation)
     channel.dismiss_predictor()
     two = channel.requests(6)
     assert len(next(two)) == 4 and list(two) == [] and channel.prediction_queue == 1, "it is for another predictor"
@@ -116,7 +118,7 @@ def company(monkeypatch: pytest.MonkeyPatch, playing: int, arriving: list[int]) 
     much time has passed. The second is the list of its sleeps.
     """
     monkeypatch.setattr("ga3c.channel.usable_cores", lambda: 2)
-    channel = Channel(make_store(playing, 2), playing, 2)
+    channel = Channel(make_store(playing, 2), Seating(playing), 2)
     for agent in range(playing):
         channel.open(agent)
         channel._answered_at[agent] += 1.0
@@ -179,9 +181,9 @@ def test_a_predictor_that_found_nothing_left_counts_anew(monkeypatch: pytest.Mon
         return found
 
     count = _TicketQueue.__len__
-    channel = Channel(make_store(1, 2), 1, 2)
+    channel = Channel(make_store(1, 2), Seating(1), 2)
     port = channel.open(0)
-    ticket = struct.pack("<4H", port.agent, 0, 0, port.incarnation)
+    ticket = struct.pack("<4H", 0, 0, 0, port.incarnation)
     taken: list[int] = []
     monkeypatch.setattr(_TicketQueue, "__len__", counted_long_ago)
     threads = [in_thread(lambda: taken.extend(map(len, channel.requests(24))))[0] for _ in range(2)]
@@ -200,19 +202,19 @@ def test_a_predictor_that_found_nothing_left_counts_anew(monkeypatch: pytest.Mon
 
 def test_what_an_agent_hands_in_that_was_given_up_though_it_lives_is_ignored(channel: Channel) -> None:
     old = channel.open(0)
-    slot = old.serve((TAKE, 0, 0))
+    slot = serve(old, (TAKE, 0, 0))
     channel.retire(0)
     batch = channel._store.empty_batch(2)
     collected = in_thread(lambda: channel.collect(batch)[:2])[0]
     while len(channel._rollouts):
         threading.Event().wait(0.001)
     new = channel.open(0)
-    old.serve((SUBMIT, slot, 0))
+    serve(old, (SUBMIT, slot, 0))
     assert not channel.has_delivered(0), "that was the old one"
     for _ in range(2):
-        slot = new.serve((TAKE, 0, 0))
+        slot = serve(new, (TAKE, 0, 0))
         channel._store.submitted[slot] = time.monotonic()  # as the agent's pump does
-        new.serve((SUBMIT, slot, 0))
+        serve(new, (SUBMIT, slot, 0))
     collected.join(5)
     assert channel.has_delivered(0) and int(channel._freed[0]) == 2 and channel.training_queue == 0
 
@@ -228,8 +230,8 @@ def test_predictions_have_few_sizes_that_leave_less_than_half_of_what_waits(most
 def test_an_agent_without_a_free_slot_waits_until_a_trainer_frees_one(channel: Channel) -> None:
     port = channel.open(0)
     for _ in range(2):
-        port.serve((SUBMIT, port.serve((TAKE, 0, 0)), 0))
-    thread, outcome = in_thread(lambda: port.serve((TAKE, 0, 0)))
+        serve(port, (SUBMIT, serve(port, (TAKE, 0, 0)), 0))
+    thread, outcome = in_thread(lambda: serve(port, (TAKE, 0, 0)))
     assert not outcome
     assert channel.collect(channel._store.empty_batch(1))[:2] == (1, False)
     thread.join(5)
@@ -239,9 +241,9 @@ def test_an_agent_without_a_free_slot_waits_until_a_trainer_frees_one(channel: C
 def test_an_agent_told_to_leave_is_told_with_every_later_answer(channel: Channel) -> None:
     port = channel.open(0)
     channel.ask_to_leave(0)
-    slot = port.serve((TAKE, 0, 0))
+    slot = serve(port, (TAKE, 0, 0))
     for row in (0, 1):
-        thread, outcome = in_thread(lambda row=row: port.serve((PREDICT, slot, row)))
+        thread, outcome = in_thread(lambda row=row: serve(port, (PREDICT, slot, row)))
         answer_once(channel)
         thread.join(5)
         assert outcome == [1]
@@ -250,14 +252,14 @@ def test_an_agent_told_to_leave_is_told_with_every_later_answer(channel: Channel
 def test_an_agent_rests_until_it_is_called_back_or_told_to_leave(channel: Channel) -> None:
     port = channel.open(0)
     channel.ask_to_rest(0)
-    slot = port.serve((TAKE, 0, 0))
-    thread, outcome = in_thread(lambda: port.serve((PREDICT, slot, 0)))
+    slot = serve(port, (TAKE, 0, 0))
+    thread, outcome = in_thread(lambda: serve(port, (PREDICT, slot, 0)))
     answer_once(channel)
     thread.join(5)
     assert outcome == [1] and channel.playing == 1
     for ask, granted in ((channel.call_back, 1), (channel.ask_to_leave, 0)):
         assert channel.rested() == []
-        thread, outcome = in_thread(lambda: port.serve((REST, 0, 0)))
+        thread, outcome = in_thread(lambda: serve(port, (REST, 0, 0)))
         assert wait([channel.fileno()], 5) and channel.rested() == [0] and channel.playing == 0
         assert channel.idle_since(0) is None and outcome == []
         before = time.monotonic()
@@ -268,31 +270,31 @@ def test_an_agent_rests_until_it_is_called_back_or_told_to_leave(channel: Channe
             since = channel.idle_since(0)
             assert since is not None and since >= before and channel.playing == 1, "its turn begins when it is called"
             channel.ask_to_rest(0)
-            port._receive()
+            port._read([])
 
 
 def test_called_back_and_told_to_rest_again_at_once_it_plays_a_step_and_says_so_anew(channel: Channel) -> None:
     port = channel.open(0)
     channel.ask_to_rest(0)
-    port._receive()
-    thread, outcome = in_thread(lambda: port.serve((REST, 0, 0)))
+    port._read([])
+    thread, outcome = in_thread(lambda: serve(port, (REST, 0, 0)))
     assert wait([channel.fileno()], 5) and channel.rested() == [0]
     with channel._lock:  # both are in the pipe before the agent looks
         os.write(channel._replies[0].fileno(), b"".join(
             _TICKET.pack(0, 0, step, 0) for step in (_RETURN, _PAUSE)))
     thread.join(5)
-    assert outcome == [1] and port._pause
-    thread, outcome = in_thread(lambda: port.serve((REST, 0, 0)))
+    assert outcome == [1] and port._seats[0].pause
+    thread, outcome = in_thread(lambda: serve(port, (REST, 0, 0)))
     assert wait([channel.fileno()], 5) and channel.rested() == [0] and outcome == []
     channel.call_back(0)
     thread.join(5)
-    assert outcome == [1] and not port._pause
+    assert outcome == [1] and not port._seats[0].pause
 
 
 def test_a_rest_of_an_agent_that_is_gone_says_nothing_of_its_successor(channel: Channel) -> None:
     port = channel.open(0)
-    port._pause = True
-    thread, outcome = in_thread(lambda: port.serve((REST, 0, 0)))
+    port._seats[0].pause = True
+    thread, outcome = in_thread(lambda: serve(port, (REST, 0, 0)))
     assert wait([channel.fileno()], 5)
     channel.retire(0)
     thread.join(5)
@@ -303,8 +305,8 @@ def test_a_rest_of_an_agent_that_is_gone_says_nothing_of_its_successor(channel: 
 @pytest.mark.parametrize("request_", [(TAKE, 0, 0), (PREDICT, 0, 0)])
 def test_hanging_up_ends_every_wait_of_an_agent(channel: Channel, request_: tuple[int, int, int]) -> None:
     port = channel.open(0)
-    port._free.clear()
-    thread, outcome = in_thread(lambda: port.serve(request_))
+    port._seats[0].free.clear()
+    thread, outcome = in_thread(lambda: serve(port, request_))
     channel.hang_up(0)
     thread.join(5)
     assert isinstance(outcome[0], ServerGone)
@@ -313,10 +315,10 @@ def test_hanging_up_ends_every_wait_of_an_agent(channel: Channel, request_: tupl
 def test_an_answer_to_an_agent_that_is_gone_changes_nothing_of_its_successor() -> None:
     vacant: list[int] = []
     store = make_store(1, 2)
-    channel = Channel(store, 1, 2, vacant.append)
+    channel = Channel(store, Seating(1), 2, vacant.append)
     old = channel.open(0)
-    slot = old.serve((TAKE, 0, 0))
-    thread, _ = in_thread(lambda: old.serve((PREDICT, slot, 0)))
+    slot = serve(old, (TAKE, 0, 0))
+    thread, _ = in_thread(lambda: serve(old, (PREDICT, slot, 0)))
     stale = next(channel.requests(8))
     channel.retire(0)
     thread.join(5)
@@ -326,8 +328,8 @@ def test_an_answer_to_an_agent_that_is_gone_changes_nothing_of_its_successor() -
     new = channel.open(0)
     channel.answer(stale, np.ones((1, 1, 2), np.float32), np.ones((1, 1), np.float32), 99)
     assert store.version[slot, 0] == 0 and not store.policy.any()
-    assert new.serve((TAKE, 0, 0)) == slot
-    thread, outcome = in_thread(lambda: new.serve((PREDICT, slot, 0)))
+    assert serve(new, (TAKE, 0, 0)) == slot
+    thread, outcome = in_thread(lambda: serve(new, (PREDICT, slot, 0)))
     answer_once(channel, version=1)
     thread.join(5)
     assert outcome == [0] and store.version[slot, 0] == 1
@@ -351,12 +353,12 @@ def test_whose_turn_it_is_follows_from_what_was_asked_and_sent(channel: Channel)
     store, port, other = channel._store, channel.open(0), channel.open(1)
 
     def take() -> int:
-        store.taken[port.first_slot] += 1  # as the agent's pump does
-        return port.serve((TAKE, 0, 0))
+        store.taken[0] += 1  # as the agent's pump does
+        return serve(port, (TAKE, 0, 0))
 
     def ask(who: Port, slot: int) -> None:
         store.asked[slot, 0] = time.monotonic()
-        thread, _ = in_thread(lambda: who.serve((PREDICT, slot, 0)))
+        thread, _ = in_thread(lambda: serve(who, (PREDICT, slot, 0)))
         answer_once(channel)
         thread.join()
 
@@ -368,7 +370,7 @@ def test_whose_turn_it_is_follows_from_what_was_asked_and_sent(channel: Channel)
     assert channel.idle_since(0) == channel._answered_at[0] and channel.waiting == 0 and channel.is_playing(0)
     assert not channel.has_delivered(0)
     store.submitted[first] = time.monotonic()
-    port.serve((SUBMIT, first, 0))
+    serve(port, (SUBMIT, first, 0))
     assert channel.has_delivered(0), "though no trainer has come for it"
     store.taken[0] += 1
     assert channel.idle_since(0) is None, "it waits for a slot, its third of two"
@@ -386,10 +388,10 @@ def test_whose_turn_it_is_follows_from_what_was_asked_and_sent(channel: Channel)
 def test_an_agent_waits_as_long_as_its_predictor_does_not_come_back(channel: Channel) -> None:
     store, port, other = channel._store, channel.open(0), channel.open(1)
     store.asked[0, 0] = time.monotonic()
-    held, _ = in_thread(lambda: port.serve((PREDICT, 0, 0)))
+    held, _ = in_thread(lambda: serve(port, (PREDICT, 0, 0)))
     requests = next(channel.requests(8))
     assert requests.agents == [0]
-    helped, _ = in_thread(lambda: other.serve((PREDICT, 2, 0)))
+    helped, _ = in_thread(lambda: serve(other, (PREDICT, 2, 0)))
     answer_once(channel)
     helped.join(5)
     channel._last_answer += 5.0  # that was five seconds later
@@ -403,7 +405,7 @@ def test_an_agent_waits_as_long_as_its_predictor_does_not_come_back(channel: Cha
 
 def test_tickets_put_back_are_taken_again(channel: Channel) -> None:
     port = channel.open(0)
-    thread, outcome = in_thread(lambda: port.serve((PREDICT, 0, 0)))
+    thread, outcome = in_thread(lambda: serve(port, (PREDICT, 0, 0)))
     taken = next(channel.requests(8))
     channel.ask_again(taken)
     assert answer_once(channel) == taken.tickets
@@ -415,7 +417,7 @@ def test_tickets_put_back_are_taken_again(channel: Channel) -> None:
 def test_rollouts_are_dropped_and_each_trainer_is_still_dismissed(channel: Channel) -> None:
     port = channel.open(0)
     for _ in range(2):
-        port.serve((SUBMIT, port.serve((TAKE, 0, 0)), 0))
+        serve(port, (SUBMIT, serve(port, (TAKE, 0, 0)), 0))
     for _ in range(2):
         channel.dismiss_trainer()
     assert channel.drop_rollouts() == 2
@@ -426,15 +428,15 @@ def test_rollouts_are_dropped_and_each_trainer_is_still_dismissed(channel: Chann
 
 class SlotOwnership(RuleBasedStateMachine):
     """Agents play, submit, leave and die in any order: no slot is ever in two hands, none is lost, and all that was
-    submitted is collected once, in order, before the index is used again."""
+    submitted is collected once, in order, before the process is used again."""
 
-    CAPACITY, SLOTS = 3, 3
+    SEATING, SLOTS = Seating(3), 3
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = make_store(self.CAPACITY, self.SLOTS)
-        self.vacant = set(range(self.CAPACITY))
-        self.channel = Channel(self.store, self.CAPACITY, self.SLOTS, self.on_vacant)
+        self.store = make_store(self.SEATING.capacity, self.SLOTS)
+        self.vacant = set(range(self.SEATING.processes))
+        self.channel = Channel(self.store, self.SEATING, self.SLOTS, self.on_vacant)
         self.ports: dict[int, Port] = {}
         self.held: dict[int, list[int]] = {}
         self.submitted: list[tuple[int, int, int]] = []   # agent, slot, stamp
@@ -449,25 +451,27 @@ class SlotOwnership(RuleBasedStateMachine):
             n = len(requests)
             self.channel.answer(requests, np.ones((n, 1, 2), np.float32), np.ones((n, 1), np.float32), self.stamp)
 
-    def on_vacant(self, agent: int) -> None:
-        assert agent not in self.ports and agent not in self.vacant
-        assert all(owner != agent for owner, _, _ in self.submitted), "vacant before all was collected"
-        assert all(owner != agent for owner, _, _ in self.lent), "vacant before all was given back"
-        self.vacant.add(agent)
+    def on_vacant(self, process: int) -> None:
+        agents = self.SEATING.agents_of(process)
+        assert not self.ports.keys() & {*agents} and process not in self.vacant
+        assert all(owner not in agents for owner, _, _ in self.submitted), "vacant before all was collected"
+        assert all(owner not in agents for owner, _, _ in self.lent), "vacant before all was given back"
+        self.vacant.add(process)
 
     @precondition(lambda self: self.vacant)
     @rule(data=st.data())
     def start(self, data: st.DataObject) -> None:
-        agent = data.draw(st.sampled_from(sorted(self.vacant)))
-        self.vacant.discard(agent)
-        self.ports[agent] = self.channel.open(agent)
-        self.held[agent], self.available[agent] = [], self.SLOTS
+        process = data.draw(st.sampled_from(sorted(self.vacant)))
+        self.vacant.discard(process)
+        port = self.channel.open(process)
+        for agent in self.SEATING.agents_of(process):
+            self.ports[agent], self.held[agent], self.available[agent] = port, [], self.SLOTS
 
     @precondition(lambda self: any(self.available.values()))
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:
         agent = data.draw(st.sampled_from([agent for agent, n in self.available.items() if n]))
-        slot = self.ports[agent].serve((TAKE, 0, 0))
+        slot = serve(self.ports[agent], (TAKE, 0, 0), agent)
         assert slot // self.SLOTS == agent
         assert slot not in [slot for slots in self.held.values() for slot in slots]
         assert slot not in [slot for _, slot, _ in (*self.submitted, *self.lent)]
@@ -480,7 +484,7 @@ class SlotOwnership(RuleBasedStateMachine):
         agent = data.draw(st.sampled_from([agent for agent, slots in self.held.items() if slots]))
         slot = self.held[agent][-1]
         self.stamp += 1
-        assert self.ports[agent].serve((PREDICT, slot, 0)) == 0
+        assert serve(self.ports[agent], (PREDICT, slot, 0), agent) == 0
         assert self.store.version[slot, 0] == self.stamp
 
     @precondition(lambda self: any(self.held.values()))
@@ -490,7 +494,7 @@ class SlotOwnership(RuleBasedStateMachine):
         slot = self.held[agent].pop(0)
         self.stamp += 1
         self.store.reward[slot] = self.stamp
-        self.ports[agent].serve((SUBMIT, slot, 0))
+        serve(self.ports[agent], (SUBMIT, slot, 0), agent)
         self.submitted.append((agent, slot, self.stamp))
 
     @precondition(lambda self: self.submitted)
@@ -532,16 +536,18 @@ class SlotOwnership(RuleBasedStateMachine):
         for agent, _, _ in expected:
             if agent in self.ports:
                 self.available[agent] += 1
-        lent = {agent for agent, _, _ in self.lent}
-        assert self.vacant | self.ports.keys() | lent == set(range(self.CAPACITY))
+        used = {self.SEATING.process_of(agent) for agent in (*self.ports, *(agent for agent, _, _ in self.lent))}
+        assert self.vacant | used == set(range(self.SEATING.processes))
 
     @precondition(lambda self: self.ports)
     @rule(data=st.data())
     def die(self, data: st.DataObject) -> None:
-        agent = data.draw(st.sampled_from(sorted(self.ports)))
-        Channel.handed_over(self.ports.pop(agent))
-        self.channel.retire(agent)
-        del self.held[agent], self.available[agent]
+        process = self.SEATING.process_of(data.draw(st.sampled_from(sorted(self.ports))))
+        for agent in self.SEATING.agents_of(process):
+            port = self.ports.pop(agent)
+            del self.held[agent], self.available[agent]
+        Channel.handed_over(port)
+        self.channel.retire(process)
 
     @invariant()
     def every_slot_is_accounted_for(self) -> None:
@@ -555,10 +561,18 @@ class SlotOwnership(RuleBasedStateMachine):
         self.collect_all()
         self.channel.dismiss_predictor()
         self.predictor.join(5)
-        for port in self.ports.values():
+        for port in {*self.ports.values()}:
             Channel.handed_over(port)
         self.channel.close()
 
 
+class SharedSlotOwnership(SlotOwnership):
+    """The same where two agents share a process, but for the last."""
+
+    SEATING = Seating(5, 2, 2)
+
+
 TestSlotOwnership = SlotOwnership.TestCase
-TestSlotOwnership.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestSharedSlotOwnership = SharedSlotOwnership.TestCase
+for _case in (TestSlotOwnership, TestSharedSlotOwnership):
+    _case.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)

@@ -96,7 +96,8 @@ def test_config_yaml_is_the_defaults_written_out() -> None:
 
 def test_the_paper_preset_is_the_papers_own_values() -> None:
     assert settled("--preset", "paper").model_dump() == Settings().model_dump() | {
-        "preset": "paper", "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
+        "preset": "paper", "envs_per_agent": 1, "agents_per_process": 1, "agents": 32, "predictors": 2, "trainers": 2,
+        "agent_nice": 0,
         "slots_per_agent": 4, "prediction_batch_min": 1, "prediction_batch_max": 128, "training_batch_min": 40,
         "t_max": 5, "gamma": 0.99, "reward_clip": 1.0, "value_loss_factor": 0.5, "log_epsilon": 1e-6,
         "learning_rate": 3e-4, "learning_rate_end": None, "beta": 0.01, "beta_end": None,

@@ -96,7 +96,7 @@ def test_cores_that_may_not_be_used_are_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_agent_that_cannot_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga3c.agent.agent_main", os.abort)  # which takes no arguments
+    monkeypatch.setattr("ga3c.agent.agents_main", os.abort)  # which takes no arguments
     monkeypatch.setattr(examined, "PATIENCE", 0.5)
     found, = examined._transport()
     assert not found.ok and "no answer" in found.numbers

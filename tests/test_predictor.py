@@ -15,6 +15,7 @@ from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.predictor import PredictionCount, run_predictor
 from ga3c.rollout import RolloutStore
+from ga3c.seating import Seating
 from ga3c.service import Service
 from ga3c.stats import Statistics
 
@@ -34,11 +35,12 @@ class Uniform:
 
 def test_a_request_of_an_agent_that_has_died_has_waited_for_nothing() -> None:
     store = RolloutStore(SPEC, 2, 1, 4)
-    channel, count = Channel(store, 2, 2), PredictionCount()
+    channel, count = Channel(store, Seating(2), 2), PredictionCount()
     dead, alive = channel.open(0), channel.open(1)
     for port in (dead, alive):
-        store.asked[port.first_slot, 0] = time.monotonic() - 0.5
-        channel._predictions.put(port.agent, port.first_slot, 0, port.incarnation)
+        (agent, first), = port.first_slot.items()
+        store.asked[first, 0] = time.monotonic() - 0.5
+        channel._predictions.put(agent, first, 0, port.incarnation)
     channel.hang_up(0)
     channel.open(0)  # its successor has asked for nothing yet
     channel.dismiss_predictor()
@@ -62,9 +64,9 @@ def test_what_a_predictor_takes_outside_the_model_is_told(
     store = RolloutStore(SPEC, 2, 1, 2)
     looked = store.look
     monkeypatch.setattr(store, "look", look)
-    channel, count = Channel(store, 1, 2), PredictionCount()
+    channel, count = Channel(store, Seating(1), 2), PredictionCount()
     port = channel.open(0)
-    channel._predictions.put(port.agent, port.first_slot, 0, port.incarnation)
+    channel._predictions.put(0, 0, 0, port.incarnation)
     channel.dismiss_predictor()
     run_predictor(channel, store, cast(Any, Slow()), 8, count)
     assert outside <= count.outside < outside + 0.2

@@ -7,23 +7,23 @@ from ga3c.recovery import Recovery
 
 def test_an_agent_that_never_delivers_waits_longer_each_time_and_is_parked_the_fifth_time() -> None:
     recovery = Recovery()
-    assert [recovery.agent_died(1, False, False, 100.0) for _ in range(5)] == [
+    assert [recovery.process_died(1, False, False, 100.0) for _ in range(5)] == [
         100.5, 101.0, 102.0, 104.0, None]
     assert recovery.parked == {1}
-    assert recovery.agent_died(2, False, False, 100.0) == 100.5, "each agent for itself"
+    assert recovery.process_died(2, False, False, 100.0) == 100.5, "each agent for itself"
 
 
 def test_a_rollout_forgives_what_was_before() -> None:
     recovery = Recovery()
     for _ in range(3):
         delivered = (False, False, False, True)
-        assert [recovery.agent_died(1, each, False, 0.0) for each in delivered] == [0.5, 1, 2, 0]
+        assert [recovery.process_died(1, each, False, 0.0) for each in delivered] == [0.5, 1, 2, 0]
     assert not recovery.parked
 
 
 def test_who_is_shot_before_its_first_rollout_does_not_wait_longer_but_is_parked_as_well() -> None:
     recovery = Recovery()
-    assert [recovery.agent_died(1, False, True, 100.0) for _ in range(5)] == [100.5] * 4 + [None]
+    assert [recovery.process_died(1, False, True, 100.0) for _ in range(5)] == [100.5] * 4 + [None]
 
 
 def test_a_fault_that_hits_several_threads_is_one() -> None:

@@ -44,17 +44,19 @@ def events(run: Run, kind: str) -> list[dict]:
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
-@pytest.mark.parametrize(("agents", "predictors", "trainers", "envs"),
-                         [(1, 1, 1, 1), (8, 1, 1, 1), (3, 3, 3, 2), (8, 2, 3, 4)])
+@pytest.mark.parametrize(("agents", "predictors", "trainers", "envs", "shared_by"),
+                         [(1, 1, 1, 1, 1), (8, 1, 1, 1, 1), (3, 3, 3, 2, 1), (8, 2, 3, 4, 1), (8, 2, 2, 1, 4),
+                          (5, 1, 1, 2, 8)])
 def test_every_observation_comes_back_once_and_whole(
-        agents: int, predictors: int, trainers: int, envs: int, make_run: MakeRun, interruption: Interruption) -> None:
+        agents: int, predictors: int, trainers: int, envs: int, shared_by: int, make_run: MakeRun,
+        interruption: Interruption) -> None:
     def stop(updates: int) -> None:
         if updates % 20 == 0 and model.agent_steps >= 4000 and len(model.trained) == agents * envs:
             end_run()
 
     model = CheckingModel(stop)
     settings = counting(agents=agents, predictors=predictors, trainers=trainers, envs_per_agent=envs, steps=None,
-                        minutes=1)
+                        minutes=1, agents_per_process=shared_by)
     run = make_run(settings)
     assert Service(settings, run, model, interruption).run() == "SIGTERM"
     assert len(model.trained) == agents * envs
@@ -88,7 +90,9 @@ def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interrupt
     assert len(means) == 32 and means.max() < 3 * np.median(means), np.sort(means)
 
 
-def test_workers_added_and_removed_meanwhile_lose_nothing(make_run: MakeRun, interruption: Interruption) -> None:
+@pytest.mark.parametrize("shared_by", [1, 3])
+def test_workers_added_and_removed_meanwhile_lose_nothing(
+        shared_by: int, make_run: MakeRun, interruption: Interruption) -> None:
     chance = random.Random(1)
     sizes: list[tuple[int, int, int]] = []
 
@@ -98,7 +102,7 @@ def test_workers_added_and_removed_meanwhile_lose_nothing(make_run: MakeRun, int
             service.resize(*sizes[-1])
 
     model = CheckingModel(change)
-    settings = counting(steps=40_000)
+    settings = counting(steps=40_000, agents_per_process=shared_by)
     run = make_run(settings)
     service = Service(settings, run, model, interruption)
     service.run()
@@ -115,12 +119,12 @@ def test_others_take_the_place_of_parked_agents(make_run: MakeRun, interruption:
     def change(updates: int) -> None:
         if updates > end[0]:
             end_run()
-        if not stages or service._agents.keys() != stages[0] or model.agent_steps == 0:
+        if not stages or service._processes.keys() != stages[0] or model.agent_steps == 0:
             return
         del stages[0]
         if len(stages) == 2:
             service._recovery.parked.add(2)  # as if it had died five times in a row
-            service._agents[2].kill()
+            service._processes[2].kill()
         elif stages:
             service.resize(5, 1, 1)  # one more than there can be
         else:
@@ -154,7 +158,7 @@ def test_an_agent_for_which_the_system_has_no_process_is_done_without(
             service.run()
         return
     assert service.run() == "--steps 6000"
-    assert starts == ["agent-0", "agent-1", "agent-2"], "it is not tried each second"
+    assert starts == ["agents-0", "agents-1", "agents-2"], "it is not tried each second"
     told, = events(run, "agent_not_started")
     assert told["agent"] == 2 and "Resource temporarily unavailable" in told["cause"]
 
@@ -196,7 +200,7 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
     start, refused = ForkServerProcess.start, []
 
     def refusing(process: ForkServerProcess) -> None:
-        if process.name == "agent-2" and len(refused) < times:
+        if process.name == "agents-2" and len(refused) < times:
             refused.append(time.monotonic())
             raise kind
         start(process)
@@ -215,7 +219,7 @@ def test_no_agent_is_started_while_a_fork_server_is_just_ending(
     start, begun, refused = ForkServerProcess.start, [], []
 
     def refusing(process: ForkServerProcess) -> None:
-        if process.name == "agent-2" and not refused:
+        if process.name == "agents-2" and not refused:
             refused.append(time.monotonic())
             begun[0][0].kill()  # its index is vacant in a moment
             raise ConnectionRefusedError(111, "Connection refused")
@@ -227,7 +231,7 @@ def test_no_agent_is_started_while_a_fork_server_is_just_ending(
     run = make_run(counting(steps=None, minutes=0.05))
     Service(run.settings, run, CheckingModel(), interruption).run()
     again = [(process.name, when) for process, when in begun[2:]]
-    assert sorted(name for name, _ in again) == ["agent-0", "agent-2"]
+    assert sorted(name for name, _ in again) == ["agents-0", "agents-2"]
     assert all(when >= refused[0] + 1.0 for _, when in again)
 
 
@@ -281,7 +285,7 @@ def test_the_supervisor_sleeps_while_an_agent_is_on_its_way_to_rest(
     monkeypatch.setattr(run, "seconds_to_next", lambda: 0.7)
     service = Service(run.settings, run, CheckingModel(lambda updates: None), interruption)
     assert service._patience() == 0.0, "two are missing, and there is room for them"
-    service._agents = dict.fromkeys(range(2))
+    service._processes = dict.fromkeys(range(2))
     service._pausing = {1: 0.0}  # wanted again, and not started anew
     assert service._patience() == 0.7
 
@@ -324,7 +328,7 @@ def belongings(process: psutil.Process) -> tuple[int, int, int]:
             tracemalloc.get_traced_memory()[0] if ours else process.memory_info().rss)
 
 
-def change_at_random(most: int, make_run: MakeRun) -> Run:
+def change_at_random(most: int, make_run: MakeRun, shared_by: int) -> Run:
     """A whole run in which the numbers of workers are changed `most` times, checked for what it lost or doubled."""
     chance = random.Random(3)
     wanted, changes = [3, 1, 1], 0
@@ -340,7 +344,7 @@ def change_at_random(most: int, make_run: MakeRun) -> Run:
             end_run()
 
     model = CheckingModel(change)
-    run = make_run(counting(steps=None))
+    run = make_run(counting(steps=None, agents_per_process=shared_by))
     with contextlib.closing(Interruption()) as interruption:
         service = Service(run.settings, run, model, interruption)
         assert service.run() == "SIGTERM" and changes == most
@@ -349,24 +353,25 @@ def change_at_random(most: int, make_run: MakeRun) -> Run:
     return run
 
 
-@pytest.mark.parametrize(("most", "rest"), [
-    (100, 0.0), pytest.param(300, 0.0, marks=pytest.mark.slow), pytest.param(300, 600.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("most", "rest", "shared_by"), [
+    (100, 0.0, 1), (60, 0.0, 2), pytest.param(300, 0.0, 1, marks=pytest.mark.slow),
+    pytest.param(300, 600.0, 1, marks=pytest.mark.slow)])
 def test_hundreds_of_changes_lose_and_leave_nothing(
-        most: int, rest: float, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+        most: int, rest: float, shared_by: int, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga3c.service.REST_SECONDS", rest)
     tracemalloc.start()
     try:
-        change_at_random(20, make_run).close()  # what is there once, whatever is done with it
+        change_at_random(20, make_run, shared_by).close()  # what is there once, whatever is done with it
         alive = [psutil.Process(), *psutil.Process().children()]  # the fork server and the resource tracker
         before = [belongings(process) for process in alive]
-        run = change_at_random(most, make_run)
+        run = change_at_random(most, make_run, shared_by)
         run.close()
         after = [belongings(process) for process in alive]
     finally:
         tracemalloc.stop()
     assert len(events(run, "agent_rests")) > most // 3 and not events(run, "agent_died")
     left = events(run, "agent_left")
-    assert {event["exitcode"] for event in left} <= {0} and (len(left) > most // 3) == (rest == 0.0)
+    assert {event["exitcode"] for event in left} <= {0} and (len(left) > most // (3 * shared_by)) == (rest == 0.0)
     assert "memfd:rollouts" not in Path("/proc/self/maps").read_text()
     for (descriptors, threads, memory), base in zip(after, before, strict=True):
         assert descriptors <= base[0] and threads <= base[1]
@@ -393,9 +398,10 @@ def test_the_controller_tunes_a_real_run_and_loses_nothing(
     model.assert_nothing_lost()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("number", "shared_by"), [
+    (signal.SIGKILL, 1), (signal.SIGKILL, 2), pytest.param(signal.SIGSEGV, 1, marks=pytest.mark.slow)])
 def test_killed_agents_are_replaced_and_their_rollouts_not_mixed_up(
-        number: signal.Signals, make_run: MakeRun, interruption: Interruption) -> None:
+        number: signal.Signals, shared_by: int, make_run: MakeRun, interruption: Interruption) -> None:
     chance = random.Random(2)
     killed: list[int] = []
 
@@ -408,13 +414,16 @@ def test_killed_agents_are_replaced_and_their_rollouts_not_mixed_up(
             victim.send_signal(number)
 
     model = CheckingModel(kill)
-    settings = counting(steps=30_000)
+    agents = 3 * shared_by
+    settings = counting(steps=30_000, agents=agents, agents_max=agents, agents_per_process=shared_by)
     run = make_run(settings)
     Service(settings, run, model, interruption).run()
     died = events(run, "agent_died")
-    assert [event["exitcode"] for event in died] == [-number] * len(killed) and len(killed) == 6
-    assert len(events(run, "agent_started")) >= 3 + len(killed) - 1  # the last one may have come at the end
-    assert run.statistics.agent_deaths == len(killed)
+    started = events(run, "agent_started")
+    assert {event["exitcode"] for event in died} == {-number} and len(killed) == 6
+    assert len(died) == sum(event["pid"] in killed for event in started) >= 6
+    assert len(started) >= agents + len(died) - shared_by  # the last one may have come at the end
+    assert run.statistics.agent_deaths == len(died)
     model.assert_nothing_doubled()
     model.assert_no_gap()
 

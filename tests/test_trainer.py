@@ -11,11 +11,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from counting import busy
+from ports import serve
 
 from ga3c.channel import SUBMIT, Channel, Port
 from ga3c.environment import EnvironmentSpec
 from ga3c.model import TooLarge
 from ga3c.rollout import RolloutStore, TrainingBatch
+from ga3c.seating import Seating
 from ga3c.trainer import Spent, run_trainer
 
 SPEC = EnvironmentSpec("test", (3,), np.dtype(np.float32), 2, 1)
@@ -38,14 +40,14 @@ class Learner:
 def handed_in(port: Port, store: RolloutStore, slot: int, version: int) -> None:
     store.steps[slot], store.version[slot], store.reward[slot] = 2, version, slot
     store.seconds[slot] = 1.0
-    port.serve((SUBMIT, slot, 0))
+    serve(port, (SUBMIT, slot, 0))
 
 
 @contextlib.contextmanager
 def waiting(rollouts: int, version: Callable[[int], int] = lambda slot: 7) -> Iterator[tuple[Channel, RolloutStore]]:
     """So many rollouts, of these versions, that wait for a trainer, and the word to end."""
     store = RolloutStore(SPEC, 2, 1, 16)
-    channel = Channel(store, 1, 16)
+    channel = Channel(store, Seating(1), 16)
     port = channel.open(0)
     for slot in range(rollouts):
         handed_in(port, store, slot, version(slot))
@@ -93,11 +95,11 @@ def test_a_rollout_that_is_an_update_is_trained_on_in_its_slot_which_is_free_onl
             return super().train(batch)
 
     learner, store = Looking(), RolloutStore(SPEC, 2, 1, 2)
-    channel = Channel(store, 1, 2)
+    channel = Channel(store, Seating(1), 2)
     port = channel.open(0)
     store.observation[0, 1] = 9.0
     store.steps[0] = 1
-    port.serve((SUBMIT, 0, 0))
+    serve(port, (SUBMIT, 0, 0))
     channel.dismiss_trainer()
     run_trainer(channel, store, cast(Any, learner), 1, lambda update, batch, spent: None)
     assert learner.steps[-1] == [1] and select.select([port._replies], [], [], 0)[0]

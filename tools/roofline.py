@@ -46,6 +46,7 @@ from ga3c.config import ConfigError, Settings, build_parser, output_file, parse,
 from ga3c.environment import make_environment, probe
 from ga3c.machine import before_tensorflow, usable_cores
 from ga3c.rollout import RolloutStore, aligned
+from ga3c.seating import seating
 
 WARM_SECONDS = 1.0
 OWN = ("game", "minutes", "run_dir")
@@ -138,11 +139,12 @@ def transport(settings: Settings, agents: int, seconds: float) -> dict[str, floa
     """Microseconds per agent step that moving facts costs agents and server, with nothing to compute."""
     if probe(settings).observation_shape != (84, 84, 4):
         return {"agents": 0.0, "server": 0.0, "gather": 0.0}
+    shared_by = seating(settings).per_process
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "transport.json"
         command = [sys.executable, str(Path(__file__).with_name("transport.py")), "--agents", str(agents), "--envs",
-                   str(settings.envs_per_agent), "--t-max", str(settings.t_max), "--batch",
-                   str(settings.training_batch_min), "--seconds", str(seconds), "--runs", "1", "--json", str(file)]
+                   str(settings.envs_per_agent), "--agents-per-process", str(shared_by), "--t-max", str(settings.t_max),
+                   "--batch", str(settings.training_batch_min), "--seconds", str(seconds), "--runs", "1", "--json", str(file)]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
         run, = json.loads(file.read_text(encoding="utf-8"))["runs"]
     return {part: run[f"{part}_us"] for part in ("agents", "server", "gather")}

@@ -1,7 +1,7 @@
 """How many agent steps a second the transport could carry: real processes, queues and threads, nothing to compute.
 
-    python tools/transport.py [--agents 4] [--envs 16] [--t-max 20] [--batch 320] [--seconds 10] [--runs 3]
-                              [--json FILE]
+    python tools/transport.py [--agents 4] [--envs 16] [--agents-per-process 1] [--t-max 20] [--batch 320]
+                              [--seconds 10] [--runs 3] [--json FILE]
 
 The environments show the same picture (84x84x4 bytes) in every step and the model answers with constants, so all the
 time goes to the agents' loop, tickets, wake-ups, gathering of predictions and training batches, answers and statistics.
@@ -25,12 +25,13 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from ga3c.agent import _pump, forkserver_running, play
+from ga3c.agent import forkserver_running, play, pump
 from ga3c.channel import Channel, Port, ServerGone
 from ga3c.config import output_file
 from ga3c.environment import EnvironmentSpec, Transition
 from ga3c.machine import usable_cores
 from ga3c.rollout import RolloutStore, TrainingBatch
+from ga3c.seating import PER_CORE, Seating
 
 SPEC = EnvironmentSpec("null", (84, 84, 4), np.dtype(np.uint8), 6, 1)
 
@@ -83,22 +84,23 @@ class NullModel:
         return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def null_agent(port: Port, store: RolloutStore) -> None:
-    """Entry point of an agent's process."""
+def null_agents(port: Port, store: RolloutStore) -> None:
+    """Entry point of a process of agents."""
     try:
-        _pump(play(NullEnvironment(store.n_envs), store, np.random.default_rng(port.agent)), port, store)
+        pump({agent: play(NullEnvironment(store.n_envs), store, np.random.default_rng(agent)) for agent in port.agents},
+             port, store)
     except ServerGone:
         os._exit(0)
 
 
-def measure(agents: int, envs: int, t_max: int, batch: int, seconds: float) -> dict[str, float]:
+def measure(seating: Seating, envs: int, t_max: int, batch: int, seconds: float) -> dict[str, float]:
     """One run; its first two seconds are not counted."""
     from ga3c.model import Model, Update
     from ga3c.predictor import run_predictor
     from ga3c.stats import Statistics
     from ga3c.trainer import Spent, run_trainer
-    store = RolloutStore(SPEC, t_max, envs, 2 * agents)
-    channel, model, statistics = Channel(store, agents, 2), NullModel(), Statistics(1)
+    store = RolloutStore(SPEC, t_max, envs, 2 * seating.capacity)
+    channel, model, statistics = Channel(store, seating, 2), NullModel(), Statistics(1)
     threads, count, gathered = ThreadPoolExecutor(2), statistics.new_count(), 0.0
 
     def report(update: Update, trained: TrainingBatch, spent: Spent) -> None:
@@ -111,9 +113,9 @@ def measure(agents: int, envs: int, t_max: int, batch: int, seconds: float) -> d
     context = multiprocessing.get_context("forkserver")
     processes = []
     with forkserver_running("toy:catch", 1):
-        for agent in range(agents):
-            port = channel.open(agent)
-            processes.append(context.Process(target=null_agent, args=(port, store), daemon=True))
+        for number in range(seating.processes):
+            port = channel.open(number)
+            processes.append(context.Process(target=null_agents, args=(port, store), daemon=True))
             processes[-1].start()
             Channel.handed_over(port)
     players = [psutil.Process(process.pid) for process in processes]
@@ -130,8 +132,8 @@ def measure(agents: int, envs: int, t_max: int, batch: int, seconds: float) -> d
                 "gather_us": 1e6 * (gathered + count.gathering - copying) / steps,
                 "agents_us": 1e6 * (sum(sum(player.cpu_times()[:2]) for player in players) - playing) / steps}
     finally:
-        for agent in range(agents):
-            channel.hang_up(agent)  # it ends, also where a thread has failed that it waits for
+        for number in range(seating.processes):
+            channel.hang_up(number)  # it ends, also where a thread has failed that it waits for
         for process in processes:
             process.join()
         channel.dismiss_trainer()
@@ -147,13 +149,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--agents", type=int, default=2 * usable_cores(), help="[2 per core]")
     parser.add_argument("--envs", type=int, default=16, help="environments per agent [16]")
+    parser.add_argument("--agents-per-process", type=int, default=1, help="that take turns in one process [1]")
     parser.add_argument("--t-max", type=int, default=20, help="[20]")
     parser.add_argument("--batch", type=int, default=320, help="least agent steps per update [320]")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of a run [10]")
     parser.add_argument("--runs", type=int, default=3, help="the median counts [3]")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="keep what was measured")
     options = parser.parse_args()
-    runs = [measure(options.agents, options.envs, options.t_max, options.batch, options.seconds)
+    seating = Seating(options.agents, options.agents_per_process, PER_CORE * usable_cores())
+    runs = [measure(seating, options.envs, options.t_max, options.batch, options.seconds)
             for _ in range(options.runs)]
     middle = sorted(runs, key=lambda run: run["steps_per_second"])[len(runs) // 2]
     print(f"{options.agents} agents x {options.envs} environments, {usable_cores()} cores: "

@@ -1,0 +1,53 @@
+"""Which agents live in which process.
+
+Agents that take turns in one process find each other's code and tables in the processor's caches; agents in processes
+of their own each find them cold, once a step. What is lost: an environment that waits for something keeps the others of
+its process waiting, and if one takes its process down, they all begin anew.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ga3c.config import Settings
+from ga3c.environment import atari_id
+from ga3c.machine import usable_cores
+
+ENVIRONMENTS = 4  # of Atari in a process, about: with 16 an agent, sharing gains nothing
+PER_CORE = 2      # processes that get an agent each before any gets its second
+
+
+class Seating(NamedTuple):
+    """`per_process` agents share a process, of `capacity` agents in all.
+
+    The first `spread` agents are in as many processes, so are the next, and so on until those are full; then come the
+    next `spread` processes. So agents few in number do not share a core while another is idle.
+    """
+
+    capacity: int
+    per_process: int = 1
+    spread: int = 1
+
+    @property
+    def processes(self) -> int:
+        """How many there may be."""
+        full, rest = divmod(self.capacity, self.spread * self.per_process)
+        return full * self.spread + min(rest, self.spread)
+
+    def process_of(self, agent: int) -> int:
+        """Where it lives."""
+        return agent // (self.spread * self.per_process) * self.spread + agent % self.spread
+
+    def agents_of(self, process: int) -> range:
+        """Who lives there."""
+        block, number = divmod(process, self.spread)
+        size = self.spread * self.per_process
+        return range(block * size + number, min(self.capacity, (block + 1) * size), self.spread)
+
+
+def seating(settings: Settings) -> Seating:
+    """As set, or with as many Atari agents in a process as have `ENVIRONMENTS` environments; any others may wait for
+    something and have a process each.
+    """
+    usual = max(1, ENVIRONMENTS // settings.envs_per_agent) if atari_id(settings.game) else 1
+    return Seating(settings.agent_capacity, settings.agents_per_process or usual, PER_CORE * usable_cores())

@@ -1,0 +1,163 @@
+"""Agents that share a process: who lives where, one port for all of them, and whose turn it is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ga3c.agent import Player, pump
+from ga3c.channel import PREDICT, REST, SUBMIT, TAKE, WAIT, Channel, ServerGone
+from ga3c.config import Settings
+from ga3c.environment import EnvironmentSpec
+from ga3c.rollout import RolloutStore
+from ga3c.seating import Seating, seating
+
+seatings = st.builds(Seating, st.integers(1, 70), st.integers(1, 6), st.integers(1, 9))
+
+
+@given(seatings)
+def test_everyone_lives_in_one_process_and_none_is_empty_or_too_full(seats: Seating) -> None:
+    homes = [seats.agents_of(process) for process in range(seats.processes)]
+    assert sorted(agent for agents in homes for agent in agents) == list(range(seats.capacity))
+    for process, agents in enumerate(homes):
+        assert 1 <= len(agents) <= seats.per_process
+        assert {seats.process_of(agent) for agent in agents} == {process}
+
+
+@given(seatings, st.integers(1, 70))
+def test_few_agents_are_spread_before_any_two_share(seats: Seating, n: int) -> None:
+    n = min(n, seats.capacity, seats.spread * seats.per_process)
+    full = Counter(seats.process_of(agent) for agent in range(n))
+    assert len(full) == min(n, seats.spread) and max(full.values()) - min(full.values()) <= 1
+
+
+@given(seatings, st.integers(1, 70))
+def test_in_the_first_processes_there_is_nobody_but_the_first_agents(seats: Seating, n: int) -> None:
+    block = seats.spread * seats.per_process
+    n = min(n, seats.capacity)
+    assert {seats.process_of(agent) for agent in range(n)} <= set(range(-(-n // block) * seats.spread))
+
+
+@pytest.mark.parametrize(("game", "envs", "asked", "shared_by"), [
+    ("Pong", 1, None, 4), ("ALE/Boxing-v5", 2, None, 2), ("Pong", 4, None, 1), ("Pong", 16, None, 1),
+    ("Pong", 1, 1, 1), ("Pong", 16, 3, 3), ("CartPole-v1", 1, None, 1), ("toy:catch", 1, None, 1),
+    ("toy:catch", 1, 5, 5)])
+def test_atari_agents_of_few_environments_share_a_process_and_others_if_asked(
+        game: str, envs: int, asked: int | None, shared_by: int) -> None:
+    settings = Settings(game=game, envs_per_agent=envs, agents_per_process=asked)
+    found = seating(settings)
+    assert found.per_process == shared_by and found.capacity == settings.agent_capacity
+
+
+# ------------------------------------------------------------------------------------------------ one port for several
+
+SPEC = EnvironmentSpec("none", (1,), np.dtype(np.uint8), 2, 1)
+ONE = np.ones((1, 1, 2), np.float32), np.ones((1, 1), np.float32)
+
+
+@pytest.fixture
+def channel() -> Iterator[Channel]:
+    """Of three agents, the first and the third in one process."""
+    made = Channel(RolloutStore(SPEC, 2, 1, 6), Seating(3, 2, 2), 2)
+    yield made
+    made.close()
+
+
+def answer(channel: Channel) -> int:
+    """Answers the longest waiting request; returns whose it was."""
+    requests = next(channel.requests(1))
+    channel.answer(requests, *ONE, 0)
+    return requests.agents[0]
+
+
+def test_each_of_a_process_is_granted_what_it_asked_for(channel: Channel) -> None:
+    port = channel.open(0)
+    assert [*port.agents] == [0, 2]
+    assert port.ask(2, (TAKE, 0, 0)) == 4 and port.ask(0, (TAKE, 0, 0)) == 0
+    assert port.ask(2, (PREDICT, 4, 0)) == WAIT == port.ask(0, (PREDICT, 0, 0))
+    assert answer(channel) == 2 and port.receive() == [(2, 0)]
+    channel.ask_to_rest(2)
+    assert answer(channel) == 0 and port.receive() == [(0, 0)], "the other was told to pause"
+    assert port.ask(0, (PREDICT, 0, 1)) == WAIT == port.ask(2, (PREDICT, 4, 1))
+    assert [answer(channel), answer(channel)] == [0, 2]
+    assert port.receive() == [(0, 0), (2, 1)]
+    channel.handed_over(port)
+
+
+def test_a_freed_slot_is_its_agents(channel: Channel) -> None:
+    port = channel.open(0)
+    for agent, slots in ((0, (0, 1)), (2, (4, 5))):
+        for slot in slots:
+            assert port.ask(agent, (TAKE, 0, 0)) == slot
+            assert port.ask(agent, (SUBMIT, slot, 0)) == 0
+    assert port.ask(2, (TAKE, 0, 0)) == WAIT
+    batch = channel._store.empty_batch(2)
+    channel.collect(batch)  # the first two are the other agent's
+    port._read(granted := [])
+    assert granted == [] and port.ask(0, (TAKE, 0, 0)) == 0
+    channel.collect(batch)
+    assert port.receive() == [(2, 4)] and port.ask(2, (TAKE, 0, 0)) == 5
+    channel.handed_over(port)
+
+
+def test_all_of_a_process_leave_at_one_word(channel: Channel) -> None:
+    port = channel.open(0)
+    assert port.ask(0, (REST, 0, 0)) == WAIT == port.ask(2, (REST, 0, 0)) and channel.rested() == [0, 2]
+    channel.call_back(2)
+    assert port.receive() == [(2, 1)], "and nobody else"
+    channel.ask_to_leave(0)
+    assert port.receive() == [(0, 0)], "who rests leaves at once"
+    assert port.ask(2, (PREDICT, 4, 0)) == WAIT and answer(channel) == 2
+    assert port.receive() == [(2, 1)] and port.ask(2, (REST, 0, 0)) == 0, "who plays with its next prediction"
+    channel.hang_up(0)
+    with pytest.raises(ServerGone):
+        port.receive()
+    channel.handed_over(port)
+
+
+def test_it_is_a_process_turn_since_any_of_its_agents_was_last_heard_of(channel: Channel) -> None:
+    store, port = channel._store, channel.open(0)
+    assert channel.idle_since(0) == channel._opened_at[0] and not channel.has_delivered(0)
+    first = store.asked[0, 0] = time.monotonic()
+    assert channel.idle_since(0) == first, "the other still makes its environments"
+    second = store.asked[4, 0] = time.monotonic()
+    assert channel.idle_since(0) is None and channel.waiting == 2
+    channel._answered_at[0] = second + 1.0
+    assert channel.idle_since(0) == second + 1.0, "since then one could play"
+    channel._answered_at[2] = second + 2.0
+    assert channel.idle_since(0) == second + 1.0, "it has done nothing since, though another could play, too"
+    store.asked[0, 1] = second + 3.0
+    assert channel.idle_since(0) == second + 3.0, "one asked, so it was at work; now the other plays"
+    store.submitted[4] = second + 4.0
+    assert channel.has_delivered(0) and not channel.has_delivered(1)
+    channel.handed_over(port)
+
+
+def test_one_plays_at_a_time_in_the_order_of_the_grants_and_its_waits_are_told(channel: Channel) -> None:
+    store, port, log = channel._store, channel.open(0), list[int]()
+
+    def player(agent: int) -> Player:
+        slot = yield TAKE, 0, 0
+        for row in range(2):
+            assert (yield PREDICT, slot, row) == 0
+            log.append(agent)
+            time.sleep(0.05)
+        yield SUBMIT, slot, 0
+
+    for agent in (2, 0, 0, 2):  # answered before they ask: each agent's answers come in this order
+        os.write(channel._reply_files[agent], np.array([agent, 0, 0, 0], np.uint16).tobytes())
+    pump({0: player(0), 2: player(2)}, port, store)
+    assert log == [2, 0, 0, 2]
+    assert store.taken[[0, 4]].tolist() == [1, 1]
+    waited, played = store.seconds[[0, 4], PREDICT], store.seconds[[0, 4], SUBMIT]
+    assert (played >= 0.1).all() and (played < 0.15).all()
+    assert waited[0] >= 0.05 and waited[1] >= 0.1, "for its turn, while the other played"
+    assert channel.training_queue == 2
+    channel.handed_over(port)

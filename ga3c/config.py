@@ -80,11 +80,11 @@ class Settings(BaseModel):
 
     agents: int | None = _setting(
         "Workers", None,
-        "N_A, agents, if dynamic at the start; null: per core 16 / envs_per_agent, 2 to 8 (paper: 32)",
+        "N_A, agents, if dynamic at the start; null: per core 16 / envs_per_agent, 2 to 12 (paper: 32)",
         ge=1, le=4096)
     agents_per_process: int | None = _setting(
         "Workers", None,
-        "agents that take turns in one process; null: Atari 4 / envs_per_agent, at least 1, others 1 (paper: 1)",
+        "agents that take turns in one process; null: Atari 8 / envs_per_agent, at least 1, others 1 (paper: 1)",
         ge=1, le=64)
     agents_max: int | None = _setting(
         "Workers", None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
@@ -213,7 +213,7 @@ class Settings(BaseModel):
 
     @property
     def agent_count(self) -> int:
-        """N_A at the start: as configured, else 16 environments per core, but 2 to 8 agents per core."""
+        """N_A at the start: as configured, else 16 environments per core, but 2 to 12 agents per core."""
         return self.agents or _usual_agents(self.envs_per_agent)
 
     @property
@@ -237,7 +237,7 @@ class Settings(BaseModel):
 
 
 def _usual_agents(envs_per_agent: int) -> int:
-    return max(2, min(8, 16 // envs_per_agent)) * usable_cores()
+    return max(2, min(12, 16 // envs_per_agent)) * usable_cores()
 
 
 def _most_agents(envs_per_agent: int) -> int:

@@ -13,7 +13,7 @@ from ga3c.config import Settings
 from ga3c.environment import atari_id
 from ga3c.machine import usable_cores
 
-ENVIRONMENTS = 4  # of Atari in a process, about: with 16 an agent, sharing gains nothing
+ENVIRONMENTS = 8  # of Atari in a process; where an agent has as many, sharing gains next to nothing
 PER_CORE = 2      # processes that get an agent each before any gets its second
 
 

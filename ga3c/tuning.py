@@ -20,6 +20,7 @@ from ga3c.config import Settings
 from ga3c.controller import Controller, Fast, Measurement, Paper, Setting, Trial, name
 from ga3c.machine import usable_cores
 from ga3c.run import Run
+from ga3c.seating import seating
 from ga3c.verdict import others
 
 SETTLED = 2        # undisturbed rows after a change, the first of which still has some of it in its second
@@ -134,8 +135,9 @@ def cache_file() -> Path:
 
 
 def _key(settings: Settings, run: Run) -> str:
-    shape = (settings.network, settings.large_stride, settings.precision, settings.envs_per_agent, settings.t_max,
-             settings.prediction_batch_min, settings.training_batch_min, settings.slots_per_agent, settings.max_lag)
+    shape = (settings.network, settings.large_stride, settings.precision, settings.envs_per_agent,
+             seating(settings).per_process, settings.t_max, settings.prediction_batch_min, settings.training_batch_min,
+             settings.slots_per_agent, settings.max_lag)
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
     return " ".join(map(str, (platform.node(), usable_cores(), devices, __version__, run.spec.name, *shape)))
 

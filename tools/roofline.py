@@ -144,7 +144,8 @@ def transport(settings: Settings, agents: int, seconds: float) -> dict[str, floa
         file = Path(scratch) / "transport.json"
         command = [sys.executable, str(Path(__file__).with_name("transport.py")), "--agents", str(agents), "--envs",
                    str(settings.envs_per_agent), "--agents-per-process", str(shared_by), "--t-max", str(settings.t_max),
-                   "--batch", str(settings.training_batch_min), "--seconds", str(seconds), "--runs", "1", "--json", str(file)]
+                   "--batch", str(settings.training_batch_min), "--seconds", str(seconds), "--runs", "1", "--json",
+                   str(file)]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
         run, = json.loads(file.read_text(encoding="utf-8"))["runs"]
     return {part: run[f"{part}_us"] for part in ("agents", "server", "gather")}

@@ -237,7 +237,9 @@ class Run:
         self._steps_saved = resumed.get("agent_steps", 0)
         self._versions = versions()
         self._meter = _Meter()
-        self._judge = Judge(usable_cores(), settings.envs_per_agent, settings.max_lag if settings.dynamic else None)
+        # Who shares a process unasked waits for nothing there: see `seating.py`.
+        self._judge = Judge(usable_cores(), settings.envs_per_agent, settings.max_lag if settings.dynamic else None,
+                            settings.agents_per_process or 1)
         self._verdict: Verdict | None = None
         self._next_warning, self._lost_told = 0.0, 0
         self._log, self._metrics, self._events, self._episodes = self._logs = [

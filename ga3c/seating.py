@@ -38,6 +38,10 @@ class Seating(NamedTuple):
         """Where it lives."""
         return agent // (self.spread * self.per_process) * self.spread + agent % self.spread
 
+    def row(self, agent: int) -> int:
+        """Those of a lower row are to play first, as they have more of a process for themselves; 0 if nobody shares."""
+        return agent // self.spread if self.per_process > 1 else 0
+
     def agents_of(self, process: int) -> range:
         """Who lives there."""
         block, number = divmod(process, self.spread)

@@ -338,15 +338,21 @@ class Service:
                 self._resting[agent] = now + (0.0 if self._memory_is_short else REST_SECONDS)
                 self._run.event("agent_rests", agent=agent)
         missing = max(0, wanted - len(self._present()))
-        for agent in sorted(self._resting)[:missing]:
+        ready = self._agents_of(process for process, due in self._vacant.items() if due <= now)
+        at_hand = sorted(self._resting.keys() | ready,
+                         key=lambda agent: (self._seating.row(agent), agent in ready, agent))
+        to_start: list[int] = []
+        for agent in at_hand[:missing]:
+            if agent in ready:
+                to_start.append(agent)
+                continue
             del self._resting[agent]
             self._channel.call_back(agent)
             self._run.event("agent_returned", agent=agent)
-            missing -= 1
-        ready = sorted(process for process, due in self._vacant.items() if due <= now)
-        missing -= len(self._pausing)  # who is on the way to rest is back sooner
-        while missing > 0 and ready and self._start(process := ready.pop(0)):
-            missing -= len(self._seating.agents_of(process))
+        to_start = to_start[:max(0, len(to_start) - len(self._pausing))]  # who is on the way to rest is back sooner
+        for process in dict.fromkeys(map(self._seating.process_of, to_start)):
+            if not self._start(process):
+                break
         for agent in self._present()[wanted:]:  # of those just started, too: they rest before they have begun
             self._pausing[agent] = now + LEAVE_SECONDS
             self._channel.ask_to_rest(agent)

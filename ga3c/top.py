@@ -65,7 +65,9 @@ class Followed:
         if not isinstance(envs, int):
             envs = Settings.model_fields["envs_per_agent"].default
         max_lag = known.get("max_lag") if known.get("dynamic") else None
-        self._judge = Judge(cores, envs, max_lag if isinstance(max_lag, float | int) else None) if cores else None
+        max_lag = max_lag if isinstance(max_lag, float | int) else None
+        shared_by = known.get("agents_per_process")
+        self._judge = Judge(cores, envs, max_lag, shared_by if isinstance(shared_by, int) else 1) if cores else None
         self._verdict: Verdict | None = None
         self._tuning = ""
         self._messages: list[str] = []

@@ -53,7 +53,8 @@ def others(measured: Mapping[str, float]) -> float:
     return max(0.0, measured["cpu_machine"] - ours)
 
 
-def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int, max_lag: float | None = None) -> Verdict:
+def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int, max_lag: float | None = None,
+            agents_per_process: int = 1) -> Verdict:
     """Judges `averages` of metrics.jsonl's rows on a machine with `cores` cores.
 
     Full processors are judged by who fills them; with idle ones, whoever makes the agents wait is the limit, or
@@ -77,6 +78,9 @@ def verdict(measured: Mapping[str, float], cores: int, envs_per_agent: int, max_
         share = 100 * m["play_ms"] / life
         return _room("environments", f"agents play {share:.0f} % of their time and cores are idle", "more agents",
                      m, max_lag)
+    if agents_per_process > 1 and m["reply_ms"] > _MOST * life:
+        return Verdict("environments", f"agents wait {m['reply_ms']:.1f} ms for their turn in a shared process and "
+                       "cores are idle", "fewer agents_per_process")
     if m["slot_wait_ms"] > m["wait_ms"]:
         waits = f"agents wait {m['slot_wait_ms']:.1f} ms a step for free slots"
         updating = m["update_ms"] / max(1e-9, m["gather_ms"] + m["update_ms"])  # trainers take turns at it
@@ -119,8 +123,9 @@ class Judge:
     `max_lag`: what keeps the number of agents down; None where nothing does.
     """
 
-    def __init__(self, cores: int, envs_per_agent: int, max_lag: float | None) -> None:
+    def __init__(self, cores: int, envs_per_agent: int, max_lag: float | None, agents_per_process: int = 1) -> None:
         self._cores, self._envs_per_agent, self._max_lag = cores, envs_per_agent, max_lag
+        self._agents_per_process = agents_per_process
         self._seen: deque[Mapping[str, Any]] = deque(maxlen=10)
 
     def hear(self, row: Mapping[str, Any]) -> Verdict | None:
@@ -129,4 +134,6 @@ class Judge:
             self._seen.clear()
         self._seen.append(row)
         measured = averages(self._seen) if len(self._seen) >= 3 else None
-        return verdict(measured, self._cores, self._envs_per_agent, self._max_lag) if measured else None
+        if not measured:
+            return None
+        return verdict(measured, self._cores, self._envs_per_agent, self._max_lag, self._agents_per_process)

@@ -121,7 +121,9 @@ def test_an_agent_that_its_environment_ends_or_holds_up_is_replaced(
         assert "Fatal Python error: Segmentation fault" in log
 
 
-def test_a_stopped_agent_is_replaced_wherever_it_was(make_run: MakeRun, interruption: Interruption) -> None:
+@pytest.mark.parametrize("shared_by", [1, 3])
+def test_a_stopped_agent_is_replaced_wherever_it_was(
+        shared_by: int, make_run: MakeRun, interruption: Interruption) -> None:
     stopped: list[int] = []
 
     def stop(updates: int) -> None:
@@ -135,7 +137,7 @@ def test_a_stopped_agent_is_replaced_wherever_it_was(make_run: MakeRun, interrup
             end_run()
 
     model = CheckingModel(stop)
-    settings = counting(steps=None, agents=6, agents_max=6, agent_timeout=3.0)
+    settings = counting(steps=None, agents=6, agents_max=6, agent_timeout=3.0, agents_per_process=shared_by)
     run = make_run(settings)
     Service(settings, run, model, interruption).run()
     assert {event["cause"] for event in events(run, "agent_died")} == {"hung"}

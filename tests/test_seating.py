@@ -38,6 +38,13 @@ def test_few_agents_are_spread_before_any_two_share(seats: Seating, n: int) -> N
     assert len(full) == min(n, seats.spread) and max(full.values()) - min(full.values()) <= 1
 
 
+@given(seatings)
+def test_a_row_has_one_agent_of_a_process_unless_nobody_shares(seats: Seating) -> None:
+    for process in range(seats.processes):
+        rows = [seats.row(agent) for agent in seats.agents_of(process)]
+        assert rows == sorted(set(rows)) and (seats.per_process > 1 or rows == [0])
+
+
 @given(seatings, st.integers(1, 70))
 def test_in_the_first_processes_there_is_nobody_but_the_first_agents(seats: Seating, n: int) -> None:
     block = seats.spread * seats.per_process

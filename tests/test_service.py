@@ -112,6 +112,26 @@ def test_workers_added_and_removed_meanwhile_lose_nothing(
     model.assert_nothing_lost()
 
 
+def test_agents_that_are_added_one_by_one_get_a_process_each_before_any_two_share(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.seating.usable_cores", lambda: 2)
+    lived: list[list[int]] = []
+
+    def change(updates: int) -> None:
+        if updates % 5 or not service._settled():
+            return
+        lived.append([service._seating.process_of(agent) for agent in service._present()])
+        if len(lived) == 6:
+            end_run()
+        service.resize((2, 3, 4, 6, 2, 2)[len(lived) - 1], 1, 1)
+
+    run = make_run(counting(steps=None, agents=1, agents_max=8, agents_per_process=4, training_batch_min=10))
+    service = Service(run.settings, run, CheckingModel(change), interruption)
+    assert service.run() == "SIGTERM"
+    assert lived == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 0, 1], [0, 1]]
+    assert not events(run, "agent_died")
+
+
 def test_others_take_the_place_of_parked_agents(make_run: MakeRun, interruption: Interruption) -> None:
     stages = [{0, 1, 2}, {0, 1, 3}, {0, 1, 3, 4}]
     end = [math.inf]

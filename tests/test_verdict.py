@@ -73,6 +73,13 @@ def test_whose_agents_have_few_environments_is_told_of_more() -> None:
     assert "envs_per_agent" not in verdict(HEALTHY, 4, envs_per_agent=16).advice
 
 
+def test_agents_that_wait_for_their_turn_in_a_process_are_told_of_if_they_share_one() -> None:
+    measured = {**IDLE, "wait_ms": 30.0, "reply_ms": 25.0}
+    assert verdict(measured, 4, 1).limit == "transport"
+    found = verdict(measured, 4, 1, agents_per_process=4)
+    assert found.limit == "environments" and found.advice == "fewer agents_per_process"
+
+
 numbers = st.fixed_dictionaries({name: st.floats(0, 1 if name.endswith("_busy") else 1e4) for name in HEALTHY})
 
 

@@ -117,12 +117,12 @@ def test_a_freed_slot_is_its_agents(channel: Channel) -> None:
 def test_all_of_a_process_leave_at_one_word(channel: Channel) -> None:
     port = channel.open(0)
     assert port.ask(0, (REST, 0, 0)) == WAIT == port.ask(2, (REST, 0, 0)) and channel.rested() == [0, 2]
-    channel.call_back(2)
-    assert port.receive() == [(2, 1)], "and nobody else"
+    channel.call_back(0)
+    assert port.receive() == [(0, 1)], "and nobody else"
     channel.ask_to_leave(0)
-    assert port.receive() == [(0, 0)], "who rests leaves at once"
-    assert port.ask(2, (PREDICT, 4, 0)) == WAIT and answer(channel) == 2
-    assert port.receive() == [(2, 1)] and port.ask(2, (REST, 0, 0)) == 0, "who plays with its next prediction"
+    assert port.receive() == [(2, 0)], "who rests leaves at once"
+    assert port.ask(0, (PREDICT, 0, 0)) == WAIT and answer(channel) == 0
+    assert port.receive() == [(0, 1)] and port.ask(0, (REST, 0, 0)) == 0, "who plays with its next prediction"
     channel.hang_up(0)
     with pytest.raises(ServerGone):
         port.receive()

@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 from bisect import bisect
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate
 from multiprocessing import forkserver, resource_tracker
@@ -135,7 +135,7 @@ def pump(players: dict[int, Player], port: Port, store: RolloutStore) -> None:
     One plays at a time, in the order of their grants. A wait lasts until it is the agent's turn.
     """
     clocks = {agent: _Clock() for agent in players}
-    granted: list[tuple[int, int | None]] = [(agent, None) for agent in players]
+    granted: Sequence[tuple[int, int | None]] = [(agent, None) for agent in players]
     while players:
         for agent, grant in granted:
             player, clock = players[agent], clocks[agent]
@@ -160,7 +160,7 @@ def pump(players: dict[int, Player], port: Port, store: RolloutStore) -> None:
                     clock.seconds = [0.0, 0.0, 0.0]
                 grant = port.ask(agent, request)
                 clock.waits_for, clock.since = kind, now
-        granted = [*port.receive()] if players else []
+        granted = port.receive() if players else []
 
 
 def seeded(seed: np.random.SeedSequence) -> tuple[int, np.random.Generator]:

@@ -110,7 +110,7 @@ class ServerGone(Exception):
 
 
 class _Seat:
-    """One agent's, in its `Port`: its free slots, what it waits for if it does, and whether it shall pause."""
+    """One agent's, in its `Port`: its free slots, `waits_for`: TAKE or REST while it does, whether it shall pause."""
 
     def __init__(self, slots: range) -> None:
         self.free = deque(slots)

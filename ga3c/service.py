@@ -351,9 +351,9 @@ class Service:
             self._run.event("agent_returned", agent=agent)
         to_start = to_start[:max(0, len(to_start) - len(self._pausing))]  # who is on the way to rest is back sooner
         for process in dict.fromkeys(map(self._seating.process_of, to_start)):
-            if not self._start(process):
+            if not self._start(process, {*to_start}):
                 break
-        for agent in self._present()[wanted:]:  # of those just started, too: they rest before they have begun
+        for agent in self._present()[wanted:]:
             self._pausing[agent] = now + LEAVE_SECONDS
             self._channel.ask_to_rest(agent)
         self._let_go(now)
@@ -377,10 +377,13 @@ class Service:
             if due <= now and since is not None and now - since >= LEAVE_SECONDS:
                 self._processes[process].kill()  # stuck in an environment; who waits for us is not
 
-    def _start(self, process: int) -> bool:
-        """Whether the system had a process for it."""
+    def _start(self, process: int, needed: set[int]) -> bool:
+        """Whether the system had a process for it. Its agents that are not `needed` rest before they have played."""
         del self._vacant[process]
         port, s = self._channel.open(process), self._settings
+        spare = [agent for agent in port.agents if agent not in needed]
+        for agent in spare:
+            self._channel.ask_to_rest(agent)
         seeds = [agent_seed(s, agent, port.incarnation, self._resumed_at) for agent in port.agents]
         started = multiprocessing.get_context("forkserver").Process(
             target=agents_main, args=(port, self._store, s, seeds, self._run.log_path),
@@ -392,7 +395,9 @@ class Service:
             self._not_started(process, port, error)
             return False
         Channel.handed_over(port)
-        self._processes[process], self._started_at[process] = started, time.monotonic()
+        now = self._started_at[process] = time.monotonic()
+        self._processes[process] = started
+        self._pausing.update(dict.fromkeys(spare, now + LEAVE_SECONDS))
         for agent in port.agents:
             self._run.event("agent_started", agent=agent, incarnation=port.incarnation, pid=started.pid)
         return True

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ga3c.config import PRESETS, ConfigError, Settings
 from ga3c.environment import EnvironmentSpec
-from ga3c.model import DeviceFailed, Diverged, Model, TooLarge, scheduled
+from ga3c.model import Adam, DeviceFailed, Diverged, Model, TooLarge, scheduled
 from ga3c.network import build_network, precision
 from ga3c.rollout import RolloutStore, TrainingBatch, aligned
 
@@ -140,6 +140,29 @@ def test_the_first_step_of_adam_is_the_learning_rate_in_every_weight_that_has_a_
     model.train(random_batch())
     moved = [abs(after - before[name]) for name, after in weights(model).items()]
     assert np.concatenate([step.ravel() for step in moved]) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_adam_takes_the_steps_of_its_paper_also_where_a_gradient_is_sparse() -> None:
+    rng = np.random.default_rng(0)
+    variables = [keras.Variable(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 2), (4,))]
+    expected = [variable.numpy().astype(np.float64) for variable in variables]
+    mean, square = [np.zeros_like(x) for x in expected], [np.zeros_like(x) for x in expected]
+    optimizer = Adam(0.01, epsilon=0.1)
+    optimizer.build(variables)
+    for step in range(1, 6):
+        optimizer.learning_rate.assign(0.01 * step)
+        gradients = [rng.normal(size=x.shape).astype(np.float32) for x in expected]
+        gradients[0][1] = 0
+        sparse = tf.IndexedSlices(tf.constant(gradients[0][[0, 2]]), tf.constant([0, 2]), tf.constant([3, 2]))
+        optimizer.apply([sparse, tf.constant(gradients[1])], variables)
+        for number, gradient in enumerate(gradients):
+            mean[number] = 0.9 * mean[number] + 0.1 * gradient
+            square[number] = 0.999 * square[number] + 0.001 * gradient.astype(np.float64) ** 2
+            rate = 0.01 * step * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+            expected[number] -= rate * mean[number] / (np.sqrt(square[number]) + 0.1)
+    for variable, should_be in zip(variables, expected, strict=True):
+        assert variable.numpy() == pytest.approx(should_be, rel=1e-4)
+    assert int(optimizer.iterations) == 5
 
 
 def test_normalized_advantages_have_mean_0_and_deviation_1_whatever_the_rewards() -> None:

@@ -402,10 +402,14 @@ class Channel:
     def _send(self, agent: int, slot: int, step: int) -> None:
         file = self._reply_files[agent]
         if file >= 0:
-            try:
-                os.write(file, _TICKET.pack(agent, slot, step, 0))
-            except BrokenPipeError:
-                pass  # it died; the supervisor learns of it from the process itself
+            self._write(file, _TICKET.pack(agent, slot, step, 0))
+
+    @staticmethod
+    def _write(file: int, tickets: bytes) -> None:
+        try:
+            os.write(file, tickets)
+        except BrokenPipeError:
+            pass  # it died; the supervisor learns of it from the process itself
 
     # ---------------------------------------------------------------------------------- for predictors
 
@@ -460,9 +464,12 @@ class Channel:
                 policy, value = policy[alive], value[alive]
             self._store.answer(requests.at, policy, value, version)
             now = self._last_answer = time.monotonic()
+            replies: dict[int, bytes] = {}  # a process is woken once, whoever of its agents is answered
             for agent, slot, row, _ in requests.tickets:
-                self._answered_at[agent] = now
-                self._send(agent, slot, row)
+                self._answered_at[agent], file = now, self._reply_files[agent]
+                replies[file] = replies.get(file, b"") + _TICKET.pack(agent, slot, row, 0)
+            for file, tickets in replies.items():
+                self._write(file, tickets)
 
     def ask_again(self, requests: Requests) -> None:
         """Puts back what could not be answered; another predictor takes it."""

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_FLOAT
 from tensorboard.plugins.histogram.summary_v2 import histogram_pb
-from tensorboard.plugins.image.metadata import create_summary_metadata
-from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.plugins.image import metadata as images
+from tensorboard.plugins.scalar import metadata as scalars
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
@@ -23,6 +26,7 @@ from tensorboard.util.tensor_util import make_tensor_proto
 from ga3c.lag import Lag, join
 
 HISTOGRAM_SECONDS = 10.0
+_OF_SCALARS = scalars.create_summary_metadata(None, None)
 
 _GROUPS = {
     "score": ("score", "score_mean", "episodes", "best_evaluation"),
@@ -41,11 +45,17 @@ def tag(name: str) -> str:
     return f"{_GROUP.get(name, 'time')}/{name}"
 
 
-def _image(name: str, gif: bytes) -> Summary:
+def scalar(name: str, value: float) -> Summary.Value:
+    """As TensorBoard's own `scalar_pb`, which takes a tenth of a millisecond for each of the fifty of a row."""
+    number = TensorProto(dtype=DT_FLOAT, tensor_shape=TensorShapeProto(), float_val=[value])
+    return Summary.Value(tag=name, metadata=_OF_SCALARS, tensor=number)
+
+
+def _image(name: str, gif: bytes) -> Summary.Value:
     """What TensorBoard keeps of a picture: width, height and the file as it is; browsers play it."""
     size = [str(int.from_bytes(gif[at:at + 2], "little")).encode() for at in (6, 8)]
-    return Summary(value=[Summary.Value(tag=name, metadata=create_summary_metadata(None, None),
-                                        tensor=make_tensor_proto([*size, gif]))])
+    return Summary.Value(tag=name, metadata=images.create_summary_metadata(None, None),
+                         tensor=make_tensor_proto([*size, gif]))
 
 
 class TensorBoard:
@@ -55,30 +65,31 @@ class TensorBoard:
         self._writer = EventFileWriter(str(directory))
         self._lags: list[Lag] = []
         self._next_histogram = 0.0
-        self._add(agent_steps, text_pb("settings", "".join(f"    {line}\n" for line in settings.splitlines())))
+        self._add(agent_steps, *text_pb("settings", "".join(f"    {line}\n" for line in settings.splitlines())).value)
 
     def row(self, row: Mapping[str, Any], lag: Lag) -> None:
         """A row of metrics.jsonl and the policy lag of what was trained on in its second."""
         shown = {tag(name): value for name, value in row.items()
                  if isinstance(value, int | float) and name not in ("time", "agent_steps")}
-        summaries = [scalar_pb(name, value) for name, value in shown.items()]
+        values = [scalar(name, value) for name, value in shown.items()]
         self._lags.append(lag)
         if row["time"] >= self._next_histogram:
-            summaries += [histogram_pb("lag/policy_lag" if name == "updates" else f"lag/{name}", values.astype(float))
-                          for name, values in join(self._lags)._asdict().items() if len(values)]
+            for name, lags in join(self._lags)._asdict().items():
+                if len(lags):
+                    values += histogram_pb("lag/policy_lag" if name == "updates" else f"lag/{name}",
+                                           lags.astype(float)).value
             self._lags, self._next_histogram = [], row["time"] + HISTOGRAM_SECONDS
-        self._add(row["agent_steps"], *summaries)
+        self._add(row["agent_steps"], *values)
 
     def evaluation(self, report: Mapping[str, Any], video: bytes = b"") -> None:
         """The report of an evaluation and a GIF of its play, at the agent steps of its checkpoint."""
-        self._add(report["agent_steps"], *(scalar_pb(f"evaluation/{name}", report[name])
-                                           for name in ("mean", "median", "iqm", "human_normalised", "length_mean")
-                                           if name in report),
-                  histogram_pb("evaluation/scores", np.asarray(report["scores"], np.float64)),
+        self._add(report["agent_steps"],
+                  *(scalar(f"evaluation/{name}", report[name])
+                    for name in ("mean", "median", "iqm", "human_normalised", "length_mean") if name in report),
+                  *histogram_pb("evaluation/scores", np.asarray(report["scores"], np.float64)).value,
                   *([_image("evaluation/play", video)] if video else []))
 
-    def _add(self, agent_steps: int, *summaries: Summary) -> None:
-        values = [value for summary in summaries for value in summary.value]
+    def _add(self, agent_steps: int, *values: Summary.Value) -> None:
         self._writer.add_event(Event(wall_time=time.time(), step=agent_steps, summary=Summary(value=values)))
 
     def close(self) -> None:

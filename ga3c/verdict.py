@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Any, Literal, NamedTuple
-
-import numpy as np
 
 Limit = Literal["environments", "predictors", "trainers", "transport", "device", "other load", "policy lag"]
 
@@ -38,12 +37,12 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
         values = [row[name] for row in rows if row.get(name) is not None]
         if not values:
             return None
-        means[name] = float(np.mean(values))
+        means[name] = fmean(values)
     for kind in ("predictors", "trainers"):
-        means[kind] = float(np.mean([row.get(kind) or 1 for row in rows]))
-    means["cpu_evaluator"] = float(np.mean([row.get("cpu_evaluator") or 0.0 for row in rows]))
+        means[kind] = fmean(row.get(kind) or 1 for row in rows)
+    means["cpu_evaluator"] = fmean(row.get("cpu_evaluator") or 0.0 for row in rows)
     lags = [row["lag_mean"] * (1 + 1 / row["agents"]) for row in rows if row.get("lag_mean") and row.get("agents")]
-    means["lag_of_one_more"] = float(np.mean(lags)) if lags else 0.0  # lag is proportional to what is under way
+    means["lag_of_one_more"] = fmean(lags) if lags else 0.0  # lag is proportional to what is under way
     return means
 
 

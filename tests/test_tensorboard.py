@@ -17,12 +17,13 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util import tensor_util
 
 from ga3c.config import Settings, to_yaml
 from ga3c.film import clip
 from ga3c.lag import NOTHING, Lag
-from ga3c.tensorboard import TensorBoard, tag
+from ga3c.tensorboard import TensorBoard, scalar, tag
 
 LAGS = np.array([0, 0, 1, 1, 1, 7])
 LAG = Lag(LAGS, LAGS // 2, LAGS - LAGS // 2, np.zeros(0), 3.5 * LAGS)
@@ -38,6 +39,12 @@ def logs(tmp_path: Path) -> Path:
     writer.evaluation(REPORT, clip([np.full((84, 84, 4), shade, np.uint8) for shade in (0, 100, 200)], 15.0))
     writer.close()
     return tmp_path / "logs"
+
+
+@pytest.mark.parametrize("value", [3, -0.1, 1e-9, float("nan"), float("inf"), 2**40])
+def test_a_scalar_is_what_tensorboard_makes_of_it(value: float) -> None:
+    assert [scalar("a/b", value).SerializeToString()] == [
+        theirs.SerializeToString() for theirs in scalar_pb("a/b", value).value]
 
 
 def test_scalars_histograms_evaluations_and_settings_are_in_one_file(logs: Path) -> None:

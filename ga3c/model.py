@@ -131,7 +131,7 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras has no types
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle, m=self._momentums[number].value.handle, v=self._velocities[number].value.handle,
             beta1_power=beta_1**step, beta2_power=beta_2**step, lr=rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon,
-            grad=tf.cast(tf.convert_to_tensor(gradient), dtype))
+            grad=tf.cast(gradient, dtype))
 
 
 def _build_optimizer(settings: Settings) -> keras.optimizers.Optimizer:

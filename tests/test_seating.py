@@ -98,6 +98,21 @@ def test_each_of_a_process_is_granted_what_it_asked_for(channel: Channel) -> Non
     channel.handed_over(port)
 
 
+def test_one_prediction_answers_all_who_ask_and_wakes_each_process_once(
+        channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports, written, write = [channel.open(0), channel.open(1)], [], os.write
+    for port, agent, slot in ((ports[0], 0, 0), (ports[1], 1, 2), (ports[0], 2, 4)):
+        assert port.ask(agent, (TAKE, 0, 0)) == slot and port.ask(agent, (PREDICT, slot, 0)) == WAIT
+    requests = next(channel.requests(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, data: (written.append(file), write(file, data)))
+        channel.answer(requests, *(np.repeat(each, 3, axis=0) for each in ONE), 0)
+    assert len(written) == len(set(written)) == 2
+    assert ports[0].receive() == [(0, 0), (2, 0)] and ports[1].receive() == [(1, 0)]
+    for port in ports:
+        channel.handed_over(port)
+
+
 def test_a_freed_slot_is_its_agents(channel: Channel) -> None:
     port = channel.open(0)
     for agent, slots in ((0, (0, 1)), (2, (4, 5))):

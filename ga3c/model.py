@@ -119,7 +119,7 @@ def start_tensorflow(settings: Settings) -> None:
 class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras has no types
     """Kingma and Ba (2015), algorithm 1 in the order of section 2's end, as Keras has it: its epsilon is beside the
     uncorrected root. Each weight is read and written once, by TensorFlow's own operation, where Keras' goes over all of
-    them a dozen times. Knows none of Keras' other options.
+    them a dozen times. Without Keras' AMSGrad.
     """
 
     def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:

@@ -34,9 +34,13 @@ MAX_SLOTS = 65_535
 NETWORKS = ("auto", "small", "large", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
 
-AGENT_BYTES = 60 * 2**20    # slots, 19 MB; private memory, 8 MB if forked with its emulators, else more
 AGENT_DESCRIPTORS = 4       # that an agent takes in the main process
 OTHER_DESCRIPTORS = 200     # of everything else
+
+
+def agent_bytes(envs_per_agent: int) -> int:
+    """Memory of an agent in a process of its own: 60 MB with 16 Atari environments, 19 of them slots."""
+    return 8 * 2**20 + envs_per_agent * 13 * 2**18
 
 
 class ConfigError(Exception):
@@ -80,11 +84,11 @@ class Settings(BaseModel):
 
     agents: int | None = _setting(
         "Workers", None,
-        "N_A, agents, if dynamic at the start; null: per core 16 / envs_per_agent, 2 to 12 (paper: 32)",
+        "N_A, agents, if dynamic at the start; null: per core 32 / envs_per_agent, 2 to 16 (paper: 32)",
         ge=1, le=4096)
     agents_per_process: int | None = _setting(
         "Workers", None,
-        "agents that take turns in one process; null: Atari 8 / envs_per_agent, at least 1, others 1 (paper: 1)",
+        "agents that take turns in one process; null: Atari 16 / envs_per_agent, at least 1, others 1 (paper: 1)",
         ge=1, le=64)
     agents_max: int | None = _setting(
         "Workers", None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
@@ -101,7 +105,7 @@ class Settings(BaseModel):
     slots_per_agent: int = _setting(
         "Workers", 2, "rollouts an agent may have under way; more speed against more policy lag", ge=2, le=16)
     prediction_batch_min: int = _setting(
-        "Workers", 16,
+        "Workers", 24,
         "observations that a prediction waits for, 5 ms at most, while enough agents play to fill the cores (paper: 1)",
         ge=1, le=65_536)
     prediction_batch_max: int = _setting(
@@ -213,7 +217,7 @@ class Settings(BaseModel):
 
     @property
     def agent_count(self) -> int:
-        """N_A at the start: as configured, else 16 environments per core, but 2 to 12 agents per core."""
+        """N_A at the start: as configured, else 32 environments per core, but 2 to 16 agents per core."""
         return self.agents or _usual_agents(self.envs_per_agent)
 
     @property
@@ -237,15 +241,15 @@ class Settings(BaseModel):
 
 
 def _usual_agents(envs_per_agent: int) -> int:
-    return max(2, min(12, 16 // envs_per_agent)) * usable_cores()
+    return max(2, min(16, 32 // envs_per_agent)) * usable_cores()
 
 
 def _most_agents(envs_per_agent: int) -> int:
-    """As many as could pay and as the machine can hold: 32 environments per core, half the memory, its descriptors."""
+    """As many as could pay and as the machine can hold: twice the usual, half the memory, its descriptors."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         descriptors = 2**20
-    return min(4096, max(4, 32 // envs_per_agent) * usable_cores(), usable_memory() // 2 // AGENT_BYTES,
+    return min(4096, 2 * _usual_agents(envs_per_agent), usable_memory() // 2 // agent_bytes(envs_per_agent),
                (descriptors - OTHER_DESCRIPTORS) // AGENT_DESCRIPTORS)
 
 

@@ -30,11 +30,11 @@ def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max
                   batch_min: int = 1) -> None:
     """Takes waiting requests (up to `batch_max` observations), one inference, answers them; until dismissed.
 
-    While other agents play it waits a moment for `batch_min` observations, see `Channel.requests`.
+    While other agents play it waits a moment for as many as have `batch_min` observations, see `Channel.requests`.
     """
     n_envs = store.n_envs
     most = max(1, batch_max // n_envs)
-    least = min(most, -(-batch_min // n_envs))
+    least = min(most, max(1, batch_min // n_envs))
     room, told = store.room(most), time.thread_time()
     shared: dict[int, Observed] = {}  # the front of the room, by the number of requests
     for requests in channel.requests(most, least):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import psutil
 
-from ga3c.config import AGENT_BYTES, AGENT_DESCRIPTORS, OTHER_DESCRIPTORS, Settings
+from ga3c.config import AGENT_DESCRIPTORS, OTHER_DESCRIPTORS, Settings, agent_bytes
 from ga3c.machine import left_in_container
 
 _SERVER_BYTES = 700 * 2**20   # TensorFlow, the model, batches
@@ -34,7 +34,7 @@ class Finding(NamedTuple):
 def preflight(settings: Settings, directory: Path) -> list[Finding]:
     """Looks at descriptors, processes, memory and the disk that `directory` is or will be on."""
     agents = settings.agent_count
-    return [_descriptors(agents), _processes(agents), _memory(agents), _disk(directory)]
+    return [_descriptors(agents), _processes(agents), _memory(agents, settings.envs_per_agent), _disk(directory)]
 
 
 def _descriptors(agents: int) -> Finding:
@@ -59,11 +59,11 @@ def _processes(agents: int) -> Finding:
                    "raise the limit (ulimit -u, or the container's) or give fewer --agents")
 
 
-def _memory(agents: int) -> Finding:
+def _memory(agents: int, envs_per_agent: int) -> Finding:
     free, in_container = psutil.virtual_memory().available, left_in_container("memory")
     if in_container is not None:
         free = min(free, in_container)
-    need = _SERVER_BYTES + AGENT_BYTES * agents
+    need = _SERVER_BYTES + agent_bytes(envs_per_agent) * agents
     return Finding("memory", free >= need,
                    f"{need / 2**30:.1f} GB needed for {agents} agents, {free / 2**30:.1f} GB free",
                    "give fewer --agents, or end other programs")

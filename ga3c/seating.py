@@ -13,7 +13,7 @@ from ga3c.config import Settings
 from ga3c.environment import atari_id
 from ga3c.machine import usable_cores
 
-ENVIRONMENTS = 8  # of Atari in a process; where an agent has as many, sharing gains next to nothing
+ENVIRONMENTS = 16  # of Atari in a process
 PER_CORE = 2      # processes that get an agent each before any gets its second
 
 

@@ -109,10 +109,10 @@ def test_the_paper_preset_is_the_papers_own_values() -> None:
     }
 
 
-def test_agents_default_to_16_environments_but_2_to_12_agents_per_core_and_room_is_never_less_than_agents() -> None:
+def test_agents_default_to_32_environments_but_2_to_16_agents_per_core_and_room_is_never_less_than_agents() -> None:
     cores = usable_cores()
-    agents = [Settings(envs_per_agent=n).agent_count for n in (1, 2, 4, 16, 100)]
-    assert agents == [12 * cores, 8 * cores, 4 * cores, 2 * cores, 2 * cores]
+    agents = [Settings(envs_per_agent=n).agent_count for n in (1, 2, 4, 8, 16, 100)]
+    assert agents == [16 * cores, 16 * cores, 8 * cores, 4 * cores, 2 * cores, 2 * cores]
     assert Settings(agents=3, dynamic=False).agent_capacity == 3
     assert Settings(agents=3, agents_max=2).agent_capacity == 3
     assert Settings(agents=3, agents_max=9).agent_capacity == 9

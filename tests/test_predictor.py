@@ -75,7 +75,8 @@ def test_what_a_predictor_takes_outside_the_model_is_told(
 
 
 @pytest.mark.parametrize(("n_envs", "batch_min", "batch_max", "asked"), [
-    (1, 12, 128, (128, 12)), (4, 12, 128, (32, 3)), (5, 12, 128, (25, 2)), (16, 24, 128, (8, 1)), (16, 12, 128, (8, 1)), (1, 12, 4, (4, 4))])
+    (1, 12, 128, (128, 12)), (4, 12, 128, (32, 3)), (5, 12, 128, (25, 2)),
+    (16, 24, 128, (8, 1)), (16, 12, 128, (8, 1)), (1, 12, 4, (4, 4))])
 def test_it_waits_for_as_many_agents_as_have_so_many_observations(
         n_envs: int, batch_min: int, batch_max: int, asked: tuple[int, int]) -> None:
     class Asked:

@@ -170,7 +170,7 @@ def test_a_policy_of_pictures_scores_the_same_twice() -> None:
 
 @pytest.mark.parametrize(("command", "asked"), [
     (["train", "--game", "Pong", "--envs-per-agent", "9"], [("Pong", 9)]),
-    (["train", "--game", "Pong", "--envs-per-agent", "3"], [("Pong", 6)]),  # of two agents
+    (["train", "--game", "Pong", "--envs-per-agent", "3"], [("Pong", 15)]),  # of five agents
     (["train", "--game", "Pong", "--serial"], []),
     (["evaluate", "pong", "--episodes", "9", "--envs", "5"], [("Pong", 3)]),
     (["evaluate", "pong", "--episodes", "1"], []), (["evaluate", "pong", "--envs", "1"], [])])

@@ -52,6 +52,9 @@ def test_memory_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.Monk
     finding = found("memory", tmp_path)
     assert not finding.ok and finding.numbers == "1.2 GB needed for 8 agents, 1.0 GB free"
     assert found("memory", tmp_path, agents=2).ok
+    few, = [each for each in preflight.preflight(Settings(agents=8, envs_per_agent=4), tmp_path)
+            if each.name == "memory"]
+    assert few.ok and few.numbers == "0.8 GB needed for 8 agents, 1.0 GB free"
 
 
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,16 @@ def test_there_is_room_for_more_agents_where_their_number_may_change() -> None:
     assert Settings(slots_per_agent=16, envs_per_agent=1).agent_capacity * 16 <= MAX_SLOTS
 
 
+def test_there_is_room_for_twice_as_many_agents_as_a_run_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.config.usable_cores", lambda: 2)
+    monkeypatch.setattr("ga3c.config.usable_memory", lambda: 16 * 2**30)
+    made = [Settings(envs_per_agent=n) for n in (1, 2, 4, 8, 16, 100)]
+    assert [(one.agent_count, one.agent_capacity) for one in made] == [
+        (32, 64), (32, 64), (16, 32), (8, 16), (4, 8), (4, 8)]
+    monkeypatch.setattr("ga3c.config.usable_memory", lambda: 2**30)
+    assert [one.agent_capacity for one in made] == [45, 35, 24, 15, 8, 4], "half of the memory, by their environments"
+
+
 @pytest.mark.parametrize("scarce", ["memory", "container", "descriptors"])
 def test_room_is_no_more_than_the_machine_can_hold(
         monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scarce: str) -> None:

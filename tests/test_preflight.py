@@ -13,8 +13,9 @@ from ga3c.config import Settings
 from ga3c.preflight import Finding
 
 
-def found(name: str, directory: Path, agents: int = 8) -> Finding:
-    finding, = [each for each in preflight.preflight(Settings(agents=agents), directory) if each.name == name]
+def found(name: str, directory: Path, agents: int = 8, envs: int = 16) -> Finding:
+    settings = Settings(agents=agents, envs_per_agent=envs)
+    finding, = [each for each in preflight.preflight(settings, directory) if each.name == name]
     return finding
 
 
@@ -52,8 +53,7 @@ def test_memory_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.Monk
     finding = found("memory", tmp_path)
     assert not finding.ok and finding.numbers == "1.2 GB needed for 8 agents, 1.0 GB free"
     assert found("memory", tmp_path, agents=2).ok
-    few, = [each for each in preflight.preflight(Settings(agents=8, envs_per_agent=4), tmp_path)
-            if each.name == "memory"]
+    few = found("memory", tmp_path, envs=4)
     assert few.ok and few.numbers == "0.8 GB needed for 8 agents, 1.0 GB free"
 
 

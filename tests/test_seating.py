@@ -55,8 +55,7 @@ def test_in_the_first_processes_there_is_nobody_but_the_first_agents(seats: Seat
 @pytest.mark.parametrize(("game", "envs", "asked", "shared_by"), [
     ("ALE/Boxing-v5", 2, None, 8), ("Pong", 4, None, 4), ("Pong", 8, None, 2), ("Pong", 16, None, 1),
     ("Pong", 1, 1, 1), ("Pong", 16, 3, 3), ("CartPole-v1", 1, None, 1), ("toy:catch", 1, None, 1),
-    ("toy:catch", 1, 5, 5), ("Pong", 32, None, 1),
-    ("Pong", 1, None, 16)])
+    ("toy:catch", 1, 5, 5), ("Pong", 32, None, 1), ("Pong", 1, None, 16)])
 def test_atari_agents_of_few_environments_share_a_process_and_others_if_asked(
         game: str, envs: int, asked: int | None, shared_by: int) -> None:
     settings = Settings(game=game, envs_per_agent=envs, agents_per_process=asked)

@@ -206,7 +206,7 @@ class AtariEnvironment:
         emulator.getScreenGrayscale(self._last_but_one)
         reward += act(action)
         emulator.getScreenGrayscale(last)
-        np.maximum(last, self._last_but_one, last)
+        np.maximum(last, self._last_but_one, out=last)
         return reward
 
     def _act(self, number: int, action: Any) -> int:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from ga3c.config import PRESETS, ConfigError, Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.model import Adam, DeviceFailed, Diverged, Model, TooLarge, scheduled
-from ga3c.network import build_network, precision
+from ga3c.network import StridedConv2D, build_network, precision
 from ga3c.rollout import RolloutStore, TrainingBatch, aligned
 
 VECTOR = EnvironmentSpec("vector", (3,), np.dtype(np.float32), 4, 1)
@@ -377,6 +377,30 @@ def plain_small(built: keras.Model, observation: np.ndarray) -> tuple[np.ndarray
     logits = hidden @ weights[6] + weights[7]
     policy = np.exp(logits - logits.max(axis=1, keepdims=True))
     return policy / policy.sum(axis=1, keepdims=True), hidden @ weights[8] + weights[9]
+
+
+@pytest.mark.parametrize(("width", "size", "stride", "gpus", "fold"), [
+    (84, 8, 4, [], 4), (20, 4, 2, [], 2), (9, 3, 1, [], 1), (21, 8, 4, [], 1), (12, 5, 3, [], 1), (12, 6, 3, [], 3),
+    (84, 8, 4, ["a GPU"], 1)])
+def test_pixels_taken_for_channels_give_the_same_convolution_and_gradients(
+        width: int, size: int, stride: int, gpus: list[str], fold: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    observation = tf.constant(rng.normal(size=(2, width + 1, width, 3)).astype(np.float32))
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    results = []
+    for kind in (StridedConv2D, keras.layers.Conv2D):
+        layer = kind(5, size, stride, activation="relu", bias_initializer="ones")
+        layer.build(observation.shape)
+        layer.kernel.assign(np.random.default_rng(1).normal(size=layer.kernel.shape))
+        with tf.GradientTape() as tape:
+            tape.watch(observation)
+            output = layer(observation)
+            loss = tf.reduce_sum(output * np.random.default_rng(2).normal(size=output.shape).astype(np.float32))
+        results.append([output, *tape.gradient(loss, [observation, layer.kernel.value, layer.bias.value])])
+        if kind is StridedConv2D:
+            assert layer.prepared()[0].shape == (size, size // fold, 3 * fold, 5)
+    for ours, ordinary in zip(*results, strict=True):
+        assert ours.shape == ordinary.shape and np.abs(ours - ordinary).max() < 1e-4 * np.abs(ordinary).max()
 
 
 @pytest.mark.parametrize(("how", "error"), [("float32", 1e-5), ("bfloat16", 0.05)])

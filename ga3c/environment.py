@@ -36,6 +36,7 @@ gymnasium.register_envs(ale_py)
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 _PICTURE = (84, 84)
+_TOGETHER = 4  # screens, for more OpenCV has no `resize`
 _prepared: dict[str, list[ale_py.ALEInterface]] = {}  # by ROM
 
 
@@ -119,7 +120,8 @@ class AtariEnvironment:
     An agent step plays the action for `frame_skip` frames; its picture is the brighter of the last two, grey, shrunk to
     84 x 84, each pixel the mean of its area. An observation is the last four pictures, black before an episode's first;
     they are kept one by one and interleaved where the observation is wanted, by OpenCV, for half of what advancing and
-    copying whole observations costs.
+    copying whole observations costs. Screens are shrunk four at a time, as channels of one: the same pixels for two
+    thirds of the time.
 
     What is random, no-ops that open an episode and actions that stick (Machado et al., 2018), is drawn here.
 
@@ -144,7 +146,11 @@ class AtariEnvironment:
         self._new = emulator.cloneState(include_rng=True)
         self._pictures = [list(np.zeros((self._STACK, *_PICTURE), np.uint8)) for _ in range(n_envs)]  # oldest first
         screen = tuple(emulator.getScreenDims())
-        self._last, self._last_but_one = np.zeros(screen, np.uint8), np.zeros(screen, np.uint8)
+        self._together = [range(first, min(n_envs, first + _TOGETHER)) for first in range(0, n_envs, _TOGETHER)]
+        self._screens = list(np.zeros((len(self._together[0]), *screen), np.uint8))
+        self._last_but_one = np.zeros(screen, np.uint8)
+        self._channels = {n: (np.zeros((*screen, n), np.uint8), np.zeros((*_PICTURE, n), np.uint8))
+                          for n in set(map(len, self._together)) - {1}}
         self._none = np.zeros(n_envs, np.bool_)
         self._none.flags.writeable = False  # many transitions have it
         self._frames, self._lives, self._held = [0] * n_envs, [0] * n_envs, [ale_py.Action.NOOP] * n_envs
@@ -180,20 +186,29 @@ class AtariEnvironment:
         self._frames[number], self._lives[number] = 0, emulator.lives()
         if self.film is not None and number == 0:
             self.film.append(emulator.getScreenRGB())
-        emulator.getScreenGrayscale(self._last)
+        emulator.getScreenGrayscale(self._screens[0])
         for picture in self._pictures[number]:
             picture[:] = 0
-        self._draw(number)
+        self._draw(range(number, number + 1))
 
-    def _draw(self, number: int) -> None:
-        """Makes a picture of the screen `_last`, in the place of the oldest."""
-        pictures = self._pictures[number]
-        pictures.append(pictures.pop(0))
-        cv2.resize(self._last, _PICTURE, pictures[-1], 0, 0, cv2.INTER_AREA)
+    def _draw(self, numbers: range) -> None:
+        """Makes pictures of as many of `_screens`, each in the place of its environment's oldest."""
+        new = []
+        for number in numbers:
+            pictures = self._pictures[number]
+            new.append(pictures.pop(0))
+            pictures.append(new[-1])
+        if len(new) == 1:
+            cv2.resize(self._screens[0], _PICTURE, new[0], 0, 0, cv2.INTER_AREA)
+        else:
+            screens, shrunk = self._channels[len(new)]
+            cv2.merge(self._screens[:len(new)], screens)
+            cv2.resize(screens, _PICTURE, shrunk, 0, 0, cv2.INTER_AREA)
+            cv2.split(shrunk, new)
 
     def _play(self, number: int, action: Any) -> int:
-        """The frames of one agent step, the brighter of the last two in `_last`; their reward."""
-        emulator, last = self._emulators[number], self._last
+        """The frames of one agent step, the brighter of the last two in its place of `_screens`; their reward."""
+        emulator, last = self._emulators[number], self._screens[number % _TOGETHER]
         frames = min(self._frame_skip, self._max_frames - self._frames[number])
         self._frames[number] += frames
         plain = not self._sticky and self.film is None
@@ -235,19 +250,20 @@ class AtariEnvironment:
     def step(self, action: NDArray[np.int64]) -> Transition:
         self._age += 1
         cut = self._cuts.get(self._age)
-        rewards, lost, over, eventful = [], [], [], cut is not None
-        for number, chosen in enumerate(action.tolist()):
-            emulator = self._emulators[number]
-            rewards.append(self._play(number, self.actions[chosen]))
-            self._draw(number)
-            if emulator.game_over():
-                over.append(number)
-            elif self._frames[number] >= self._max_frames:
-                eventful = True
-            if self._life_loss:  # with the last one the game is over, in some a little later
-                before, self._lives[number] = self._lives[number], emulator.lives()
-                if 0 < self._lives[number] < before:
-                    lost.append(number)
+        rewards, lost, over, eventful, chosen = [], [], [], cut is not None, action.tolist()
+        for numbers in self._together:
+            for number in numbers:
+                emulator = self._emulators[number]
+                rewards.append(self._play(number, self.actions[chosen[number]]))
+                if emulator.game_over():
+                    over.append(number)
+                elif self._frames[number] >= self._max_frames:
+                    eventful = True
+                if self._life_loss:  # with the last one the game is over, in some a little later
+                    before, self._lives[number] = self._lives[number], emulator.lives()
+                    if 0 < self._lives[number] < before:
+                        lost.append(number)
+            self._draw(numbers)
         reward = np.array(rewards, np.float32)
         if not (over or lost or eventful):
             return Transition(reward, self._none, self._none, self._none, None)

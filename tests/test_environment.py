@@ -188,27 +188,27 @@ def ale(game: str, n_envs: int, **options: object) -> gymnasium.vector.VectorEnv
                               autoreset_mode="SameStep", **{**defaults, **options})
 
 
-@pytest.mark.parametrize(("game", "changed", "terminates", "truncates"), [
-    ("Breakout", {}, True, False), ("Breakout", {"fire_reset": True}, True, False),
-    ("Breakout", {"max_episode_frames": 600}, True, True), ("Breakout", {"max_episode_frames": 602}, True, True),
-    ("Breakout", {"max_episode_frames": 603, "life_loss": True}, True, True),
-    ("Breakout", {"max_episode_frames": 601}, True, True), ("Breakout", {"frame_skip": 1}, False, False),
-    ("Pong", {"full_action_space": True}, False, False), ("MsPacman", {"frame_skip": 3}, False, False)])
+@pytest.mark.parametrize(("game", "n_envs", "changed", "terminates", "truncates"), [
+    ("Breakout", 5, {}, True, False), ("Breakout", 4, {"fire_reset": True}, True, False),
+    ("Breakout", 3, {"max_episode_frames": 600}, True, True), ("Breakout", 3, {"max_episode_frames": 602}, True, True),
+    ("Breakout", 3, {"max_episode_frames": 603, "life_loss": True}, True, True),
+    ("Breakout", 3, {"max_episode_frames": 601}, True, True), ("Breakout", 1, {"frame_skip": 1}, False, False),
+    ("Pong", 6, {"full_action_space": True}, False, False), ("MsPacman", 8, {"frame_skip": 3}, False, False)])
 def test_atari_is_pixel_for_pixel_what_ale_py_stacks(
-        make: Make, monkeypatch: pytest.MonkeyPatch, game: str, changed: dict, terminates: bool, truncates: bool
-        ) -> None:
+        make: Make, monkeypatch: pytest.MonkeyPatch, game: str, n_envs: int, changed: dict, terminates: bool,
+        truncates: bool) -> None:
     monkeypatch.setattr(AtariEnvironment, "_SPREAD", 10**6)  # no episode is cut short
-    mine = make(game, 3, noop_max=0, **changed)
+    mine = make(game, n_envs, noop_max=0, **changed)
     names = {"max_episode_frames": "max_num_frames_per_episode", "life_loss": "life_loss_info",
              "fire_reset": "use_fire_reset", "frame_skip": "frameskip"}
-    plain = ale(f"ALE/{game}-v5", 3, noop_max=0, **{names.get(name, name): value for name, value in changed.items()})
+    plain = ale(f"ALE/{game}-v5", n_envs, noop_max=0, **{names.get(name, name): value for name, value in changed.items()})
     rng = np.random.default_rng(0)
     planes, _ = plain.reset(seed=7)
     mine.reset(7)
     ends = np.zeros(2, int)
     for _ in range(300):
         np.testing.assert_array_equal(mine.observation, planes.transpose(0, 2, 3, 1))
-        action = rng.integers(mine.spec.n_actions, size=3)
+        action = rng.integers(mine.spec.n_actions, size=n_envs)
         planes, reward, terminated, truncated, info = plain.step(action)
         told = mine.step(action)
         np.testing.assert_array_equal(told.reward, reward)

@@ -31,12 +31,11 @@ from numpy.typing import NDArray
 
 from ga3c import toys
 from ga3c.config import ConfigError, Settings
+from ga3c.picture import PICTURE, TOGETHER, Shrinker
 
 gymnasium.register_envs(ale_py)
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
-_PICTURE = (84, 84)
-_TOGETHER = 4  # screens, for more OpenCV has no `resize`
 _prepared: dict[str, list[ale_py.ALEInterface]] = {}  # by ROM
 
 
@@ -120,8 +119,7 @@ class AtariEnvironment:
     An agent step plays the action for `frame_skip` frames; its picture is the brighter of the last two, grey, shrunk to
     84 x 84, each pixel the mean of its area. An observation is the last four pictures, black before an episode's first;
     they are kept one by one and interleaved where the observation is wanted, by OpenCV, for half of what advancing and
-    copying whole observations costs. Screens are shrunk four at a time, as channels of one: the same pixels for two
-    thirds of the time.
+    copying whole observations costs.
 
     What is random, no-ops that open an episode and actions that stick (Machado et al., 2018), is drawn here.
 
@@ -141,16 +139,14 @@ class AtariEnvironment:
         self.actions = emulator.getLegalActionSet() if settings.full_action_space else emulator.getMinimalActionSet()
         self._fires = settings.fire_reset and ale_py.Action.FIRE in self.actions
         self.spec = EnvironmentSpec(
-            game.removeprefix("ALE/").rsplit("-", 1)[0], (*_PICTURE, self._STACK), np.dtype(np.uint8),
+            game.removeprefix("ALE/").rsplit("-", 1)[0], (*PICTURE, self._STACK), np.dtype(np.uint8),
             len(self.actions), self._frame_skip)
         self._new = emulator.cloneState(include_rng=True)
-        self._pictures = [list(np.zeros((self._STACK, *_PICTURE), np.uint8)) for _ in range(n_envs)]  # oldest first
-        screen = tuple(emulator.getScreenDims())
-        self._together = [range(first, min(n_envs, first + _TOGETHER)) for first in range(0, n_envs, _TOGETHER)]
-        self._screens = list(np.zeros((len(self._together[0]), *screen), np.uint8))
-        self._last_but_one = np.zeros(screen, np.uint8)
-        self._channels = {n: (np.zeros((*screen, n), np.uint8), np.zeros((*_PICTURE, n), np.uint8))
-                          for n in set(map(len, self._together)) - {1}}
+        self._pictures = [list(np.zeros((self._STACK, *PICTURE), np.uint8)) for _ in range(n_envs)]  # oldest first
+        height, width = emulator.getScreenDims()
+        self._last_but_one = np.zeros((height, width), np.uint8)
+        self._shrinker = Shrinker(height, width)
+        self._together = [range(first, min(n_envs, first + TOGETHER)) for first in range(0, n_envs, TOGETHER)]
         self._none = np.zeros(n_envs, np.bool_)
         self._none.flags.writeable = False  # many transitions have it
         self._frames, self._lives, self._held = [0] * n_envs, [0] * n_envs, [ale_py.Action.NOOP] * n_envs
@@ -186,29 +182,23 @@ class AtariEnvironment:
         self._frames[number], self._lives[number] = 0, emulator.lives()
         if self.film is not None and number == 0:
             self.film.append(emulator.getScreenRGB())
-        emulator.getScreenGrayscale(self._screens[0])
+        emulator.getScreenGrayscale(self._shrinker.screens[0])
         for picture in self._pictures[number]:
             picture[:] = 0
         self._draw(range(number, number + 1))
 
     def _draw(self, numbers: range) -> None:
-        """Makes pictures of as many of `_screens`, each in the place of its environment's oldest."""
+        """Makes pictures of as many of the shrinker's screens, each in the place of its environment's oldest."""
         new = []
         for number in numbers:
             pictures = self._pictures[number]
             new.append(pictures.pop(0))
             pictures.append(new[-1])
-        if len(new) == 1:
-            cv2.resize(self._screens[0], _PICTURE, new[0], 0, 0, cv2.INTER_AREA)
-        else:
-            screens, shrunk = self._channels[len(new)]
-            cv2.merge(self._screens[:len(new)], screens)
-            cv2.resize(screens, _PICTURE, shrunk, 0, 0, cv2.INTER_AREA)
-            cv2.split(shrunk, new)
+        self._shrinker.shrink(new)
 
     def _play(self, number: int, action: Any) -> int:
-        """The frames of one agent step, the brighter of the last two in its place of `_screens`; their reward."""
-        emulator, last = self._emulators[number], self._screens[number % _TOGETHER]
+        """The frames of one agent step, the brighter of the last two on its screen of the shrinker; their reward."""
+        emulator, last = self._emulators[number], self._shrinker.screens[number % TOGETHER]
         frames = min(self._frame_skip, self._max_frames - self._frames[number])
         self._frames[number] += frames
         plain = not self._sticky and self.film is None

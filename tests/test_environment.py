@@ -201,7 +201,8 @@ def test_atari_is_pixel_for_pixel_what_ale_py_stacks(
     mine = make(game, n_envs, noop_max=0, **changed)
     names = {"max_episode_frames": "max_num_frames_per_episode", "life_loss": "life_loss_info",
              "fire_reset": "use_fire_reset", "frame_skip": "frameskip"}
-    plain = ale(f"ALE/{game}-v5", n_envs, noop_max=0, **{names.get(name, name): value for name, value in changed.items()})
+    plain = ale(f"ALE/{game}-v5", n_envs, noop_max=0,
+                **{names.get(name, name): value for name, value in changed.items()})
     rng = np.random.default_rng(0)
     planes, _ = plain.reset(seed=7)
     mine.reset(7)

@@ -43,8 +43,8 @@ def precision(settings: Settings) -> str:
 class StridedConv2D(layers.Conv2D):  # type: ignore[misc]  # Keras has no types
     """A convolution without padding that takes as many pixels side by side as its stride for channels of one.
 
-    The memory and the sums are the same; only the shapes are others, and on processors the gradients cost up to half as
-    much. That is where the stride divides the widths of picture and kernel; elsewhere, and on a GPU, where it has not
+    The memory and the products are the same; only the shapes are others, and on processors gradients cost up to 60 %
+    less. That is where the stride divides the widths of picture and kernel; elsewhere, and on a GPU, where it has not
     been measured, it is the ordinary convolution. Knows filters, size, stride and activation, and always has a bias.
     """
 

@@ -1,6 +1,6 @@
 """Screens of emulators to pictures of 84 x 84, each pixel the mean of its area.
 
-Pixel for pixel what OpenCV's `resize` does by INTER_AREA, in 40 % of the time: a channel of four of 16 bits takes less
+Pixel for pixel what OpenCV's `resize` does by INTER_AREA, in 40 % of the time, half for one alone: a channel of four of 16 bits takes less
 than a third of what a screen of bytes takes. So four screens become channels of one, or four bands of a single screen.
 """
 
@@ -19,7 +19,7 @@ _BAND_ROWS, _BANDS_AT = 55, (0, 55, 110, 155)
 
 
 class _Fourfold:
-    """Shrinks up to four images of one size at once."""
+    """Shrinks four images of one size at once."""
 
     def __init__(self, size: tuple[int, int], shrunk: tuple[int, int]) -> None:
         self._bytes, self._wide = (np.zeros((*size, TOGETHER), kind) for kind in (np.uint8, np.uint16))
@@ -46,7 +46,7 @@ class Shrinker:
             self._bands = _Fourfold((_BAND_ROWS, width), (_BAND_ROWS * 2 // 5, PICTURE[1]))
 
     def shrink(self, pictures: Sequence[NDArray[np.uint8]]) -> None:
-        """Makes the first `screens` the `pictures` (84, 84), one to four."""
+        """Shrinks the first of `screens` into `pictures`, one to four of (84, 84) without gaps."""
         if len(pictures) > 1:
             self._whole(self.screens, [*pictures, *self._nowhere[len(pictures):]])
         elif self._bands is not None:

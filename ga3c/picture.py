@@ -1,7 +1,8 @@
 """Screens of emulators to pictures of 84 x 84, each pixel the mean of its area.
 
-Pixel for pixel what OpenCV's `resize` does by INTER_AREA, in 40 % of the time, half for one alone: a channel of four of 16 bits takes less
-than a third of what a screen of bytes takes. So four screens become channels of one, or four bands of a single screen.
+Pixel for pixel what OpenCV's `resize` does by INTER_AREA, in 40 % of the time, half for one alone: a channel of four of
+16 bits takes less than a third of what a screen of bytes takes. So four screens become channels of one, or four bands
+of a single screen.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class StridedConv2D(layers.Conv2D):  # type: ignore[misc]  # Keras has no types
         fits = input_shape[2] % stride == self.kernel_size[1] % stride == 0
         self._fold = stride if fits and not tf.config.list_physical_devices("GPU") else 1
 
-    def prepared(self) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    def kernel_and_bias(self) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         """(kernel, bias) in the layer's compute type, the kernel for `convolve`."""
         height, width, channels, filters = self.kernel.shape
         kernel = ops.reshape(self.kernel, (height, width // self._fold, self._fold * channels, filters))
@@ -70,7 +70,7 @@ class StridedConv2D(layers.Conv2D):  # type: ignore[misc]  # Keras has no types
 
     def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
         """(n, height, width, channels) of any number type -> (n, ..., filters) in the layer's compute type."""
-        kernel, bias = self.prepared()
+        kernel, bias = self.kernel_and_bias()
         return self.activation(ops.add(self.convolve(ops.cast(inputs, self.compute_dtype), kernel), bias))
 
 
@@ -80,9 +80,9 @@ class PictureConv2D(StridedConv2D):
     To [-1, 1] as in the authors' code: most of a picture is background, which from 0 to 1 drowns what moves.
     """
 
-    def prepared(self) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    def kernel_and_bias(self) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         """(kernel, bias) for bytes."""
-        kernel, bias = super().prepared()
+        kernel, bias = super().kernel_and_bias()
         offset = ops.sum(ops.cast(kernel, "float32"), axis=(0, 1, 2))
         return kernel / 127.5, ops.cast(ops.cast(bias, "float32") - offset, self.compute_dtype)
 
@@ -125,7 +125,7 @@ class Acting:
         """Kernel and bias of each layer, as `__call__` wants them."""
         if self._own:
             return []
-        pairs = [layer.prepared() if isinstance(layer, StridedConv2D) else
+        pairs = [layer.kernel_and_bias() if isinstance(layer, StridedConv2D) else
                  [ops.cast(weight, layer.compute_dtype) for weight in (layer.kernel, layer.bias)]
                  for layer in (*self._hidden, *self._heads)]
         return [ops.convert_to_tensor(weight) for pair in pairs for weight in pair]

@@ -398,7 +398,7 @@ def test_pixels_taken_for_channels_give_the_same_convolution_and_gradients(
             loss = tf.reduce_sum(output * np.random.default_rng(2).normal(size=output.shape).astype(np.float32))
         results.append([output, *tape.gradient(loss, [observation, layer.kernel.value, layer.bias.value])])
         if kind is StridedConv2D:
-            assert layer.prepared()[0].shape == (size, size // fold, 3 * fold, 5)
+            assert layer.kernel_and_bias()[0].shape == (size, size // fold, 3 * fold, 5)
     for ours, ordinary in zip(*results, strict=True):
         assert ours.shape == ordinary.shape and np.abs(ours - ordinary).max() < 1e-4 * np.abs(ordinary).max()
 

@@ -193,7 +193,8 @@ def ale(game: str, n_envs: int, **options: object) -> gymnasium.vector.VectorEnv
     ("Breakout", 3, {"max_episode_frames": 600}, True, True), ("Breakout", 3, {"max_episode_frames": 602}, True, True),
     ("Breakout", 3, {"max_episode_frames": 603, "life_loss": True}, True, True),
     ("Breakout", 3, {"max_episode_frames": 601}, True, True), ("Breakout", 1, {"frame_skip": 1}, False, False),
-    ("Pong", 6, {"full_action_space": True}, False, False), ("MsPacman", 8, {"frame_skip": 3}, False, False)])
+    ("Pong", 6, {"full_action_space": True}, False, False), ("MsPacman", 8, {"frame_skip": 3}, False, False),
+    ("AirRaid", 5, {}, True, False)])
 def test_atari_is_pixel_for_pixel_what_ale_py_stacks(
         make: Make, monkeypatch: pytest.MonkeyPatch, game: str, n_envs: int, changed: dict, terminates: bool,
         truncates: bool) -> None:

@@ -17,7 +17,7 @@ from ga3c.picture import Shrinker
 def test_pictures_are_those_that_opencv_makes_of_each_screen(
         n: int, height: int, brightest: int, seed: int, values: int) -> None:
     shrinker, rng = Shrinker(height, 160), np.random.default_rng(seed)
-    for screen in shrinker.screens:  # those beyond n have been used before
+    for screen in shrinker.screens:
         screen[:] = rng.integers(values, size=screen.shape) * brightest // (values - 1)
     pictures = list(np.zeros((n, 84, 84), np.uint8))
     shrinker.shrink(pictures)

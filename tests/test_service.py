@@ -227,7 +227,7 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
     monkeypatch.setattr("ga3c.service.END_SECONDS", 1.0)
-    run = make_run(counting(steps=None, minutes=0.05))
+    run = make_run(counting(steps=None, minutes=0.07))
     Service(run.settings, run, CheckingModel(), interruption).run()
     assert len(events(run, "agent_not_started")) == len(refused) == times
     assert len(events(run, "agent_started")) == 4 - times, "that it is refused again is no matter of waiting"

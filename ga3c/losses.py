@@ -32,16 +32,25 @@ def vtrace_returns(reward: Tensor, terminated: Tensor, truncated: Tensor, filled
         (B, T, E); rows that are not filled repeat the bootstrap value and must be masked.
     """
     assert len(reward.shape) == 3 and len(bootstrap_value.shape) == 2
-    next_return = next_value = bootstrap_value
-    returns = []
-    for t in reversed(range(reward.shape[1])):
-        worth = ops.where(terminated[:, t], 0.0, ops.where(truncated[:, t], final_value[:, t], next_value))
-        surplus = ops.where(terminated[:, t] | truncated[:, t], 0.0, next_return - next_value)
-        surprise = reward[:, t] + gamma * (worth + lam * surplus) - value[:, t]
-        next_return = ops.where(filled[:, t], value[:, t] + ratio[:, t] * surprise, bootstrap_value)
-        next_value = ops.where(filled[:, t], value[:, t], bootstrap_value)
-        returns.append(next_return)
-    return ops.stack(returns[::-1], axis=1)
+    beyond = bootstrap_value[:, None]
+    baseline = ops.where(filled, value, beyond)
+    next_value = ops.concatenate([baseline[:, 1:], beyond], axis=1)
+    worth = ops.where(terminated, 0.0, ops.where(truncated, final_value, next_value))
+    # A_t = surprise_t + carry_t A_{t+1}. Summed by doubling: a row at a time would be hundreds of operations, each of
+    # which costs the same for one row as for all.
+    advantage = ops.where(filled, ratio * (reward + gamma * worth - value), 0.0)
+    carry = ops.where(filled & ~(terminated | truncated), gamma * lam * ratio, 0.0)
+    reach = 1
+    while reach < reward.shape[1]:
+        advantage = advantage + carry * _later(advantage, reach)
+        carry = carry * _later(carry, reach)
+        reach *= 2
+    return baseline + advantage
+
+
+def _later(rows: Tensor, steps: int) -> Tensor:
+    """What stands so many steps later in (B, T, E), 0 after the last."""
+    return ops.pad(rows[:, steps:], ((0, 0), (0, steps), (0, 0)))
 
 
 def importance_ratio(policy: Tensor, behaviour: Tensor, action: Tensor, log_epsilon: float) -> Tensor:

@@ -68,7 +68,7 @@ def slow_vtrace(reward: NDArray, terminated: NDArray, truncated: NDArray, final_
 
 @st.composite
 def rollouts(draw: st.DrawFn) -> dict[str, Any]:
-    B, T, E = draw(st.integers(1, 3)), draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    B, T, E = draw(st.integers(1, 3)), draw(st.integers(1, 20)), draw(st.integers(1, 4))
     numbers = st.floats(-10, 10, width=32)
     return {
         "reward": draw(arrays.arrays(np.float32, (B, T, E), elements=numbers)),

@@ -36,8 +36,8 @@ def vtrace_returns(reward: Tensor, terminated: Tensor, truncated: Tensor, filled
     baseline = ops.where(filled, value, beyond)
     next_value = ops.concatenate([baseline[:, 1:], beyond], axis=1)
     worth = ops.where(terminated, 0.0, ops.where(truncated, final_value, next_value))
-    # A_t = surprise_t + carry_t A_{t+1}. Summed by doubling: a row at a time would be hundreds of operations, each of
-    # which costs the same for one row as for all.
+    # With A = R - V: A_t = surprise_t + carry_t A_{t+1}. Summed by doubling: a row at a time would be hundreds of
+    # operations, each of which costs the same for one row as for all.
     advantage = ops.where(filled, ratio * (reward + gamma * worth - value), 0.0)
     carry = ops.where(filled & ~(terminated | truncated), gamma * lam * ratio, 0.0)
     reach = 1

@@ -43,30 +43,32 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
 
     The environment must have been reset. Requests and their grants:
     TAKE: a free slot; PREDICT: 1 if the agent shall pause, else 0, once policy, value and version stand in the named
-    row; SUBMIT: nothing, the slot now belongs to the trainers; REST: 1 to play on, maybe much later, 0 to leave for
-    good. Once told to pause, an agent is told so until it rests. A rollout that the pause cuts short is submitted with
-    the steps it has; the episodes go on where they stood.
+    row; SUBMIT: nothing, the slot now belongs to the trainers; REST, which gives back a slot without a step: 0 to leave
+    for good, else 1 and by how many steps the first rollout shall be shorter, maybe much later. Once told to pause, an
+    agent is told so until it rests. A rollout that the pause cuts short is submitted with the steps it has; the
+    episodes go on where they stood.
     """
     n_envs, t_max = store.n_envs, store.t_max
     # Lists where there is little to compute: after others have had the core, what a step costs is the number of
     # different things that it does, and NumPy does many.
     score, began, now = [0.0] * n_envs, [0] * n_envs, 0  # episodes': so far, and when; agent steps
-    full: int | None = None
-    slot, t = (yield from _take(store)), 0
+    full: tuple[int, int] | None = None  # slot and steps of a rollout that lacks the value after its last step
+    slot, t, length = (yield from _take(store)), 0, t_max
     environment.show(store.observation[slot, t])
     while True:
         pause = yield PREDICT, slot, t
         if full is not None:
-            yield _hand_in(store, full, t_max, store.value[slot, 0])
+            yield _hand_in(store, *full, store.value[slot, 0])
             full = None
         if pause:
             if t:
+                store.following[slot] = store.observation[slot, t]
                 yield _hand_in(store, slot, t, store.value[slot, t])
-            if not (yield REST, 0, 0):
+            granted = yield REST, slot, t
+            if not granted:
                 return
-            if t:
-                slot, t = (yield from _take(store)), 0
-                environment.show(store.observation[slot, t])
+            slot, t, length = (yield from _take(store)), 0, t_max + 1 - granted
+            environment.show(store.observation[slot, t])
             continue
 
         action = sample(store.policy[slot, t], rng)
@@ -86,14 +88,14 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
         if transition.dropped:  # what came next is not known: the value of the last observation stands for it
             store.final_value[slot, t] = store.value[slot, t]
         elif transition.final_observation is not None:
-            store.observation[slot, t_max] = transition.final_observation
+            store.following[slot] = transition.final_observation
             yield PREDICT, slot, t_max
             store.final_value[slot, t] = store.value[slot, t_max]
 
         t += 1
-        if t == t_max:
-            environment.show(store.observation[slot, t_max])
-            full, slot, t = slot, (yield from _take(store)), 0
+        if t == length:
+            environment.show(store.following[slot])
+            full, slot, t, length = (slot, t), (yield from _take(store)), 0, t_max
         environment.show(store.observation[slot, t])
 
 
@@ -155,6 +157,8 @@ def pump(players: dict[int, Player], port: Port, store: RolloutStore) -> None:
                     store.asked[slot, row] = now
                 elif kind == TAKE:
                     store.taken[port.first_slot[agent]] += 1
+                elif kind == REST and not row:
+                    store.taken[port.first_slot[agent]] -= 1  # the slot is given back
                 elif kind == SUBMIT:
                     store.seconds[slot], store.submitted[slot] = clock.seconds, now
                     clock.seconds = [0.0, 0.0, 0.0]

@@ -7,11 +7,12 @@ Only tickets travel: 8 bytes naming agent, slot, row and incarnation. A queue is
 lock: writes of up to PIPE_BUF bytes are atomic, and one read takes many whole tickets.
 
 Only here does a slot change its owner: FREE -> agent (`Port` takes it) -> training queue (`Port` submits it) ->
-trainer (`Channel.collect` copies it, `Channel.lent` lends it) -> FREE (the agent is told). Each agent index has slots
-of its own, so what an agent may have under way is bounded, which bounds the policy lag; waiting for a free slot is the
-back-pressure.
+trainer (`Channel.collect`) -> FREE (the agent is told). Each agent index has slots of its own, so what an agent may
+have under way is bounded, which bounds the policy lag; waiting for a free slot is the back-pressure.
 
-Agents may share a process (`seating.py` says which do). They begin and end together, as one incarnation.
+Agents may share a process (`seating.py` says which do). They begin and end together, as one incarnation, and take their
+steps in turn. So that rollouts of an update need not be copied together, they fill slots that lie side by side, a
+*block*, and who comes back from a rest falls into step with the others; a trainer gets a block once it is whole.
 
 When a process of agents has ended, however it ended, `retire` sends a *fence* down the training queue. Pipes keep their
 order, so once a trainer has met the fence, and what was lent has been given back, everything its agents ever submitted
@@ -33,6 +34,7 @@ import functools
 import itertools
 import math
 import multiprocessing
+import operator
 import os
 import select
 import struct
@@ -49,7 +51,7 @@ from numpy.typing import NDArray
 
 from ga3c.config import MAX_SLOTS
 from ga3c.machine import usable_cores
-from ga3c.rollout import RolloutStore, TrainingBatch
+from ga3c.rollout import RolloutStore
 from ga3c.seating import Seating
 
 Ticket = tuple[int, int, int, int]
@@ -57,6 +59,7 @@ Ticket = tuple[int, int, int, int]
 _TICKET = struct.Struct("<4H")
 _CLOSE = 0xFFFF    # as agent: one consumer of the queue shall end
 _FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this incarnation lie before this one
+_LOOK = 1          # as its step: instead, an agent rests, for which others may have waited
 _FREED = 0xFFFF    # as step, in a reply: the slot is free again
 _LEAVE, _PAUSE, _RETURN = 0xFFFE, 0xFFFD, 0xFFFC  # as step, in a reply: what the agent shall do
 
@@ -65,7 +68,7 @@ COUNT_SECONDS = 0.1  # after which it counts anew who plays
 
 TAKE, PREDICT, SUBMIT, REST = range(4)
 Request = tuple[int, int, int]
-"""What an agent asks for: (TAKE, 0, 0), (PREDICT, slot, row), (SUBMIT, slot, 0) or (REST, 0, 0)."""
+"""What an agent asks for: (TAKE, 0, 0), (PREDICT, slot, row), (SUBMIT, slot, 0) or (REST, slot, its steps)."""
 WAIT = -1
 """In the place of a grant: it comes later."""
 
@@ -110,10 +113,12 @@ class ServerGone(Exception):
 
 
 class _Seat:
-    """One agent's, in its `Port`: its free slots, `waits_for`: TAKE or REST while it does, whether it shall pause."""
+    """One agent's, in its `Port`: its slots, those that are free, `waits_for`: TAKE or REST while it does, whether it
+    shall pause.
+    """
 
     def __init__(self, slots: range) -> None:
-        self.free = deque(slots)
+        self.slots, self.free = slots, deque(slots)
         self.waits_for, self.pause = WAIT, False
 
 
@@ -123,14 +128,15 @@ class Port:
     What an agent asks for is granted at once by `ask`, or later by `receive`.
     """
 
-    def __init__(self, agents: range, incarnation: int, slots_per_agent: int,
+    def __init__(self, slots: dict[int, range], t_max: int, incarnation: int,
                  requests: Connection, rollouts: Connection, rests: Connection, replies: Connection) -> None:
-        self.agents, self.incarnation = agents, incarnation
-        self.first_slot = {agent: agent * slots_per_agent for agent in agents}
+        self.agents, self.incarnation = list(slots), incarnation
+        self.first_slot = {agent: its.start for agent, its in slots.items()}
         self._requests, self._rollouts, self._rests, self._replies = requests, rollouts, rests, replies
-        self._seats = {agent: _Seat(range(first, first + slots_per_agent))
-                       for agent, first in self.first_slot.items()}
+        self._seats = {agent: _Seat(its) for agent, its in slots.items()}
         self._leave = False
+        # Where its agents stand: which of their slots was last taken, and the row that was last to be predicted.
+        self._block, self._row, self._t_max = 0, 0, t_max
 
     @functools.cached_property
     def _files(self) -> tuple[int, int, int, int]:
@@ -142,14 +148,19 @@ class Port:
         kind, slot, row = request
         seat = self._seats[agent]
         if kind == TAKE and seat.free:
-            return seat.free.popleft()
+            beside = seat.slots[self._block]
+            return self._taken(seat, beside if beside in seat.free else seat.free[0])
         try:
             if kind == PREDICT:
+                if row < self._t_max:
+                    self._row = row
                 os.write(self._files[0], _TICKET.pack(agent, slot, row, self.incarnation))
             elif kind == SUBMIT:
                 os.write(self._files[1], _TICKET.pack(agent, slot, 0, self.incarnation))
                 return 0
             elif kind == REST:
+                if not row:
+                    seat.free.appendleft(slot)
                 if self._leave:
                     return 0
                 os.write(self._files[2], _TICKET.pack(agent, 0, 0, self.incarnation))
@@ -174,25 +185,31 @@ class Port:
             if step < _RETURN:  # the least of the words
                 granted.append((agent, int(seat.pause or self._leave)))
             elif step == _FREED:
+                seat.free.append(slot)
                 if seat.waits_for == TAKE:
                     seat.waits_for = WAIT
-                    granted.append((agent, slot))
-                else:
-                    seat.free.append(slot)
+                    granted.append((agent, self._taken(seat, slot)))
             elif step == _LEAVE:
                 self._leave = True
                 for resting, each in self._seats.items():
-                    self._end_rest(resting, each, 0, granted)
+                    self._end_rest(resting, each, granted)
             else:  # _RETURN and _PAUSE may come at once: then it rests again after a step
                 seat.pause = step == _PAUSE
                 if not seat.pause:
-                    self._end_rest(agent, seat, 1, granted)
+                    self._end_rest(agent, seat, granted)
 
-    @staticmethod
-    def _end_rest(agent: int, seat: _Seat, grant: int, granted: list[tuple[int, int]]) -> None:
+    def _taken(self, seat: _Seat, slot: int) -> int:
+        seat.free.remove(slot)
+        self._block = seat.slots.index(slot)
+        return slot
+
+    def _end_rest(self, agent: int, seat: _Seat, granted: list[tuple[int, int]]) -> None:
+        """Who plays on shall hand in its first rollout when the others hand in theirs."""
         if seat.waits_for == REST:
+            if all(each.waits_for == REST for each in self._seats.values()):
+                self._row = 0
             seat.waits_for = WAIT
-            granted.append((agent, grant))
+            granted.append((agent, 0 if self._leave else 1 + self._row))
 
 
 class _TicketQueue:
@@ -234,18 +251,21 @@ class Channel:
     """The server's end: queues for predictors and trainers, one port per process of agents for the supervisor.
 
     Args:
-        store: the shared slots; agent i owns slots i * slots_per_agent and up.
-        seating: which agents share a process.
+        store: the shared slots.
+        seating: which agents share a process, and which slots are whose.
         slots_per_agent: at least 2: while a full rollout waits for its bootstrap value, the next one has begun.
         on_vacant: called, from a trainer's thread, when a retired process may be opened again.
+        rollouts_per_update: so many side by side are a block.
     """
 
     def __init__(self, store: RolloutStore, seating: Seating, slots_per_agent: int,
-                 on_vacant: Callable[[int], None] = lambda process: None) -> None:
+                 on_vacant: Callable[[int], None] = lambda process: None, rollouts_per_update: int = 1) -> None:
         capacity, processes = seating.capacity, seating.processes
         assert slots_per_agent >= 2 and store.n_slots == capacity * slots_per_agent <= MAX_SLOTS
         self._store, self._seating = store, seating
         self._slots_per_agent = slots_per_agent
+        self._slots = [seating.slots_of(agent, slots_per_agent) for agent in range(capacity)]
+        self._set_blocks(rollouts_per_update)
         self._on_vacant = on_vacant
         self._predictions, self._rollouts, self._rests = _TicketQueue(), _TicketQueue(), _TicketQueue()
         self._replies: list[Connection | None] = [None] * processes
@@ -264,6 +284,20 @@ class Channel:
         # Guards replies, incarnations, loans: an answer is written wholly before or wholly not after an agent's end.
         self._lock = threading.Lock()
         self._outlet, self._intake = threading.Lock(), threading.Lock()  # one predictor, one trainer takes at a time
+        self._arrived: list[tuple[int, int]] = []  # agent, slot of rollouts that no trainer has yet; replaced at once
+
+    def _set_blocks(self, n: int) -> None:
+        """Who fills which: n agents with seats side by side have one block for each of their slots."""
+        self._block_size = n
+        self._fellows: dict[tuple[int, int], list[int]] = {}
+        self._block_of: dict[int, tuple[int, int, int]] = {}  # slot -> process, which n of its agents, which slots
+        for process in range(self._seating.processes):
+            agents = list(self._seating.agents_of(process))
+            for seat, agent in enumerate(agents):
+                if not len(agents) % n:
+                    self._fellows.setdefault((process, seat // n), []).append(agent)
+                for number, slot in enumerate(self._slots[agent]):
+                    self._block_of[slot] = process, seat // n, number
 
     # ---------------------------------------------------------------------------------- for the supervisor
 
@@ -280,12 +314,12 @@ class Channel:
             for agent in agents:
                 self._incarnation[agent] = self._living[agent] = incarnation
                 self._reply_files[agent] = writer.fileno()
-                slots = self._slots_of(agent)
+                slots = self._slots[agent]
                 self._opened_at[agent] = self._answered_at[agent] = self._freed_at[agent] = now
                 self._freed[agent], self._resting[agent] = 0, False
                 self._store.asked[slots] = 0.0
                 self._store.taken[slots.start] = self._store.faults[slots.start] = 0
-            return Port(agents, incarnation, self._slots_per_agent,
+            return Port({agent: self._slots[agent] for agent in agents}, self._store.t_max, incarnation,
                         self._predictions.writer, self._rollouts.writer, self._rests.writer, replies)
 
     @staticmethod
@@ -320,6 +354,8 @@ class Channel:
         with self._lock:
             agents = [agent for agent, _, _, incarnation in tickets if self._living[agent] == incarnation]
             self._resting[agents] = True
+        if agents and self._arrived:
+            self._rollouts.put(agents[0], _FENCE, _LOOK)
         return agents
 
     def fileno(self) -> int:
@@ -355,7 +391,7 @@ class Channel:
     @property
     def waiting(self) -> int:
         """Agents that have asked for a prediction and not been answered."""
-        asked = self._store.asked.reshape(len(self._freed), -1).max(axis=1)
+        asked = self._store.asked.max(axis=1)[np.array(self._slots)].max(axis=1)
         return int(((asked > np.array(self._answered_at)) & (np.array(self._living) >= 0)).sum())
 
     def idle_since(self, process: int) -> float | None:
@@ -370,7 +406,7 @@ class Channel:
         return max(min(turns), *(self._asked_at(agent) for agent in agents)) if turns else None
 
     def _asked_at(self, agent: int) -> float:
-        return float(self._store.asked[self._slots_of(agent)].max())
+        return float(self._store.asked[self._slots[agent]].max())
 
     def _turn(self, agent: int) -> float | None:
         """Since when it has been the agent's turn; None while it waits for a predictor or a slot, or rests."""
@@ -381,23 +417,20 @@ class Channel:
             # The queue keeps its order: if others were answered much later, this one never sent what it wrote down, or
             # its predictor has not come back.
             return asked if self._last_answer > asked + 1.0 and self._taken_at[agent] < asked else None
-        if self._store.taken[self._slots_of(agent).start] > self._slots_per_agent + self._freed[agent]:
+        if self._store.taken[self._slots[agent].start] > self._slots_per_agent + self._freed[agent]:
             return None
         return max(self._answered_at[agent], self._freed_at[agent])
 
     def has_delivered(self, process: int) -> bool:
         """Whether an agent of this incarnation of it has handed in a rollout."""
-        return any(self._store.submitted[self._slots_of(agent)].max() > self._opened_at[agent]
+        return any(self._store.submitted[self._slots[agent]].max() > self._opened_at[agent]
                    for agent in self._seating.agents_of(process))
 
     def faults(self, process: int) -> tuple[int, str]:
         """(environments that failed its agents in this incarnation, traceback of the last one)."""
-        first = self._slots_of(self._seating.agents_of(process)[0]).start
+        first = self._slots[self._seating.agents_of(process)[0]].start
         count = int(self._store.faults[first])
         return count, self._store.last_words[first].decode(errors="replace") if count else ""
-
-    def _slots_of(self, agent: int) -> slice:
-        return slice(agent * self._slots_per_agent, (agent + 1) * self._slots_per_agent)
 
     def _send(self, agent: int, slot: int, step: int) -> None:
         file = self._reply_files[agent]
@@ -490,53 +523,67 @@ class Channel:
 
     # ---------------------------------------------------------------------------------- for trainers
 
-    def collect(self, batch: TrainingBatch) -> tuple[int, bool, float]:
-        """Waits until rollouts fill `batch`, copying and freeing each as it comes. One trainer collects at a time.
-
-        Returns (rollouts in the batch, whether the trainer shall end, seconds spent copying); fewer than fit only if it
-        shall end.
-        """
-        with self._intake:
-            filled, ended, gathering = 0, False, 0.0
-            while filled < len(batch) and not ended:
-                rollouts, ended = self._arrived(len(batch) - filled)
-                before = time.monotonic()
-                self._store.gather([slot for _, slot in rollouts], batch, filled)
-                gathering += time.monotonic() - before
-                filled += len(rollouts)
-                self._give_back(rollouts)
-            return filled, ended, gathering
-
     @contextlib.contextmanager
-    def lent(self) -> Iterator[tuple[TrainingBatch | None, bool]]:
-        """Waits for one rollout and lends it as it lies in its slot, which is free once the block has ended.
+    def collect(self, most: int, oldest: bool = False) -> Iterator[tuple[list[int], bool]]:
+        """Waits for rollouts and gives (their slots, whether the trainer shall end); the slots are free once the block
+        of code has ended. One trainer collects at a time.
 
-        Gives (the batch of this rollout, whether the trainer shall end); no rollout only if it shall end.
+        They are a whole block in the order of its slots, or at most `most` that no block is to be waited for, or the
+        `oldest` there are. None only if the trainer shall end, and not before all that has arrived was given to some.
         """
-        rollouts: list[tuple[int, int]] = []
-        ended = False
         with self._intake:
+            rollouts, ended = self._take_arrived(most, oldest, False), False
             while not rollouts and not ended:
-                rollouts, ended = self._arrived(1)
+                ended = self._receive()
+                rollouts = self._take_arrived(most, oldest, ended)
+            if ended and self._arrived:
+                self.dismiss_trainer()
+                ended = False
         try:
-            yield self._store.lend(rollouts[0][1]) if rollouts else None, ended
+            yield [slot for _, slot in rollouts], ended
         finally:
             self._give_back(rollouts)
 
-    def _arrived(self, most: int) -> tuple[list[tuple[int, int]], bool]:
-        """Waits for tickets: (agent and slot of the rollouts among them, now a trainer's; whether it shall end)."""
-        tickets, ended = self._rollouts.without_close(self._rollouts.take(most))
+    def _take_arrived(self, most: int, oldest: bool, ended: bool) -> list[tuple[int, int]]:
+        ready = [] if oldest else next(self._ready(), [])
+        if len(ready) != self._block_size:
+            ready = (ready or (self._arrived if oldest or ended else []))[:most]
+        self._arrived = [rollout for rollout in self._arrived if rollout not in ready]
+        return ready
+
+    def _ready(self) -> Iterator[list[tuple[int, int]]]:
+        """Of what has arrived, block after block, as the first of it came: the whole ones, by slot, and what there is
+        of those that will not be whole, because an agent does not play or fills another already.
+        """
+        blocks: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        for rollout in self._arrived:
+            blocks.setdefault(self._block_of[rollout[1]], []).append(rollout)
+        last = {block[:2]: block for block in blocks}
+        for block, rollouts in blocks.items():
+            if len(rollouts) == self._block_size:
+                yield sorted(rollouts, key=operator.itemgetter(1))
+            elif last[block[:2]] != block or not self._play(self._fellows.get(block[:2], [])):
+                yield rollouts
+
+    def _play(self, agents: list[int]) -> bool:
+        return bool(agents) and all(self.is_playing(agent) and not self._resting[agent] for agent in agents)
+
+    def _receive(self) -> bool:
+        """Waits for tickets; what has been handed in is a trainer's now. Whether the trainer shall end."""
+        tickets, ended = self._rollouts.without_close(self._rollouts.take(64))
         with self._lock:
             # An agent that was given up though it lives may hand in what is another's now.
             rollouts = [(agent, slot) for agent, slot, _, incarnation in tickets
                         if slot != _FENCE and self._incarnation[agent] == incarnation]
-            fenced = [self._seating.process_of(agent) for agent, slot, _, _ in tickets if slot == _FENCE]
+            fenced = [self._seating.process_of(agent) for agent, slot, step, _ in tickets
+                      if slot == _FENCE and step != _LOOK]
             for agent, _ in rollouts:
                 self._lent[self._seating.process_of(agent)] += 1
             for process in fenced:
                 self._fenced[process] = True
+        self._arrived = self._arrived + rollouts
         self._vacate(fenced)
-        return rollouts, ended
+        return ended
 
     def _give_back(self, rollouts: list[tuple[int, int]]) -> None:
         with self._lock:
@@ -567,12 +614,13 @@ class Channel:
         self._rollouts.put(_CLOSE)  # ours: there is one more than trainers, so the wait ends
         taken = self._rollouts.take(8192)  # as many as a pipe holds
         tickets, _ = self._rollouts.without_close(taken)  # those of the trainers go back
-        return sum(slot != _FENCE for _, slot, _, _ in tickets)
+        arrived, self._arrived = self._arrived, []
+        return len(arrived) + sum(slot != _FENCE for _, slot, _, _ in tickets)
 
     @property
     def training_queue(self) -> int:
-        """Rollouts waiting for a trainer."""
-        return len(self._rollouts)
+        """Rollouts waiting for a trainer, not for others of their block."""
+        return len(self._rollouts) + sum(map(len, self._ready()))
 
     def close(self) -> None:
         """Gives back all pipes; nobody may be using the channel any more."""

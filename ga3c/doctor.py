@@ -202,11 +202,12 @@ def _transport() -> list[Finding]:
     store = RolloutStore(spec, settings.t_max, 1, settings.slots_per_agent)
     channel = Channel(store, Seating(1), settings.slots_per_agent)
     count, model = PredictionCount(), _Uniform(spec.n_actions)
-    batch = store.empty_batch(1)
 
     def collect() -> None:
-        while not channel.collect(batch)[1]:
-            pass
+        ended = False
+        while not ended:
+            with channel.collect(1) as (_, ended):
+                pass
 
     threads = [threading.Thread(target=run_predictor, args=(channel, store, model, 16, count)),
                threading.Thread(target=collect)]

@@ -1,5 +1,5 @@
-"""Rollouts in shared memory: written once by an agent, read by index by predictors, copied once by a trainer, or not
-at all where one rollout is an update.
+"""Rollouts in shared memory: written once by an agent, read by index by predictors, trained on where they lie, or
+copied once where those of an update do not lie side by side.
 
 A slot holds the facts of up to t_max steps of E environments; nothing here is a return or an advantage, so that every
 learner finds what it needs. `FIELDS` is the whole layout. Who may touch a slot, and when, is `channel.py`'s business.
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ga3c.environment import EnvironmentSpec
 
 _ALIGNMENT = 64  # bytes; what TensorFlow asks of memory that it is to use as it stands
-_EXTRA_ROW = ("observation", "policy", "value", "version", "asked")
+_EXTRA_ROW = ("policy", "value", "version", "asked")
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray:
@@ -40,13 +40,14 @@ class _Field(NamedTuple):
 def _fields(spec: EnvironmentSpec, t_max: int, n_envs: int) -> dict[str, _Field]:
     """name -> shape and dtype of one slot. T = t_max, E = n_envs, A = actions.
 
-    Rows T of `_EXTRA_ROW` serve the observation in which episodes were truncated: it is
-    predicted like any other, and only its value is kept, in final_value. At last the row
-    after the last step, T or earlier, holds the observation that follows.
+    Rows T of `_EXTRA_ROW` serve the observation in which episodes were truncated: it stands
+    in `following` for the moment, is predicted like any other, and only its value is kept, in
+    final_value. So the observations of slots side by side are one array of nothing else.
     """
     T, E, A = t_max, n_envs, spec.n_actions
     return {
-        "observation": _Field((T + 1, E, *spec.observation_shape), spec.observation_dtype),
+        "observation": _Field((T, E, *spec.observation_shape), spec.observation_dtype),
+        "following": _Field((E, *spec.observation_shape), spec.observation_dtype),  # the one after the last step
         "policy": _Field((T + 1, E, A), np.float32),      # behaviour policy, written by a predictor
         "value": _Field((T + 1, E), np.float32),          # V at prediction, written by a predictor
         "version": _Field((T + 1,), np.int64),            # updates the predicting model had seen
@@ -78,6 +79,7 @@ class _Facts:
     """One array per field; the first axis counts slots, or rollouts in a batch."""
 
     observation: NDArray
+    following: NDArray
     policy: NDArray[np.float32]
     value: NDArray[np.float32]
     version: NDArray[np.int64]
@@ -99,11 +101,8 @@ class TrainingBatch(_Facts):
     """Room for up to B rollouts, contiguous per field: observation (B, T, E, *shape), reward (B, T, E), ...
 
     `batch[:n]` is a view of the first n rollouts, `batch[mask]` a copy of those in `mask` (B,). Fields are as in
-    `_fields`, without the extra row T, and `following` (B, E, *shape): the observation after the last step. `arrays`
-    has all of them by name.
+    `_fields`, without the extra row T. `arrays` has all of them by name.
     """
-
-    following: NDArray
 
     def __init__(self, arrays: dict[str, NDArray]) -> None:
         self.arrays = arrays
@@ -122,10 +121,10 @@ class TrainingBatch(_Facts):
             array[:kept] = array[:len(rollouts)][rollouts]
         return kept
 
-    def empty(self, first: int) -> None:
-        """Leaves no step in the rollouts from `first` on."""
-        self.steps[first:] = 0
-        self.seconds[first:] = 0.0
+    def empty(self, rollouts: slice | NDArray[np.bool_]) -> None:
+        """Leaves no step in these."""
+        self.steps[rollouts] = 0
+        self.seconds[rollouts] = 0.0
 
     @property
     def agent_steps(self) -> int:
@@ -175,7 +174,8 @@ class RolloutStore(_Facts):
             offset += self._field_bytes(field)
         self._trained_on = {name: getattr(self, name)[:, :self.t_max] if name in _EXTRA_ROW else getattr(self, name)
                             for name in self._layout}
-        self._rows = {name: getattr(self, name).reshape(-1, *self._layout[name].shape[1:]) for name in _EXTRA_ROW}
+        self._rows = {name: getattr(self, name).reshape(-1, *self._layout[name].shape[1:])
+                      for name in ("observation", *_EXTRA_ROW)}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("t_max", "n_envs", "n_slots", "_layout")} | {
@@ -193,9 +193,7 @@ class RolloutStore(_Facts):
             shape = self._layout[name].shape
             return (n_rollouts, self.t_max, *shape[1:]) if name in _EXTRA_ROW else (n_rollouts, *shape)
 
-        layout = {name: (shape(name), field.dtype) for name, field in self._layout.items()}
-        layout["following"] = ((n_rollouts, *self.observation.shape[2:]), self.observation.dtype)
-        return TrainingBatch({name: aligned(*how) for name, how in layout.items()})
+        return TrainingBatch({name: aligned(shape(name), field.dtype) for name, field in self._layout.items()})
 
     def room(self, n: int) -> NDArray:
         """For the observations (n, E, *shape) of n rows, to be filled by `look`."""
@@ -208,8 +206,13 @@ class RolloutStore(_Facts):
 
     def look(self, at: list[int], into: NDArray) -> None:
         """Copies the observations of n rows to the front of `into` (n or more, E, *shape)."""
+        found = [divmod(each, self.slot_rows) for each in at]
         # With the default mode it would be copied once more, in case of a row out of range.
-        self._rows["observation"].take(at, axis=0, out=into[:len(at)], mode="clip")
+        self._rows["observation"].take([slot * self.t_max + row for slot, row in found], axis=0, out=into[:len(at)],
+                                       mode="clip")
+        for number, (slot, row) in enumerate(found):
+            if row == self.t_max:
+                into[number] = self.following[slot]
 
     def when_asked(self, at: list[int]) -> list[float]:
         """When the predictions of n rows were asked for."""
@@ -222,13 +225,14 @@ class RolloutStore(_Facts):
             policies[row], values[row], versions[row] = policy[number], value[number], version
 
     def gather(self, slots: Iterable[int], into: TrainingBatch, at: int) -> None:
-        """Copies rollouts in `slots` to places at, at + 1, ... of `into`, which frees the slots for their agents."""
+        """Copies rollouts in `slots` to places at, at + 1, ... of `into`."""
         for place, slot in enumerate(slots, at):
             for name, facts in self._trained_on.items():
                 into.arrays[name][place] = facts[slot]
-            into.following[place] = self.observation[slot, self.steps[slot]]
 
-    def lend(self, slot: int) -> TrainingBatch:
-        """The rollout as it lies in `slot`, a batch of one."""
-        return TrainingBatch({**{name: facts[slot:slot + 1] for name, facts in self._trained_on.items()},
-                              "following": self.observation[slot:slot + 1, self.steps[slot]]})
+    def lend(self, slots: list[int]) -> TrainingBatch | None:
+        """The rollouts as they lie in `slots`, one or more; None if these do not lie side by side, in this order."""
+        first, n = slots[0], len(slots)
+        if slots != list(range(first, first + n)):
+            return None
+        return TrainingBatch({name: facts[first:first + n] for name, facts in self._trained_on.items()})

@@ -42,6 +42,15 @@ class Seating(NamedTuple):
         """Those of a lower row are to play first, as they have more of a process for themselves; 0 if nobody shares."""
         return agent // self.spread if self.per_process > 1 else 0
 
+    def slots_of(self, agent: int, each: int) -> range:
+        """The slots of an agent, where all have `each` of them; the n-th ones of a process lie side by side."""
+        block, number = divmod(self.process_of(agent), self.spread)
+        full = block * self.spread * self.per_process
+        share, more = divmod(min(self.capacity - full, self.spread * self.per_process), self.spread)
+        fellows = self.agents_of(self.process_of(agent))
+        first = each * (full + number * share + min(number, more)) + fellows.index(agent)
+        return range(first, first + each * len(fellows), len(fellows))
+
     def agents_of(self, process: int) -> range:
         """Who lives there."""
         block, number = divmod(process, self.spread)

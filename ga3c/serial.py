@@ -89,7 +89,7 @@ class Agents:
     def answer(self, predict: Callable[[NDArray], tuple[NDArray, NDArray, int]]) -> int:
         """Begins a round: all agents are answered by one call of `predict`; returns how many observations."""
         slots, rows = (list(column) for column in zip(*self._pending, strict=True))
-        policy, value, version = predict(self._store.observation[slots, rows].reshape(-1, *self._shape))
+        policy, value, version = predict(self._looked().reshape(-1, *self._shape))
         self._store.policy[slots, rows] = policy.reshape(self.n, self._n_envs, -1)
         self._store.value[slots, rows] = value.reshape(self.n, self._n_envs)
         self._store.version[slots, rows] = version
@@ -122,8 +122,13 @@ class Agents:
                 **{f"{SAVED}{name}": getattr(self._store, name).copy() for name in _ANSWERS}}
 
     def _observed(self) -> int:
-        slots, rows = (list(column) for column in zip(*self._pending, strict=True))
-        return zlib.crc32(self._store.observation[slots, rows].tobytes())
+        return zlib.crc32(self._looked().tobytes())
+
+    def _looked(self) -> NDArray:
+        """The observations (agents, E, *shape) that wait for an answer."""
+        room = self._store.room(self.n)
+        self._store.look([slot * self._store.slot_rows + row for slot, row in self._pending], room)
+        return room
 
     def replays(self, state: Mapping[str, NDArray]) -> bool:
         """Whether `state` may be replayed: it is of as many agents, environments, slots and actions."""

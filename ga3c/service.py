@@ -178,7 +178,8 @@ class Service:
         self._store = RolloutStore(
             run.spec, settings.t_max, settings.envs_per_agent, capacity * settings.slots_per_agent)
         self._vacated: deque[int] = deque()
-        self._channel = Channel(self._store, self._seating, settings.slots_per_agent, self._on_vacant)
+        self._channel = Channel(self._store, self._seating, settings.slots_per_agent, self._on_vacant,
+                                rollouts_per_batch(settings))
         self._tuner = Tuner(settings, run, model.device == "CPU") if settings.dynamic else None
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, settings.predictors, settings.trainers))

@@ -58,8 +58,7 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
         return found
 
     most, told, inside = n_rollouts, time.thread_time(), 0.0
-    with contextlib.closing(_one_by_one(channel, old) if n_rollouts == 1 else
-                            _gathered(channel, store, n_rollouts, old)) as batches:
+    with contextlib.closing(_batches(channel, store, n_rollouts, old, dropped)) as batches:
         for batch, filled, waiting, gathering in batches:
             first = 0
             while first < filled:
@@ -85,33 +84,39 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
                 first, waiting, gathering = first + len(part), 0.0, 0.0
 
 
-_Batches = Generator[tuple[TrainingBatch, int, float, float], None, None]
-"""Batches, how many rollouts there are in each, and the seconds that waiting for them and copying them took."""
+def _batches(channel: Channel, store: RolloutStore, n_rollouts: int,
+             old: Callable[[TrainingBatch], NDArray[np.bool_]], dropped: Callable[[TrainingBatch], None]
+             ) -> Generator[tuple[TrainingBatch, int, float, float]]:
+    """Batches, how many rollouts there are in each, and the seconds that waiting for them and copying them took.
 
-
-def _gathered(channel: Channel, store: RolloutStore, n_rollouts: int,
-              old: Callable[[TrainingBatch], NDArray[np.bool_]]) -> _Batches:
-    """Rollouts copied together. A last batch that is not full is filled up with rollouts without a step: TensorFlow
-    meets one size only.
+    Rollouts side by side are lent as they lie in their slots, without those that are `old`. Others are copied together,
+    and more collected for the old ones. A last batch that is not full is filled up with rollouts without a step:
+    TensorFlow meets one size only.
     """
-    batch, ended = store.empty_batch(n_rollouts), False
-    while not ended:
-        began, gathering, filled = time.monotonic(), 0.0, 0
-        while filled < n_rollouts and not ended:
-            more, ended, copying = channel.collect(batch[filled:])
-            filled, gathering = filled + more, gathering + copying
-            found = old(batch[:filled])
-            if found.any():
-                filled = batch.keep(~found)
-        batch.empty(filled)
-        yield batch, filled, time.monotonic() - began - gathering, gathering
-
-
-def _one_by_one(channel: Channel, old: Callable[[TrainingBatch], NDArray[np.bool_]]) -> _Batches:
-    """Rollouts as they lie in their slots, for where one is an update: there is nothing to copy it together with."""
-    began, ended = time.monotonic(), False
-    while not ended:
-        with channel.lent() as (rollout, ended):
-            if rollout is not None and not old(rollout).any():
-                yield rollout, 1, time.monotonic() - began, 0.0
-                began = time.monotonic()
+    room, filled, overtaken, ended = store.empty_batch(n_rollouts), 0, False, False
+    began, gathering = time.monotonic(), 0.0
+    try:
+        while not ended:
+            # What has been copied is not to grow old while blocks come: after one it is its turn.
+            with channel.collect(n_rollouts - filled, oldest=overtaken) as (slots, ended):
+                block = store.lend(slots) if len(slots) == n_rollouts else None
+                if block is None:
+                    before = time.monotonic()
+                    store.gather(slots, room, filled)
+                    gathering += time.monotonic() - before
+                elif not (found := old(block)).all():
+                    block.empty(found)
+                    yield block, n_rollouts, time.monotonic() - began - gathering, gathering
+                    began, gathering, overtaken = time.monotonic(), 0.0, filled > 0
+            if block is None:
+                filled += len(slots)
+                if (found := old(room[:filled])).any():
+                    filled = room.keep(~found)
+            if filled == n_rollouts or ended:
+                full, filled, overtaken = filled, 0, False
+                room.empty(slice(full, None))
+                yield room, full, time.monotonic() - began - gathering, gathering
+                began, gathering = time.monotonic(), 0.0
+    finally:
+        if filled:
+            dropped(room[:filled])

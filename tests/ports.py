@@ -1,8 +1,8 @@
-"""What a process of agents does with its port."""
+"""What a process of agents does with its port, and a trainer with the channel."""
 
 from __future__ import annotations
 
-from ga3c.channel import WAIT, Port, Request
+from ga3c.channel import WAIT, Channel, Port, Request
 
 
 def serve(port: Port, request: Request, agent: int | None = None) -> int:
@@ -17,3 +17,9 @@ def serve(port: Port, request: Request, agent: int | None = None) -> int:
         (whose, grant), = port.receive()
         assert whose == agent
     return grant
+
+
+def collected(channel: Channel, most: int, oldest: bool = False) -> tuple[list[int], bool]:
+    """(slots of rollouts that were collected and given back at once, whether the trainer shall end)."""
+    with channel.collect(most, oldest) as found:
+        return found

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ class Driver:
         self.submitted: list[int] = []
         self.taken = 0
         self.predictions = self.rests = 0
-        self.play_on = False
+        self.play_on = 0
         self.request = next(self.player)
 
     def until_prediction(self) -> tuple[int, int]:
@@ -41,7 +42,7 @@ class Driver:
             if kind == TAKE:
                 grant, self.taken = self.taken, self.taken + 1
             elif kind == REST:
-                grant, self.rests = int(self.play_on), self.rests + 1
+                grant, self.rests = self.play_on, self.rests + 1
             else:
                 assert kind == SUBMIT
                 self.submitted.append(slot)
@@ -91,13 +92,13 @@ def test_a_truncated_episode_keeps_the_value_of_its_last_observation() -> None:
     while not driver.submitted:
         slot, row = driver.until_prediction()
         if row == length:
-            final.append(store.observation[slot, row, 0, [4, 8]].tolist())
+            final.append(store.following[slot, 0, [4, 8]].tolist())
         driver.answer()
         driver.until_prediction()
     assert np.flatnonzero(store.truncated[0, :, 0]).tolist() == [length - 1]
     assert np.flatnonzero(store.terminated[0, :, 0]).tolist() == [Counting.length(0) - 1]
     assert final == [[1, Counting.length(1)]]
-    assert store.observation[0, length, 0, [4, 8]].tolist() == [2, 0], "what follows the last step"
+    assert store.following[0, 0, [4, 8]].tolist() == [2, 0], "what follows the last step"
     # Predictions count 1, 2, ...: one for each step, then the final observation's, then the bootstrap's.
     assert store.final_value[0, length - 1, 0] == length + 1
     assert store.bootstrap_value[0, 0] == length + 2
@@ -150,26 +151,31 @@ def test_told_to_leave_it_hands_in_every_step_it_has_played_and_ends(steps_befor
     assert driver.store.steps[driver.submitted].sum() == played
 
 
-@pytest.mark.parametrize("steps_before", range(7))
-def test_a_rest_loses_no_step_and_episodes_go_on_where_they_stood(steps_before: int) -> None:
-    driver, undisturbed = (Driver(counting(t_max=2, n_envs=3), [1.0, 0.0]) for _ in range(2))
-    driver.play_on = True
+@pytest.mark.parametrize(("steps_before", "shorter"), [*((steps, 0) for steps in range(7)), (3, 2), (4, 1), (0, 2)])
+def test_a_rest_loses_no_step_and_episodes_go_on_where_they_stood(steps_before: int, shorter: int) -> None:
+    driver, undisturbed = (Driver(counting(t_max=3, n_envs=3), [1.0, 0.0]) for _ in range(2))
+    driver.play_on = shorter + 1
     played = 0
     while played < steps_before:
         _, row = driver.until_prediction()
-        played += row < 2
+        played += row < 3
         driver.answer()
     while not driver.rests:
         driver.until_prediction()
         driver.answer(pause=True)
         driver.until_prediction()
     assert driver.store.steps[driver.submitted].sum() == played
+    before = len(driver.submitted)
     for each in (driver, undisturbed):
         while each.store.steps[each.submitted].sum() < 60:
             each.until_prediction()
             each.answer()
             each.until_prediction()
     assert driver.rests == 1
+    assert set(driver.store.steps[driver.submitted[before + 1:]]) == {3}
+    assert driver.store.steps[driver.submitted[before]] == 3 - shorter, "the first is as short as it was told"
+    for slot, after in pairwise(driver.submitted):
+        assert np.array_equal(driver.store.following[slot], driver.store.observation[after, 0])
 
     def facts(each: Driver, name: str) -> list:
         return np.concatenate([getattr(each.store, name)[slot, :each.store.steps[slot]]

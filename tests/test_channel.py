@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from ports import serve
+from ports import collected, serve
 
 from ga3c.channel import (
     _PAUSE,
@@ -204,8 +204,7 @@ def test_what_an_agent_hands_in_that_was_given_up_though_it_lives_is_ignored(cha
     old = channel.open(0)
     slot = serve(old, (TAKE, 0, 0))
     channel.retire(0)
-    batch = channel._store.empty_batch(2)
-    collected = in_thread(lambda: channel.collect(batch)[:2])[0]
+    trainer, _ = in_thread(lambda: [collected(channel, 1) for _ in range(2)])
     while len(channel._rollouts):
         threading.Event().wait(0.001)
     new = channel.open(0)
@@ -215,7 +214,7 @@ def test_what_an_agent_hands_in_that_was_given_up_though_it_lives_is_ignored(cha
         slot = serve(new, (TAKE, 0, 0))
         channel._store.submitted[slot] = time.monotonic()  # as the agent's pump does
         serve(new, (SUBMIT, slot, 0))
-    collected.join(5)
+    trainer.join(5)
     assert channel.has_delivered(0) and int(channel._freed[0]) == 2 and channel.training_queue == 0
 
 
@@ -233,7 +232,7 @@ def test_an_agent_without_a_free_slot_waits_until_a_trainer_frees_one(channel: C
         serve(port, (SUBMIT, serve(port, (TAKE, 0, 0)), 0))
     thread, outcome = in_thread(lambda: serve(port, (TAKE, 0, 0)))
     assert not outcome
-    assert channel.collect(channel._store.empty_batch(1))[:2] == (1, False)
+    assert collected(channel, 1) == ([0], False)
     thread.join(5)
     assert outcome == [0]
 
@@ -324,7 +323,7 @@ def test_an_answer_to_an_agent_that_is_gone_changes_nothing_of_its_successor() -
     thread.join(5)
     # The fence is met by whoever collects; a rollout of the agent's would have come first.
     channel.dismiss_trainer()
-    assert channel.collect(store.empty_batch(1))[:2] == (0, True) and vacant == [0]
+    assert collected(channel, 1) == ([], True) and vacant == [0]
     new = channel.open(0)
     channel.answer(stale, np.ones((1, 1, 2), np.float32), np.ones((1, 1), np.float32), 99)
     assert store.version[slot, 0] == 0 and not store.policy.any()
@@ -338,9 +337,8 @@ def test_an_answer_to_an_agent_that_is_gone_changes_nothing_of_its_successor() -
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_each_dismissal_ends_one_consumer_however_they_are_read(channel: Channel, n: int) -> None:
-    batch = [channel._store.empty_batch(1) for _ in range(n)]
     threads = [in_thread(lambda: list(channel.requests(8)))[0] for _ in range(n)]
-    threads += [in_thread(lambda i=i: channel.collect(batch[i]))[0] for i in range(n)]
+    threads += [in_thread(lambda: collected(channel, 1))[0] for _ in range(n)]
     for _ in range(n):
         channel.dismiss_predictor()
         channel.dismiss_trainer()
@@ -374,7 +372,7 @@ def test_whose_turn_it_is_follows_from_what_was_asked_and_sent(channel: Channel)
     assert channel.has_delivered(0), "though no trainer has come for it"
     store.taken[0] += 1
     assert channel.idle_since(0) is None, "it waits for a slot, its third of two"
-    channel.collect(store.empty_batch(1))
+    assert collected(channel, 1) == ([first], False)
     assert channel.idle_since(0) == channel._freed_at[0]
     store.asked[first, 0], store.asked[second, 0] = 0.0, time.monotonic() - 5.0
     channel._taken_at[0] = channel._answered_at[0] = channel._last_answer = store.asked[second, 0] - 1.0
@@ -421,26 +419,28 @@ def test_rollouts_are_dropped_and_each_trainer_is_still_dismissed(channel: Chann
     for _ in range(2):
         channel.dismiss_trainer()
     assert channel.drop_rollouts() == 2
-    batch = channel._store.empty_batch(2)
-    assert [channel.collect(batch)[:2] for _ in range(2)] == [(0, True)] * 2 and channel.training_queue == 0
+    assert [collected(channel, 2) for _ in range(2)] == [([], True)] * 2 and channel.training_queue == 0
     Channel.handed_over(port)
 
 
 class SlotOwnership(RuleBasedStateMachine):
     """Agents play, submit, leave and die in any order: no slot is ever in two hands, none is lost, and all that was
-    submitted is collected once, in order, before the process is used again."""
+    submitted is collected once, an agent's in order, before the process is used again. What waits for others of its
+    block does so only while they may come."""
 
-    SEATING, SLOTS = Seating(3), 3
+    SEATING, SLOTS, BLOCK = Seating(3), 3, 1
 
     def __init__(self) -> None:
         super().__init__()
         self.store = make_store(self.SEATING.capacity, self.SLOTS)
         self.vacant = set(range(self.SEATING.processes))
-        self.channel = Channel(self.store, self.SEATING, self.SLOTS, self.on_vacant)
+        self.channel = Channel(self.store, self.SEATING, self.SLOTS, self.on_vacant, self.BLOCK)
+        self.slots = [[*self.SEATING.slots_of(agent, self.SLOTS)] for agent in range(self.SEATING.capacity)]
         self.ports: dict[int, Port] = {}
         self.held: dict[int, list[int]] = {}
         self.submitted: list[tuple[int, int, int]] = []   # agent, slot, stamp
-        self.lent: list[tuple[int, int, contextlib.ExitStack]] = []  # agent, slot, what gives it back
+        self.lent: list[tuple[list[tuple[int, int]], contextlib.ExitStack]] = []  # agents, slots, what gives them back
+        self.answered: set[int] = set()  # agents that have played
         self.available: dict[int, int] = {}               # free slots an agent knows of or will learn of
         self.stamp = 0
         self.predictor = threading.Thread(target=self.predict, daemon=True)  # a red test must not hang
@@ -455,7 +455,7 @@ class SlotOwnership(RuleBasedStateMachine):
         agents = self.SEATING.agents_of(process)
         assert not self.ports.keys() & {*agents} and process not in self.vacant
         assert all(owner not in agents for owner, _, _ in self.submitted), "vacant before all was collected"
-        assert all(owner not in agents for owner, _, _ in self.lent), "vacant before all was given back"
+        assert all(owner not in agents for owner, _ in self.taken()), "vacant before all was given back"
         self.vacant.add(process)
 
     @precondition(lambda self: self.vacant)
@@ -466,15 +466,19 @@ class SlotOwnership(RuleBasedStateMachine):
         port = self.channel.open(process)
         for agent in self.SEATING.agents_of(process):
             self.ports[agent], self.held[agent], self.available[agent] = port, [], self.SLOTS
+            self.answered.discard(agent)
+
+    def taken(self) -> list[tuple[int, int]]:
+        return [each for rollouts, _ in self.lent for each in rollouts]
 
     @precondition(lambda self: any(self.available.values()))
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:
         agent = data.draw(st.sampled_from([agent for agent, n in self.available.items() if n]))
         slot = serve(self.ports[agent], (TAKE, 0, 0), agent)
-        assert slot // self.SLOTS == agent
+        assert slot in self.slots[agent]
         assert slot not in [slot for slots in self.held.values() for slot in slots]
-        assert slot not in [slot for _, slot, _ in (*self.submitted, *self.lent)]
+        assert slot not in [slot for _, slot, *_ in (*self.submitted, *self.taken())]
         self.held[agent].append(slot)
         self.available[agent] -= 1
 
@@ -486,6 +490,7 @@ class SlotOwnership(RuleBasedStateMachine):
         self.stamp += 1
         assert serve(self.ports[agent], (PREDICT, slot, 0), agent) == 0
         assert self.store.version[slot, 0] == self.stamp
+        self.answered.add(agent)
 
     @precondition(lambda self: any(self.held.values()))
     @rule(data=st.data())
@@ -497,46 +502,87 @@ class SlotOwnership(RuleBasedStateMachine):
         serve(self.ports[agent], (SUBMIT, slot, 0), agent)
         self.submitted.append((agent, slot, self.stamp))
 
-    @precondition(lambda self: self.submitted)
-    @rule(data=st.data())
-    def collect(self, data: st.DataObject) -> None:
-        n = data.draw(st.integers(1, len(self.submitted)))
-        expected, self.submitted[:] = self.submitted[:n], self.submitted[n:]
-        batch = self.store.empty_batch(n)
-        assert self.channel.collect(batch)[:2] == (n, False)
-        assert batch.reward[:, 0, 0].tolist() == [stamp for _, _, stamp in expected]
-        for agent, _, _ in expected:
+    def block_of(self, agent: int, slot: int) -> tuple[int, int, int]:
+        process = self.SEATING.process_of(agent)
+        seat = self.SEATING.agents_of(process).index(agent)
+        return process, seat // self.BLOCK, self.slots[agent].index(slot)
+
+    def may_come(self, block: tuple[int, int, int]) -> bool:
+        """Whether the rest of a block is to be waited for."""
+        agents = [*self.SEATING.agents_of(block[0])]
+        of_part = [other for other in self.blocks() if other[:2] == block[:2]]
+        return (len(agents) % self.BLOCK == 0 and of_part[-1:] == [block] and all(
+            agent in self.answered and agent in self.ports
+            for agent in agents[block[1] * self.BLOCK:(block[1] + 1) * self.BLOCK]))
+
+    def blocks(self) -> dict[tuple[int, int, int], list[tuple[int, int]]]:
+        found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        for agent, slot, _ in self.submitted:
+            found.setdefault(self.block_of(agent, slot), []).append((agent, slot))
+        return found
+
+    def some_are_ready(self) -> bool:
+        return any(len(rollouts) == self.BLOCK or not self.may_come(block)
+                   for block, rollouts in self.blocks().items())
+
+    def collected(self, slots: list[int]) -> list[tuple[int, int]]:
+        """They were submitted, each agent's first ones first, and hold what was written."""
+        rollouts = []
+        for slot in slots:
+            place = [each for _, each, _ in self.submitted].index(slot)
+            agent, _, stamp = self.submitted[place]
+            assert agent not in [owner for owner, _, _ in self.submitted[:place]]
+            assert (self.store.reward[slot] == stamp).all()
+            del self.submitted[place]
+            rollouts.append((agent, slot))
+        return rollouts
+
+    def freed(self, rollouts: list[tuple[int, int]]) -> None:
+        for agent, _ in rollouts:
             if agent in self.ports:
                 self.available[agent] += 1
 
+    @precondition(some_are_ready)
+    @rule(most=st.integers(1, 3))
+    def collect(self, most: int) -> None:
+        blocks, until = self.blocks(), contextlib.ExitStack()
+        slots, ended = until.enter_context(self.channel.collect(most))
+        assert slots and not ended
+        whole = [block for block, rollouts in blocks.items() if sorted(slots) == sorted(slot for _, slot in rollouts)]
+        if whole and len(slots) == self.BLOCK:
+            assert self.store.lend(slots) is not None
+        else:
+            assert len(slots) <= most
+            assert all(not self.may_come(block) for block, rollouts in blocks.items()
+                       for _, slot in rollouts if slot in slots)
+        self.lent.append((self.collected(slots), until))
+
     @precondition(lambda self: self.submitted)
-    @rule()
-    def lend(self) -> None:
-        agent, slot, stamp = self.submitted.pop(0)
-        until = contextlib.ExitStack()
-        batch, ended = until.enter_context(self.channel.lent())
-        assert batch is not None and not ended and batch.reward[:, 0, 0].tolist() == [stamp]
-        self.lent.append((agent, slot, until))
+    @rule(most=st.integers(1, 3))
+    def collect_oldest(self, most: int) -> None:
+        with self.channel.collect(most, oldest=True) as (slots, ended):
+            assert 1 <= len(slots) <= most and slots == [slot for _, slot, _ in self.submitted[:len(slots)]]
+            assert not ended
+            rollouts = self.collected(slots)
+        self.freed(rollouts)
 
     @precondition(lambda self: self.lent)
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
-        agent, _, until = self.lent.pop(data.draw(st.integers(0, len(self.lent) - 1)))
+        rollouts, until = self.lent.pop(data.draw(st.integers(0, len(self.lent) - 1)))
         until.close()
-        if agent in self.ports:
-            self.available[agent] += 1
+        self.freed(rollouts)
 
     @rule()
     def collect_all(self) -> None:
-        expected, self.submitted[:] = self.submitted[:], []
         self.channel.dismiss_trainer()
-        batch = self.store.empty_batch(len(expected) + 1)
-        assert self.channel.collect(batch)[:2] == (len(expected), True)
-        assert batch.reward[:len(expected), 0, 0].tolist() == [stamp for _, _, stamp in expected]
-        for agent, _, _ in expected:
-            if agent in self.ports:
-                self.available[agent] += 1
-        used = {self.SEATING.process_of(agent) for agent in (*self.ports, *(agent for agent, _, _ in self.lent))}
+        ended = False
+        while not ended:
+            with self.channel.collect(2) as (slots, ended):
+                rollouts = self.collected(slots)
+            self.freed(rollouts)
+        assert not self.submitted and self.channel.training_queue == 0
+        used = {self.SEATING.process_of(agent) for agent in (*self.ports, *(agent for agent, _ in self.taken()))}
         assert self.vacant | used == set(range(self.SEATING.processes))
 
     @precondition(lambda self: self.ports)
@@ -552,12 +598,12 @@ class SlotOwnership(RuleBasedStateMachine):
     @invariant()
     def every_slot_is_accounted_for(self) -> None:
         for agent in self.ports:
-            waiting = sum(owner == agent for owner, _, _ in (*self.submitted, *self.lent))
+            waiting = sum(owner == agent for owner, *_ in (*self.submitted, *self.taken()))
             assert len(self.held[agent]) + self.available[agent] + waiting == self.SLOTS
 
     def teardown(self) -> None:
         while self.lent:
-            self.lent.pop()[2].close()
+            self.lent.pop()[1].close()
         self.collect_all()
         self.channel.dismiss_predictor()
         self.predictor.join(5)
@@ -572,7 +618,14 @@ class SharedSlotOwnership(SlotOwnership):
     SEATING = Seating(5, 2, 2)
 
 
+class BlockOwnership(SlotOwnership):
+    """The same where two or four share a process, and two slots are a block."""
+
+    SEATING, SLOTS, BLOCK = Seating(9, 4, 2), 2, 2
+
+
 TestSlotOwnership = SlotOwnership.TestCase
 TestSharedSlotOwnership = SharedSlotOwnership.TestCase
-for _case in (TestSlotOwnership, TestSharedSlotOwnership):
+TestBlockOwnership = BlockOwnership.TestCase
+for _case in (TestSlotOwnership, TestSharedSlotOwnership, TestBlockOwnership):
     _case.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)

@@ -1,21 +1,21 @@
-"""Rollouts in shared memory: layout, the one copy, and two processes that see the same bytes."""
+"""Rollouts in shared memory: layout, the one copy or none, and two processes that see the same bytes."""
 
 from __future__ import annotations
 
 import multiprocessing
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 from ga3c.agent import start_forkserver
 from ga3c.environment import EnvironmentSpec
 from ga3c.rollout import RolloutStore
 
-WITH_EXTRA_ROW = {"observation", "policy", "value", "version"}
+WITH_EXTRA_ROW = {"policy", "value", "version"}
 
 
 def spec(shape: tuple[int, ...], dtype: str = "u1", n_actions: int = 3) -> EnvironmentSpec:
@@ -24,7 +24,8 @@ def spec(shape: tuple[int, ...], dtype: str = "u1", n_actions: int = 3) -> Envir
 
 def shapes(world: EnvironmentSpec, T: int, E: int) -> dict[str, tuple[int, ...]]:
     return {
-        "observation": (T + 1, E, *world.observation_shape), "policy": (T + 1, E, world.n_actions), "value": (T + 1, E),
+        "observation": (T, E, *world.observation_shape), "following": (E, *world.observation_shape),
+        "policy": (T + 1, E, world.n_actions), "value": (T + 1, E),
         "version": (T + 1,), "action": (T, E), "reward": (T, E), "terminated": (T, E), "truncated": (T, E),
         "final_value": (T, E), "bootstrap_value": (E,), "score": (T, E), "episode_length": (T, E), "steps": (),
     }
@@ -51,7 +52,6 @@ def test_a_gathered_batch_holds_exactly_the_facts_of_its_slots(
     world, t_max, n_envs, n_slots = made
     store, layout = RolloutStore(*made), shapes(world, t_max, n_envs)
     content = filled_at_random(store, list(layout), data.draw(st.integers(0, 99)))
-    content["steps"] = store.steps[:] = data.draw(arrays.arrays(np.int32, n_slots, elements=st.integers(0, t_max)))
     slots = data.draw(st.lists(st.integers(0, n_slots - 1), unique=True))
     at, spare = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 2))
     batch = store.empty_batch(at + len(slots) + spare)
@@ -68,9 +68,6 @@ def test_a_gathered_batch_holds_exactly_the_facts_of_its_slots(
         assert got[at:at + len(slots)].tobytes() == facts[slots].tobytes()
         assert got[:at].tobytes() == before[name][:at].tobytes()
         assert got[at + len(slots):].tobytes() == before[name][at + len(slots):].tobytes()
-    following = content["observation"][slots, content["steps"][slots]]
-    assert batch.following[at:at + len(slots)].tobytes() == following.tobytes()
-    assert not batch.following[:at].any() and not batch.following[at + len(slots):].any()
 
 
 @examples(deadline=None, max_examples=50)
@@ -82,6 +79,24 @@ def test_every_field_has_its_shape_and_begins_on_a_cache_line(made: tuple[Enviro
         field = getattr(store, name)
         assert field.shape == (n_slots, *shape)
         assert field.ctypes.data % 64 == 0
+
+
+@examples(deadline=None, max_examples=100)
+@given(stores, st.data())
+def test_slots_side_by_side_are_lent_as_they_lie(made: tuple[EnvironmentSpec, int, int, int],
+                                                 data: st.DataObject) -> None:
+    store = RolloutStore(*made)
+    content = filled_at_random(store, list(shapes(*made[:3])), 0)
+    slots = data.draw(st.lists(st.integers(0, made[3] - 1), unique=True, min_size=1))
+    batch = store.lend(slots)
+    if any(after != before + 1 for before, after in pairwise(slots)):
+        assert batch is None
+        return
+    assert batch is not None and len(batch) == len(slots) and batch.observation.flags.c_contiguous
+    for name, facts in content.items():
+        got = getattr(batch, name)
+        assert np.shares_memory(got, getattr(store, name))
+        assert np.array_equal(got, (facts[:, :made[1]] if name in WITH_EXTRA_ROW else facts)[slots])
 
 
 def test_a_slice_of_a_batch_is_a_view_of_its_first_rollouts() -> None:
@@ -102,7 +117,7 @@ def test_rows_after_the_steps_of_a_cut_rollout_are_not_filled_and_not_counted() 
 def answers(store: RolloutStore) -> None:
     assert store.action[1].tolist() == [[1, 2], [3, 4], [5, 6]]
     store.reward[1] = 10 * store.action[1]
-    store.observation[2, 3] = 9
+    store.observation[2, 2] = 9
     store.steps[0] = 2
 
 
@@ -115,8 +130,8 @@ def test_two_processes_see_each_others_writes() -> None:
     child.join()
     assert child.exitcode == 0
     assert store.reward[1].tolist() == [[10, 20], [30, 40], [50, 60]]
-    assert (store.observation[2, 3] == 9).all()
-    assert (store.observation[2, :3] == 0).all()
+    assert (store.observation[2, 2] == 9).all()
+    assert (store.observation[2, :2] == 0).all()
     assert store.steps.tolist() == [2, 0, 0]
 
 
@@ -144,8 +159,10 @@ def test_looking_copies_the_rows_asked_for_to_the_front_of_the_room() -> None:
     spec = EnvironmentSpec("none", (3,), np.dtype(np.float32), 2, 1)
     store = RolloutStore(spec, t_max=2, n_envs=2, n_slots=40_000)  # slot x row is more than 16 bits hold
     store.observation[:] = np.arange(store.observation.size).reshape(store.observation.shape)
+    store.following[:] = -1.0 - np.arange(store.following.size).reshape(store.following.shape)
     room = store.room(4)
     slots, rows = [39_999, 0, 7], [2, 0, 1]
     store.look([slot * store.slot_rows + row for slot, row in zip(slots, rows, strict=True)], room)
-    assert np.array_equal(room[:3], store.observation[slots, rows]) and not room[3].any()
+    assert np.array_equal(room[0], store.following[39_999]), "of an episode that was truncated"
+    assert np.array_equal(room[1:3], store.observation[slots[1:], rows[1:]]) and not room[3].any()
     assert room.ctypes.data % 64 == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ports import collected
 
 from ga3c.agent import Player, pump
 from ga3c.channel import PREDICT, REST, SUBMIT, TAKE, WAIT, Channel, ServerGone
@@ -36,6 +38,17 @@ def test_few_agents_are_spread_before_any_two_share(seats: Seating, n: int) -> N
     n = min(n, seats.capacity, seats.spread * seats.per_process)
     full = Counter(seats.process_of(agent) for agent in range(n))
     assert len(full) == min(n, seats.spread) and max(full.values()) - min(full.values()) <= 1
+
+
+@given(seatings, st.integers(1, 5))
+def test_the_slots_of_a_process_lie_side_by_side(seats: Seating, each: int) -> None:
+    slots = [seats.slots_of(agent, each) for agent in range(seats.capacity)]
+    assert sorted(slot for its in slots for slot in its) == list(range(seats.capacity * each))
+    for process in range(seats.processes):
+        agents = seats.agents_of(process)
+        for number in range(each):
+            first = slots[agents[0]][number]
+            assert [slots[agent][number] for agent in agents] == list(range(first, first + len(agents)))
 
 
 @given(seatings)
@@ -87,12 +100,12 @@ def answer(channel: Channel) -> int:
 def test_each_of_a_process_is_granted_what_it_asked_for(channel: Channel) -> None:
     port = channel.open(0)
     assert [*port.agents] == [0, 2]
-    assert port.ask(2, (TAKE, 0, 0)) == 4 and port.ask(0, (TAKE, 0, 0)) == 0
-    assert port.ask(2, (PREDICT, 4, 0)) == WAIT == port.ask(0, (PREDICT, 0, 0))
+    assert port.ask(2, (TAKE, 0, 0)) == 1 and port.ask(0, (TAKE, 0, 0)) == 0
+    assert port.ask(2, (PREDICT, 1, 0)) == WAIT == port.ask(0, (PREDICT, 0, 0))
     assert answer(channel) == 2 and port.receive() == [(2, 0)]
     channel.ask_to_rest(2)
     assert answer(channel) == 0 and port.receive() == [(0, 0)], "the other was told to pause"
-    assert port.ask(0, (PREDICT, 0, 1)) == WAIT == port.ask(2, (PREDICT, 4, 1))
+    assert port.ask(0, (PREDICT, 0, 1)) == WAIT == port.ask(2, (PREDICT, 1, 1))
     assert [answer(channel), answer(channel)] == [0, 2]
     assert port.receive() == [(0, 0), (2, 1)]
     channel.handed_over(port)
@@ -101,7 +114,7 @@ def test_each_of_a_process_is_granted_what_it_asked_for(channel: Channel) -> Non
 def test_one_prediction_answers_all_who_ask_and_wakes_each_process_once(
         channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     ports, written, write = [channel.open(0), channel.open(1)], [], os.write
-    for port, agent, slot in ((ports[0], 0, 0), (ports[1], 1, 2), (ports[0], 2, 4)):
+    for port, agent, slot in ((ports[0], 0, 0), (ports[1], 1, 4), (ports[0], 2, 1)):
         assert port.ask(agent, (TAKE, 0, 0)) == slot and port.ask(agent, (PREDICT, slot, 0)) == WAIT
     requests = next(channel.requests(3))
     with monkeypatch.context() as patch:
@@ -115,18 +128,65 @@ def test_one_prediction_answers_all_who_ask_and_wakes_each_process_once(
 
 def test_a_freed_slot_is_its_agents(channel: Channel) -> None:
     port = channel.open(0)
-    for agent, slots in ((0, (0, 1)), (2, (4, 5))):
+    for agent, slots in ((0, (0, 2)), (2, (3, 1))):
         for slot in slots:
             assert port.ask(agent, (TAKE, 0, 0)) == slot
             assert port.ask(agent, (SUBMIT, slot, 0)) == 0
     assert port.ask(2, (TAKE, 0, 0)) == WAIT
-    batch = channel._store.empty_batch(2)
-    channel.collect(batch)  # the first two are the other agent's
+    assert [collected(channel, 1)[0] for _ in range(2)] == [[0], [2]], "the other agent's"
     port._read(granted := [])
     assert granted == [] and port.ask(0, (TAKE, 0, 0)) == 0
-    channel.collect(batch)
-    assert port.receive() == [(2, 4)] and port.ask(2, (TAKE, 0, 0)) == 5
+    assert [collected(channel, 1)[0] for _ in range(2)] == [[3], [1]]
+    assert port.receive() == [(2, 3)] and port.ask(2, (TAKE, 0, 0)) == 1
     channel.handed_over(port)
+
+
+def test_who_comes_back_falls_into_step_with_the_others(channel: Channel) -> None:
+    port = channel.open(0)
+
+    def predicted(agent: int, slot: int, row: int) -> None:
+        assert port.ask(agent, (PREDICT, slot, row)) == WAIT and answer(channel) == agent
+        port.receive()
+
+    assert port.ask(0, (TAKE, 0, 0)) == 0 and port.ask(2, (TAKE, 0, 0)) == 1
+    predicted(0, 0, 0)
+    predicted(2, 1, 0)
+    assert port.ask(2, (REST, 1, 0)) == WAIT and [*port._seats[2].free] == [1, 3], "no step: it is given back"
+    predicted(0, 0, 1)
+    assert port.ask(0, (TAKE, 0, 0)) == 2 and port.ask(0, (SUBMIT, 0, 0)) == 0
+    predicted(0, 2, 0)
+    predicted(0, 2, 2)  # of an episode that was truncated: not a step
+    predicted(0, 2, 1)
+    channel.call_back(2)
+    assert port.receive() == [(2, 2)], "the other is a step ahead"
+    assert port.ask(2, (TAKE, 0, 0)) == 3, "beside the other's, though its first was freed before"
+    for agent, slot in ((0, 2), (2, 3)):
+        assert port.ask(agent, (REST, slot, 1)) == WAIT
+    channel.call_back(0)
+    channel.call_back(2)
+    assert port.receive() == [(0, 1), (2, 1)], "all rested: they begin together"
+    channel.handed_over(port)
+
+
+def test_the_others_of_a_block_are_waited_for_until_one_rests() -> None:
+    channel = Channel(RolloutStore(SPEC, 2, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
+    port = channel.open(0)
+    for agent in range(3):
+        slot = port.ask(agent, (TAKE, 0, 0))
+        assert port.ask(agent, (PREDICT, slot, 0)) == WAIT and answer(channel) == agent
+    found: list[tuple[list[int], bool]] = []
+    trainer = threading.Thread(target=lambda: found.append(collected(channel, 3)), daemon=True)
+    trainer.start()
+    for agent in (1, 0):
+        assert port.ask(agent, (SUBMIT, agent, 0)) == 0
+    while not len(channel._arrived) == 2:
+        time.sleep(0.001)
+    assert channel.training_queue == 0 and not found
+    assert port.ask(2, (REST, 2, 0)) == WAIT and channel.rested() == [2]
+    trainer.join(5)
+    assert found == [([1, 0], False)]
+    channel.handed_over(port)
+    channel.close()
 
 
 def test_all_of_a_process_leave_at_one_word(channel: Channel) -> None:
@@ -149,15 +209,15 @@ def test_it_is_a_process_turn_since_any_of_its_agents_was_last_heard_of(channel:
     assert channel.idle_since(0) == channel._opened_at[0] and not channel.has_delivered(0)
     first = store.asked[0, 0] = time.monotonic()
     assert channel.idle_since(0) == first, "the other still makes its environments"
-    second = store.asked[4, 0] = time.monotonic()
+    second = store.asked[1, 0] = time.monotonic()
     assert channel.idle_since(0) is None and channel.waiting == 2
     channel._answered_at[0] = second + 1.0
     assert channel.idle_since(0) == second + 1.0, "since then one could play"
     channel._answered_at[2] = second + 2.0
     assert channel.idle_since(0) == second + 1.0, "it has done nothing since, though another could play, too"
-    store.asked[0, 1] = second + 3.0
+    store.asked[2, 1] = second + 3.0
     assert channel.idle_since(0) == second + 3.0, "one asked, so it was at work; now the other plays"
-    store.submitted[4] = second + 4.0
+    store.submitted[3] = second + 4.0
     assert channel.has_delivered(0) and not channel.has_delivered(1)
     channel.handed_over(port)
 
@@ -177,8 +237,8 @@ def test_one_plays_at_a_time_in_the_order_of_the_grants_and_its_waits_are_told(c
         os.write(channel._reply_files[agent], np.array([agent, 0, 0, 0], np.uint16).tobytes())
     pump({0: player(0), 2: player(2)}, port, store)
     assert log == [2, 0, 0, 2]
-    assert store.taken[[0, 4]].tolist() == [1, 1]
-    waited, played = store.seconds[[0, 4], PREDICT], store.seconds[[0, 4], SUBMIT]
+    assert store.taken[[0, 1]].tolist() == [1, 1]
+    waited, played = store.seconds[[0, 1], PREDICT], store.seconds[[0, 1], SUBMIT]
     assert (played >= 0.1).all() and (played < 0.15).all()
     assert waited[0] >= 0.05 and waited[1] >= 0.1, "for its turn, while the other played"
     assert channel.training_queue == 2

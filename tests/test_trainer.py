@@ -91,13 +91,13 @@ def test_a_rollout_that_is_an_update_is_trained_on_in_its_slot_which_is_free_onl
         def train(self, batch: TrainingBatch) -> Any:
             assert np.shares_memory(batch.observation, store.observation) and batch.observation.shape[:3] == (1, 2, 1)
             assert not select.select([port._replies], [], [], 0)[0], "nothing is given back yet"
-            assert batch.following.tolist() == [[[9.0] * 3]]
+            assert batch.following.tolist() == [[[9.0] * 3]] and not batch.observation.any()
             return super().train(batch)
 
     learner, store = Looking(), RolloutStore(SPEC, 2, 1, 2)
     channel = Channel(store, Seating(1), 2)
     port = channel.open(0)
-    store.observation[0, 1] = 9.0
+    store.following[0] = 9.0
     store.steps[0] = 1
     serve(port, (SUBMIT, 0, 0))
     channel.dismiss_trainer()
@@ -105,6 +105,71 @@ def test_a_rollout_that_is_an_update_is_trained_on_in_its_slot_which_is_free_onl
     assert learner.steps[-1] == [1] and select.select([port._replies], [], [], 0)[0]
     channel.handed_over(port)
     channel.close()
+
+
+@contextlib.contextmanager
+def at_play(agents: int, of: int) -> Iterator[tuple[Channel, RolloutStore, Port]]:
+    """A process of so many agents that play, two slots each, side by side; an update needs `of` rollouts."""
+    store = RolloutStore(SPEC, 2, 1, 2 * agents)
+    channel = Channel(store, Seating(agents, agents), 2, rollouts_per_update=of)
+    port = channel.open(0)
+    channel._answered_at = [each + 1.0 for each in channel._opened_at]
+    yield channel, store, port
+    channel.handed_over(port)
+    channel.close()
+
+
+def hand_in(port: Port, store: RolloutStore, slots: list[int], version: Callable[[int], int] = lambda slot: 7) -> None:
+    for slot in slots:
+        store.steps[slot], store.version[slot], store.reward[slot] = 2, version(slot), slot
+        assert port.ask(slot % len(port.agents), (SUBMIT, slot, 0)) == 0
+
+
+def test_rollouts_side_by_side_are_trained_on_where_they_lie_in_whichever_order_they_came() -> None:
+    class Looking(Learner):
+        def train(self, batch: TrainingBatch) -> Any:
+            assert np.shares_memory(batch.observation, store.observation) and channel._lent == [4]
+            return super().train(batch)
+
+    learner = Looking()
+    with at_play(4, 4) as (channel, store, port):
+        hand_in(port, store, [3, 0, 2, 1])
+        channel.dismiss_trainer()
+        run_trainer(channel, store, cast(Any, learner), 4, lambda update, batch, spent: None)
+        assert learner.first_rewards == [0, 1, 2, 3] and channel._lent == [0]
+
+
+def test_what_has_been_copied_is_trained_on_after_one_block() -> None:
+    learner = Learner()
+    with at_play(4, 2) as (channel, store, port):
+        hand_in(port, store, [0, 4, 2, 3, 6, 7, 5])  # the first is not whole as its agent has filled the next
+        channel.dismiss_trainer()
+        run_trainer(channel, store, cast(Any, learner), 2, lambda update, batch, spent: None)
+    assert learner.first_rewards == [4, 5, 0, 2, 6, 7, 3] and learner.steps == [[2, 2]] * 3 + [[2, 0]]
+
+
+def test_of_a_block_what_is_old_is_left_out_and_told() -> None:
+    learner, dropped, reported = Learner(oldest=6), list[float](), list[int]()
+    with at_play(2, 2) as (channel, store, port):
+        hand_in(port, store, [0, 1, 2, 3], lambda slot: 5 if slot < 3 else 6)
+        channel.dismiss_trainer()
+        run_trainer(channel, store, cast(Any, learner), 2,
+                    lambda update, batch, spent: reported.append(batch.agent_steps),
+                    dropped=lambda batch: dropped.extend(batch.reward[:, 0, 0].tolist()))
+    assert learner.steps == [[0, 2]] and learner.first_rewards == [3] and reported == [2] and dropped == [0, 1, 2]
+
+
+def test_what_has_been_copied_is_told_when_the_update_of_a_block_fails() -> None:
+    class Failing(Learner):
+        def train(self, batch: TrainingBatch) -> Any:
+            raise ZeroDivisionError
+
+    dropped: list[float] = []
+    with at_play(4, 2) as (channel, store, port), pytest.raises(ZeroDivisionError):
+        hand_in(port, store, [0, 4, 2, 3])
+        run_trainer(channel, store, cast(Any, Failing()), 2, lambda update, batch, spent: None,
+                    dropped=lambda batch: dropped.extend(batch.reward[:, 0, 0].tolist()))
+    assert dropped == [2, 3, 0]
 
 
 @pytest.mark.parametrize("n_rollouts", [1, 2])
@@ -116,7 +181,7 @@ def test_a_slot_is_given_back_whatever_an_update_raises(n_rollouts: int) -> None
     with waiting(2) as (channel, store):
         with pytest.raises(ZeroDivisionError) as kept:  # with its traceback
             run_trainer(channel, store, cast(Any, Failing()), n_rollouts, lambda update, batch, spent: None)
-        assert channel._freed[0] == n_rollouts and channel._lent == [0] and kept
+        assert channel._freed[0] == n_rollouts and channel._lent == [2 - n_rollouts] and kept, "the rest is another's"
 
 
 def test_rollouts_of_an_update_that_is_not_made_are_told() -> None:
@@ -179,15 +244,15 @@ def test_what_a_trainer_takes_outside_the_model_is_told(
             return super().train(batch) if self.steps else self.steps.append([])  # the first update is not made
 
     @contextlib.contextmanager
-    def slowly_lent() -> Iterator[Any]:
+    def slowly(most: int, oldest: bool) -> Iterator[Any]:
         busy(outside)
-        with lent() as found:
+        with collect(most, oldest) as found:
             yield found
 
     spent: list[Spent] = []
     with waiting(2) as (channel, store):
-        lent = channel.lent
-        monkeypatch.setattr(channel, "lent", slowly_lent)
+        collect = channel.collect
+        monkeypatch.setattr(channel, "collect", slowly)
         run_trainer(channel, store, cast(Any, Slow()), 1, lambda update, batch, time: spent.append(time))
     told, = spent
     assert 2 * outside <= told.outside < 2 * outside + 0.2, "of both updates"

@@ -27,7 +27,7 @@ from multiprocessing import forkserver, resource_tracker
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.channel import PREDICT, REST, SUBMIT, TAKE, WAIT, Port, Request, ServerGone
+from ga3c.channel import GO_ON, PAUSE, PREDICT, REST, SUBMIT, TAKE, WAIT, Port, Request, ServerGone
 from ga3c.config import Settings
 from ga3c.environment import Environment, make_environment
 from ga3c.guard import GuardedEnvironment
@@ -42,32 +42,30 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
     """The life of an agent, from the first observation until a rest is granted with the word to leave.
 
     The environment must have been reset. Requests and their grants:
-    TAKE: a free slot; PREDICT: 1 if the agent shall pause, else 0, once policy, value and version stand in the named
-    row; SUBMIT: nothing, the slot now belongs to the trainers; REST, which gives back a slot without a step: 0 to leave
-    for good, else 1 and by how many steps the first rollout shall be shorter, maybe much later. Once told to pause, an
-    agent is told so until it rests. A rollout that the pause cuts short is submitted with the steps it has; the
-    episodes go on where they stood.
+    TAKE: a free slot; PREDICT: once policy, value and version stand in the named row, GO_ON, PAUSE, which it is told
+    until it rests, or CUT: hand in what there is and begin the next rollout; SUBMIT: nothing, the slot now belongs to
+    the trainers; REST, which gives back a slot without a step: 1 to play on, maybe much later, 0 to leave for good.
+    Rollouts that are cut short have the steps they have; the episodes go on where they stood.
     """
     n_envs, t_max = store.n_envs, store.t_max
     # Lists where there is little to compute: after others have had the core, what a step costs is the number of
     # different things that it does, and NumPy does many.
     score, began, now = [0.0] * n_envs, [0] * n_envs, 0  # episodes': so far, and when; agent steps
-    full: tuple[int, int] | None = None  # slot and steps of a rollout that lacks the value after its last step
-    slot, t, length = (yield from _take(store)), 0, t_max
+    full: int | None = None
+    slot, t = (yield from _take(store)), 0
     environment.show(store.observation[slot, t])
     while True:
-        pause = yield PREDICT, slot, t
+        word = yield PREDICT, slot, t
         if full is not None:
-            yield _hand_in(store, *full, store.value[slot, 0])
+            yield _hand_in(store, full, t_max, store.value[slot, 0])
             full = None
-        if pause:
+        if word != GO_ON:
             if t:
                 store.following[slot] = store.observation[slot, t]
                 yield _hand_in(store, slot, t, store.value[slot, t])
-            granted = yield REST, slot, t
-            if not granted:
+            if word == PAUSE and not (yield REST, slot, t):
                 return
-            slot, t, length = (yield from _take(store)), 0, t_max + 1 - granted
+            slot, t = (yield from _take(store)), 0
             environment.show(store.observation[slot, t])
             continue
 
@@ -93,9 +91,9 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
             store.final_value[slot, t] = store.value[slot, t_max]
 
         t += 1
-        if t == length:
+        if t == t_max:
             environment.show(store.following[slot])
-            full, slot, t, length = (slot, t), (yield from _take(store)), 0, t_max
+            full, slot, t = slot, (yield from _take(store)), 0
         environment.show(store.observation[slot, t])
 
 

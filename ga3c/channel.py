@@ -3,8 +3,8 @@
     agent  --ticket-->  prediction queue  --> predictors --answer--> replies to its process
     agent  --ticket-->  training queue    --> trainers   --freed --> replies to its process
 
-Only tickets travel: 8 bytes naming agent, slot, row and incarnation. A queue is one pipe shared by all agents with no
-lock: writes of up to PIPE_BUF bytes are atomic, and one read takes many whole tickets.
+Only tickets travel: 8 bytes naming agent, slot, row (or round) and incarnation. A queue is one pipe shared by all
+agents with no lock: writes of up to PIPE_BUF bytes are atomic, and one read takes many whole tickets.
 
 Only here does a slot change its owner: FREE -> agent (`Port` takes it) -> training queue (`Port` submits it) ->
 trainer (`Channel.collect`) -> FREE (the agent is told). Each agent index has slots of its own, so what an agent may
@@ -12,7 +12,8 @@ have under way is bounded, which bounds the policy lag; waiting for a free slot 
 
 Agents may share a process (`seating.py` says which do). They begin and end together, as one incarnation, and take their
 steps in turn. So that rollouts of an update need not be copied together, they fill slots that lie side by side, a
-*block*, and who comes back from a rest falls into step with the others; a trainer gets a block once it is whole.
+*block*, and a trainer gets a block once it is whole. Who falls behind the others, or comes back from a rest, hands in a
+shorter rollout and is in step again.
 
 When a process of agents has ended, however it ended, `retire` sends a *fence* down the training queue. Pipes keep their
 order, so once a trainer has met the fence, and what was lent has been given back, everything its agents ever submitted
@@ -45,6 +46,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,11 +57,12 @@ from ga3c.rollout import RolloutStore
 from ga3c.seating import Seating
 
 Ticket = tuple[int, int, int, int]
-"""Agent, slot, step and incarnation."""
+"""Agent, slot, step, or of a rollout its round, and incarnation."""
 _TICKET = struct.Struct("<4H")
 _CLOSE = 0xFFFF    # as agent: one consumer of the queue shall end
 _FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this incarnation lie before this one
 _LOOK = 1          # as its step: instead, an agent rests, for which others may have waited
+_ROUNDS = 2**16    # after so many their numbers begin anew
 _FREED = 0xFFFF    # as step, in a reply: the slot is free again
 _LEAVE, _PAUSE, _RETURN = 0xFFFE, 0xFFFD, 0xFFFC  # as step, in a reply: what the agent shall do
 
@@ -71,6 +74,9 @@ Request = tuple[int, int, int]
 """What an agent asks for: (TAKE, 0, 0), (PREDICT, slot, row), (SUBMIT, slot, 0) or (REST, slot, its steps)."""
 WAIT = -1
 """In the place of a grant: it comes later."""
+GO_ON, PAUSE, CUT = range(3)
+"""What a prediction is granted with."""
+OUT_OF_STEP = 3  # steps behind the others of its process by which a rollout is cut short
 
 
 def batch_sizes(most: int) -> list[int]:
@@ -114,29 +120,31 @@ class ServerGone(Exception):
 
 class _Seat:
     """One agent's, in its `Port`: its slots, those that are free, `waits_for`: TAKE or REST while it does, whether it
-    shall pause.
+    shall pause, and in which round of blocks it plays.
     """
 
     def __init__(self, slots: range) -> None:
         self.slots, self.free = slots, deque(slots)
-        self.waits_for, self.pause = WAIT, False
+        self.waits_for, self.pause, self.round = WAIT, False, 0
 
 
 class Port:
     """The agents' end of the channel, one for those of a process. Made by `Channel.open`, handed over as an argument.
 
-    What an agent asks for is granted at once by `ask`, or later by `receive`.
+    What an agent asks for is granted at once by `ask`, or later by `receive`. `in_step`: they are to fill blocks.
     """
 
-    def __init__(self, slots: dict[int, range], t_max: int, incarnation: int,
+    def __init__(self, slots: dict[int, range], t_max: int, in_step: bool, incarnation: int,
                  requests: Connection, rollouts: Connection, rests: Connection, replies: Connection) -> None:
         self.agents, self.incarnation = list(slots), incarnation
         self.first_slot = {agent: its.start for agent, its in slots.items()}
         self._requests, self._rollouts, self._rests, self._replies = requests, rollouts, rests, replies
         self._seats = {agent: _Seat(its) for agent, its in slots.items()}
         self._leave = False
-        # Where its agents stand: which of their slots was last taken, and the row that was last to be predicted.
-        self._block, self._row, self._t_max = 0, 0, t_max
+        self._t_max, self._in_step = t_max, in_step
+        # Where the foremost agents stand: the round, which of their slots they fill, the row they are at.
+        self._round = self._block = self._row = 0
+        self._round_of = {slot: 0 for its in slots.values() for slot in its}  # when it was last taken
 
     @functools.cached_property
     def _files(self) -> tuple[int, int, int, int]:
@@ -152,11 +160,11 @@ class Port:
             return self._taken(seat, beside if beside in seat.free else seat.free[0])
         try:
             if kind == PREDICT:
-                if row < self._t_max:
+                if seat.round == self._round and row < self._t_max:
                     self._row = row
                 os.write(self._files[0], _TICKET.pack(agent, slot, row, self.incarnation))
             elif kind == SUBMIT:
-                os.write(self._files[1], _TICKET.pack(agent, slot, 0, self.incarnation))
+                os.write(self._files[1], _TICKET.pack(agent, slot, self._round_of[slot], self.incarnation))
                 return 0
             elif kind == REST:
                 if not row:
@@ -183,7 +191,7 @@ class Port:
         for agent, slot, step, _ in _TICKET.iter_unpack(data):
             seat = self._seats[agent]
             if step < _RETURN:  # the least of the words
-                granted.append((agent, int(seat.pause or self._leave)))
+                granted.append((agent, self._word(seat, step)))
             elif step == _FREED:
                 seat.free.append(slot)
                 if seat.waits_for == TAKE:
@@ -192,24 +200,31 @@ class Port:
             elif step == _LEAVE:
                 self._leave = True
                 for resting, each in self._seats.items():
-                    self._end_rest(resting, each, granted)
+                    self._end_rest(resting, each, 0, granted)
             else:  # _RETURN and _PAUSE may come at once: then it rests again after a step
                 seat.pause = step == _PAUSE
                 if not seat.pause:
-                    self._end_rest(agent, seat, granted)
+                    self._end_rest(agent, seat, 1, granted)
 
     def _taken(self, seat: _Seat, slot: int) -> int:
         seat.free.remove(slot)
-        self._block = seat.slots.index(slot)
+        block = seat.slots.index(slot)
+        if block != self._block:
+            self._round, self._block, self._row = (self._round + 1) % _ROUNDS, block, 0
+        seat.round = self._round_of[slot] = self._round
         return slot
 
-    def _end_rest(self, agent: int, seat: _Seat, granted: list[tuple[int, int]]) -> None:
-        """Who plays on shall hand in its first rollout when the others hand in theirs."""
+    def _word(self, seat: _Seat, row: int) -> int:
+        if seat.pause or self._leave:
+            return PAUSE
+        behind = seat.round != self._round and self._row >= OUT_OF_STEP and 0 < row < self._t_max
+        return CUT if self._in_step and behind else GO_ON
+
+    @staticmethod
+    def _end_rest(agent: int, seat: _Seat, grant: int, granted: list[tuple[int, int]]) -> None:
         if seat.waits_for == REST:
-            if all(each.waits_for == REST for each in self._seats.values()):
-                self._row = 0
             seat.waits_for = WAIT
-            granted.append((agent, 0 if self._leave else 1 + self._row))
+            granted.append((agent, grant))
 
 
 class _TicketQueue:
@@ -245,6 +260,14 @@ class _TicketQueue:
     def __len__(self) -> int:
         waiting = fcntl.ioctl(self._out, termios.FIONREAD, bytes(4))
         return int.from_bytes(waiting, sys.byteorder) // _TICKET.size
+
+
+class _Rollout(NamedTuple):
+    """One that was handed in. Those of a process in the same round lie side by side."""
+
+    agent: int
+    slot: int
+    round: int
 
 
 class Channel:
@@ -284,20 +307,18 @@ class Channel:
         # Guards replies, incarnations, loans: an answer is written wholly before or wholly not after an agent's end.
         self._lock = threading.Lock()
         self._outlet, self._intake = threading.Lock(), threading.Lock()  # one predictor, one trainer takes at a time
-        self._arrived: list[tuple[int, int]] = []  # agent, slot of rollouts that no trainer has yet; replaced at once
+        self._arrived: list[_Rollout] = []  # that no trainer has yet; replaced at once
+        self._came: list[int | None] = [None] * capacity  # the round of the incarnation's last that came
 
     def _set_blocks(self, n: int) -> None:
-        """Who fills which: n agents with seats side by side have one block for each of their slots."""
+        """n agents with seats side by side fill one in each round."""
         self._block_size = n
-        self._fellows: dict[tuple[int, int], list[int]] = {}
-        self._block_of: dict[int, tuple[int, int, int]] = {}  # slot -> process, which n of its agents, which slots
+        self._fellows: dict[int, list[int]] = {}  # by agent, itself among them; not where some would be left over
         for process in range(self._seating.processes):
             agents = list(self._seating.agents_of(process))
-            for seat, agent in enumerate(agents):
-                if not len(agents) % n:
-                    self._fellows.setdefault((process, seat // n), []).append(agent)
-                for number, slot in enumerate(self._slots[agent]):
-                    self._block_of[slot] = process, seat // n, number
+            if not len(agents) % n:
+                for seat, agent in enumerate(agents):
+                    self._fellows[agent] = agents[seat // n * n:][:n]
 
     # ---------------------------------------------------------------------------------- for the supervisor
 
@@ -316,10 +337,11 @@ class Channel:
                 self._reply_files[agent] = writer.fileno()
                 slots = self._slots[agent]
                 self._opened_at[agent] = self._answered_at[agent] = self._freed_at[agent] = now
-                self._freed[agent], self._resting[agent] = 0, False
+                self._freed[agent], self._resting[agent], self._came[agent] = 0, False, None
                 self._store.asked[slots] = 0.0
                 self._store.taken[slots.start] = self._store.faults[slots.start] = 0
-            return Port({agent: self._slots[agent] for agent in agents}, self._store.t_max, incarnation,
+            return Port({agent: self._slots[agent] for agent in agents}, self._store.t_max,
+                        agents[0] in self._fellows and self._block_size > 1, incarnation,
                         self._predictions.writer, self._rollouts.writer, self._rests.writer, replies)
 
     @staticmethod
@@ -540,60 +562,66 @@ class Channel:
                 self.dismiss_trainer()
                 ended = False
         try:
-            yield [slot for _, slot in rollouts], ended
+            yield [rollout.slot for rollout in rollouts], ended
         finally:
             self._give_back(rollouts)
 
-    def _take_arrived(self, most: int, oldest: bool, ended: bool) -> list[tuple[int, int]]:
+    def _take_arrived(self, most: int, oldest: bool, ended: bool) -> list[_Rollout]:
         ready = [] if oldest else next(self._ready(), [])
         if len(ready) != self._block_size:
             ready = (ready or (self._arrived if oldest or ended else []))[:most]
         self._arrived = [rollout for rollout in self._arrived if rollout not in ready]
         return ready
 
-    def _ready(self) -> Iterator[list[tuple[int, int]]]:
+    def _ready(self) -> Iterator[list[_Rollout]]:
         """Of what has arrived, block after block, as the first of it came: the whole ones, by slot, and what there is
-        of those that will not be whole, because an agent does not play or fills another already.
+        of those that will not be whole.
         """
-        blocks: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        blocks: dict[tuple[int, int], list[_Rollout]] = {}
         for rollout in self._arrived:
-            blocks.setdefault(self._block_of[rollout[1]], []).append(rollout)
-        last = {block[:2]: block for block in blocks}
-        for block, rollouts in blocks.items():
-            if len(rollouts) == self._block_size:
-                yield sorted(rollouts, key=operator.itemgetter(1))
-            elif last[block[:2]] != block or not self._play(self._fellows.get(block[:2], [])):
+            fellows = self._fellows.get(rollout.agent, [rollout.agent])
+            blocks.setdefault((fellows[0], rollout.round), []).append(rollout)
+        for (agent, number), rollouts in blocks.items():
+            there = {rollout.agent for rollout in rollouts}
+            if len(there) == self._block_size:
+                yield sorted(rollouts, key=operator.attrgetter("slot"))
+            elif not all(each in there or self._may_come(each, number) for each in self._fellows.get(agent, [-1])):
                 yield rollouts
 
-    def _play(self, agents: list[int]) -> bool:
-        return bool(agents) and all(self.is_playing(agent) and not self._resting[agent] for agent in agents)
+    def _may_come(self, agent: int, number: int) -> bool:
+        """Whether the rollout of this round, which is not there, is to be waited for."""
+        if agent < 0 or self._resting[agent] or not self.is_playing(agent):
+            return False
+        came = self._came[agent]
+        return came is None or 0 < (number - came) % _ROUNDS < _ROUNDS // 2
 
     def _receive(self) -> bool:
         """Waits for tickets; what has been handed in is a trainer's now. Whether the trainer shall end."""
         tickets, ended = self._rollouts.without_close(self._rollouts.take(64))
         with self._lock:
             # An agent that was given up though it lives may hand in what is another's now.
-            rollouts = [(agent, slot) for agent, slot, _, incarnation in tickets
+            rollouts = [_Rollout(agent, slot, number) for agent, slot, number, incarnation in tickets
                         if slot != _FENCE and self._incarnation[agent] == incarnation]
             fenced = [self._seating.process_of(agent) for agent, slot, step, _ in tickets
                       if slot == _FENCE and step != _LOOK]
-            for agent, _ in rollouts:
-                self._lent[self._seating.process_of(agent)] += 1
+            for rollout in rollouts:
+                self._lent[self._seating.process_of(rollout.agent)] += 1
+                self._came[rollout.agent] = rollout.round
             for process in fenced:
                 self._fenced[process] = True
         self._arrived = self._arrived + rollouts
         self._vacate(fenced)
         return ended
 
-    def _give_back(self, rollouts: list[tuple[int, int]]) -> None:
+    def _give_back(self, rollouts: list[_Rollout]) -> None:
         with self._lock:
             now = time.monotonic()
-            for agent, slot in rollouts:
+            for agent, slot, _ in rollouts:
                 self._lent[self._seating.process_of(agent)] -= 1
                 self._freed_at[agent] = now
                 self._freed[agent] += 1
                 self._send(agent, slot, _FREED)  # its place is not given away before its fence
-        self._vacate([self._seating.process_of(agent) for agent, _ in rollouts])
+        self._vacate([self._seating.process_of(rollout.agent) for rollout in rollouts])
 
     def _vacate(self, processes: list[int]) -> None:
         """Tells of those whose fence has been met and whose slots are all free."""

@@ -441,6 +441,8 @@ class SlotOwnership(RuleBasedStateMachine):
         self.submitted: list[tuple[int, int, int]] = []   # agent, slot, stamp
         self.lent: list[tuple[list[tuple[int, int]], contextlib.ExitStack]] = []  # agents, slots, what gives them back
         self.answered: set[int] = set()  # agents that have played
+        self.round_of: dict[int, int] = {}  # slot -> in which it was taken
+        self.came: dict[int, int] = {}  # agent -> round of the last rollout that it handed in
         self.available: dict[int, int] = {}               # free slots an agent knows of or will learn of
         self.stamp = 0
         self.predictor = threading.Thread(target=self.predict, daemon=True)  # a red test must not hang
@@ -467,6 +469,7 @@ class SlotOwnership(RuleBasedStateMachine):
         for agent in self.SEATING.agents_of(process):
             self.ports[agent], self.held[agent], self.available[agent] = port, [], self.SLOTS
             self.answered.discard(agent)
+            self.came.pop(agent, None)
 
     def taken(self) -> list[tuple[int, int]]:
         return [each for rollouts, _ in self.lent for each in rollouts]
@@ -481,6 +484,7 @@ class SlotOwnership(RuleBasedStateMachine):
         assert slot not in [slot for _, slot, *_ in (*self.submitted, *self.taken())]
         self.held[agent].append(slot)
         self.available[agent] -= 1
+        self.round_of[slot] = self.ports[agent]._round
 
     @precondition(lambda self: any(self.held.values()))
     @rule(data=st.data())
@@ -501,19 +505,18 @@ class SlotOwnership(RuleBasedStateMachine):
         self.store.reward[slot] = self.stamp
         serve(self.ports[agent], (SUBMIT, slot, 0), agent)
         self.submitted.append((agent, slot, self.stamp))
+        self.came[agent] = self.round_of[slot]
 
     def block_of(self, agent: int, slot: int) -> tuple[int, int, int]:
         process = self.SEATING.process_of(agent)
-        seat = self.SEATING.agents_of(process).index(agent)
-        return process, seat // self.BLOCK, self.slots[agent].index(slot)
+        return process, self.SEATING.agents_of(process).index(agent) // self.BLOCK, self.round_of[slot]
 
     def may_come(self, block: tuple[int, int, int]) -> bool:
-        """Whether the rest of a block is to be waited for."""
-        agents = [*self.SEATING.agents_of(block[0])]
-        of_part = [other for other in self.blocks() if other[:2] == block[:2]]
-        return (len(agents) % self.BLOCK == 0 and of_part[-1:] == [block] and all(
-            agent in self.answered and agent in self.ports
-            for agent in agents[block[1] * self.BLOCK:(block[1] + 1) * self.BLOCK]))
+        """Whether the rest of a block is to be waited for: all who are not there play and have handed in none since."""
+        agents, there = [*self.SEATING.agents_of(block[0])], [agent for agent, _ in self.blocks()[block]]
+        return len(agents) % self.BLOCK == 0 and all(
+            agent in self.ports and agent in self.answered and (agent in there or self.came.get(agent, -1) < block[2])
+            for agent in agents[block[1] * self.BLOCK:(block[1] + 1) * self.BLOCK])
 
     def blocks(self) -> dict[tuple[int, int, int], list[tuple[int, int]]]:
         found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ports import collected
 
 from ga3c.agent import Player, pump
-from ga3c.channel import PREDICT, REST, SUBMIT, TAKE, WAIT, Channel, ServerGone
+from ga3c.channel import CUT, GO_ON, OUT_OF_STEP, PREDICT, REST, SUBMIT, TAKE, WAIT, Channel, ServerGone
 from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.rollout import RolloutStore
@@ -141,31 +141,33 @@ def test_a_freed_slot_is_its_agents(channel: Channel) -> None:
     channel.handed_over(port)
 
 
-def test_who_comes_back_falls_into_step_with_the_others(channel: Channel) -> None:
+def test_who_falls_behind_or_comes_back_is_cut_short_and_in_step_again() -> None:
+    channel = Channel(RolloutStore(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
     port = channel.open(0)
 
-    def predicted(agent: int, slot: int, row: int) -> None:
+    def predicted(agent: int, slot: int, row: int) -> int:
         assert port.ask(agent, (PREDICT, slot, row)) == WAIT and answer(channel) == agent
-        port.receive()
+        (whose, word), = port.receive()
+        assert whose == agent
+        return word
 
-    assert port.ask(0, (TAKE, 0, 0)) == 0 and port.ask(2, (TAKE, 0, 0)) == 1
-    predicted(0, 0, 0)
-    predicted(2, 1, 0)
-    assert port.ask(2, (REST, 1, 0)) == WAIT and [*port._seats[2].free] == [1, 3], "no step: it is given back"
-    predicted(0, 0, 1)
-    assert port.ask(0, (TAKE, 0, 0)) == 2 and port.ask(0, (SUBMIT, 0, 0)) == 0
-    predicted(0, 2, 0)
-    predicted(0, 2, 2)  # of an episode that was truncated: not a step
-    predicted(0, 2, 1)
+    assert [port.ask(agent, (TAKE, 0, 0)) for agent in range(3)] == [0, 1, 2]
+    assert [predicted(agent, agent, 0) for agent in range(3)] == [GO_ON] * 3
+    assert port.ask(2, (REST, 2, 0)) == WAIT and [*port._seats[2].free] == [2, 5], "no step: it is given back"
+    assert port.ask(0, (TAKE, 0, 0)) == 3 and port.ask(0, (SUBMIT, 0, 0)) == 0
+    for row in range(OUT_OF_STEP):
+        assert predicted(0, 3, row) == GO_ON and predicted(1, 1, row + 1) == GO_ON
+    predicted(0, 3, OUT_OF_STEP)
+    assert predicted(1, 1, 9) == GO_ON, "of an episode that was truncated: not a step"
+    assert predicted(1, 1, 5) == CUT
+    assert port.ask(1, (SUBMIT, 1, 0)) == 0 and port.ask(1, (TAKE, 0, 0)) == 4, "beside the other's"
+    assert predicted(1, 4, 0) == GO_ON
     channel.call_back(2)
-    assert port.receive() == [(2, 2)], "the other is a step ahead"
-    assert port.ask(2, (TAKE, 0, 0)) == 3, "beside the other's, though its first was freed before"
-    for agent, slot in ((0, 2), (2, 3)):
-        assert port.ask(agent, (REST, slot, 1)) == WAIT
-    channel.call_back(0)
-    channel.call_back(2)
-    assert port.receive() == [(0, 1), (2, 1)], "all rested: they begin together"
+    assert port.receive() == [(2, 1)] and port.ask(2, (TAKE, 0, 0)) == 5, "beside, though its first was freed before"
+    channel.dismiss_trainer()
+    assert collected(channel, 3) == ([0, 1], True), "of the first round"
     channel.handed_over(port)
+    channel.close()
 
 
 def test_the_others_of_a_block_are_waited_for_until_one_rests() -> None:

@@ -13,7 +13,7 @@ import pytest
 from counting import busy
 from ports import serve
 
-from ga3c.channel import SUBMIT, Channel, Port
+from ga3c.channel import SUBMIT, TAKE, Channel, Port
 from ga3c.environment import EnvironmentSpec
 from ga3c.model import TooLarge
 from ga3c.rollout import RolloutStore, TrainingBatch
@@ -50,6 +50,7 @@ def waiting(rollouts: int, version: Callable[[int], int] = lambda slot: 7) -> It
     channel = Channel(store, Seating(1), 16)
     port = channel.open(0)
     for slot in range(rollouts):
+        assert serve(port, (TAKE, 0, 0)) == slot
         handed_in(port, store, slot, version(slot))
     channel.dismiss_trainer()
     yield channel, store
@@ -114,6 +115,7 @@ def at_play(agents: int, of: int) -> Iterator[tuple[Channel, RolloutStore, Port]
     channel = Channel(store, Seating(agents, agents), 2, rollouts_per_update=of)
     port = channel.open(0)
     channel._answered_at = [each + 1.0 for each in channel._opened_at]
+    assert [port.ask(slot % agents, (TAKE, 0, 0)) for slot in range(2 * agents)] == [*range(2 * agents)]
     yield channel, store, port
     channel.handed_over(port)
     channel.close()
@@ -142,7 +144,7 @@ def test_rollouts_side_by_side_are_trained_on_where_they_lie_in_whichever_order_
 def test_what_has_been_copied_is_trained_on_after_one_block() -> None:
     learner = Learner()
     with at_play(4, 2) as (channel, store, port):
-        hand_in(port, store, [0, 4, 2, 3, 6, 7, 5])  # the first is not whole as its agent has filled the next
+        hand_in(port, store, [0, 5, 4, 2, 3, 6, 7])  # the first will not be whole: who was to fill it is in the next
         channel.dismiss_trainer()
         run_trainer(channel, store, cast(Any, learner), 2, lambda update, batch, spent: None)
     assert learner.first_rewards == [4, 5, 0, 2, 6, 7, 3] and learner.steps == [[2, 2]] * 3 + [[2, 0]]
@@ -166,7 +168,7 @@ def test_what_has_been_copied_is_told_when_the_update_of_a_block_fails() -> None
 
     dropped: list[float] = []
     with at_play(4, 2) as (channel, store, port), pytest.raises(ZeroDivisionError):
-        hand_in(port, store, [0, 4, 2, 3])
+        hand_in(port, store, [0, 5, 2, 3])
         run_trainer(channel, store, cast(Any, Failing()), 2, lambda update, batch, spent: None,
                     dropped=lambda batch: dropped.extend(batch.reward[:, 0, 0].tolist()))
     assert dropped == [2, 3, 0]

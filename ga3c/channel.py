@@ -76,7 +76,7 @@ WAIT = -1
 """In the place of a grant: it comes later."""
 GO_ON, PAUSE, CUT = range(3)
 """What a prediction is granted with."""
-OUT_OF_STEP = 3  # steps behind the others of its process by which a rollout is cut short
+OUT_OF_STEP = 3  # steps behind the others of its process; a rollout that is more is cut short
 
 
 def batch_sizes(most: int) -> list[int]:
@@ -142,8 +142,7 @@ class Port:
         self._seats = {agent: _Seat(its) for agent, its in slots.items()}
         self._leave = False
         self._t_max, self._in_step = t_max, in_step
-        # Where the foremost agents stand: the round, which of their slots they fill, the row they are at.
-        self._round = self._block = self._row = 0
+        self._round = self._block = 0  # of the foremost agents, and which of their slots they fill
         self._round_of = {slot: 0 for its in slots.values() for slot in its}  # when it was last taken
 
     @functools.cached_property
@@ -160,8 +159,6 @@ class Port:
             return self._taken(seat, beside if beside in seat.free else seat.free[0])
         try:
             if kind == PREDICT:
-                if seat.round == self._round and row < self._t_max:
-                    self._row = row
                 os.write(self._files[0], _TICKET.pack(agent, slot, row, self.incarnation))
             elif kind == SUBMIT:
                 os.write(self._files[1], _TICKET.pack(agent, slot, self._round_of[slot], self.incarnation))
@@ -210,14 +207,14 @@ class Port:
         seat.free.remove(slot)
         block = seat.slots.index(slot)
         if block != self._block:
-            self._round, self._block, self._row = (self._round + 1) % _ROUNDS, block, 0
+            self._round, self._block = (self._round + 1) % _ROUNDS, block
         seat.round = self._round_of[slot] = self._round
         return slot
 
     def _word(self, seat: _Seat, row: int) -> int:
         if seat.pause or self._leave:
             return PAUSE
-        behind = seat.round != self._round and self._row >= OUT_OF_STEP and 0 < row < self._t_max
+        behind = seat.round != self._round and 0 < row < self._t_max - OUT_OF_STEP
         return CUT if self._in_step and behind else GO_ON
 
     @staticmethod
@@ -590,10 +587,16 @@ class Channel:
 
     def _may_come(self, agent: int, number: int) -> bool:
         """Whether the rollout of this round, which is not there, is to be waited for."""
-        if agent < 0 or self._resting[agent] or not self.is_playing(agent):
-            return False
-        came = self._came[agent]
-        return came is None or 0 < (number - came) % _ROUNDS < _ROUNDS // 2
+        came = self._came[agent] if agent >= 0 else None
+        return self._plays(agent) and (came is None or 0 < (number - came) % _ROUNDS < _ROUNDS // 2)
+
+    def _plays(self, agent: int) -> bool:
+        return agent >= 0 and not self._resting[agent] and self.is_playing(agent)
+
+    def only_blocks(self) -> bool:
+        """Whether all who play fill blocks, so that nobody's rollouts go together with what a block has left over."""
+        return all(self._plays(fellow) for agent in range(len(self._came)) if self._plays(agent)
+                   for fellow in self._fellows.get(agent, [-1]))
 
     def _receive(self) -> bool:
         """Waits for tickets; what has been handed in is a trainer's now. Whether the trainer shall end."""

@@ -90,33 +90,36 @@ def _batches(channel: Channel, store: RolloutStore, n_rollouts: int,
     """Batches, how many rollouts there are in each, and the seconds that waiting for them and copying them took.
 
     Rollouts side by side are lent as they lie in their slots, without those that are `old`. Others are copied together,
-    and more collected for the old ones. A last batch that is not full is filled up with rollouts without a step:
-    TensorFlow meets one size only.
+    and more collected for the old ones. A batch that is not full, as the last, is filled up with rollouts without a
+    step: TensorFlow meets one size only.
     """
     room, filled, overtaken, ended = store.empty_batch(n_rollouts), 0, False, False
     began, gathering = time.monotonic(), 0.0
     try:
         while not ended:
-            # What has been copied is not to grow old while blocks come: after one it is its turn.
-            with channel.collect(n_rollouts - filled, oldest=overtaken) as (slots, ended):
-                block = store.lend(slots) if len(slots) == n_rollouts else None
+            # What has been copied is not to grow old while blocks come: after one it is its turn. A block that is
+            # broken to fill it up leaves as much over, so where nothing else would ever come it is trained on as it is.
+            if not (overtaken and channel.only_blocks()):
+                with channel.collect(n_rollouts - filled, oldest=overtaken) as (slots, ended):
+                    block = store.lend(slots) if len(slots) == n_rollouts else None
+                    if block is None:
+                        before = time.monotonic()
+                        store.gather(slots, room, filled)
+                        gathering += time.monotonic() - before
+                    elif not (found := old(block)).all():
+                        block.empty(found)
+                        yield block, n_rollouts, time.monotonic() - began - gathering, gathering
+                        began, gathering, overtaken = time.monotonic(), 0.0, filled > 0
                 if block is None:
-                    before = time.monotonic()
-                    store.gather(slots, room, filled)
-                    gathering += time.monotonic() - before
-                elif not (found := old(block)).all():
-                    block.empty(found)
-                    yield block, n_rollouts, time.monotonic() - began - gathering, gathering
-                    began, gathering, overtaken = time.monotonic(), 0.0, filled > 0
-            if block is None:
-                filled += len(slots)
-                if (found := old(room[:filled])).any():
-                    filled = room.keep(~found)
-            if filled == n_rollouts or ended:
-                full, filled, overtaken = filled, 0, False
-                room.empty(slice(full, None))
-                yield room, full, time.monotonic() - began - gathering, gathering
-                began, gathering = time.monotonic(), 0.0
+                    filled += len(slots)
+                    if (found := old(room[:filled])).any():
+                        filled = room.keep(~found)
+                if filled < n_rollouts and not ended:
+                    continue
+            full, filled, overtaken = filled, 0, False
+            room.empty(slice(full, None))
+            yield room, full, time.monotonic() - began - gathering, gathering
+            began, gathering = time.monotonic(), 0.0
     finally:
         if filled:
             dropped(room[:filled])

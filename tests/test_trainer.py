@@ -141,13 +141,19 @@ def test_rollouts_side_by_side_are_trained_on_where_they_lie_in_whichever_order_
         assert learner.first_rewards == [0, 1, 2, 3] and channel._lent == [0]
 
 
-def test_what_has_been_copied_is_trained_on_after_one_block() -> None:
+@pytest.mark.parametrize(("others_play", "rewards", "steps"), [
+    (True, [4, 5, 0, 2, 6, 7, 3], [[2, 2]] * 3 + [[2, 0]]),
+    (False, [4, 5, 0, 2, 3, 6, 7], [[2, 2], [2, 0], [2, 2], [2, 2]])])
+def test_what_has_been_copied_is_trained_on_after_one_block(
+        others_play: bool, rewards: list[int], steps: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     learner = Learner()
     with at_play(4, 2) as (channel, store, port):
+        assert channel.only_blocks()
+        monkeypatch.setattr(channel, "only_blocks", lambda: not others_play)
         hand_in(port, store, [0, 5, 4, 2, 3, 6, 7])  # the first will not be whole: who was to fill it is in the next
         channel.dismiss_trainer()
         run_trainer(channel, store, cast(Any, learner), 2, lambda update, batch, spent: None)
-    assert learner.first_rewards == [4, 5, 0, 2, 6, 7, 3] and learner.steps == [[2, 2]] * 3 + [[2, 0]]
+    assert learner.first_rewards == rewards and learner.steps == steps
 
 
 def test_of_a_block_what_is_old_is_left_out_and_told() -> None:

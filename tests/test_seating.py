@@ -141,6 +141,21 @@ def test_a_freed_slot_is_its_agents(channel: Channel) -> None:
     channel.handed_over(port)
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_slot_without_a_step_that_is_given_back_counts_as_not_taken(channel: Channel, steps: int) -> None:
+    store, port = channel._store, channel.open(0)
+
+    def player() -> Player:
+        slot = yield TAKE, 0, 0
+        yield REST, slot, steps
+
+    channel.ask_to_leave(0)
+    port._read([])
+    pump({0: player()}, port, store)
+    assert store.taken[0] == steps
+    channel.handed_over(port)
+
+
 def test_who_falls_behind_or_comes_back_is_cut_short_and_in_step_again() -> None:
     channel = Channel(RolloutStore(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
     port = channel.open(0)

@@ -100,7 +100,9 @@ def measure(seating: Seating, envs: int, t_max: int, batch: int, seconds: float)
     from ga3c.stats import Statistics
     from ga3c.trainer import Spent, run_trainer
     store = RolloutStore(SPEC, t_max, envs, 2 * seating.capacity)
-    channel, model, statistics = Channel(store, seating, 2), NullModel(), Statistics(1)
+    n_rollouts = -(-batch // (t_max * envs))
+    channel = Channel(store, seating, 2, rollouts_per_update=n_rollouts)
+    model, statistics = NullModel(), Statistics(1)
     threads, count, gathered = ThreadPoolExecutor(2), statistics.new_count(), 0.0
 
     def report(update: Update, trained: TrainingBatch, spent: Spent) -> None:
@@ -109,7 +111,7 @@ def measure(seating: Seating, envs: int, t_max: int, batch: int, seconds: float)
         statistics.report(update, trained, spent)
 
     work = [threads.submit(run_predictor, channel, store, cast(Model, model), 1024, count),
-            threads.submit(run_trainer, channel, store, cast(Model, model), -(-batch // (t_max * envs)), report)]
+            threads.submit(run_trainer, channel, store, cast(Model, model), n_rollouts, report)]
     context = multiprocessing.get_context("forkserver")
     processes = []
     with forkserver_running("toy:catch", 1):

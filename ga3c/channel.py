@@ -11,9 +11,9 @@ trainer (`Channel.collect`) -> FREE (the agent is told). Each agent index has sl
 have under way is bounded, which bounds the policy lag; waiting for a free slot is the back-pressure.
 
 Agents may share a process (`seating.py` says which do). They begin and end together, as one incarnation, and take their
-steps in turn. So that rollouts of an update need not be copied together, they fill slots that lie side by side, a
-*block*, and a trainer gets a block once it is whole. Who falls behind the others, or comes back from a rest, hands in a
-shorter rollout and is in step again.
+steps in turn. So that rollouts of an update need not be copied together, they fill slots side by side, *round* by
+round, and a trainer gets such a block once it is whole (`blocks.py`). Who falls behind the others, or comes back from a
+rest, hands in a shorter rollout and is in step again.
 
 When a process of agents has ended, however it ended, `retire` sends a *fence* down the training queue. Pipes keep their
 order, so once a trainer has met the fence, and what was lent has been given back, everything its agents ever submitted
@@ -35,7 +35,6 @@ import functools
 import itertools
 import math
 import multiprocessing
-import operator
 import os
 import select
 import struct
@@ -46,11 +45,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.blocks import ROUNDS, Blocks, Rollout
 from ga3c.config import MAX_SLOTS
 from ga3c.machine import usable_cores
 from ga3c.rollout import RolloutStore
@@ -62,7 +61,6 @@ _TICKET = struct.Struct("<4H")
 _CLOSE = 0xFFFF    # as agent: one consumer of the queue shall end
 _FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this incarnation lie before this one
 _LOOK = 1          # as its step: instead, an agent rests, for which others may have waited
-_ROUNDS = 2**16    # after so many their numbers begin anew
 _FREED = 0xFFFF    # as step, in a reply: the slot is free again
 _LEAVE, _PAUSE, _RETURN = 0xFFFE, 0xFFFD, 0xFFFC  # as step, in a reply: what the agent shall do
 
@@ -207,7 +205,7 @@ class Port:
         seat.free.remove(slot)
         block = seat.slots.index(slot)
         if block != self._block:
-            self._round, self._block = (self._round + 1) % _ROUNDS, block
+            self._round, self._block = (self._round + 1) % ROUNDS, block
         seat.round = self._round_of[slot] = self._round
         return slot
 
@@ -259,14 +257,6 @@ class _TicketQueue:
         return int.from_bytes(waiting, sys.byteorder) // _TICKET.size
 
 
-class _Rollout(NamedTuple):
-    """One that was handed in. Those of a process in the same round lie side by side."""
-
-    agent: int
-    slot: int
-    round: int
-
-
 class Channel:
     """The server's end: queues for predictors and trainers, one port per process of agents for the supervisor.
 
@@ -285,7 +275,7 @@ class Channel:
         self._store, self._seating = store, seating
         self._slots_per_agent = slots_per_agent
         self._slots = [seating.slots_of(agent, slots_per_agent) for agent in range(capacity)]
-        self._set_blocks(rollouts_per_update)
+        self._blocks = Blocks(seating, rollouts_per_update, self._plays)
         self._on_vacant = on_vacant
         self._predictions, self._rollouts, self._rests = _TicketQueue(), _TicketQueue(), _TicketQueue()
         self._replies: list[Connection | None] = [None] * processes
@@ -304,18 +294,6 @@ class Channel:
         # Guards replies, incarnations, loans: an answer is written wholly before or wholly not after an agent's end.
         self._lock = threading.Lock()
         self._outlet, self._intake = threading.Lock(), threading.Lock()  # one predictor, one trainer takes at a time
-        self._arrived: list[_Rollout] = []  # that no trainer has yet; replaced at once
-        self._came: list[int | None] = [None] * capacity  # the round of the incarnation's last that came
-
-    def _set_blocks(self, n: int) -> None:
-        """n agents with seats side by side fill one in each round."""
-        self._block_size = n
-        self._fellows: dict[int, list[int]] = {}  # by agent, itself among them; not where some would be left over
-        for process in range(self._seating.processes):
-            agents = list(self._seating.agents_of(process))
-            if not len(agents) % n:
-                for seat, agent in enumerate(agents):
-                    self._fellows[agent] = agents[seat // n * n:][:n]
 
     # ---------------------------------------------------------------------------------- for the supervisor
 
@@ -334,11 +312,12 @@ class Channel:
                 self._reply_files[agent] = writer.fileno()
                 slots = self._slots[agent]
                 self._opened_at[agent] = self._answered_at[agent] = self._freed_at[agent] = now
-                self._freed[agent], self._resting[agent], self._came[agent] = 0, False, None
+                self._freed[agent], self._resting[agent] = 0, False
+                self._blocks.begin(agent)
                 self._store.asked[slots] = 0.0
                 self._store.taken[slots.start] = self._store.faults[slots.start] = 0
             return Port({agent: self._slots[agent] for agent in agents}, self._store.t_max,
-                        agents[0] in self._fellows and self._block_size > 1, incarnation,
+                        self._blocks.has_fellows(agents[0]), incarnation,
                         self._predictions.writer, self._rollouts.writer, self._rests.writer, replies)
 
     @staticmethod
@@ -373,7 +352,7 @@ class Channel:
         with self._lock:
             agents = [agent for agent, _, _, incarnation in tickets if self._living[agent] == incarnation]
             self._resting[agents] = True
-        if agents and self._arrived:
+        if agents and len(self._blocks):
             self._rollouts.put(agents[0], _FENCE, _LOOK)
         return agents
 
@@ -402,6 +381,13 @@ class Channel:
     def playing(self) -> int:
         """Agents that have made their environments and do not rest."""
         return sum(self.is_playing(agent) for agent in np.flatnonzero(~self._resting).tolist())
+
+    def _plays(self, agent: int) -> bool:
+        return self.is_playing(agent) and not self._resting[agent]
+
+    def only_blocks(self) -> bool:
+        """Whether all who play fill blocks, so that nobody's rollouts go together with what a block has left over."""
+        return self._blocks.all_play()
 
     def is_playing(self, agent: int) -> bool:
         """Whether the agent has made its environments and been answered."""
@@ -547,15 +533,15 @@ class Channel:
         """Waits for rollouts and gives (their slots, whether the trainer shall end); the slots are free once the block
         of code has ended. One trainer collects at a time.
 
-        They are a whole block in the order of its slots, or at most `most` that no block is to be waited for, or the
-        `oldest` there are. None only if the trainer shall end, and not before all that has arrived was given to some.
+        Which ones, `Blocks.take` says; none only if the trainer shall end, which is not before some trainer has got all
+        that had come.
         """
         with self._intake:
-            rollouts, ended = self._take_arrived(most, oldest, False), False
+            rollouts, ended = self._blocks.take(most, oldest), False
             while not rollouts and not ended:
                 ended = self._receive()
-                rollouts = self._take_arrived(most, oldest, ended)
-            if ended and self._arrived:
+                rollouts = self._blocks.take(most, oldest, rest=ended)
+            if ended and len(self._blocks):
                 self.dismiss_trainer()
                 ended = False
         try:
@@ -563,60 +549,24 @@ class Channel:
         finally:
             self._give_back(rollouts)
 
-    def _take_arrived(self, most: int, oldest: bool, ended: bool) -> list[_Rollout]:
-        ready = [] if oldest else next(self._ready(), [])
-        if len(ready) != self._block_size:
-            ready = (ready or (self._arrived if oldest or ended else []))[:most]
-        self._arrived = [rollout for rollout in self._arrived if rollout not in ready]
-        return ready
-
-    def _ready(self) -> Iterator[list[_Rollout]]:
-        """Of what has arrived, block after block, as the first of it came: the whole ones, by slot, and what there is
-        of those that will not be whole.
-        """
-        blocks: dict[tuple[int, int], list[_Rollout]] = {}
-        for rollout in self._arrived:
-            fellows = self._fellows.get(rollout.agent, [rollout.agent])
-            blocks.setdefault((fellows[0], rollout.round), []).append(rollout)
-        for (agent, number), rollouts in blocks.items():
-            there = {rollout.agent for rollout in rollouts}
-            if len(there) == self._block_size:
-                yield sorted(rollouts, key=operator.attrgetter("slot"))
-            elif not all(each in there or self._may_come(each, number) for each in self._fellows.get(agent, [-1])):
-                yield rollouts
-
-    def _may_come(self, agent: int, number: int) -> bool:
-        """Whether the rollout of this round, which is not there, is to be waited for."""
-        came = self._came[agent] if agent >= 0 else None
-        return self._plays(agent) and (came is None or 0 < (number - came) % _ROUNDS < _ROUNDS // 2)
-
-    def _plays(self, agent: int) -> bool:
-        return agent >= 0 and not self._resting[agent] and self.is_playing(agent)
-
-    def only_blocks(self) -> bool:
-        """Whether all who play fill blocks, so that nobody's rollouts go together with what a block has left over."""
-        return all(self._plays(fellow) for agent in range(len(self._came)) if self._plays(agent)
-                   for fellow in self._fellows.get(agent, [-1]))
-
     def _receive(self) -> bool:
         """Waits for tickets; what has been handed in is a trainer's now. Whether the trainer shall end."""
         tickets, ended = self._rollouts.without_close(self._rollouts.take(64))
         with self._lock:
             # An agent that was given up though it lives may hand in what is another's now.
-            rollouts = [_Rollout(agent, slot, number) for agent, slot, number, incarnation in tickets
+            rollouts = [Rollout(agent, slot, number) for agent, slot, number, incarnation in tickets
                         if slot != _FENCE and self._incarnation[agent] == incarnation]
             fenced = [self._seating.process_of(agent) for agent, slot, step, _ in tickets
                       if slot == _FENCE and step != _LOOK]
             for rollout in rollouts:
                 self._lent[self._seating.process_of(rollout.agent)] += 1
-                self._came[rollout.agent] = rollout.round
             for process in fenced:
                 self._fenced[process] = True
-        self._arrived = self._arrived + rollouts
+        self._blocks.add(rollouts)
         self._vacate(fenced)
         return ended
 
-    def _give_back(self, rollouts: list[_Rollout]) -> None:
+    def _give_back(self, rollouts: list[Rollout]) -> None:
         with self._lock:
             now = time.monotonic()
             for agent, slot, _ in rollouts:
@@ -645,13 +595,12 @@ class Channel:
         self._rollouts.put(_CLOSE)  # ours: there is one more than trainers, so the wait ends
         taken = self._rollouts.take(8192)  # as many as a pipe holds
         tickets, _ = self._rollouts.without_close(taken)  # those of the trainers go back
-        arrived, self._arrived = self._arrived, []
-        return len(arrived) + sum(slot != _FENCE for _, slot, _, _ in tickets)
+        return self._blocks.drop() + sum(slot != _FENCE for _, slot, _, _ in tickets)
 
     @property
     def training_queue(self) -> int:
         """Rollouts waiting for a trainer, not for others of their block."""
-        return len(self._rollouts) + sum(map(len, self._ready()))
+        return len(self._rollouts) + self._blocks.ready
 
     def close(self) -> None:
         """Gives back all pipes; nobody may be using the channel any more."""

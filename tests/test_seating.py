@@ -195,7 +195,7 @@ def test_the_others_of_a_block_are_waited_for_until_one_rests() -> None:
     trainer.start()
     for agent in (1, 0):
         assert port.ask(agent, (SUBMIT, agent, 0)) == 0
-    while not len(channel._arrived) == 2:
+    while not len(channel._blocks) == 2:
         time.sleep(0.001)
     assert channel.training_queue == 0 and not found and channel.only_blocks()
     assert port.ask(2, (REST, 2, 0)) == WAIT and channel.rested() == [2]

@@ -1,0 +1,95 @@
+"""Rollouts that wait for those beside them, and those that do not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ga3c.blocks import ROUNDS, Blocks, Rollout
+from ga3c.seating import Seating
+
+
+def made(capacity: int = 4, per_process: int = 4, size: int = 2) -> tuple[Blocks, set[int]]:
+    """Blocks of so many, two slots an agent, and who plays."""
+    playing = set(range(capacity))
+    return Blocks(Seating(capacity, per_process), size, playing.__contains__), playing
+
+
+def test_a_block_is_given_once_it_is_whole_in_the_order_of_its_slots() -> None:
+    blocks, _ = made()
+    blocks.add([Rollout(1, 1, 0), Rollout(3, 3, 0)])
+    assert blocks.take(2) == [] and blocks.ready == 0 and len(blocks) == 2
+    blocks.add([Rollout(0, 0, 0)])
+    assert blocks.ready == 2 and blocks.take(1) == [Rollout(0, 0, 0), Rollout(1, 1, 0)], "though more than the most"
+    assert blocks.take(1) == [] and len(blocks) == 1
+
+
+@pytest.mark.parametrize("number", [0, 7, ROUNDS // 2, ROUNDS - 2, ROUNDS - 1])
+def test_who_has_handed_in_a_later_round_is_not_waited_for_also_where_their_numbers_begin_anew(number: int) -> None:
+    blocks, _ = made()
+    rounds = [(number + later) % ROUNDS for later in range(3)]
+    blocks.add([Rollout(0, 0, rounds[0]), Rollout(1, 1, rounds[0])])
+    assert len(blocks.take(2)) == 2
+    blocks.add([Rollout(0, 4, rounds[1])])
+    assert blocks.take(2) == []
+    blocks.add([Rollout(1, 1, rounds[2])])
+    assert blocks.take(2) == [Rollout(0, 4, rounds[1])] and blocks.take(2) == []
+    blocks.add([Rollout(0, 0, rounds[2])])
+    assert [rollout.slot for rollout in blocks.take(2)] == [0, 1]
+
+
+def test_the_rest_of_a_broken_block_is_not_waited_for() -> None:
+    blocks, playing = made()
+    blocks.add([Rollout(0, 0, 5)])
+    assert blocks.take(1, oldest=True) == [Rollout(0, 0, 5)]
+    blocks.add([Rollout(1, 1, 5)])
+    assert blocks.take(2) == [Rollout(1, 1, 5)]
+    blocks.add([Rollout(0, 4, 6)])
+    playing.discard(1)
+    assert blocks.take(2) == [Rollout(0, 4, 6)], "its fellow does not play"
+
+
+def test_a_new_incarnation_is_waited_for_from_its_first_round() -> None:
+    blocks, _ = made()
+    blocks.add([Rollout(0, 0, 9), Rollout(1, 1, 9)])
+    assert len(blocks.take(2)) == 2
+    for agent in (0, 1):
+        blocks.begin(agent)
+    blocks.add([Rollout(0, 0, 0)])
+    assert blocks.take(2) == []
+
+
+def test_agents_that_do_not_divide_into_updates_are_not_waited_for() -> None:
+    blocks, _ = made(capacity=3, per_process=3)
+    assert not blocks.has_fellows(0) and not blocks.all_play()
+    blocks.add([Rollout(0, 0, 0), Rollout(1, 1, 0)])
+    assert blocks.ready == 2 and blocks.take(1) == [Rollout(0, 0, 0)] and blocks.take(2) == [Rollout(1, 1, 0)]
+
+
+def test_all_play_if_nobody_who_does_lacks_a_fellow() -> None:
+    blocks, playing = made()
+    assert blocks.all_play() and blocks.has_fellows(3)
+    playing.discard(3)
+    assert not blocks.all_play()
+    playing.discard(2)
+    assert blocks.all_play(), "two of four are a whole block"
+    assert not made(size=1)[0].has_fellows(0) and made(size=1)[0].all_play()
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=60))
+def test_whatever_comes_is_given_once_and_each_agents_in_order(story: list[tuple[int, bool]]) -> None:
+    blocks, _ = made(capacity=5)  # the last has a process for itself
+    rounds, added, given_ = [0] * 5, list[Rollout](), list[Rollout]()
+    for agent, takes in story:
+        added.append(Rollout(agent, 5 * rounds[agent] + agent, rounds[agent]))
+        rounds[agent] += 1
+        blocks.add(added[-1:])
+        while takes and (taken := blocks.take(2)):
+            given_ += taken
+    while taken := blocks.take(2, rest=True):
+        given_ += taken
+    assert sorted(given_) == sorted(added) and len(blocks) == 0 == blocks.drop()
+    for agent in range(5):
+        its = [rollout.round for rollout in given_ if rollout.agent == agent]
+        assert its == sorted(its)

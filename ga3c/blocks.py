@@ -49,7 +49,7 @@ class Blocks:
     @property
     def ready(self) -> int:
         """How many do not wait for others."""
-        return sum(map(len, self._ready()))
+        return sum(len(rollouts) for _, rollouts in self._ready())
 
     def has_fellows(self, agent: int) -> bool:
         """Whether the agent fills blocks with others."""
@@ -74,9 +74,10 @@ class Blocks:
         """A whole block in the order of its slots, or at most `most` that no block is to be waited for; none if all
         wait. The oldest there are if `oldest`; those that wait, too, if `rest`.
         """
-        found = [] if oldest else next(self._ready(), [])
-        if len(found) != self._size:
-            found = (found or (self._there if oldest or rest else []))[:most]
+        whole, found = False, self._there
+        if not oldest:
+            whole, found = next(self._ready(), (False, found if rest else []))
+        found = found if whole else found[:most]
         self._there = [rollout for rollout in self._there if rollout not in found]
         return found
 
@@ -85,21 +86,20 @@ class Blocks:
         there, self._there = self._there, []
         return len(there)
 
-    def _ready(self) -> Iterator[list[Rollout]]:
-        """Block after block, as the first of it came: the whole ones, by slot, and what there is of those that will not
-        be whole.
+    def _ready(self) -> Iterator[tuple[bool, list[Rollout]]]:
+        """Block after block, as the first of it came: (True, the whole ones, by slot) and (False, what there is of
+        those that will not be whole, or of agents without fellows).
         """
         blocks: dict[tuple[int, int], list[Rollout]] = {}
         for rollout in self._there:
-            first, *_ = self._fellows.get(rollout.agent, [rollout.agent])
-            blocks.setdefault((first, rollout.round), []).append(rollout)
+            fellows = self._fellows.get(rollout.agent)
+            blocks.setdefault((fellows[0], rollout.round) if fellows else (-1, 0), []).append(rollout)
         for (first, number), rollouts in blocks.items():
-            agents = {rollout.agent for rollout in rollouts}
-            if len(agents) == self._size:
-                yield sorted(rollouts, key=operator.attrgetter("slot"))
-            elif first not in self._fellows or not all(
-                    agent in agents or self._may_come(agent, number) for agent in self._fellows[first]):
-                yield rollouts
+            fellows, agents = self._fellows.get(first, []), {rollout.agent for rollout in rollouts}
+            if agents.issuperset(fellows) and fellows:
+                yield True, sorted(rollouts, key=operator.attrgetter("slot"))
+            elif not fellows or not all(agent in agents or self._may_come(agent, number) for agent in fellows):
+                yield False, rollouts
 
     def _may_come(self, agent: int, number: int) -> bool:
         """Whether the agent's rollout of this round, which is not there, is to be waited for: not if it was taken."""

@@ -112,9 +112,11 @@ def _batches(channel: Channel, store: RolloutStore, n_rollouts: int,
                         began, gathering, overtaken = time.monotonic(), 0.0, filled > 0
                 if block is None:
                     filled += len(slots)
-                    if (found := old(room[:filled])).any():
-                        filled = room.keep(~found)
                 if filled < n_rollouts and not ended:
+                    continue
+            if (found := old(room[:filled])).any():
+                filled = room.keep(~found)
+                if not ended:
                     continue
             full, filled, overtaken = filled, 0, False
             room.empty(slice(full, None))

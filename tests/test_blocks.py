@@ -64,7 +64,9 @@ def test_agents_that_do_not_divide_into_updates_are_not_waited_for() -> None:
     blocks, _ = made(capacity=3, per_process=3)
     assert not blocks.has_fellows(0) and not blocks.all_play()
     blocks.add([Rollout(0, 0, 0), Rollout(1, 1, 0)])
-    assert blocks.ready == 2 and blocks.take(1) == [Rollout(0, 0, 0)] and blocks.take(2) == [Rollout(1, 1, 0)]
+    assert blocks.ready == 2 and blocks.take(1) == [Rollout(0, 0, 0)], "not more than the most: no block"
+    blocks.add([Rollout(0, 3, 1)])
+    assert blocks.take(2) == [Rollout(1, 1, 0), Rollout(0, 3, 1)], "all at once"
 
 
 def test_all_play_if_nobody_who_does_lacks_a_fellow() -> None:

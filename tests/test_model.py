@@ -32,10 +32,9 @@ def settings(**changes: object) -> Settings:
 def random_batch(n: int = 4, t_max: int = 3, seed: int = 0, spec: EnvironmentSpec = VECTOR) -> TrainingBatch:
     rng = np.random.default_rng(seed)
     store = RolloutStore(spec, t_max, 2, n)
-    if spec.observation_dtype == np.uint8:
-        store.observation[:] = rng.integers(0, 256, store.observation.shape)
-    else:
-        store.observation[:] = rng.normal(size=store.observation.shape)
+    shape = (n, t_max + 1, 2, *spec.observation_shape)
+    seen = rng.integers(0, 256, shape) if spec.observation_dtype == np.uint8 else rng.normal(size=shape)
+    store.observation[:], store.following[:] = seen[:, :-1], seen[:, -1]
     store.action[:] = rng.integers(0, spec.n_actions, store.action.shape)
     store.reward[:] = rng.normal(scale=2, size=store.reward.shape)
     store.terminated[:] = rng.random(store.terminated.shape) < 0.2
@@ -185,7 +184,7 @@ def test_rollouts_without_a_step_change_nothing(spec: EnvironmentSpec) -> None:
     alone, filled_up = Model(s, spec), Model(s, spec)
     filled_up.restore(*alone.state())
     batch, some = random_batch(5, seed=3, spec=spec), random_batch(5, seed=3, spec=spec)[:2]
-    batch.empty(2)
+    batch.empty(slice(2, None))
     one, two = alone.train(some), filled_up.train(batch)
     assert one is not None and two is not None
     assert one.batch_steps == two.batch_steps == 12

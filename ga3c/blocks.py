@@ -35,6 +35,7 @@ class Blocks:
     def __init__(self, seating: Seating, size: int, plays: Callable[[int], bool]) -> None:
         self._size, self._plays = size, plays
         self._there: list[Rollout] = []  # replaced at once
+        self._before: list[int] = []  # of each trainer that shall end: how many of these had come before
         self._last: list[int | None] = [None] * seating.capacity  # the round of each agent's last
         self._fellows: dict[int, list[int]] = {}  # by agent, itself among them; not where some would be left over
         for process in range(seating.processes):
@@ -49,7 +50,7 @@ class Blocks:
     @property
     def ready(self) -> int:
         """How many do not wait for others."""
-        return sum(len(rollouts) for _, rollouts in self._ready())
+        return sum(len(rollouts) for _, rollouts in self._ready(self._there))
 
     def has_fellows(self, agent: int) -> bool:
         """Whether the agent fills blocks with others."""
@@ -70,28 +71,38 @@ class Blocks:
             self._last[rollout.agent] = rollout.round
         self._there = self._there + rollouts
 
-    def take(self, most: int, oldest: bool = False, rest: bool = False) -> list[Rollout]:
-        """A whole block in the order of its slots, or at most `most` that no block is to be waited for; none if all
-        wait. The oldest there are if `oldest`; those that wait, too, if `rest`.
+    def end(self) -> None:
+        """A trainer shall end, once all that is there has been taken."""
+        self._before.append(len(self._there))
+
+    def take(self, most: int, oldest: bool = False) -> tuple[list[Rollout], bool]:
+        """(Rollouts, whether who takes them shall end): a whole block in the order of its slots, or at most `most` that
+        no block is to be waited for, or the oldest if `oldest`; none if all wait. As long as a trainer shall end, of
+        what had come before that, and none of it waits.
         """
-        whole, found = False, self._there
+        whole, found = False, self._there[:self._before[0]] if self._before else self._there
         if not oldest:
-            whole, found = next(self._ready(), (False, found if rest else []))
+            whole, found = next(self._ready(found), (False, found if self._before else []))
         found = found if whole else found[:most]
         self._there = [rollout for rollout in self._there if rollout not in found]
-        return found
+        self._before = [before - len(found) for before in self._before]
+        ends = 0 in self._before
+        if ends:
+            self._before.remove(0)
+        return found, ends
 
     def drop(self) -> int:
         """Takes all, for good; returns how many."""
         there, self._there = self._there, []
+        self._before = [0 for _ in self._before]
         return len(there)
 
-    def _ready(self) -> Iterator[tuple[bool, list[Rollout]]]:
-        """Block after block, as the first of it came: (True, the whole ones, by slot) and (False, what there is of
-        those that will not be whole, or of agents without fellows).
+    def _ready(self, there: list[Rollout]) -> Iterator[tuple[bool, list[Rollout]]]:
+        """Of these, block after block, as the first of it came: (True, the whole ones, by slot) and (False, what there
+        is of those that will not be whole, or of agents without fellows).
         """
         blocks: dict[tuple[int, int], list[Rollout]] = {}
-        for rollout in self._there:
+        for rollout in there:
             fellows = self._fellows.get(rollout.agent)
             blocks.setdefault((fellows[0], rollout.round) if fellows else (-1, 0), []).append(rollout)
         for (first, number), rollouts in blocks.items():

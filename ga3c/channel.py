@@ -533,24 +533,20 @@ class Channel:
         """Waits for rollouts and gives (their slots, whether the trainer shall end); the slots are free once the block
         of code has ended. One trainer collects at a time.
 
-        Which ones, `Blocks.take` says; none only if the trainer shall end, which is not before some trainer has got all
-        that had come.
+        Which ones, `Blocks.take` says; none only if the trainer shall end.
         """
         with self._intake:
-            rollouts, ended = self._blocks.take(most, oldest), False
+            rollouts, ended = self._blocks.take(most, oldest)
             while not rollouts and not ended:
-                ended = self._receive()
-                rollouts = self._blocks.take(most, oldest, rest=ended)
-            if ended and len(self._blocks):
-                self.dismiss_trainer()
-                ended = False
+                self._receive()
+                rollouts, ended = self._blocks.take(most, oldest)
         try:
             yield [rollout.slot for rollout in rollouts], ended
         finally:
             self._give_back(rollouts)
 
-    def _receive(self) -> bool:
-        """Waits for tickets; what has been handed in is a trainer's now. Whether the trainer shall end."""
+    def _receive(self) -> None:
+        """Waits for tickets; what has been handed in is a trainer's now."""
         tickets, ended = self._rollouts.without_close(self._rollouts.take(64))
         with self._lock:
             # An agent that was given up though it lives may hand in what is another's now.
@@ -563,8 +559,9 @@ class Channel:
             for process in fenced:
                 self._fenced[process] = True
         self._blocks.add(rollouts)
+        if ended:
+            self._blocks.end()
         self._vacate(fenced)
-        return ended
 
     def _give_back(self, rollouts: list[Rollout]) -> None:
         with self._lock:
@@ -587,15 +584,18 @@ class Channel:
                 self._on_vacant(process)
 
     def dismiss_trainer(self) -> None:
-        """One trainer ends after the rollouts that are already waiting, training on a batch that is not full."""
+        """One trainer ends once the rollouts that are already waiting have been collected, whether the others of their
+        blocks have come or not; its last batch may not be full.
+        """
         self._rollouts.put(_CLOSE)
 
     def drop_rollouts(self) -> int:
         """Takes the rollouts that wait for trainers away, for good; returns how many. Trainers must be dismissed."""
-        self._rollouts.put(_CLOSE)  # ours: there is one more than trainers, so the wait ends
-        taken = self._rollouts.take(8192)  # as many as a pipe holds
-        tickets, _ = self._rollouts.without_close(taken)  # those of the trainers go back
-        return self._blocks.drop() + sum(slot != _FENCE for _, slot, _, _ in tickets)
+        with self._intake:  # who has it will meet the word to end
+            self._rollouts.put(_CLOSE)  # ours: there is one more than trainers, so the wait ends
+            taken = self._rollouts.take(8192)  # as many as a pipe holds
+            tickets, _ = self._rollouts.without_close(taken)  # those of the trainers go back
+            return self._blocks.drop() + sum(slot != _FENCE for _, slot, _, _ in tickets)
 
     @property
     def training_queue(self) -> int:

@@ -347,6 +347,31 @@ def test_each_dismissal_ends_one_consumer_however_they_are_read(channel: Channel
         assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_a_trainer_ends_though_agents_never_cease_to_hand_in(processes: int) -> None:
+    channel = Channel(make_store(processes, 2), Seating(processes), 2)
+    ports = [channel.open(process) for process in range(processes)]
+
+    def hand_in_all() -> None:
+        for port in ports:
+            while wait([port._replies], 0):
+                port._read([])
+            while port._seats[port.agents[0]].free:
+                port.ask(port.agents[0], (SUBMIT, port.ask(port.agents[0], (TAKE, 0, 0)), 0))
+
+    hand_in_all()
+    channel.dismiss_trainer()
+    got, ended = 0, False
+    while not ended:
+        slots, ended = collected(channel, 1)
+        got += len(slots)
+        assert got <= 2 * processes, "what had come"
+        hand_in_all()
+    for port in ports:
+        channel.handed_over(port)
+    channel.close()
+
+
 def test_whose_turn_it_is_follows_from_what_was_asked_and_sent(channel: Channel) -> None:
     store, port, other = channel._store, channel.open(0), channel.open(1)
 

@@ -12,8 +12,8 @@ have under way is bounded, which bounds the policy lag; waiting for a free slot 
 
 Agents may share a process (`seating.py` says which do). They begin and end together, as one incarnation, and take their
 steps in turn. So that rollouts of an update need not be copied together, they fill slots side by side, *round* by
-round, and a trainer gets such a block once it is whole (`blocks.py`). Who falls behind the others, or comes back from a
-rest, hands in a shorter rollout and is in step again.
+round, and a trainer gets such a block once it is whole (`blocks.py`). Who falls behind the others, as it has rested
+for one, hands in a shorter rollout once its slot beside theirs is free, and is in step again.
 
 When a process of agents has ended, however it ended, `retire` sends a *fence* down the training queue. Pipes keep their
 order, so once a trainer has met the fence, and what was lent has been given back, everything its agents ever submitted
@@ -74,7 +74,7 @@ WAIT = -1
 """In the place of a grant: it comes later."""
 GO_ON, PAUSE, CUT = range(3)
 """What a prediction is granted with."""
-OUT_OF_STEP = 3  # steps behind the others of its process; a rollout that is more is cut short
+OUT_OF_STEP = 3  # steps: who lacks more when another of its process has begun the next round is cut short
 
 
 def batch_sizes(most: int) -> list[int]:
@@ -212,7 +212,9 @@ class Port:
     def _word(self, seat: _Seat, row: int) -> int:
         if seat.pause or self._leave:
             return PAUSE
-        behind = seat.round != self._round and 0 < row < self._t_max - OUT_OF_STEP
+        # Where its slot beside theirs is not free it would go on elsewhere, and be the one whom the others run after.
+        behind = (seat.round != self._round and 0 < row < self._t_max - OUT_OF_STEP
+                  and seat.slots[self._block] in seat.free)
         return CUT if self._in_step and behind else GO_ON
 
     @staticmethod

@@ -63,7 +63,7 @@ def _fields(spec: EnvironmentSpec, t_max: int, n_envs: int) -> dict[str, _Field]
         "submitted": _Field((), np.float64),              # when it was handed in, monotonic seconds
         "seconds": _Field((3,), np.float32),              # of the agent since its last rollout: waiting for a slot,
                                                           # waiting for predictions, playing
-        "steps": _Field((), np.int32),                    # rows filled: t_max, fewer if the agent was asked to rest
+        "steps": _Field((), np.int32),                    # rows filled: t_max, or fewer if it was cut short
     }
 
 

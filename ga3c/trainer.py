@@ -45,11 +45,12 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
                 halved: Callable[[int, int], None] = lambda most, n_rollouts: None,
                 max_lag: float = math.inf, dropped: Callable[[TrainingBatch], None] = lambda batch: None) -> None:
     """Collects `n_rollouts` rollouts, one update, reports it; until dismissed, then trains on what it has and ends.
+    Fewer, too, where those that blocks have left over would else wait for ever.
 
     If the device has no memory for a batch, its halves are trained on one after the other, from then on of every batch;
     `halved` is told (rollouts in an update from now on, in a batch). Raises TooLarge if even one rollout is too much.
-    Rollouts that are `stale` by `max_lag` once the batch is full are given to `dropped`, and others collected for them;
-    so are those of an update that was not made, also if it failed.
+    Rollouts that are `stale` by `max_lag` once the batch is full are given to `dropped`, and others collected for them,
+    but for those of a block; so are those of an update that was not made, also if it failed.
     """
     def old(batch: TrainingBatch) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = stale(batch, model.version, max_lag) | (batch.version[:, 0] < model.oldest)

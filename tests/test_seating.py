@@ -184,6 +184,33 @@ def test_who_falls_behind_or_comes_back_is_cut_short_and_in_step_again() -> None
     channel.close()
 
 
+def test_who_is_behind_is_not_cut_short_before_its_slot_beside_the_others_is_free() -> None:
+    channel = Channel(RolloutStore(SPEC, 9, 1, 4), Seating(2, 2), 2, rollouts_per_update=2)
+    port = channel.open(0)
+
+    def predicted(agent: int, slot: int, row: int) -> int:
+        assert port.ask(agent, (PREDICT, slot, row)) == WAIT and answer(channel) == agent
+        (whose, word), = port.receive()
+        assert whose == agent
+        return word
+
+    assert [port.ask(agent, (TAKE, 0, 0)) for agent in range(2)] == [0, 1]
+    for agent, second in ((0, 2), (1, 3)):
+        assert predicted(agent, agent, 0) == GO_ON and port.ask(agent, (SUBMIT, agent, 0)) == 0
+        assert port.ask(agent, (TAKE, 0, 0)) == second
+    assert collected(channel, 1, oldest=True) == ([0], False)
+    assert port.ask(0, (SUBMIT, 2, 0)) == 0 and port.ask(0, (TAKE, 0, 0)) == WAIT
+    assert port.receive() == [(0, 0)], "the next round, while the other's slot beside is with the trainers"
+    assert predicted(1, 3, 1) == GO_ON
+    assert collected(channel, 1, oldest=True) == ([1], False)
+    port._read([])
+    assert predicted(1, 3, 2) == CUT
+    assert port.ask(1, (SUBMIT, 3, 0)) == 0 and port.ask(1, (TAKE, 0, 0)) == 1
+    assert predicted(1, 1, 0) == predicted(0, 0, 1) == GO_ON
+    channel.handed_over(port)
+    channel.close()
+
+
 def test_the_others_of_a_block_are_waited_for_until_one_rests() -> None:
     channel = Channel(RolloutStore(SPEC, 2, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
     port = channel.open(0)

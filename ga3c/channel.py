@@ -60,7 +60,7 @@ Ticket = tuple[int, int, int, int]
 _TICKET = struct.Struct("<4H")
 _CLOSE = 0xFFFF    # as agent: one consumer of the queue shall end
 _FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this incarnation lie before this one
-_LOOK = 1          # as its step: instead, an agent rests, for which others may have waited
+_LOOK = 1          # as its step: instead, an agent rests or leaves, for which others may have waited
 _FREED = 0xFFFF    # as step, in a reply: the slot is free again
 _LEAVE, _PAUSE, _RETURN = 0xFFFE, 0xFFFD, 0xFFFC  # as step, in a reply: what the agent shall do
 
@@ -291,8 +291,8 @@ class Channel:
         self._between = 0.0  # seconds from one request to the next while a predictor waits for more
         self._freed = np.zeros(capacity, np.int64)  # slots it was given back
         self._resting = np.zeros(capacity, np.bool_)
-        # Of a process: slots with trainers; whether its fence was met.
-        self._lent, self._fenced = [0] * processes, [False] * processes
+        # Of a process: slots with trainers; whether its fence was met; whether its agents were asked to leave.
+        self._lent, self._fenced, self._leaving = [0] * processes, [False] * processes, [False] * processes
         # Guards replies, incarnations, loans: an answer is written wholly before or wholly not after an agent's end.
         self._lock = threading.Lock()
         self._outlet, self._intake = threading.Lock(), threading.Lock()  # one predictor, one trainer takes at a time
@@ -307,7 +307,7 @@ class Channel:
         agents = self._seating.agents_of(process)
         with self._lock:
             assert self._replies[process] is None
-            self._replies[process] = writer
+            self._replies[process], self._leaving[process] = writer, False
             incarnation, now = (self._incarnation[agents[0]] + 1) % 2**16, time.monotonic()
             for agent in agents:
                 self._incarnation[agent] = self._living[agent] = incarnation
@@ -332,7 +332,9 @@ class Channel:
         rest.
         """
         with self._lock:
+            self._leaving[process] = True
             self._send(self._seating.agents_of(process)[0], 0, _LEAVE)
+        self._look()
 
     def ask_to_rest(self, agent: int) -> None:
         """The agent rests with the next prediction it is granted, handing in what it has; then it is in `rested`."""
@@ -354,9 +356,14 @@ class Channel:
         with self._lock:
             agents = [agent for agent, _, _, incarnation in tickets if self._living[agent] == incarnation]
             self._resting[agents] = True
-        if agents and len(self._blocks):
-            self._rollouts.put(agents[0], _FENCE, _LOOK)
+        if agents:
+            self._look()
         return agents
+
+    def _look(self) -> None:
+        """Wakes a trainer: what waits may be for those who play no more."""
+        if len(self._blocks):
+            self._rollouts.put(0, _FENCE, _LOOK)
 
     def fileno(self) -> int:
         """Readable when `rested` has something to tell."""
@@ -385,7 +392,8 @@ class Channel:
         return sum(self.is_playing(agent) for agent in np.flatnonzero(~self._resting).tolist())
 
     def _plays(self, agent: int) -> bool:
-        return self.is_playing(agent) and not self._resting[agent]
+        return (self.is_playing(agent) and not self._resting[agent]
+                and not self._leaving[self._seating.process_of(agent)])
 
     def only_blocks(self) -> bool:
         """Whether all who play fill blocks, so that nobody's rollouts go together with what a block has left over."""

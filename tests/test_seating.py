@@ -211,7 +211,8 @@ def test_who_is_behind_is_not_cut_short_before_its_slot_beside_the_others_is_fre
     channel.close()
 
 
-def test_the_others_of_a_block_are_waited_for_until_one_rests() -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+def test_the_others_of_a_block_are_waited_for_until_one_rests_or_leaves(leaves: bool) -> None:
     channel = Channel(RolloutStore(SPEC, 2, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
     port = channel.open(0)
     for agent in range(3):
@@ -225,9 +226,12 @@ def test_the_others_of_a_block_are_waited_for_until_one_rests() -> None:
     while not len(channel._blocks) == 2:
         time.sleep(0.001)
     assert channel.training_queue == 0 and not found and channel.only_blocks()
-    assert port.ask(2, (REST, 2, 0)) == WAIT and channel.rested() == [2]
+    if leaves:  # the last may have no step to hand in
+        channel.ask_to_leave(0)
+    else:
+        assert port.ask(2, (REST, 2, 0)) == WAIT and channel.rested() == [2]
     trainer.join(5)
-    assert found == [([1, 0], False)] and not channel.only_blocks()
+    assert found == [([1, 0], False)] and channel.only_blocks() == leaves
     channel.handed_over(port)
     channel.close()
 

@@ -236,6 +236,24 @@ def test_the_others_of_a_block_are_waited_for_until_one_rests_or_leaves(leaves: 
     channel.close()
 
 
+def test_who_comes_after_those_that_left_is_waited_for() -> None:
+    channel = Channel(RolloutStore(SPEC, 2, 1, 4), Seating(2, 2), 2, rollouts_per_update=2)
+    channel.handed_over(channel.open(0))
+    channel.ask_to_leave(0)
+    channel.retire(0)
+    channel.dismiss_trainer()
+    assert collected(channel, 2) == ([], True)
+    port = channel.open(0)
+    for agent in range(2):
+        slot = port.ask(agent, (TAKE, 0, 0))
+        assert port.ask(agent, (PREDICT, slot, 0)) == WAIT and answer(channel) == agent
+    assert port.ask(0, (SUBMIT, 0, 0)) == 0
+    channel._receive()
+    assert channel.training_queue == 0 and len(channel._blocks) == 1
+    channel.handed_over(port)
+    channel.close()
+
+
 def test_all_of_a_process_leave_at_one_word(channel: Channel) -> None:
     port = channel.open(0)
     assert port.ask(0, (REST, 0, 0)) == WAIT == port.ask(2, (REST, 0, 0)) and channel.rested() == [0, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from ports import collected
 
 from ga3c.agent import Player, pump
-from ga3c.channel import CUT, GO_ON, OUT_OF_STEP, PREDICT, REST, SUBMIT, TAKE, WAIT, Channel, ServerGone
+from ga3c.channel import CUT, GO_ON, OUT_OF_STEP, PREDICT, REST, SUBMIT, TAKE, WAIT, Channel, Port, ServerGone
 from ga3c.config import Settings
 from ga3c.environment import EnvironmentSpec
 from ga3c.rollout import RolloutStore
@@ -156,16 +157,19 @@ def test_a_slot_without_a_step_that_is_given_back_counts_as_not_taken(channel: C
     channel.handed_over(port)
 
 
+def word(channel: Channel, port: Port, agent: int, slot: int, row: int) -> int:
+    """What a prediction is granted with, of agents that ask one after the other."""
+    assert port.ask(agent, (PREDICT, slot, row)) == WAIT and answer(channel) == agent
+    (whose, grant), = port.receive()
+    assert whose == agent
+    return grant
+
+
 def test_who_falls_behind_or_comes_back_is_cut_short_and_in_step_again() -> None:
     channel = Channel(RolloutStore(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
     port = channel.open(0)
 
-    def predicted(agent: int, slot: int, row: int) -> int:
-        assert port.ask(agent, (PREDICT, slot, row)) == WAIT and answer(channel) == agent
-        (whose, word), = port.receive()
-        assert whose == agent
-        return word
-
+    predicted = functools.partial(word, channel, port)
     assert [port.ask(agent, (TAKE, 0, 0)) for agent in range(3)] == [0, 1, 2]
     assert [predicted(agent, agent, 0) for agent in range(3)] == [GO_ON] * 3
     assert port.ask(2, (REST, 2, 0)) == WAIT and [*port._seats[2].free] == [2, 5], "no step: it is given back"
@@ -188,12 +192,7 @@ def test_who_is_behind_is_not_cut_short_before_its_slot_beside_the_others_is_fre
     channel = Channel(RolloutStore(SPEC, 9, 1, 4), Seating(2, 2), 2, rollouts_per_update=2)
     port = channel.open(0)
 
-    def predicted(agent: int, slot: int, row: int) -> int:
-        assert port.ask(agent, (PREDICT, slot, row)) == WAIT and answer(channel) == agent
-        (whose, word), = port.receive()
-        assert whose == agent
-        return word
-
+    predicted = functools.partial(word, channel, port)
     assert [port.ask(agent, (TAKE, 0, 0)) for agent in range(2)] == [0, 1]
     for agent, second in ((0, 2), (1, 3)):
         assert predicted(agent, agent, 0) == GO_ON and port.ask(agent, (SUBMIT, agent, 0)) == 0

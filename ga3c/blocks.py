@@ -52,9 +52,9 @@ class Blocks:
         """How many do not wait for others."""
         return sum(len(rollouts) for _, rollouts in self._ready(self._there))
 
-    def has_fellows(self, agent: int) -> bool:
-        """Whether the agent fills blocks with others."""
-        return len(self._fellows.get(agent, [])) > 1
+    def fellows(self, agent: int) -> int:
+        """How many fill blocks with the agent, itself among them."""
+        return len(self._fellows.get(agent, [agent]))
 
     def all_play(self) -> bool:
         """Whether all who play do so with all of their fellows, so that whatever comes is in blocks."""

@@ -129,17 +129,19 @@ class _Seat:
 class Port:
     """The agents' end of the channel, one for those of a process. Made by `Channel.open`, handed over as an argument.
 
-    What an agent asks for is granted at once by `ask`, or later by `receive`. `in_step`: they are to fill blocks.
+    What an agent asks for is granted at once by `ask`, or later by `receive`. `block`: so many fill one together. What
+    is handed in waits for those of the others, which a trainer would be woken for in vain, as long as they are in step.
     """
 
-    def __init__(self, slots: dict[int, range], t_max: int, in_step: bool, incarnation: int,
+    def __init__(self, slots: dict[int, range], t_max: int, block: int, incarnation: int,
                  requests: Connection, rollouts: Connection, rests: Connection, replies: Connection) -> None:
         self.agents, self.incarnation = list(slots), incarnation
         self.first_slot = {agent: its.start for agent, its in slots.items()}
         self._requests, self._rollouts, self._rests, self._replies = requests, rollouts, rests, replies
         self._seats = {agent: _Seat(its) for agent, its in slots.items()}
         self._leave = False
-        self._t_max, self._in_step = t_max, in_step
+        self._t_max, self._block_size = t_max, block
+        self._handed_in = b""  # tickets that wait
         self._round = self._block = 0  # of the foremost agents, and which of their slots they fill
         self._round_of = {slot: 0 for its in slots.values() for slot in its}  # when it was last taken
 
@@ -156,11 +158,15 @@ class Port:
             beside = seat.slots[self._block]
             return self._taken(seat, beside if beside in seat.free else seat.free[0])
         try:
+            if kind == SUBMIT:
+                self._handed_in += _TICKET.pack(agent, slot, self._round_of[slot], self.incarnation)
+                if len(self._handed_in) >= _TICKET.size * min(self._block_size, self._playing):
+                    self._submit()
+                return 0
+            if kind != PREDICT or row >= OUT_OF_STEP and seat.round == self._round:
+                self._submit()  # nobody is in step with who rests, is out of slots, or is so far ahead
             if kind == PREDICT:
                 os.write(self._files[0], _TICKET.pack(agent, slot, row, self.incarnation))
-            elif kind == SUBMIT:
-                os.write(self._files[1], _TICKET.pack(agent, slot, self._round_of[slot], self.incarnation))
-                return 0
             elif kind == REST:
                 if not row:
                     seat.free.appendleft(slot)
@@ -171,6 +177,15 @@ class Port:
             raise ServerGone from None
         seat.waits_for = kind
         return WAIT
+
+    @property
+    def _playing(self) -> int:
+        return sum(seat.waits_for != REST for seat in self._seats.values())
+
+    def _submit(self) -> None:
+        if self._handed_in:
+            os.write(self._files[1], self._handed_in)
+            self._handed_in = b""
 
     def receive(self) -> list[tuple[int, int]]:
         """Waits for replies; returns the agents that may go on, in the order of their grants. Raises ServerGone."""
@@ -215,7 +230,7 @@ class Port:
         # Where its slot beside theirs is not free it would go on elsewhere, and be the one whom the others run after.
         behind = (seat.round != self._round and 0 < row < self._t_max - OUT_OF_STEP
                   and seat.slots[self._block] in seat.free)
-        return CUT if self._in_step and behind else GO_ON
+        return CUT if self._block_size > 1 and behind else GO_ON
 
     @staticmethod
     def _end_rest(agent: int, seat: _Seat, grant: int, granted: list[tuple[int, int]]) -> None:
@@ -319,7 +334,7 @@ class Channel:
                 self._store.asked[slots] = 0.0
                 self._store.taken[slots.start] = self._store.faults[slots.start] = 0
             return Port({agent: self._slots[agent] for agent in agents}, self._store.t_max,
-                        self._blocks.has_fellows(agents[0]), incarnation,
+                        self._blocks.fellows(agents[0]), incarnation,
                         self._predictions.writer, self._rollouts.writer, self._rests.writer, replies)
 
     @staticmethod

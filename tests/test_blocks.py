@@ -69,7 +69,7 @@ def test_a_new_incarnation_is_waited_for_from_its_first_round() -> None:
 
 def test_agents_that_do_not_divide_into_updates_are_not_waited_for() -> None:
     blocks, _ = made(capacity=3, per_process=3)
-    assert not blocks.has_fellows(0) and not blocks.all_play()
+    assert blocks.fellows(0) == 1 and not blocks.all_play()
     blocks.add([Rollout(0, 0, 0), Rollout(1, 1, 0)])
     assert blocks.ready == 2 and taken(blocks, 1) == [Rollout(0, 0, 0)], "not more than the most: no block"
     blocks.add([Rollout(0, 3, 1)])
@@ -78,12 +78,12 @@ def test_agents_that_do_not_divide_into_updates_are_not_waited_for() -> None:
 
 def test_all_play_if_nobody_who_does_lacks_a_fellow() -> None:
     blocks, playing = made()
-    assert blocks.all_play() and blocks.has_fellows(3)
+    assert blocks.all_play() and blocks.fellows(3) == 2
     playing.discard(3)
     assert not blocks.all_play()
     playing.discard(2)
     assert blocks.all_play(), "two of four are a whole block"
-    assert not made(size=1)[0].has_fellows(0) and made(size=1)[0].all_play()
+    assert made(size=1)[0].fellows(0) == 1 and made(size=1)[0].all_play()
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=60))

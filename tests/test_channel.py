@@ -24,6 +24,7 @@ from ga3c.channel import (
     _RETURN,
     _TICKET,
     LONGEST_WAIT,
+    OUT_OF_STEP,
     PREDICT,
     REST,
     SHORTEST_WAIT,
@@ -457,13 +458,14 @@ class SlotOwnership(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = make_store(self.SEATING.capacity, self.SLOTS)
+        self.store = RolloutStore(SPEC, OUT_OF_STEP + 1, 1, self.SEATING.capacity * self.SLOTS)
         self.vacant = set(range(self.SEATING.processes))
         self.channel = Channel(self.store, self.SEATING, self.SLOTS, self.on_vacant, self.BLOCK)
         self.slots = [[*self.SEATING.slots_of(agent, self.SLOTS)] for agent in range(self.SEATING.capacity)]
         self.ports: dict[int, Port] = {}
         self.held: dict[int, list[int]] = {}
         self.submitted: list[tuple[int, int, int]] = []   # agent, slot, stamp
+        self.together: list[tuple[int, int, int]] = []    # the same, not sent yet, as others are in step
         self.lent: list[tuple[list[tuple[int, int]], contextlib.ExitStack]] = []  # agents, slots, what gives them back
         self.answered: set[int] = set()  # agents that have played
         self.round_of: dict[int, int] = {}  # slot -> in which it was taken
@@ -506,10 +508,11 @@ class SlotOwnership(RuleBasedStateMachine):
         slot = serve(self.ports[agent], (TAKE, 0, 0), agent)
         assert slot in self.slots[agent]
         assert slot not in [slot for slots in self.held.values() for slot in slots]
-        assert slot not in [slot for _, slot, *_ in (*self.submitted, *self.taken())]
+        assert slot not in [slot for _, slot, *_ in (*self.submitted, *self.together, *self.taken())]
         self.held[agent].append(slot)
         self.available[agent] -= 1
         self.round_of[slot] = self.ports[agent]._round
+        self.sent(agent)
 
     @precondition(lambda self: any(self.held.values()))
     @rule(data=st.data())
@@ -529,8 +532,29 @@ class SlotOwnership(RuleBasedStateMachine):
         self.stamp += 1
         self.store.reward[slot] = self.stamp
         serve(self.ports[agent], (SUBMIT, slot, 0), agent)
-        self.submitted.append((agent, slot, self.stamp))
-        self.came[agent] = self.round_of[slot]
+        self.together.append((agent, slot, self.stamp))
+        self.sent(agent)
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(data=st.data())
+    def get_ahead(self, data: st.DataObject) -> None:
+        agent = data.draw(st.sampled_from([agent for agent, slots in self.held.items() if slots]))
+        slot, port = self.held[agent][-1], self.ports[agent]
+        if port._seats[agent].round == port._round:
+            assert serve(port, (PREDICT, slot, OUT_OF_STEP), agent) == 0
+            self.answered.add(agent)
+            self.sent(agent)
+            assert not [each for each, *_ in self.together if self.ports[each] is port]
+
+    def sent(self, agent: int) -> None:
+        """What its port holds back no longer is submitted, as it came."""
+        port = self.ports[agent]
+        ours = [rollout for rollout in self.together if self.ports[rollout[0]] is port]
+        assert len(port._handed_in) in (0, 8 * len(ours)) and len(port._handed_in) < 8 * self.BLOCK
+        if not port._handed_in:
+            self.together = [rollout for rollout in self.together if rollout not in ours]
+            self.submitted += ours
+            self.came.update((owner, self.round_of[slot]) for owner, slot, _ in ours)
 
     def block_of(self, agent: int, slot: int) -> tuple[int, int, int]:
         process = self.SEATING.process_of(agent)
@@ -620,13 +644,14 @@ class SlotOwnership(RuleBasedStateMachine):
         for agent in self.SEATING.agents_of(process):
             port = self.ports.pop(agent)
             del self.held[agent], self.available[agent]
+            self.together = [rollout for rollout in self.together if rollout[0] != agent]
         Channel.handed_over(port)
         self.channel.retire(process)
 
     @invariant()
     def every_slot_is_accounted_for(self) -> None:
         for agent in self.ports:
-            waiting = sum(owner == agent for owner, *_ in (*self.submitted, *self.taken()))
+            waiting = sum(owner == agent for owner, *_ in (*self.submitted, *self.together, *self.taken()))
             assert len(self.held[agent]) + self.available[agent] + waiting == self.SLOTS
 
     def teardown(self) -> None:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -157,6 +157,12 @@ def test_a_slot_without_a_step_that_is_given_back_counts_as_not_taken(channel: C
     channel.handed_over(port)
 
 
+def hand_in(port: Port, agent: int, slot: int) -> None:
+    """At once, whatever the others do."""
+    assert port.ask(agent, (SUBMIT, slot, 0)) == 0
+    port._submit()
+
+
 def word(channel: Channel, port: Port, agent: int, slot: int, row: int) -> int:
     """What a prediction is granted with, of agents that ask one after the other."""
     assert port.ask(agent, (PREDICT, slot, row)) == WAIT and answer(channel) == agent
@@ -210,9 +216,46 @@ def test_who_is_behind_is_not_cut_short_before_its_slot_beside_the_others_is_fre
     channel.close()
 
 
+def test_what_fellows_hand_in_goes_together_as_long_as_they_are_in_step() -> None:
+    channel = Channel(RolloutStore(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
+    port, written = channel.open(0), channel._rollouts
+    predicted = functools.partial(word, channel, port)
+
+    def next_round(agents: Sequence[int]) -> list[int]:
+        """They take slots and hand in those before; how many tickets there are after each."""
+        counts = []
+        for agent in agents:
+            slot = next(slot for slot, number in port._round_of.items() if slot in port._seats[agent].slots
+                        and number == port._seats[agent].round and slot not in port._seats[agent].free)
+            assert port.ask(agent, (TAKE, 0, 0)) != WAIT and port.ask(agent, (SUBMIT, slot, 0)) == 0
+            counts.append(len(written))
+        return counts
+
+    def trained() -> None:
+        collected(channel, 3)
+        port._read([])
+
+    assert [port.ask(agent, (TAKE, 0, 0)) for agent in range(3)] == [0, 1, 2]
+    assert [predicted(agent, agent, 0) for agent in range(3)] == [GO_ON] * 3
+    assert next_round([2, 0, 1]) == [0, 0, 3], "woken once"
+    trained()
+    assert next_round([1]) == [0]
+    assert predicted(2, 5, 9) == predicted(1, 1, OUT_OF_STEP - 1) == GO_ON and len(written) == 0, "nobody is behind yet"
+    assert predicted(1, 1, OUT_OF_STEP) == GO_ON and len(written) == 1, "so far ahead it waits for nobody"
+    assert next_round([0]) == [1]
+    assert port.ask(2, (REST, 5, 3)) == WAIT and len(written) == 2, "who rests would be waited for too long"
+    assert channel.rested() == [2]
+    trained()
+    assert next_round([0, 1]) == [0, 2], "of those who play"
+    assert port.ask(1, (SUBMIT, 4, 0)) == 0 and len(written) == 2
+    assert port.ask(1, (TAKE, 0, 0)) == WAIT and len(written) == 3, "it would be for the slot that is handed in"
+    channel.handed_over(port)
+    channel.close()
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_the_others_of_a_block_are_waited_for_until_one_rests_or_leaves(leaves: bool) -> None:
-    channel = Channel(RolloutStore(SPEC, 2, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
+    channel = Channel(RolloutStore(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
     port = channel.open(0)
     for agent in range(3):
         slot = port.ask(agent, (TAKE, 0, 0))
@@ -221,7 +264,7 @@ def test_the_others_of_a_block_are_waited_for_until_one_rests_or_leaves(leaves: 
     trainer = threading.Thread(target=lambda: found.append(collected(channel, 3)), daemon=True)
     trainer.start()
     for agent in (1, 0):
-        assert port.ask(agent, (SUBMIT, agent, 0)) == 0
+        hand_in(port, agent, agent)
     while not len(channel._blocks) == 2:
         time.sleep(0.001)
     assert channel.training_queue == 0 and not found and channel.only_blocks()
@@ -246,7 +289,7 @@ def test_who_comes_after_those_that_left_is_waited_for() -> None:
     for agent in range(2):
         slot = port.ask(agent, (TAKE, 0, 0))
         assert port.ask(agent, (PREDICT, slot, 0)) == WAIT and answer(channel) == agent
-    assert port.ask(0, (SUBMIT, 0, 0)) == 0
+    hand_in(port, 0, 0)
     channel._receive()
     assert channel.training_queue == 0 and len(channel._blocks) == 1
     channel.handed_over(port)

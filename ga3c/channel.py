@@ -91,6 +91,11 @@ def largest_size(sizes: list[int], waiting: int) -> int:
     return sizes[bisect.bisect(sizes, waiting) - 1]
 
 
+def nearest_size(sizes: list[int], wanted: int) -> int:
+    """Which of `sizes` is nearest to that, of two the larger."""
+    return min(reversed(sizes), key=lambda size: abs(size - wanted))
+
+
 class Requests:
     """Tickets of n agents that wait; `at`: the n rows of the store that they ask about.
 
@@ -497,7 +502,7 @@ class Channel:
                 if waiting < least:
                     if now - counted > COUNT_SECONDS:
                         at_play, counted = self.playing, now
-                    waiting = self._wait_for_company(waiting, min(least, (at_play - cores) // 2))
+                    waiting = self._wait_for_company(waiting, min(least, nearest_size(sizes, (at_play - cores) // 2)))
                 tickets, ended = self._predictions.without_close(self._predictions.take(largest_size(sizes, waiting)))
             if tickets:
                 size = largest_size(sizes, len(tickets))  # one was no request, but the word to end

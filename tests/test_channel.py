@@ -36,6 +36,7 @@ from ga3c.channel import (
     Ticket,
     _TicketQueue,
     batch_sizes,
+    nearest_size,
 )
 from ga3c.environment import EnvironmentSpec
 from ga3c.rollout import RolloutStore
@@ -173,6 +174,25 @@ def test_it_sleeps_about_as_long_as_the_others_take(
         channel._predictions.put(0, 0, 0, 1)
     assert slept[-1] == pytest.approx(sleeps, rel=0.1)
     channel.close()
+
+
+@pytest.mark.parametrize(("playing", "waits_for"), [(5, 1), (6, 2), (16, 8), (18, 8), (24, 12), (32, 16), (60, 16)])
+def test_it_waits_for_a_size_that_predictions_have(
+        playing: int, waits_for: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    arriving = [waits_for - 1]
+    channel, slept = company(monkeypatch, playing, arriving)
+    channel._between = 3e-4
+    assert len(next(channel.requests(64, least=16))) == waits_for
+    assert slept == [] if waits_for == 1 else slept == [pytest.approx((waits_for - 1) * 3e-4)]
+    channel.close()
+
+
+@given(st.sampled_from([1, 3, 8, 24, 64, 100]), st.integers(-5, 200))
+def test_the_nearest_size_is_not_further_than_any_other(most: int, wanted: int) -> None:
+    sizes = batch_sizes(most)
+    found = nearest_size(sizes, wanted)
+    assert found in sizes and all(
+        (abs(found - wanted), -found) <= (abs(size - wanted), -size) for size in sizes)
 
 
 def test_a_predictor_that_found_nothing_left_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:

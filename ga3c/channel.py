@@ -502,7 +502,8 @@ class Channel:
                 if waiting < least:
                     if now - counted > COUNT_SECONDS:
                         at_play, counted = self.playing, now
-                    waiting = self._wait_for_company(waiting, min(least, nearest_size(sizes, (at_play - cores) // 2)))
+                    wanted = nearest_size(sizes, min(least, (at_play - cores) // 2))
+                    waiting = self._wait_for_company(waiting, wanted)
                 tickets, ended = self._predictions.without_close(self._predictions.take(largest_size(sizes, waiting)))
             if tickets:
                 size = largest_size(sizes, len(tickets))  # one was no request, but the word to end

@@ -105,7 +105,7 @@ class Settings(BaseModel):
     slots_per_agent: int = _setting(
         "Workers", 2, "rollouts an agent may have under way; more speed against more policy lag", ge=2, le=16)
     prediction_batch_min: int = _setting(
-        "Workers", 32,
+        "Workers", 30,
         "observations that a prediction waits for, 5 ms at most, while enough agents play to fill the cores (paper: 1)",
         ge=1, le=65_536)
     prediction_batch_max: int = _setting(

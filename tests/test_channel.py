@@ -182,7 +182,7 @@ def test_it_waits_for_a_size_that_predictions_have(
     arriving = [waits_for - 1]
     channel, slept = company(monkeypatch, playing, arriving)
     channel._between = 3e-4
-    assert len(next(channel.requests(64, least=16))) == waits_for
+    assert len(next(channel.requests(64, least=15))) == waits_for
     assert slept == [] if waits_for == 1 else slept == [pytest.approx((waits_for - 1) * 3e-4)]
     channel.close()
 

@@ -194,6 +194,17 @@ def test_who_falls_behind_or_comes_back_is_cut_short_and_in_step_again() -> None
     channel.close()
 
 
+def test_nobody_is_cut_short_where_agents_fill_no_blocks() -> None:
+    channel = Channel(RolloutStore(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=2)
+    port = channel.open(0)
+    assert [port.ask(agent, (TAKE, 0, 0)) for agent in range(3)] == [0, 1, 2]
+    assert port.ask(0, (TAKE, 0, 0)) == 3 and port.ask(0, (SUBMIT, 0, 0)) == 0
+    assert collected(channel, 2) == ([0], False), "sent at once"
+    assert word(channel, port, 1, 1, 1) == GO_ON
+    channel.handed_over(port)
+    channel.close()
+
+
 def test_who_is_behind_is_not_cut_short_before_its_slot_beside_the_others_is_free() -> None:
     channel = Channel(RolloutStore(SPEC, 9, 1, 4), Seating(2, 2), 2, rollouts_per_update=2)
     port = channel.open(0)

@@ -135,7 +135,8 @@ class Port:
     """The agents' end of the channel, one for those of a process. Made by `Channel.open`, handed over as an argument.
 
     What an agent asks for is granted at once by `ask`, or later by `receive`. `block`: so many fill one together. What
-    is handed in waits for those of the others, which a trainer would be woken for in vain, as long as they are in step.
+    is handed in waits for those of the others, which a trainer would be woken for in vain, as long as they are in step;
+    it is lost if the process dies meanwhile.
     """
 
     def __init__(self, slots: dict[int, range], t_max: int, block: int, incarnation: int,

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from ga3c.config import Settings
-from ga3c.environment import probe
-from ga3c.interruption import Interruption
-from ga3c.run import Run
+from ga3c.envs.factory import probe
+from ga3c.runs.recorder import Run
+from ga3c.service.signals import Interruption
+from ga3c.settings.schema import Settings
 
 # The same examples in every run, so that a red test is about the change at hand; `--hypothesis-profile explore` draws
 # new ones, `long` many.

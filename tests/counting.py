@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 import psutil
 
-from ga3c.model import Update
-from ga3c.rollout import TrainingBatch
-from ga3c.toys import Counting
+from ga3c.envs.toys import Counting
+from ga3c.learner.learner import Update
+from ga3c.transport.slots import TrainingBatch
 
 Moment = tuple[int, int]  # episode, step
 

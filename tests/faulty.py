@@ -120,7 +120,7 @@ def make(directory: Path, monkeypatch: pytest.MonkeyPatch, fault: str, where: st
     module = f"faulty_{fault}_{where}_{''.join(filter(str.isalnum, world)).lower()}"
     mark = repr(str(directory / "failed-once")) if once else None
     (directory / f"{module}.py").write_text(
-        "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.toys import *\n"
+        "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.envs.toys import *\n"
         f"gymnasium.register('{module}-v0', lambda: Faulty({world}, {fault!r}, {where!r}, {after}, {mark}, "
         f"{os.getpid()}))\n")
     monkeypatch.chdir(directory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ga3c.channel import WAIT, Channel, Port, Request
+from ga3c.transport.channel import WAIT, Channel, Port, Request
 
 
 def serve(port: Port, request: Request, agent: int | None = None) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ga3c.checkpoint import Checkpoint, clean, load, newest, save, saved
+from ga3c.learner.checkpoint import Checkpoint, clean, load, newest, save, saved
 
 _CALLS = {"open", "os.mkdir", "os.rename", "os.rmdir", "os.remove", "os.scandir", "os.listdir", "shutil.rmtree",
           "fsync", "write"}

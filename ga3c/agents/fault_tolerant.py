@@ -1,0 +1,100 @@
+"""Environments that may fail. What raises, or gives numbers nobody can learn from, is made anew, inside its agent.
+
+The episodes under way are dropped: they end as truncated in the step that failed and their scores do not count. An
+environment that fails again and again without one good step between is given up: its agent ends, and the supervisor
+decides (`recovery.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.envs.factory import Environment, Transition
+
+RETRIES = 5        # failures in a row, without one good step between, before an agent gives up
+_STRIDE = 7919     # between the seeds of one agent's environments, more than it has of them
+_MOST = math.sqrt(float(np.finfo(np.float32).max))
+
+
+class NotFinite(ValueError):
+    """A reward or an observation is not finite, or so large that its square is not."""
+
+
+class GuardedEnvironment:
+    """An `Environment` that outlives those it is made of.
+
+    Args:
+        make: makes the environments; what it raises is raised.
+        failed: called while the exception that ended an environment is handled.
+    """
+
+    def __init__(self, make: Callable[[], Environment], failed: Callable[[], None]) -> None:
+        self._make, self._failed = make, failed
+        self._seed = self._in_a_row = 0
+        self._environment = make()
+        self.spec = self._environment.spec
+        self._exact = self.spec.observation_dtype.kind != "f"  # bytes are always finite
+
+    def reset(self, seed: int) -> None:
+        """Begins; environments that replace these get seeds of their own. Raises what they raise, or NotFinite."""
+        self._seed = seed
+        self._environment.reset(seed)
+        if not self._exact:
+            self._check("an observation after reset", self.observation)
+
+    @property
+    def observation(self) -> NDArray:
+        """Of the environments."""
+        return self._environment.observation
+
+    def show(self, into: NDArray) -> None:
+        """As of the environments."""
+        self._environment.show(into)
+
+    def _check(self, what: str, observation: NDArray) -> None:
+        # One dot product for NaN, infinity and what is too large: a tenth of the time of isfinite and all.
+        if not np.vdot(observation, observation) < math.inf:
+            raise NotFinite(f"{what} is not finite or too large: {observation[~_sound(observation)].ravel()[:4]}")
+
+    def step(self, action: NDArray[np.int64]) -> Transition:
+        """As of the environments; or the end of all their episodes, if they failed."""
+        try:
+            transition = self._environment.step(action)
+            reward = transition.reward
+            if not math.hypot(*reward.tolist()) < _MOST:
+                raise NotFinite(f"a reward is not finite or too large: {reward[~_sound(reward)][:4]}")
+            if not self._exact:
+                self._check("an observation", self._environment.observation)
+                if transition.final_observation is not None:
+                    self._check("an episode's last observation", transition.final_observation)
+        except Exception:
+            self._in_a_row += 1
+            if self._in_a_row > RETRIES:
+                raise
+            self._failed()
+            self._replace()
+            n_envs = len(action)
+            no = np.zeros(n_envs, np.bool_)
+            return Transition(np.zeros(n_envs, np.float32), no, ~no, no, None, dropped=True)
+        self._in_a_row = 0
+        return transition
+
+    def _replace(self) -> None:
+        with contextlib.suppress(Exception):  # it has failed already
+            self._environment.close()
+        self._environment = self._make()
+        self.reset((self._seed + _STRIDE) % 2**31)
+
+    def close(self) -> None:
+        """Gives back what the simulator holds."""
+        self._environment.close()
+
+
+def _sound(numbers: NDArray) -> NDArray[np.bool_]:
+    sound: NDArray[np.bool_] = np.abs(numbers) < _MOST
+    return sound

@@ -1,0 +1,169 @@
+"""The Python API behind `from ga3c import Config, train, evaluate, load_policy, load_run`.
+
+`train` and `evaluate` are the commands, each run as a process of its own: the caller's process keeps its signal
+handlers and its TensorFlow as they are, may call them as often as it likes, and needs no `__main__` guard, since no
+agent is started from it. `load_policy` works in the caller's process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.runs import reader as record
+from ga3c.settings.files import configured, to_yaml
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+
+
+class CommandFailed(Exception):
+    """Training or evaluation failed; one line says how, with an exit code as in `cli`."""
+
+
+class RunRecord:
+    """What a run in `directory` has recorded; it may still go on. It may be given wherever a run's path may."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def __fspath__(self) -> str:
+        return str(self.directory)
+
+    def __repr__(self) -> str:
+        return f"RunRecord({str(self.directory)!r})"
+
+    def metrics(self) -> dict[str, NDArray[np.float64]]:
+        """The columns of metrics.jsonl, one value a second, float64; NaN where nothing was measured. Seconds that a
+        resume went back behind are left out.
+
+        `pandas.DataFrame(run.metrics())` is the same as a table. Raises OSError.
+        """
+        rows = record.lasting(record.rows(self.directory).new())
+        names = dict.fromkeys(name for row in rows for name, value in row.items() if not isinstance(value, str))
+        return {name: record.column(rows, name) for name in names}
+
+    def episodes(self) -> dict[str, NDArray[np.float64]]:
+        """The columns of episodes.csv: time (s), agent_step, raw score, length (agent steps); without those that a
+        resume went back behind. Raises OSError.
+        """
+        return record.episodes(self.directory)
+
+    def events(self) -> list[dict[str, Any]]:
+        """The lines of events.jsonl: starts, evaluations, checkpoints, the end. Raises OSError."""
+        return record.events(self.directory).new()
+
+
+def load_run(where: str | os.PathLike[str]) -> RunRecord:
+    """The record of the run in a directory. Raises ConfigError if there is none."""
+    return RunRecord(record.find_run(Path(where)))
+
+
+def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] | None = None, quiet: bool = False,
+          **settings: Any) -> RunRecord:
+    """Trains as `ga3c-train` does, until a limit (`minutes`, `steps`, ...) or an interrupt, and returns the record.
+
+    `train(Config(game="Boxing", minutes=10))` or `train(game="Boxing", minutes=10)`; with `resume` a run goes on, and
+    only new `settings` are given. Interrupted once, training ends with a checkpoint and this returns; twice, at once.
+    Lines are printed as they come unless `quiet`. Raises ConfigError, CommandFailed.
+    """
+    if config is not None and (settings or resume is not None):
+        raise ConfigError("train: give a Config, or settings by name, or resume with settings by name")
+    with tempfile.TemporaryDirectory() as aside:
+        made = None
+        if resume is not None:
+            configured(**settings)
+            directory = Path(resume)
+            arguments = ["--resume", str(directory), *_flags(settings)]
+            if directory.parent.name == "checkpoints":
+                directory = directory.parent.parent
+        else:
+            config = config or configured(**settings)
+            directory = made = (Path(config.run.run_dir) if config.run.run_dir else
+                                record.new_directory(config.env.game, config.run.seed))
+            file = Path(aside) / "config.yaml"
+            file.write_text(to_yaml(config.changed(**{"run_dir": str(directory)})), encoding="utf-8")
+            arguments = ["--config", str(file)]
+        try:
+            _run("main", arguments, (lambda line: None) if quiet else _print)
+        except ConfigError:
+            if made is not None:
+                with contextlib.suppress(OSError):  # somebody else's, with something in it
+                    made.rmdir()
+            raise
+    return RunRecord(directory)
+
+
+def evaluate(where: str | os.PathLike[str], *, episodes: int = 30, seed: int = 0, greedy: bool = False,
+             sticky_actions: float | None = None, envs: int = 16) -> dict[str, Any]:
+    """Plays as `ga3c-eval` does: a run, checkpoint, policy file or name; returns its report, all scores included.
+
+    The same arguments give the same scores. Raises ConfigError, CommandFailed.
+    """
+    arguments = [os.fspath(where), "--json", "--no-record", f"--episodes={episodes}", f"--seed={seed}",
+                 f"--envs={envs}", *(["--greedy"] if greedy else []),
+                 *([] if sticky_actions is None else [f"--sticky-actions={sticky_actions}"])]
+    lines: list[str] = []
+    _run("evaluate_main", arguments, lines.append)
+    found: dict[str, Any] = json.loads(next(line for line in reversed(lines) if line.startswith('{"checkpoint"')))
+    return found
+
+
+def _print(line: str) -> None:
+    print(line, end="", flush=True)
+
+
+def _flags(settings: dict[str, Any]) -> list[str]:
+    def flag(name: str, value: Any) -> str:
+        name = name.replace("_", "-")
+        if isinstance(value, bool):
+            return f"--{name}" if value else f"--no-{name}"
+        text = ",".join(value) if isinstance(value, list | tuple) else "null" if value is None else value
+        return f"--{name}={text}"
+
+    return [flag(name, value) for name, value in settings.items()]
+
+
+def _run(command: str, arguments: Sequence[str], show: Callable[[str], object]) -> None:
+    """Runs `cli`'s `command` and shows its lines. Raises ConfigError, CommandFailed; KeyboardInterrupt if twice."""
+    # It shall import what this process imports, wherever it was started from.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    program = [sys.executable, "-P", "-c", f"from ga3c.commands.train import {command}; {command}()", *arguments]
+    with (tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
+          subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
+                           env=environment) as process):
+        assert process.stdout is not None
+        interrupted = False
+        try:
+            while True:
+                try:
+                    for line in process.stdout:
+                        show(line)
+                    code = process.wait()
+                    break
+                except KeyboardInterrupt:
+                    if interrupted:
+                        raise
+                    interrupted = True
+                    process.terminate()  # Ctrl-C may have reached it as well; this is no second one to it
+        except BaseException:
+            process.kill()
+            raise
+        errors.seek(0)
+        said = errors.read().strip().splitlines()
+    if interrupted and (code < 0 or command != "main"):
+        raise KeyboardInterrupt
+    message = said[-1].partition(": ")[2] or said[-1] if said else ""
+    if code == 2:
+        raise ConfigError(message)
+    if code not in (0, 130, 143):
+        raise CommandFailed(f"ended with exit code {code}: {message}")

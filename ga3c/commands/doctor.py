@@ -1,0 +1,257 @@
+"""`ga3c-doctor`: is everything here that a run needs, and how fast is it? Each failure with what mends it."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import multiprocessing
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c import __version__
+from ga3c.commands.entry import guarded, quiet
+from ga3c.service.resources import Finding, preflight
+from ga3c.settings.files import configured
+from ga3c.settings.flags import Parser
+from ga3c.settings.machine import before_tensorflow, cuda_libraries, usable_cores
+from ga3c.settings.schema import Settings
+
+PATIENCE, MEASURED = 20.0, 1.0   # seconds: until an agent plays; of a measurement
+_CUDA = ("libcuda.so.1", "libcudart.so.12", "libcublas.so.12", "libcufft.so.11", "libcusparse.so.12",
+         "libcusolver.so.11", "libcudnn.so.9")  # what TensorFlow 2.21 opens before it takes a GPU
+
+
+def main() -> NoReturn:
+    """`ga3c-doctor`: examines this machine; see `--help`."""
+    sys.exit(doctor(sys.argv[1:]))
+
+
+def doctor(argv: Sequence[str]) -> int:
+    """Runs `ga3c-doctor` with these arguments and returns its exit code: 0 if all is well, else 1."""
+    return guarded("ga3c-doctor", lambda: _doctor(_parser().parse_args(argv)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        "ga3c-doctor", "Examine this machine: what a run needs, and how fast it is. Takes about ten seconds.",
+        "examples:\n  ga3c-doctor\n  ga3c-doctor --game Boxing        that game's environments\n"
+        "  ga3c-doctor --json               for a script, or for a report of a mistake\n\n"
+        "exit code: 0 if all is well, 1 if something is not")
+    group = parser.add_argument_group("What")
+    group.add_argument("--game", metavar="GAME", default="Pong", help="whose environments are measured [%(default)s]")
+    group = parser.add_argument_group("Output")
+    group.add_argument("--json", action="store_true", help="print the findings as one JSON array")
+    return parser
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    settings = configured(game=options.game)
+    checks: list[Callable[[], list[Finding]]] = [
+        _python, _tensorflow, _cores, lambda: preflight(settings, Path()), lambda: _environments(settings), _transport,
+        _remembered]
+    findings = [finding for check in checks for finding in check()]
+    if options.json:
+        print(json.dumps([finding._asdict() for finding in findings]))
+    else:
+        _show(findings)
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+def _show(findings: Sequence[Finding]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+    table = Table.grid(padding=(0, 2))
+    for finding in findings:
+        table.add_row(Text("ok", "green") if finding.ok else Text("NO", "bold red"), Text(finding.name, "bold"),
+                      finding.numbers)
+        if not finding.ok:
+            table.add_row("", "", Text(f"-> {finding.remedy}", "yellow"))
+    console = Console(highlight=False)
+    console.print(table)
+    wrong = sum(not finding.ok for finding in findings)
+    console.print(f"{wrong} of {len(findings)} need mending." if wrong else "All is well.", style="bold")
+
+
+# ------------------------------------------------------------------------------------------------ what is there
+
+def _python() -> list[Finding]:
+    version = platform.python_version()
+    return [Finding("Python", sys.version_info >= (3, 11), f"{version}, {platform.platform()}, ga3c {__version__}",
+                    "make a virtual environment with Python 3.11 or newer")]
+
+
+def _tensorflow() -> list[Finding]:
+    before_tensorflow()
+    try:
+        with quiet(False):
+            import tensorflow as tf
+
+            from ga3c.algorithms.networks import share_gpus
+            share_gpus()
+            gpus = tf.config.list_physical_devices("GPU")
+            names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+            wrong = {device: why for device in ["CPU:0", *(f"GPU:{number}" for number in range(len(gpus)))]
+                     if (why := _failure(tf, device))}
+    except Exception as error:  # a broken installation raises anything
+        return [Finding("TensorFlow", False, f"cannot be imported: {type(error).__name__}: {error}",
+                        "pip install --force-reinstall tensorflow")]
+    return [Finding("TensorFlow", True, tf.__version__, ""), _gpus(names),
+            Finding("computing", not wrong, "; ".join(f"{device}: {why}" for device, why in wrong.items()) or
+                    f"right on {' and '.join(['the CPU', *names])}",
+                    "CUDA_VISIBLE_DEVICES=-1 leaves the GPU out; nvidia-smi may tell more")]
+
+
+def _gpus(names: list[str]) -> Finding:
+    """Of those TensorFlow sees; where it sees none though there is one, of the libraries it wants."""
+    cards = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    if names or not cards:
+        return Finding("GPU", True, ", ".join(names) or "none: the model runs on the CPU", "")
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if hidden in ("", "-1"):
+        return Finding("GPU", True, f"{cards} NVIDIA, hidden by CUDA_VISIBLE_DEVICES={hidden}", "")
+    missing = []
+    for name in _CUDA:
+        try:
+            ctypes.CDLL(str(next(iter(cuda_libraries(name)), name)))
+        except OSError as error:
+            missing.append(str(error).split(":")[0])
+    return Finding("GPU", False, f"{cards} NVIDIA, but TensorFlow sees none"
+                   + f"; cannot be loaded: {', '.join(missing)}" * bool(missing), "pip install -e '.[gpu]'")
+
+
+def _failure(tf: Any, device: str) -> str:
+    """What is wrong with a small computation there; "" if nothing."""
+    try:
+        with tf.device(device):
+            ones = tf.ones((64, 64))
+            found = float(tf.reduce_sum(ones @ ones))
+            # By another library than the matrices.
+            convolved = float(tf.reduce_sum(tf.nn.conv2d(tf.ones((1, 8, 8, 1)), tf.ones((3, 3, 1, 1)), 1, "VALID")))
+    except Exception as error:  # a broken device raises anything
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return ("" if (found, convolved) == (64**3, 6 * 6 * 9) else
+            f"64 x 64 ones, multiplied, add up to {found:g}, 8 x 8, convolved with 3 x 3, to {convolved:g}")
+
+
+def _cores() -> list[Finding]:
+    there, ours = os.cpu_count() or 1, usable_cores()
+    return [Finding("cores", True, f"{there}{f', of which {ours} may be used' * (ours < there)}; "
+                                   f"load {os.getloadavg()[0]:.1f}", "")]
+
+
+# ------------------------------------------------------------------------------------------------ how fast it is
+
+def _environments(settings: Settings) -> list[Finding]:
+    """Agent steps a second of one process that does nothing but play. Raises ConfigError for an unknown game."""
+    from ga3c.envs.factory import atari_id, atari_roms, make_environment
+    if atari_id(settings.env.game):
+        there, known = atari_roms()
+        if not 0 < known == there:
+            return [Finding("ROMs", False, f"{there} of {known}", "pip install --force-reinstall ale-py")]
+        found = [Finding("ROMs", True, f"{known} Atari games", "")]
+    else:
+        found = []
+    environment = make_environment(settings, settings.agents.envs_per_agent)
+    environment.reset(0)
+    rng, steps, began = np.random.default_rng(0), 0, time.monotonic()
+    while (seconds := time.monotonic() - began) < MEASURED:
+        environment.step(rng.integers(0, environment.spec.n_actions, settings.agents.envs_per_agent))
+        steps += settings.agents.envs_per_agent
+    environment.close()
+    return [*found, Finding("environments", True, f"{steps / seconds:,.0f} agent steps/s of {environment.spec.name} by "
+                            "one core that does nothing else", "")]
+
+
+class _Uniform:
+    """A model of no opinion; `asked` once it was."""
+
+    def __init__(self, n_actions: int) -> None:
+        self._n = n_actions
+        self.asked = threading.Event()
+
+    def shared(self, observation: NDArray) -> NDArray:
+        return observation
+
+    def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
+        self.asked.set()
+        n = len(observation)
+        return np.full((n, self._n), 1 / self._n, np.float32), np.zeros(n, np.float32), 0
+
+
+def _transport() -> list[Finding]:
+    """Requests a second that one agent process gets answered, through the queues and slots of a run."""
+    from ga3c.agents.process import agent_seed, agents_main, forkserver_running
+    from ga3c.envs.factory import probe
+    from ga3c.service.predictor import PredictionCount, run_predictor
+    from ga3c.transport.channel import Channel
+    from ga3c.transport.seating import Seating
+    from ga3c.transport.slots import RolloutStore
+    settings = configured(game="toy:catch", envs_per_agent=1)
+    spec = probe(settings)
+    store = RolloutStore(spec, settings.algorithm.rollout_length, 1, settings.agents.slots_per_agent)
+    channel = Channel(store, Seating(1), settings.agents.slots_per_agent)
+    count, model = PredictionCount(), _Uniform(spec.n_actions)
+
+    def collect() -> None:
+        ended = False
+        while not ended:
+            with channel.collect(1) as (_, ended):
+                pass
+
+    threads = [threading.Thread(target=run_predictor, args=(channel, store, model, 16, count)),
+               threading.Thread(target=collect)]
+    for thread in threads:
+        thread.start()
+    port = channel.open(0)
+    agent: Any = multiprocessing.get_context("forkserver").Process(
+        target=agents_main, args=(port, store, settings, [agent_seed(settings, 0, 1, 0)], os.devnull))
+    rate = 0.0
+    try:
+        with forkserver_running(settings.env.game, 1):
+            agent.start()
+        Channel.handed_over(port)
+        model.asked.wait(PATIENCE)
+        before, began = count.requests, time.monotonic()
+        agent.join(MEASURED)  # which it does not do
+        rate = (count.requests - before) / (time.monotonic() - began)
+    finally:
+        channel.hang_up(0)
+        agent.join(5.0)
+        if agent.is_alive():
+            agent.kill()
+            agent.join()
+        agent.close()
+        channel.dismiss_predictor()
+        channel.dismiss_trainer()
+        for thread in threads:
+            thread.join()
+        channel.close()
+    return [Finding("transport", rate > 0, f"{rate:,.0f} requests/s answered for one agent" if rate else
+                    "an agent's process got no answer", "python -m ga3c --game toy:catch --minutes 0.1 --verbose")]
+
+
+def _remembered() -> list[Finding]:
+    from ga3c.tuning.tuner import cache_file
+    file = cache_file()
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+        found = [(key.split(), "/".join(map(str, entry["counts"])), float(entry["rate"]))
+                 for key, entry in entries.items()]
+    except FileNotFoundError:
+        return [Finding("best settings", True, "none remembered yet: the first run will search", "")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return [Finding("best settings", False, f"{file} cannot be read: {error}", f"rm {file}")]
+    here = [f"{words[4]} {counts} with {words[8]} environments an agent, {rate:,.0f} agent steps/s"
+            for words, counts, rate in found if words[0] == platform.node() and len(words) > 8]
+    return [Finding("best settings", True, "; ".join(here) or "none remembered for this machine", "")]

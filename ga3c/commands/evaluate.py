@@ -1,0 +1,133 @@
+"""`ga3c-eval`: plays episodes with a trained policy and says what they score."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import json
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from ga3c.commands.entry import guarded, quiet
+from ga3c.settings.flags import Parser, number
+from ga3c.settings.machine import be_killed_first, before_tensorflow, usable_cores
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CLIP_PICTURES = 300  # of the video of an evaluation during training
+
+
+def main() -> NoReturn:
+    """`ga3c-eval`: plays episodes with a trained policy; see `--help`."""
+    sys.exit(evaluate(sys.argv[1:]))
+
+
+def evaluate(argv: Sequence[str]) -> int:
+    """Runs `ga3c-eval` with these arguments and returns its exit code."""
+    return guarded("ga3c-eval", lambda: _evaluate(parser().parse_args(argv)))
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    if options.background is not None:
+        _stay_in_the_background(options.background)
+    from ga3c.agents.process import start_forkserver
+    from ga3c.envs.factory import atari_id
+    from ga3c.evaluation.episodes import Protocol, shares
+    from ga3c.evaluation.policy import Policy, find
+    trained = find(options.policy)
+    for reason in trained.passed_over:
+        print(f"ga3c-eval: passed over: {reason}", file=sys.stderr)
+    sticky = trained.settings.env.sticky_actions if options.sticky_actions is None else options.sticky_actions
+    # `serial`: one thread and deterministic operations, so that the same seed gives the same scores.
+    settings = trained.settings.changed(**{
+        "noop_max": options.noop_max, "sticky_actions": sticky, "serial": True})
+    # A world of the user's own may exist in this process only.
+    processes = usable_cores() if atari_id(settings.env.game) and options.background is None else 1
+    protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
+    parts = shares(protocol, processes)
+    if len(parts) > 1:
+        start_forkserver(settings.env.game, len(parts[0]))  # it makes what they need while we import TensorFlow
+    before_tensorflow(options.verbose)
+    with quiet(options.verbose):
+        from ga3c.evaluation.scores import play_episodes, record, report, table
+        from ga3c.learner.learner import start_tensorflow
+        start_tensorflow(settings)
+        policy = Policy(trained)
+    from rich.console import Console
+    from rich.progress import Progress
+    pictures = len(policy.spec.observation_shape) == 3 and policy.spec.observation_dtype == "uint8"
+    seen: list[NDArray] = []
+
+    def watch(observation: NDArray) -> None:
+        if options.film and pictures and len(seen) < CLIP_PICTURES:
+            seen.append(observation.copy())
+
+    errors = Console(stderr=True)
+    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        task = progress.add_task("Episodes", total=protocol.episodes)
+        played = play_episodes(policy.predict, policy.spec, settings, protocol, processes,
+                               lambda: progress.advance(task), watch)
+    found = report(trained, policy.spec, settings, protocol, played)
+    if seen:
+        from ga3c.evaluation.video import clip
+        with contextlib.suppress(Exception):  # whatever becomes of the pictures, the scores are there
+            rate = 60 / policy.spec.frames_per_step if atari_id(settings.env.game) else 10.0
+            found["video"] = base64.b64encode(clip(seen, rate)).decode()
+    if options.json:
+        print(json.dumps(found))
+    else:
+        Console(highlight=False).print(table(found), soft_wrap=True)
+    if options.record:
+        try:
+            record(trained, found)
+        except OSError as error:  # somebody else's run, to be read only
+            print(f"ga3c-eval: not recorded: {error}", file=sys.stderr)
+    return 0
+
+
+def _stay_in_the_background(nice: int) -> None:
+    """For an evaluation during training: at that niceness, ends when its parent does."""
+    os.nice(nice)
+    be_killed_first()
+
+    def end_with_parent() -> None:
+        os.read(0, 1)  # standard input is a socket to the parent: end of file when that has died
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, name="end-with-parent", daemon=True).start()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `ga3c-eval`."""
+    made = Parser(
+        "ga3c-eval", "Play episodes with a trained policy and say what they score.",
+        "examples:\n  ga3c-eval runs/Boxing-...                          the newest checkpoint of a run\n"
+        "  ga3c-eval runs/Boxing-.../checkpoints/best --json  the best one found while it learned, as JSON\n"
+        "  ga3c-eval pong --episodes 100 --greedy             a policy that comes with the package")
+    made.add_argument("policy", metavar="POLICY",
+                      help="run directory, one of its checkpoints, policy file, or name of a policy in the package")
+    group = made.add_argument_group("Protocol")
+    group.add_argument("--episodes", metavar="N", type=number(int, 1, 100_000), default=30,
+                       help="episodes to play, each with a seed of its own [%(default)s]")
+    group.add_argument("--seed", metavar="N", type=number(int, 0, 2**31 - 1), default=0,
+                       help="the same seed plays the same episodes [%(default)s]")
+    group.add_argument("--greedy", action="store_true", help="the likeliest action instead of a sampled one")
+    group.add_argument("--noop-max", metavar="N", type=number(int, 0, 200), default=30,
+                       help="at most this many no-ops open an episode, Atari only [%(default)s]")
+    group.add_argument("--sticky-actions", metavar="P", type=number(float, 0, 0.999),
+                       help="probability that the last action is repeated, Atari only [as in training]")
+    group.add_argument("--envs", metavar="N", type=number(int, 1, 1024), default=16,
+                       help="environments at a time; another number rounds, and may score, differently [%(default)s]")
+    group = made.add_argument_group("Output")
+    group.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    group.add_argument("--no-record", action="store_false", dest="record",
+                       help="leave no line in the run's events.jsonl")
+    group.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
+    made.add_argument("--background", type=int, help=argparse.SUPPRESS)  # these two: see background.py
+    made.add_argument("--film", action="store_true", help=argparse.SUPPRESS)
+    return made

@@ -1,0 +1,257 @@
+"""`ga3c-export`: a trained policy for other programs, with a model card.
+
+    DIRECTORY/
+        saved_model/         TensorFlow SavedModel; signature: observation -> policy, value
+        model.onnx           the same for ONNX Runtime, if tf2onnx is installed
+        policy.npz           the same for ga3c: `ga3c-eval DIRECTORY/policy.npz`
+        preprocessing.json   what an observation is, what the outputs are
+        README.md            model card as on the Hugging Face Hub: scores, protocol, command, machine
+
+Graphs and arrays only: no pickle, no Python code and no Keras layer that carries any. Each model must answer real
+observations as the policy does, to `TOLERANCE`, or nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import yaml
+
+from ga3c.commands.entry import guarded, quiet
+from ga3c.runs import reader as record
+from ga3c.settings.flags import Parser
+from ga3c.settings.machine import before_tensorflow
+from ga3c.settings.messages import ConfigError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ga3c.evaluation.policy import Policy, Trained
+
+TOLERANCE = 1e-5
+_ONNX_OPSET = 17
+_OBSERVATIONS = 64  # that are played for the comparison
+
+
+class ExportDiffers(Exception):
+    """A model answers otherwise than the policy it was exported from."""
+
+
+def main() -> NoReturn:
+    """`ga3c-export`; see `--help`."""
+    sys.exit(export(sys.argv[1:]))
+
+
+def export(argv: Sequence[str]) -> int:
+    """Runs `ga3c-export` with these arguments and returns its exit code."""
+    return guarded("ga3c-export", lambda: _export(parser().parse_args(argv)))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `ga3c-export`."""
+    made = Parser(
+        "ga3c-export", "Write a trained policy as TensorFlow SavedModel and ONNX, with a model card.",
+        "examples:\n  ga3c-export runs/Boxing-...                          into runs/Boxing-.../export\n"
+        "  ga3c-export runs/Boxing-.../checkpoints/best boxing  the best one found while it learned")
+    made.add_argument("policy", metavar="POLICY", help="run directory, one of its checkpoints, policy file, or name")
+    made.add_argument("directory", metavar="DIRECTORY", nargs="?", help="a new directory [RUN/export]")
+    made.add_argument("--no-onnx", action="store_false", dest="onnx", help="leave ONNX out")
+    made.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
+    return made
+
+
+def _export(options: argparse.Namespace) -> int:
+    from ga3c.evaluation.policy import Policy, find
+    trained = find(options.policy)
+    if options.directory is None and trained.run is None:
+        raise ConfigError("DIRECTORY: name one; only what belongs to a run has a place of its own")
+    directory = Path(options.directory) if options.directory is not None else Path(trained.run or "") / "export"
+    if directory.exists():
+        raise ConfigError(f"DIRECTORY: {directory} exists; name a new one")
+    onnx = options.onnx and all(importlib.util.find_spec(name) for name in ("tf2onnx", "onnxruntime"))
+    before_tensorflow(options.verbose)
+    aside = directory.with_name(f".{directory.name}.{os.getpid()}")
+    try:
+        with quiet(options.verbose):
+            policy = Policy(trained)
+            aside.mkdir(parents=True)
+            differences = write(aside, policy, onnx)
+        aside.rename(directory)
+    except ExportDiffers as error:
+        print(f"ga3c-export: {error}", file=sys.stderr)
+        return 6
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    for name, difference in differences.items():
+        print(f"{directory / name}: differs by at most {difference:.1e} on {_OBSERVATIONS} observations")
+    if options.onnx and not onnx:
+        print("No ONNX: pip install -e '.[export]'")
+    print(f"{directory / 'README.md'}: the model card")
+    return 0
+
+
+def write(directory: Path, policy: Policy, onnx: bool) -> dict[str, float]:
+    """Writes all files into `directory`; returns the largest difference of each model. Raises ExportDiffers."""
+    from ga3c.evaluation.policy import write_policy
+    observation = _played(policy)
+    models = {"saved_model": _write_saved_model(directory / "saved_model", policy)}
+    if onnx:
+        models["model.onnx"] = _write_onnx(directory / "model.onnx", policy)
+    expected = policy.predict(observation)
+    differences = {}
+    for name, model in models.items():
+        differences[name] = max(float(abs(answer - right).max())
+                                for answer, right in zip(model(observation), expected, strict=True))
+        if not differences[name] <= TOLERANCE:
+            raise ExportDiffers(f"{name} differs from the policy by {differences[name]:.1e}, more than {TOLERANCE:.0e}")
+    write_policy(directory / "policy.npz", policy.trained)
+    (directory / "preprocessing.json").write_text(json.dumps(preprocessing(policy), indent=1) + "\n", encoding="utf-8")
+    (directory / "README.md").write_text(model_card(policy.trained, policy.spec.name, list(models)), encoding="utf-8")
+    return differences
+
+
+Answer = Callable[["NDArray"], Sequence[Any]]
+
+
+def _played(policy: Policy) -> NDArray:
+    """Observations (n, *shape) of the policy's own play."""
+    import numpy as np
+
+    from ga3c.envs.factory import make_environment
+    environment = make_environment(policy.trained.settings, 1)
+    try:
+        environment.reset(0)
+        seen = []
+        for _ in range(_OBSERVATIONS):
+            seen.append(environment.observation[0].copy())
+            environment.step(policy(environment.observation).action)
+    finally:
+        environment.close()
+    return np.stack(seen)
+
+
+def _write_saved_model(path: Path, policy: Policy) -> Answer:
+    import tensorflow as tf
+    module = tf.Module()
+    module.variables_of_the_network = policy.network.variables
+    serve = policy.function()
+    tf.saved_model.save(module, str(path), signatures={"serving_default": serve})
+    loaded = tf.saved_model.load(str(path)).signatures["serving_default"]
+
+    def answer(observation: NDArray) -> Sequence[Any]:
+        found = loaded(tf.constant(observation))
+        return found["policy"].numpy(), found["value"].numpy()
+
+    return answer
+
+
+def _write_onnx(path: Path, policy: Policy) -> Answer:
+    import onnxruntime
+    import tf2onnx
+    function = policy.function()
+    tf2onnx.convert.from_function(function, input_signature=function.input_signature, opset=_ONNX_OPSET,
+                                  output_path=str(path))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def answer(observation: NDArray) -> Sequence[Any]:
+        found: Sequence[Any] = session.run(["policy", "value"], {"observation": observation})
+        return found
+
+    return answer
+
+
+def preprocessing(policy: Policy) -> dict[str, Any]:
+    """What a program that uses the models must know, as plain JSON values."""
+    from ga3c.envs.factory import atari_id
+    settings, spec = policy.trained.settings, policy.spec
+    described: dict[str, Any] = {
+        "game": settings.env.game, "wrappers": list(settings.env.wrappers),
+        "observation": {"name": "observation", "shape": ["n", *spec.observation_shape],
+                        "dtype": str(spec.observation_dtype), "scaling": "none: done inside the model"},
+        "policy": {"name": "policy", "shape": ["n", spec.n_actions], "dtype": "float32",
+                   "meaning": "probability of each action; draw one, or take the likeliest"},
+        "value": {"name": "value", "shape": ["n"], "dtype": "float32",
+                  "meaning": "expected discounted sum of rewards as they were learned from",
+                  "gamma": settings.algorithm.gamma, "reward_clip": settings.algorithm.reward_clip}}
+    if atari_id(settings.env.game):
+        described["atari"] = {
+            "gymnasium_id": atari_id(settings.env.game), "frame_skip": settings.env.frame_skip, "grayscale": True,
+            "maxpool": "of the last two frames",
+            "resize": "84 x 84, each pixel the mean of its area (OpenCV's INTER_AREA)",
+            "stack": "4 observations as channels, the newest last; those before an episode's first are 0",
+            "noops": "0 to noop_max frames, each number as likely; with fire_reset the first is FIRE",
+            "noop_max": settings.env.noop_max, "fire_reset": settings.env.fire_reset,
+            "sticky_actions": settings.env.sticky_actions, "full_action_space": settings.env.full_action_space}
+    return described
+
+
+# ------------------------------------------------------------------------------------------------ the model card
+
+def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
+    """README.md with the metadata and results that the Hugging Face Hub reads."""
+    steps = trained.progress.get("agent_steps")
+    evaluation = _evaluation(trained)
+    metadata: dict[str, Any] = {
+        "library_name": "ga3c", "pipeline_tag": "reinforcement-learning",
+        "tags": [game, "deep-reinforcement-learning", "reinforcement-learning", "ga3c", "a3c"]}
+    scores = "Not evaluated yet: `ga3c-eval` on the run, then export again.\n"
+    if evaluation is not None:
+        deviation = float((sum((score - evaluation["mean"]) ** 2 for score in evaluation["scores"])
+                           / len(evaluation["scores"])) ** 0.5)
+        metadata["model-index"] = [{"name": f"ga3c-{game}", "results": [{
+            "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
+            "dataset": {"name": game, "type": game},
+            "metrics": [{"type": "mean_reward", "name": "mean_reward", "verified": False,
+                         "value": f"{evaluation['mean']:.2f} +/- {deviation:.2f}"}]}]}]
+        low, high = evaluation["mean_interval"]
+        scores = (f"Mean **{evaluation['mean']:.2f}** of {len(evaluation['scores'])} episodes, 95 % interval {low:.2f} "
+                  f"to {high:.2f}; least {evaluation['min']:.2f}, most {evaluation['max']:.2f}.\n")
+        if "human_normalised" in evaluation:
+            scores += f"Human-normalised: {100 * evaluation['human_normalised']:.1f} %.\n"
+        protocol = ", ".join(f"{name} {value}" for name, value in evaluation["protocol"].items())
+        scores += f"\nProtocol: {protocol}.\n"
+    made = [f"version of ga3c: {trained.progress.get('ga3c', 'unknown')}"]
+    if steps is not None:
+        made.insert(0, f"trained for {steps:,} agent steps, {trained.progress.get('time', 0.0) / 60:.1f} minutes")
+    versions = _versions(trained)
+    if versions:
+        made += [f"machine: {versions['cores']} cores, {versions['memory_gb']} GB, {versions['platform']}",
+                 f"Python {versions['python']}, TensorFlow {versions['tensorflow']}"]
+        made += [f"command: `{' '.join(['ga3c-train', *versions['command'][1:]])}`"]
+    return "\n".join([
+        "---", yaml.safe_dump(metadata, sort_keys=False).rstrip(), "---", "", f"# {game}, played by GA3C", "",
+        "An actor-critic trained asynchronously around one model (GA3C, ICLR 2017).", "", "## Scores", "", scores,
+        "## How it was made", "", *(f"- {line}" for line in made), "", "## Use", "",
+        f"Here are {', '.join(f'`{name}`' for name in models)} (observation in, policy and value out),",
+        "`policy.npz` and `preprocessing.json`, which says what an observation is. With ga3c itself:", "",
+        "```python", "from ga3c import load_policy", "", 'policy = load_policy("policy.npz")',
+        "action, probabilities, value = policy(observation)", "```", ""])
+
+
+def _evaluation(trained: Trained) -> dict[str, Any] | None:
+    """The last evaluation of this checkpoint by `ga3c-eval`; not those it was chosen by, which flatter it."""
+    if trained.run is None:
+        return None
+    try:
+        events = record.events(trained.run).new()
+    except OSError:
+        return None
+    found = [event for event in events if event["event"] == "evaluation"
+             and event.get("checkpoint") == f"checkpoints/{trained.path.name}" and "best" not in event]
+    return found[-1] if found else None
+
+
+def _versions(trained: Trained) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(((trained.run or Path("/nowhere")) / "versions.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found

@@ -1,0 +1,326 @@
+"""`ga3c-play`: a trained agent at play, in a window or as a recording; or a person at the keyboard.
+
+Episode i of a seed is the one that `ga3c-eval` plays: the same environment, no-ops and draws of actions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.commands.entry import guarded, quiet
+from ga3c.settings.flags import number
+from ga3c.evaluation.video import SUFFIXES, Recording
+from ga3c.settings.files import configured
+from ga3c.settings.flags import Parser, output_file
+from ga3c.settings.machine import before_tensorflow
+from ga3c.settings.messages import ConfigError
+
+if TYPE_CHECKING:
+    from ga3c.envs.factory import Watched
+
+_SIDE = 190          # pixels of what is drawn beside the frame
+_VALUES = 150        # agent steps of the value's curve
+Predict = Callable[[NDArray], tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+
+class Moment(NamedTuple):
+    """One agent step: the frames it showed, what the agent thought before it; `ended`: the episode's last one."""
+
+    frames: list[NDArray[np.uint8]]
+    policy: NDArray[np.float32]
+    value: float
+    action: int
+    episode: int
+    score: float
+    length: int
+    lives: int | None
+    ended: bool
+
+
+def main() -> NoReturn:
+    """`ga3c-play`: shows a trained agent at play; see `--help`."""
+    sys.exit(play(sys.argv[1:]))
+
+
+def play(argv: Sequence[str]) -> int:
+    """Runs `ga3c-play` with these arguments and returns its exit code."""
+    return guarded("ga3c-play", lambda: _play(_parser().parse_args(argv)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        "ga3c-play", "Watch a trained agent play, in a window or as a recording; or play yourself.",
+        "examples:\n  ga3c-play runs/Boxing-...                          in a window; q ends it\n"
+        "  ga3c-play runs/Boxing-.../checkpoints/best --record boxing.gif --overlay\n"
+        "  ga3c-play --game Pong --pretrained                 a policy that comes with the package\n"
+        "  ga3c-play --game Boxing --human                    by the keyboard: arrows or WASD, space fires")
+    parser.add_argument("policy", metavar="POLICY", nargs="?",
+                        help="run directory, one of its checkpoints, policy file, or name of a policy in the package")
+    group = parser.add_argument_group("Instead of POLICY")
+    group.add_argument("--game", metavar="GAME", help="with --pretrained or --human")
+    group.add_argument("--pretrained", action="store_true", help="the policy for this game that comes with the package")
+    group.add_argument("--human", action="store_true", help="you play; the window's keys are said at the start")
+    group = parser.add_argument_group("Play")
+    group.add_argument("--episodes", metavar="N", type=number(int, 1, 100_000), default=1,
+                       help="episodes to play [%(default)s]")
+    group.add_argument("--seed", metavar="N", type=number(int, 0, 2**31 - 1), default=0,
+                       help="plays the episodes that ga3c-eval plays with this seed [%(default)s]")
+    group.add_argument("--greedy", action="store_true", help="the likeliest action instead of a sampled one")
+    group.add_argument("--seconds", metavar="S", type=number(float, 0.1, 86_400), default=60.0,
+                       help="of the game, at most [%(default)g]")
+    group = parser.add_argument_group("Picture")
+    group.add_argument("--record", metavar="FILE", type=output_file(*SUFFIXES),
+                       help="a .gif, .webp or .mp4 instead of a window")
+    group.add_argument("--overlay", action="store_true", help="draw score, lives, value and policy beside the frame")
+    group.add_argument("--zoom", metavar="N", type=number(int, 1, 16), help="enlarge each pixel [to about 400 lines]")
+    group.add_argument("--fps", metavar="N", type=number(float, 1, 60), default=30.0,
+                       help="most pictures a second of a recording [%(default)g]")
+    group.add_argument("--speed", metavar="X", type=number(float, 0.05, 100), default=1.0,
+                       help="of the window, as a multiple of the game's own [%(default)g]")
+    return parser
+
+
+def moments(predict: Predict, watched: Watched, seed: int, episodes: int, greedy: bool) -> Iterator[Moment]:
+    """Plays the episodes of `seed`, one agent step at a time."""
+    from ga3c.agents.process import sample, seeded
+    for episode in range(episodes):
+        world, rng = seeded(np.random.SeedSequence(seed, spawn_key=(episode,)))
+        watched.reset(world)
+        frames, score, length, ended = watched.frames, 0.0, 0, False
+        while not ended:
+            policy, value = predict(watched.observation)
+            action = policy.argmax(axis=1) if greedy else sample(policy, rng)
+            transition = watched.step(action)
+            score, length = score + float(transition.reward[0]), length + 1
+            ended = bool(transition.score_ended[0])
+            frames = frames + (watched.frames[:-1] if ended and len(watched.frames) > 1 else watched.frames)
+            yield Moment(frames, policy[0], float(value[0]), int(action[0]), episode, score, length, watched.lives,
+                         ended)
+            frames = []
+
+
+# ------------------------------------------------------------------------------------------------ the picture
+
+class Painter:
+    """Frames as they are shown: enlarged, and with `names` of the actions the thoughts of the agent beside them."""
+
+    def __init__(self, zoom: int | None, names: Sequence[str] | None) -> None:
+        self._zoom, self._names = zoom, names
+        self._values: deque[float] = deque(maxlen=_VALUES)
+
+    def paint(self, moment: Moment) -> list[NDArray[np.uint8]]:
+        """The moment's pictures, all of one size with even sides, RGB uint8."""
+        self._values.append(moment.value)
+        zoom = self._zoom or max(1, round(400 / moment.frames[0].shape[0]))
+        frames = [frame.repeat(zoom, axis=0).repeat(zoom, axis=1) for frame in moment.frames]
+        if self._names is not None:
+            side = self._side(moment, max(260, frames[0].shape[0]))
+            gap = ((0, side.shape[0] - frames[0].shape[0]), (0, 0), (0, 0))
+            frames = [np.concatenate([np.pad(frame, gap), side], axis=1) for frame in frames]
+        height, width = frames[0].shape[:2]
+        return [np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0))) for frame in frames]
+
+    def _side(self, moment: Moment, height: int) -> NDArray[np.uint8]:
+        from PIL import Image, ImageDraw, ImageFont
+        assert self._names is not None
+        image = Image.new("RGB", (_SIDE, height), (24, 26, 32))
+        draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
+        facts = [("score", f"{moment.score:,.6g}"), ("step", f"{moment.length:,}"), ("value", f"{moment.value:+.2f}")]
+        if moment.lives:
+            facts.insert(1, ("lives", str(moment.lives)))
+        y = 10
+        for name, value in facts:
+            draw.text((12, y), name, (150, 155, 165), font)
+            draw.text((_SIDE - 12, y), value, (255, 255, 255), font, anchor="ra")
+            y += 19
+        low, high = min(self._values), max(self._values)
+        span = max(high - low, 1e-6)
+        points = [(12 + (_SIDE - 24) * i / (_VALUES - 1), y + 40 - 36 * (value - low) / span)
+                  for i, value in enumerate(self._values)]
+        if len(points) > 1:
+            draw.line(points, (86, 180, 233), 2)
+        y += 52
+        row = max(6, min(18, (height - y - 8) // len(self._names)))
+        small = ImageFont.load_default(max(6, min(12, row - 2)))
+        for action, (name, share) in enumerate(zip(self._names, moment.policy.tolist(), strict=True)):
+            chosen = action == moment.action
+            draw.text((12, y), name.lower(), (255, 255, 255) if chosen else (150, 155, 165), small)
+            length = round((_SIDE - 116) * share)
+            draw.rectangle((104, y + 2, 104 + length, y + row - 4), (230, 159, 0) if chosen else (90, 95, 105))
+            y += row
+        return np.asarray(image)
+
+
+# ------------------------------------------------------------------------------------------------ where it goes
+
+class Shown(Protocol):
+    """A window or a recording."""
+
+    def show(self, picture: NDArray[np.uint8]) -> bool:
+        """One picture more; False if nobody wants to see another."""
+
+    def close(self) -> str:
+        """Ends it; what there is to say of it."""
+
+
+class Window:
+    """A window that shows pictures at a steady rate; closing it, q or escape ends the show."""
+
+    def __init__(self, title: str, fps: float) -> None:
+        self._pygame, self._title, self._fps = _pygame(), title, fps
+        _open_display(self._pygame)
+        self._screen: Any = None
+        self._clock = self._pygame.time.Clock()
+
+    def show(self, picture: NDArray[np.uint8]) -> bool:
+        pygame = self._pygame
+        if self._screen is None:
+            self._screen = pygame.display.set_mode(picture.shape[1::-1])
+            pygame.display.set_caption(self._title)
+        self._screen.blit(pygame.surfarray.make_surface(picture.swapaxes(0, 1)), (0, 0))
+        pygame.display.flip()
+        self._clock.tick(self._fps)
+        return not any(event.type == pygame.QUIT or event.type == pygame.KEYDOWN
+                       and event.key in (pygame.K_q, pygame.K_ESCAPE) for event in pygame.event.get())
+
+    def close(self) -> str:
+        self._pygame.quit()
+        return ""
+
+
+def _pygame() -> Any:
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    # With OpenGL, Mesa's LLVM would call functions of the same name in TensorFlow's, and crash.
+    os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
+    try:
+        import pygame
+    except ImportError:
+        raise ConfigError("a window needs pygame: pip install pygame-ce; without one: --record out.gif") from None
+    return pygame
+
+
+def _open_display(pygame: Any) -> None:
+    """Raises ConfigError where there is no screen; SDL would then draw where nobody sees it."""
+    try:
+        with quiet(False):
+            pygame.display.init()
+        if pygame.display.get_driver() != "offscreen" or "SDL_VIDEODRIVER" in os.environ:
+            return
+        cause = "no display"
+    except pygame.error as error:
+        cause = str(error)
+    pygame.quit()
+    raise ConfigError(f"no window can be opened here: {cause}; without one: --record out.gif")
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+def _play(options: argparse.Namespace) -> int:
+    if options.human:
+        return _human(options)
+    if options.pretrained != bool(options.game) or (options.policy is None) != options.pretrained:
+        raise ConfigError("name what to watch: POLICY, or --game GAME --pretrained; or play yourself: "
+                          "--game GAME --human")
+    if options.record:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # for worlds that draw with pygame
+    from ga3c.evaluation.policy import Policy, find
+    trained = find(_shipped(options.game) if options.pretrained else options.policy)
+    for reason in trained.passed_over:
+        print(f"ga3c-play: passed over: {reason}", file=sys.stderr)
+    from ga3c.envs.factory import Watched
+    settings = trained.settings.changed(**{"serial": True})
+    watched = Watched(settings)
+    shown: Shown = (Recording(options.record, watched.fps, options.fps) if options.record else
+                    Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))
+    before_tensorflow()
+    with quiet(False):
+        from ga3c.learner.learner import start_tensorflow
+        start_tensorflow(settings)
+        policy = Policy(trained)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):  # what has been recorded is kept
+            _show(moments(policy.predict, watched, options.seed, options.episodes, options.greedy), shown,
+                  Painter(options.zoom, watched.action_names if options.overlay else None),
+                  round(options.seconds * watched.fps))
+    finally:
+        watched.close()
+        said = shown.close()
+    if said:
+        print(said)
+    return 0
+
+
+def _show(played: Iterator[Moment], shown: Shown, painter: Painter, most: int) -> None:
+    """Paints and shows what is played, at most so many frames of it; says what each episode scored."""
+    for moment in played:
+        pictures = painter.paint(moment)[:most]
+        most -= len(pictures)
+        if not all(shown.show(picture) for picture in pictures):
+            return
+        if moment.ended:
+            print(f"Episode {moment.episode + 1}: score {moment.score:,.6g}, {moment.length:,} agent steps", flush=True)
+        if not most:
+            print(f"Stopped by --seconds: score {moment.score:,.6g} after {moment.length:,} agent steps", flush=True)
+            return
+
+
+def _shipped(game: str) -> str:
+    """Name of the policy for `game` that comes with the package. Raises ConfigError."""
+    from ga3c.envs.factory import probe
+    from ga3c.evaluation.policy import SHIPPED
+    names = {path.stem for path in SHIPPED.glob("*.npz")}
+    name = probe(configured(game=game)).name.lower()
+    if name not in names:
+        raise ConfigError(f"--pretrained: no policy for {game} comes with this version "
+                          f"({', '.join(sorted(names)) or 'none does'}); train one: ga3c-train --game {game}")
+    return name
+
+
+def _human(options: argparse.Namespace) -> int:
+    """A person plays in gymnasium's own window, frame by frame."""
+    if options.policy or options.pretrained or options.record or not options.game:
+        raise ConfigError("--human takes --game GAME and no policy or recording")
+    pygame = _pygame()
+    _open_display(pygame)
+    import gymnasium
+    from gymnasium.utils.play import play as play_by_hand
+
+    from ga3c.envs.factory import atari_id, probe
+    n_actions = probe(configured(game=options.game)).n_actions
+    atari = atari_id(options.game)
+    env = (gymnasium.make(atari, render_mode="rgb_array", frameskip=1, repeat_action_probability=0.0) if atari else
+           gymnasium.make(options.game, render_mode="rgb_array"))
+    keys = None
+    if not hasattr(env.unwrapped, "get_keys_to_action"):
+        arrows = {(pygame.K_LEFT,): 0, (pygame.K_RIGHT,): n_actions - 1}
+        keys = arrows | {(pygame.K_0 + action,): action for action in range(min(10, n_actions))}
+        print(f"Keys: left and right, or 0 to {min(10, n_actions) - 1} for an action; escape ends.", flush=True)
+    else:
+        print("Keys: arrows or WASD move, space fires; escape ends.", flush=True)
+    score, episode = 0.0, 0
+
+    def count(*moment: Any) -> None:
+        nonlocal score, episode
+        _, _, _, reward, terminated, truncated, _ = moment
+        score += float(reward)
+        if terminated or truncated:
+            episode += 1
+            print(f"Episode {episode}: score {score:,.6g}", flush=True)
+            score = 0.0
+
+    try:
+        play_by_hand(env, fps=60 if atari else None, zoom=options.zoom or (3 if atari else None), callback=count,
+                     keys_to_action=keys, seed=options.seed)
+    finally:
+        env.close()
+        pygame.quit()
+    return 0

@@ -1,0 +1,197 @@
+"""`ga3c-top`: the live panel of any run, from another terminal, while it goes on or after it has ended.
+
+It reads what the run writes and never touches it. Between two rows it sleeps, waiting for a key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ga3c.commands.entry import guarded
+from ga3c.runs import reader as record
+from ga3c.settings.flags import Parser
+from ga3c.settings.schema import Settings
+from ga3c.tuning.bottleneck import Judge, Verdict
+
+SILENT = 10.0   # seconds without a row, after which a run is called silent; it writes one every second
+PAUSE = 1.0     # seconds between two looks
+
+
+def main() -> NoReturn:
+    """`ga3c-top`: shows a run; see `--help`."""
+    sys.exit(top(sys.argv[1:]))
+
+
+def top(argv: Sequence[str]) -> int:
+    """Runs `ga3c-top` with these arguments and returns its exit code."""
+    return guarded("ga3c-top", lambda: _top(_parser().parse_args(argv)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        "ga3c-top", "Show a run as its own terminal does: score, speed, workers, policy lag, what limits it.",
+        "examples:\n  ga3c-top                     the run in runs/ that was written to last\n"
+        "  ga3c-top runs/Boxing-...     this one, alive or ended\n"
+        "  ga3c-top RUN --once          its state now, for a script or a look\n\n"
+        "q leaves; the run goes on.")
+    parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="run directory [the newest in runs/]")
+    group = parser.add_argument_group("Output")
+    group.add_argument("--once", action="store_true", help="print the panel once and end")
+    return parser
+
+
+class Followed:
+    """A run as far as its files tell: `view`, and why it has ended or seems to have."""
+
+    def __init__(self, run: Path) -> None:
+        from ga3c.runs.terminal import View
+        self._run = run
+        self._rows, self._events = record.rows(run), record.events(run)
+        known, cores = record.settings(run), _cores(run)
+        self.view = View(f"GA3C  {known.get('game', '')}  {run}".replace("    ", "  "), known, cores)
+        envs = known.get("envs_per_agent")
+        if not isinstance(envs, int):
+            envs = Settings().agents.envs_per_agent
+        max_lag = known.get("max_lag") if known.get("dynamic") else None
+        max_lag = max_lag if isinstance(max_lag, float | int) else None
+        shared_by = known.get("agents_per_process")
+        self._judge = Judge(cores, envs, max_lag, shared_by if isinstance(shared_by, int) else 1) if cores else None
+        self._verdict: Verdict | None = None
+        self._tuning = ""
+        self._messages: list[str] = []
+        self.rows = 0
+        self.ended: str | None = None
+        self._trained = False
+
+    def look(self) -> list[dict[str, Any]]:
+        """Takes in what the run has written since the last look; the new rows. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):  # a record that somebody has kept without its events
+            for event in self._events.new():
+                with contextlib.suppress(LookupError, TypeError, ValueError, ArithmeticError):  # of another version
+                    self._hear(event)
+        new = self._rows.new()
+        for row in new:
+            self.view.add(row)
+            if self._judge and row["agents"]:
+                self._verdict = self._judge.hear(row)
+        self.rows += len(new)
+        return new
+
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        kind, at = event["event"], f"{event['time']:,.0f} s: "
+        if kind == "start":
+            self.ended, self._trained = None, False
+        elif kind == "last_evaluation":
+            self._trained = True
+        elif kind == "end":
+            self.ended = f"ended by {event['reason']}"
+        elif kind == "trial":
+            told = event["rate_from"] and event["seconds"] and event["verdict"] != "given up"
+            gain = f" {event['rate'] / event['rate_from'] - 1:+.0%}" if told else ""
+            self._tuning = f"{event['to']} {event['verdict']}{gain}"
+        elif kind == "search" and event["over"]:
+            self._tuning = f"{event['setting']} found"
+        elif kind == "agent_died":
+            self._messages.append(f"{at}agent {event['agent']} died, exit code {event['exitcode']}")
+        elif kind == "checkpoint":
+            self._messages.append(f"{at}{event['path']} written")
+        elif kind == "evaluation":
+            self._messages.append(f"{at}evaluation: mean {event['mean']:.2f} of {len(event['scores'])} episodes")
+        elif kind == "evaluation_failed":
+            self._messages.append(f"{at}an evaluation failed: {event['cause']}")
+
+    def notes(self) -> dict[str, str]:
+        """The controller's last verdict and what limits the run, where known; how to go on with one that has ended."""
+        notes = {"Tuning": self._tuning, "Limit": str(self._verdict or ""),
+                 "Go on with": f"ga3c-train --resume {self._run}" if self.ended else ""}
+        return {name: note for name, note in notes.items() if note}
+
+    def state(self) -> str:
+        """In a few words, whether the run goes on."""
+        if self.ended:
+            return self.ended
+        if self._trained:
+            return "training is over, its last checkpoint is evaluated"
+        silent = time.time() - (self._run / "metrics.jsonl").stat().st_mtime
+        return f"no row for {silent:,.0f} s: killed, or stuck" if silent > SILENT else "at work"
+
+    def panel(self, hint: str = "") -> Any:
+        """What to show; `hint` is added to a run that has not ended."""
+        from rich.text import Text
+        if not self.rows:
+            return Text(f"{self._run}: no second of training yet, {self.state()}")
+        return self.view.panel(self._messages, self.notes(), self.ended or self.state() + hint)
+
+
+def _cores(run: Path) -> int | None:
+    """That the run may use, or might."""
+    try:
+        cores = json.loads((run / "versions.json").read_text(encoding="utf-8"))["cores"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return int(cores) if record.is_number(cores) and cores >= 1 else None
+
+
+def _top(options: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.live import Live
+
+    from ga3c.runs.terminal import bears_panels, plain_line
+    followed = Followed(record.find_run(options.run))
+    console = Console(highlight=False)
+    rows = followed.look()
+    if options.once or (followed.ended and rows):
+        console.print(followed.panel())
+        return 0
+    if not bears_panels(console):
+        rows = rows[-1:]
+        while True:
+            for row in rows:
+                console.print(plain_line(row, followed.notes()), soft_wrap=True, markup=False)
+            if followed.ended:
+                console.print(followed.ended, markup=False)
+                return 0
+            time.sleep(PAUSE)
+            rows = followed.look()
+    hint = "; q leaves"
+    with _keys() as pressed, Live(followed.panel(hint), console=console, auto_refresh=False) as live:
+        while not followed.ended and not pressed(PAUSE):
+            followed.look()
+            live.update(followed.panel(hint), refresh=True)
+    return 0
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Any]:
+    """A function that waits so many seconds for a key and says whether it was q; the terminal is as before after it."""
+    if not sys.stdin.isatty():
+        def sleep(seconds: float) -> bool:
+            time.sleep(seconds)
+            return False
+
+        yield sleep
+        return
+    before = termios.tcgetattr(sys.stdin)
+
+    def pressed(seconds: float) -> bool:
+        if not select.select([sys.stdin], [], [], seconds)[0]:
+            return False
+        typed = os.read(sys.stdin.fileno(), 64)
+        return not typed or b"q" in typed.lower()
+
+    tty.setcbreak(sys.stdin)
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -1,0 +1,190 @@
+"""`ga3c-track`: sends a run's record to another tracker, from a process of its own.
+
+It only reads what the run writes anyway. So it costs the run nothing but its share of a core, may be started late,
+killed, and started again: what has been sent is noted in RUN/track-NAME.json. While a tracker does not answer, rows
+wait in the run's own files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from ga3c.commands.entry import guarded
+from ga3c.runs import reader as record
+from ga3c.settings.flags import Parser
+from ga3c.settings.messages import ConfigError
+
+PERIOD = 5.0      # seconds between looks; what a tracker costs is mostly per call
+PATIENCE = 600.0  # seconds without a row after which a run is taken for dead
+_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds after something could not be sent; doubled each time
+_BATCH = 200      # rows sent at a time
+
+Point = tuple[int, dict[str, float]]  # agent steps, and what was measured there
+
+
+class Tracker(Protocol):
+    """Where to send to. Any exception of `send` means: not arrived, again later."""
+
+    id: str
+
+    def send(self, points: Sequence[Point]) -> None:
+        """Adds the points."""
+
+    def close(self) -> None:
+        """Ends the run there; it may be opened again by its id."""
+
+
+class _MLflow:
+    def __init__(self, project: str, name: str, config: dict[str, Any], known: str | None) -> None:
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric, Param
+        self._client, self._metric = MlflowClient(), Metric
+        if known is None:
+            experiment = self._client.get_experiment_by_name(project)
+            number = experiment.experiment_id if experiment else self._client.create_experiment(project)
+            known = self._client.create_run(number, run_name=name).info.run_id
+            self._client.log_batch(known, params=[Param(key, str(value)) for key, value in config.items()])
+        else:
+            self._client.update_run(known, status="RUNNING")
+        self.id = known
+
+    def send(self, points: Sequence[Point]) -> None:
+        now = int(1000 * time.time())
+        metrics = [self._metric(key, value, now, step) for step, values in points for key, value in values.items()]
+        for first in range(0, len(metrics), 1000):  # more it does not take at a time
+            self._client.log_batch(self.id, metrics=metrics[first:first + 1000])
+
+    def close(self) -> None:
+        self._client.set_terminated(self.id)
+
+
+class _LikeWandb:
+    """Weights & Biases, and Trackio, which has the same functions."""
+
+    def __init__(self, module: str, project: str, name: str, config: dict[str, Any], known: str | None) -> None:
+        self._module = __import__(module)
+        self.id = known or f"{name}-{os.urandom(3).hex()}"
+        identity = {"id": self.id, "name": name} if module == "wandb" else {"name": self.id}
+        self._run = self._module.init(project=project, config=config, resume="allow", **identity)
+
+    def send(self, points: Sequence[Point]) -> None:
+        for step, values in points:
+            self._module.log({**values, "agent_steps": step}, step=step)
+
+    def close(self) -> None:
+        self._module.finish()
+
+
+TRACKERS: dict[str, Callable[[str, str, dict[str, Any], str | None], Tracker]] = {
+    "mlflow": _MLflow,
+    "trackio": lambda *about: _LikeWandb("trackio", *about),
+    "wandb": lambda *about: _LikeWandb("wandb", *about),
+}
+
+
+def main() -> NoReturn:
+    """`ga3c-track`; see `--help`."""
+    sys.exit(track(sys.argv[1:]))
+
+
+def track(argv: Sequence[str]) -> int:
+    """Runs `ga3c-track` with these arguments and returns its exit code."""
+    return guarded("ga3c-track", lambda: _track(parser().parse_args(argv)))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `ga3c-track`."""
+    made = Parser(
+        "ga3c-track", "Send what a run measures to another tracker, while it goes on or afterwards.",
+        "examples:\n  ga3c-track runs/Boxing-... --to mlflow   where to is MLflow's own: MLFLOW_TRACKING_URI\n"
+        "  ga3c-track --to wandb                    the run that was written to last")
+    made.add_argument("run", metavar="RUN", type=Path, nargs="?", help="run directory [the one written to last]")
+    made.add_argument("--to", required=True, choices=sorted(TRACKERS), help="the tracker; install it beside ga3c")
+    made.add_argument("--project", metavar="NAME", default="ga3c", help="project or experiment there [%(default)s]")
+    return made
+
+
+def _track(options: argparse.Namespace) -> int:
+    run = record.find_run(options.run)
+    note = run / f"track-{options.to}.json"
+    tracker, sent = _open(options.to, options.project, run, note)
+    print(f"ga3c-track: {run} to {options.to}, {tracker.id}", flush=True)
+    try:
+        reason = follow(run, tracker, sent, lambda rows: _remember(note, tracker.id, rows))
+    finally:
+        tracker.close()
+    print(f"ga3c-track: {reason}", flush=True)
+    return 0
+
+
+def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]:
+    """The tracker and how many rows it has already. Raises ConfigError if it is not installed or does not begin."""
+    known, sent = None, 0
+    with suppress(FileNotFoundError):
+        try:
+            noted = json.loads(note.read_text(encoding="utf-8"))
+            known, sent = str(noted["id"]), int(noted["rows"])
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(f"{note} is damaged; remove it to send everything anew") from None
+    try:
+        return TRACKERS[name](project, run.resolve().name, record.settings(run), known), sent
+    except ImportError as error:
+        raise ConfigError(f"--to: {name} is not installed ({error}); pip install {name}") from None
+    except Exception as error:
+        raise ConfigError(f"--to: {name} does not begin: {type(error).__name__}: {error}") from error
+
+
+def _remember(note: Path, identity: str, rows: int) -> None:
+    aside = note.with_name(f".{note.name}")
+    aside.write_text(json.dumps({"id": identity, "rows": rows}) + "\n", encoding="utf-8")
+    aside.replace(note)
+
+
+def point(row: dict[str, Any]) -> Point:
+    """A row of metrics.jsonl as trackers take it: numbers only, and `seconds`, as they have a `time` of their own."""
+    return int(row["agent_steps"]), {"seconds" if name == "time" else name: float(value) for name, value in row.items()
+                                     if value is not None and name not in ("agent_steps", "limit")}
+
+
+def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], None],
+           wait: Callable[[float], None] = time.sleep) -> str:
+    """Sends the rows of metrics.jsonl after the first `sent`, until the run has ended; says why it is over.
+
+    `remember` is told how many have arrived. A run that is resumed meanwhile is followed on. Raises OSError.
+    """
+    metrics, events = record.rows(run), record.events(run)
+    rows = metrics.new()[sent:]
+    last: dict[str, Any] = {}
+    idle = pause = 0.0
+    while True:
+        # The end is looked for before the rows: what it ended has then been written.
+        last = next((event for event in reversed(events.new()) if event["event"] in ("start", "end")), last)
+        new = metrics.new()
+        rows += new
+        if rows:
+            batch = rows[:_BATCH]
+            try:
+                tracker.send([point(row) for row in batch])
+            except Exception as error:  # whatever a tracker raises while its server is away
+                pause = min(max(_PAUSE, 2 * pause), _LONGEST_PAUSE)
+                print(f"ga3c-track: not sent, again in {pause:.0f} s: {type(error).__name__}: {error}", file=sys.stderr)
+                wait(pause)
+                continue
+            pause, sent = 0.0, sent + len(batch)
+            rows = rows[_BATCH:]
+            remember(sent)
+        if not rows and last.get("event") == "end":
+            return f"the run has ended, {sent:,} rows sent"
+        idle = 0.0 if new or rows else idle + PERIOD
+        if idle >= PATIENCE:
+            return f"no row for {PATIENCE:.0f} s, {sent:,} rows sent; start it again if the run goes on"
+        if not rows:
+            wait(PERIOD)

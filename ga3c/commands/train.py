@@ -1,0 +1,218 @@
+"""`ga3c-train`: trains an agent. Nothing heavy is imported before the settings are known to be right."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ga3c.commands.entry import fail, guarded, quiet
+from ga3c.learner.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
+from ga3c.service.signals import Interruption
+from ga3c.settings.files import current_names, recorded, resolve, to_yaml
+from ga3c.settings.flags import Parser, add_settings, parse
+from ga3c.settings.machine import before_tensorflow
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
+
+
+def main() -> NoReturn:
+    """`ga3c-train`: trains an agent; see `--help`."""
+    sys.exit(train(sys.argv[1:]))
+
+
+def train(argv: Sequence[str]) -> int:
+    """Runs `ga3c-train` with these arguments and returns its exit code."""
+    return guarded("ga3c-train", lambda: _prepare(argv))
+
+
+def _failed(message: str, code: int) -> int:
+    return fail(message, code, "ga3c-train")
+
+
+def parser() -> Parser:
+    """The command line of `ga3c-train`: one flag for every setting, grouped as in `config.yaml`."""
+    made = Parser(
+        "ga3c-train", "Train an agent with asynchronous advantage actor-critic around one model (GA3C).",
+        "examples:\n  ga3c-train --game Boxing\n  ga3c-train --game CartPole-v1 --minutes 1 --reward-clip 0.1\n"
+        "  ga3c-train --resume runs/Boxing-...             go on, after Ctrl-C or a crash",
+        argument_default=argparse.SUPPRESS)
+    made.add_argument("--config", metavar="FILE", help="YAML file of settings; `config.yaml` shows them all")
+    made.add_argument("--print-config", action="store_true", help="print the resolved settings and end")
+    made.add_argument("--resume", metavar="RUN", help="go on with a run directory or one of its checkpoints")
+    made.add_argument("--weights-only", action="store_true",
+                      help="with --resume: a new run that begins with those weights, on any game they fit")
+    made.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
+    add_settings(made)
+    return made
+
+
+def _prepare(argv: Sequence[str]) -> int:
+    from ga3c.service.resources import raise_limits
+    raise_limits()
+    given, options = parse(parser(), argv)
+    directory = checkpoint = None
+    anew = bool(options.get("weights_only"))
+    if anew and "resume" not in options:
+        raise ConfigError("--weights-only: goes with --resume RUN, whose weights are taken")
+    if "resume" in options:
+        own = ("config", "preset") if anew else ("config", "run_dir", "preset")
+        misplaced = [name for name in own if name in options or name in given]
+        if misplaced:
+            raise ConfigError(f"--{misplaced[0].replace('_', '-')}: --resume goes on with its own directory and "
+                              "config.yaml; use other flags")
+        directory, checkpoint = _resumed(options["resume"])
+        if anew:  # what ended that run, and where it is, is not this one's
+            given = {"run_dir": None, "steps": None, "frames": None, "minutes": None, "episodes": None, **given}
+    settings = recorded(directory / "config.yaml", given) if directory else resolve(given, options.get("config"))
+    if options.get("print_config"):
+        print(to_yaml(settings), end="")
+        return 0
+    interruption = Interruption()
+    try:
+        return _train(settings, directory, checkpoint, anew, bool(options.get("verbose")), interruption)
+    finally:
+        interruption.close()
+
+
+def _resumed(argument: str) -> tuple[Path, Path | None]:
+    """(run directory, checkpoint named explicitly or None) of `--resume`."""
+    path = Path(argument)
+    if (path / "config.yaml").is_file():
+        return path, None
+    if path.name.isdigit() and (path.parent.parent / "config.yaml").is_file():
+        return path.parent.parent, path
+    raise ConfigError(f"--resume: {argument} is neither a run (no config.yaml in it) nor a checkpoint of one")
+
+
+def _train(settings: Settings, directory: Path | None, named: Path | None, anew: bool, verbose: bool,
+           interruption: Interruption) -> int:
+    from ga3c.agents.process import start_forkserver
+    from ga3c.envs.factory import probe
+    from ga3c.service.resources import preflight
+    from ga3c.transport.seating import seating
+    spec = probe(settings)
+    for finding in preflight(settings, directory or Path(settings.run.run_dir or "runs")):
+        if not finding.ok:
+            raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
+    if not settings.run.serial:
+        # It makes what agents need while this process imports TensorFlow.
+        start_forkserver(settings.env.game, settings.agents.envs_per_agent * seating(settings).per_process)
+    before_tensorflow(verbose)
+    with contextlib.suppress(OSError):  # nobody reads; the display will find out
+        print(f"{spec.name}: loading TensorFlow and compiling the model", flush=True)
+    with quiet(verbose):
+        from ga3c.learner.learner import Model, start_tensorflow
+        from ga3c.runs.recorder import create_directory, lock_directory
+        start_tensorflow(settings)
+        model = Model(settings, spec)
+
+    restored = Checkpoint({}, {})
+    told: list[str] = []
+    checkpoint_path: Path | None = None
+    with contextlib.ExitStack() as held:
+        if directory is not None and not anew:
+            held.callback(os.close, lock_directory(directory))
+            cleaned = clean(directory / "checkpoints")
+            checkpoint_path, restored, passed_over = _restore(settings, model, directory, named)
+            told = [*cleaned, *(f"Passed over: {reason}" for reason in passed_over)]
+        else:
+            if directory is not None:
+                told = _begin_with_weights(model, directory, named)
+            directory = create_directory(settings, spec)
+            held.callback(os.close, lock_directory(directory))
+        return _run(settings, spec, model, directory, restored, checkpoint_path, told, interruption)
+
+
+def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: Checkpoint,
+         checkpoint_path: Path | None, told: list[str], interruption: Interruption) -> int:
+    from ga3c.learner.learner import DeviceFailed, Diverged
+    from ga3c.runs.recorder import Run, write_settings
+    from ga3c.service.serial import run_serial
+    from ga3c.service.supervisor import AgentsLost, Service
+    run = Run(settings, spec, directory, restored.progress)
+    ending = False
+    try:
+        reached = run.reached(model.agent_steps)
+        if reached:
+            raise ConfigError(f"--resume: {directory} has already reached {reached}; give a higher limit")
+        if checkpoint_path is not None:
+            set_aside_after(checkpoint_path)
+        write_settings(directory, settings)
+        run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told,
+                  precision=model.precision, device=model.device)
+        for line in told:
+            run.say(line)
+        run.say(f"{spec.name}: {'going on' if restored.progress else 'a new run'} in {directory}")
+        try:
+            reason = (run_serial(settings, run, model, interruption, restored.arrays) if settings.run.serial
+                      else Service(settings, run, model, interruption).run())
+        except AgentsLost as error:
+            ending = True
+            run.finish(model, "lost agents", skip_checkpoint=not model.readable())
+            return _failed(str(error), 3)
+        ending = True
+        run.evaluate_last(model, interruption)
+        run.finish(model, reason, skip_checkpoint=interruption.hurried)
+        return 128 + interruption.signum if interruption.signum else 0
+    except ConfigError:
+        raise
+    except Diverged as error:
+        run.finish(model, "divergence", skip_checkpoint=True)
+        return _failed(f"diverged: {error}", 4)
+    except DeviceFailed as error:
+        run.finish(model, "a failure of the device", skip_checkpoint=not model.readable())
+        return _failed(str(error), 6)
+    except Exception as error:
+        storage = isinstance(error, OSError) and (ending or error.errno in _STORAGE)
+        run.say(f"Ended by a failure of storage: {error}" if storage else
+                f"An error in the service itself:\n{traceback.format_exc()}")
+        with contextlib.suppress(OSError):
+            run.finish(model, "an error", skip_checkpoint=storage or not model.readable())
+        return 5 if storage else 6
+    finally:
+        run.close()
+
+
+def _restore(settings: Settings, model: Any, directory: Path,
+             named: Path | None) -> tuple[Path, Checkpoint, list[str]]:
+    """Puts the newest whole checkpoint, or the one named, into `model`: path, itself, why others were passed over."""
+    passed_over: list[str] = []
+    if named is not None:
+        checkpoint, path = load(named), named
+    else:
+        checkpoint, path, passed_over = newest(directory / "checkpoints")
+    progress = checkpoint.progress
+    wrong = unusable(progress)
+    if wrong:
+        raise CheckpointError(f"{path} cannot be gone on from: {wrong}")
+    trained_on = current_names(progress)
+    for name, ours in (("game", settings.env.game), ("rollout_length", settings.algorithm.rollout_length)):
+        theirs = trained_on.get(name, ours)
+        if ours != theirs:
+            raise ConfigError(f"--{name.replace('_', '-')}: {ours}, but {path} was trained on {theirs}; "
+                              "--weights-only begins a new run with its weights")
+    try:
+        model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
+        model.learning_rate_factor = progress.get("learning_rate_factor", 1.0)
+    except ValueError as error:
+        raise ConfigError(f"--resume: {path}: {error}") from None
+    return path, checkpoint, passed_over
+
+
+def _begin_with_weights(model: Any, directory: Path, named: Path | None) -> list[str]:
+    """Gives a new model the weights of the newest whole checkpoint, or of the one named; says so."""
+    checkpoint, path, _ = (load(named), named, []) if named is not None else newest(directory / "checkpoints")
+    try:
+        model.start_from(checkpoint.arrays)
+    except ValueError as error:
+        raise ConfigError(f"--weights-only: {path}: {error}") from None
+    return [f"Begins with the weights of {path}"]

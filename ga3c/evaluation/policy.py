@@ -1,0 +1,214 @@
+"""A trained policy, wherever it is kept: in a run, in one of its checkpoints, in a policy file, or under a name.
+
+A policy file holds what it takes to play and nothing else: the network's weights as plain compressed arrays, what they
+were trained on as JSON, and a sha256 of both; no pickle. Files in `policies/` of this package are found by name.
+
+TensorFlow is imported when a network is built, so that a wrong path is told at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.agents.process import sample
+from ga3c.envs.factory import probe
+from ga3c.learner import checkpoint
+from ga3c.learner.checkpoint import CheckpointError
+from ga3c.settings.files import current_names, of_flat, recorded
+from ga3c.settings.machine import before_tensorflow
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+
+SHIPPED = Path(__file__).parent / "policies"
+_FORMAT = "ga3c policy 1"
+_SETTINGS = ("game", "wrappers", "frame_skip", "noop_max", "sticky_actions", "fire_reset", "full_action_space",
+             "max_episode_frames", "network", "large_stride", "gamma", "reward_clip")
+_OF_A_CHECKPOINT = _SETTINGS[1:]  # that a resume may have changed since
+_PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
+
+
+class Trained(NamedTuple):
+    """What was found: `weights` by name (`network.00`, ...), `progress` as in `Run.save`, `run` its directory if any.
+
+    `passed_over` says why newer checkpoints of the run were not taken.
+    """
+
+    path: Path
+    settings: Settings
+    weights: dict[str, NDArray]
+    progress: dict[str, Any]
+    run: Path | None
+    passed_over: list[str]
+
+
+class Choice(NamedTuple):
+    """To observations (n, *shape): action (n,) int64, probabilities (n, A) and value (n,), float32.
+
+    To one observation (*shape): action (), probabilities (A,), value ().
+    """
+
+    action: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
+    value: NDArray[np.float32]
+
+
+class Policy:
+    """A policy to play with: `policy(observation)` chooses, `predict` only says what the network says.
+
+    `trained` says where it comes from, `spec` what world it plays, `network` is the Keras model. `predict` may be
+    called from any thread; `seed` is of the actions. Raises ConfigError if the weights are another network's.
+    """
+
+    def __init__(self, trained: Trained, seed: int = 0) -> None:
+        before_tensorflow()
+        import tensorflow as tf
+
+        from ga3c.algorithms.networks import build_network, share_gpus
+        share_gpus()
+        self.trained, self.spec = trained, probe(trained.settings)
+        self._rng = np.random.default_rng(seed)
+        # The same scores and the same exported numbers on every machine, whatever it was trained with.
+        network = build_network(trained.settings.changed(**{"precision": "float32"}), self.spec)
+        weights = [trained.weights.get(f"network.{number:02d}") for number in range(len(trained.weights))]
+        shapes = [(tuple(variable.shape), np.dtype(np.float32)) for variable in network.weights]
+        if shapes != [weight if weight is None else (weight.shape, weight.dtype) for weight in weights]:
+            raise ConfigError(f"{trained.path}: its weights are not those of a '{network.name}' network for "
+                              f"{self.spec.name}, which its settings ask for")
+        network.set_weights(weights)
+        self.network = network
+        self._constant = tf.constant
+        self._infer = self.function().get_concrete_function()
+
+    def function(self) -> Any:
+        """The network as a `tf.function`: observation (n, *shape) -> {"policy": (n, A), "value": (n,)}."""
+        import tensorflow as tf
+
+        def infer(observation: Any) -> dict[str, Any]:
+            policy, value = self.network(observation, training=False)
+            return {"policy": policy, "value": value[:, 0]}
+
+        shape, dtype = self.spec.observation_shape, self.spec.observation_dtype
+        return tf.function(infer, autograph=False,
+                           input_signature=[tf.TensorSpec((None, *shape), dtype, name="observation")])
+
+    def __call__(self, observation: NDArray, greedy: bool = False) -> Choice:
+        """An action for each of `observation` (n, *shape), or for one (*shape): drawn, or the likeliest if `greedy`.
+
+        Raises ValueError if the observation is not of the spec's shape, or of a kind that its dtype cannot hold.
+        """
+        shape, dtype = self.spec.observation_shape, self.spec.observation_dtype
+        batch = np.asarray(observation)
+        single = batch.shape == shape
+        batch = batch[None] if single else batch
+        if batch.shape[1:] != shape or not np.can_cast(batch.dtype, dtype, "same_kind"):
+            raise ValueError(f"observation is {np.asarray(observation).dtype} {np.shape(observation)}; "
+                             f"{self.spec.name} shows {dtype} {shape}, or n of them")
+        probabilities, value = self.predict(batch.astype(dtype, copy=False))
+        action = probabilities.argmax(axis=1) if greedy else sample(probabilities, self._rng)
+        choice = Choice(action, probabilities, value)
+        return Choice(*(each[0] for each in choice)) if single else choice
+
+    def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Probabilities (n, A) and values (n,) of `observation` (n, *shape), of the spec's dtype."""
+        found = self._infer(self._constant(observation))
+        return found["policy"].numpy(), found["value"].numpy()
+
+
+def load_policy(where: str | os.PathLike[str], seed: int = 0) -> Policy:
+    """The policy of a run, a checkpoint, a policy file or a name; see `find`. Raises ConfigError, CheckpointError."""
+    return Policy(find(where), seed)
+
+
+def find(where: str | os.PathLike[str]) -> Trained:
+    """What `where` names: RUN (its newest whole checkpoint), RUN/checkpoints/N, RUN/checkpoints/best, FILE or NAME.
+
+    Raises ConfigError if it is none of these or belongs elsewhere, CheckpointError if it is damaged.
+    """
+    path = Path(where)
+    if (path / "config.yaml").is_file():
+        if not checkpoint.saved(path / "checkpoints"):
+            raise ConfigError(f"{path}: this run has no checkpoint yet")
+        return _of_run(path, *checkpoint.newest(path / "checkpoints"))
+    absolute = Path(os.path.abspath(path))
+    if absolute.parent.name == "checkpoints" and (absolute.parent.parent / "config.yaml").is_file():
+        if path.name == "best":
+            best = checkpoint.best(absolute.parent)
+            if best is None:
+                raise ConfigError(f"{path}: no evaluation during training has chosen a best checkpoint")
+            path = path.with_name(best.checkpoint)
+        if path.is_dir():
+            return _of_run(absolute.parent.parent, checkpoint.load(path), path, [])
+    if path.is_file():
+        return read_policy(path)
+    names = {file.stem: file for file in sorted(SHIPPED.glob("*.npz"))}
+    if str(where).lower() in names:
+        return read_policy(names[str(where).lower()])
+    raise ConfigError(f"{path} is no run, checkpoint (RUN/checkpoints/N or best), policy file or shipped policy "
+                      f"({', '.join(names) or 'none is shipped'})")
+
+
+def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: list[str]) -> Trained:
+    settings = recorded(run / "config.yaml")
+    progress = loaded.progress if isinstance(loaded.progress, dict) else {}
+    if progress.get("game") != settings.env.game:
+        raise ConfigError(f"{path}: trained on {progress.get('game')}, but {run / 'config.yaml'} says "
+                          f"{settings.env.game}")
+    saved = progress.get("settings")
+    if isinstance(saved, dict):
+        saved = current_names(saved)
+        settings = of_flat(settings.flat() | {name: saved[name] for name in _OF_A_CHECKPOINT if name in saved},
+                           str(path))
+    weights = {name: array for name, array in loaded.arrays.items() if name.startswith("network.")}
+    return Trained(path, settings, weights, progress, run, passed_over)
+
+
+def write_policy(path: Path, trained: Trained) -> None:
+    """Writes `trained` as a policy file, wholly or not at all; optimiser state and run are left out. Raises OSError."""
+    settings = trained.settings.flat()
+    metadata = {"format": _FORMAT, "settings": {name: settings[name] for name in _SETTINGS},
+                "progress": {name: trained.progress[name] for name in _PROGRESS if name in trained.progress}}
+    metadata["sha256"] = _digest(metadata, trained.weights)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(aside, "xb") as file:
+            np.savez_compressed(file, allow_pickle=False, **trained.weights,
+                                metadata=np.frombuffer(json.dumps(metadata).encode(), np.uint8))
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def read_policy(path: Path) -> Trained:
+    """Reads and verifies a policy file. Raises ConfigError if it is something else, CheckpointError if damaged."""
+    foreign = ConfigError(f"{path} is no policy file of ga3c")
+    try:
+        with open(path, "rb") as file:
+            if file.read(2) != b"PK":
+                raise foreign
+        weights = checkpoint.read_arrays(path)
+        if "metadata" not in weights:
+            raise foreign
+        metadata = json.loads(weights.pop("metadata").tobytes())
+        if metadata["format"] != _FORMAT:
+            raise foreign
+        if metadata.pop("sha256") != _digest(metadata, weights):
+            raise CheckpointError(f"{path} is damaged: its sha256 is not the one it names")
+        settings = of_flat(metadata["settings"], f"{path}: made by another version of ga3c")
+        return Trained(path, settings, weights, dict(metadata["progress"]), None, [])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _digest(metadata: dict[str, Any], weights: dict[str, NDArray]) -> str:
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name, array in sorted(weights.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,73 @@
+"""Policy lag: how old samples are when they are trained on, in updates and in milliseconds, and where they aged.
+
+In flight, a step waits in its rollout for the rollout to be full; then both wait in the queue, for the rest of their
+batch, and for its update. What divides the two is in milliseconds when the rollout is handed in, in updates its last
+prediction, which is one step before. Milliseconds end as its update begins; updates count until that one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ga3c.transport.slots import TrainingBatch
+
+EDGES: dict[str, tuple[float, ...]] = {
+    "updates": (*range(17), 20, 24, 32, 48, 64, 96, 128, 256), "ms": (0, *(2**power for power in range(17)))}
+"""Lower edges of a histogram's bins, by unit; the last bin has no upper edge."""
+
+
+class Lag(NamedTuple):
+    """Of samples, one row for all environments of an agent: updates (n,) = in_flight + queued; milliseconds (m,), m = 0
+    where nobody looked at the clock, as in serial mode.
+    """
+
+    updates: NDArray[np.int64]
+    in_flight: NDArray[np.int64]
+    queued: NDArray[np.int64]
+    in_flight_ms: NDArray[np.float64]
+    queued_ms: NDArray[np.float64]
+
+
+_NO_UPDATES, _NO_MS = np.zeros(0, np.int64), np.zeros(0)
+NOTHING = Lag(_NO_UPDATES, _NO_UPDATES, _NO_UPDATES, _NO_MS, _NO_MS)
+
+
+def measure(batch: TrainingBatch, version: int, now: float) -> Lag:
+    """The lag of all filled rows of `batch`, trained on at `now` (monotonic seconds) by a model of `version`."""
+    rollout, row = np.nonzero(batch.filled[:, :, 0])
+    last = batch.version[np.arange(len(batch)), np.maximum(batch.steps - 1, 0)][rollout]
+    made, timed = batch.version[rollout, row], (batch.asked[:, 0] > 0.0)[rollout]
+    submitted = batch.submitted[rollout]
+    return Lag(version - made, last - made, version - last,
+               1e3 * (submitted - batch.asked[rollout, row])[timed], 1e3 * (now - submitted)[timed])
+
+
+def join(lags: list[Lag]) -> Lag:
+    """All of them, one after the other."""
+    return Lag(*map(np.concatenate, zip(NOTHING, *lags, strict=True)))
+
+
+def unit(name: str) -> str:
+    """The unit of a field of `Lag`: updates or ms."""
+    return "ms" if name.endswith("_ms") else "updates"
+
+
+def histograms(lag: Lag) -> dict[str, NDArray[np.int64]]:
+    """For each field, how many rows are in each bin of `EDGES`; what is below 0, as clocks may have it, is in none."""
+    return {name: np.histogram(values, [*EDGES[unit(name)], np.inf])[0] for name, values in lag._asdict().items()}
+
+
+def added(events: list[dict[str, Any]]) -> dict[str, NDArray[np.int64]]:
+    """The sum of the histograms in `lag` events of a run; those that are none are left out."""
+    sums = {name: np.zeros(len(EDGES[unit(name)]), np.int64) for name in Lag._fields}
+    for event in events:
+        for name, total in sums.items():
+            counts = event.get(name) if event["event"] == "lag" else None
+            if isinstance(counts, list) and len(counts) == len(total) and all(
+                    type(count) is int and 0 <= count < 2**40 for count in counts):
+                total += np.array(counts, np.int64)
+    return sums

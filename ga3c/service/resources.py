@@ -1,0 +1,98 @@
+"""What a run needs of its machine, looked at before it begins: numbers and remedies instead of a failure in an hour.
+
+Shared memory is nameless (`rollout.RolloutStore`), so the size of /dev/shm is no limit; what counts is memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from ga3c.settings.machine import left_in_container
+from ga3c.settings.schema import AGENT_DESCRIPTORS, OTHER_DESCRIPTORS, Settings, agent_bytes
+
+_SERVER_BYTES = 700 * 2**20   # TensorFlow, the model, batches
+_THREADS = 100                # of TensorFlow and the rest, beside agents
+_DISK_BYTES = 500 * 2**20     # a few checkpoints of the large network, an hour of logs
+
+
+class Finding(NamedTuple):
+    """One thing looked at: whether it is `ok`, the `numbers` it was judged by, the `remedy` if it is not."""
+
+    name: str
+    ok: bool
+    numbers: str
+    remedy: str
+
+
+def preflight(settings: Settings, directory: Path) -> list[Finding]:
+    """Looks at descriptors, processes, memory and the disk that `directory` is or will be on."""
+    agents = settings.agent_count
+    return [_descriptors(agents), _processes(agents), _memory(agents, settings.agents.envs_per_agent), _disk(directory)]
+
+
+def _descriptors(agents: int) -> Finding:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = OTHER_DESCRIPTORS + AGENT_DESCRIPTORS * agents
+    return Finding("descriptors", limit == resource.RLIM_INFINITY or limit >= need,
+                   f"{need} needed for {agents} agents, {_shown(limit)} allowed",
+                   "raise the limit (ulimit -Hn) or give fewer --agents")
+
+
+def _processes(agents: int) -> Finding:
+    limits = []
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if limit != resource.RLIM_INFINITY and os.getuid():
+        limits.append(limit - _tasks_of_user())
+    in_container = left_in_container("pids")
+    if in_container is not None:
+        limits.append(in_container)
+    free, need = min(limits, default=resource.RLIM_INFINITY), agents + _THREADS
+    return Finding("processes", free == resource.RLIM_INFINITY or free >= need,
+                   f"{need} processes and threads needed for {agents} agents, {_shown(free)} free",
+                   "raise the limit (ulimit -u, or the container's) or give fewer --agents")
+
+
+def _memory(agents: int, envs_per_agent: int) -> Finding:
+    free, in_container = psutil.virtual_memory().available, left_in_container("memory")
+    if in_container is not None:
+        free = min(free, in_container)
+    need = _SERVER_BYTES + agent_bytes(envs_per_agent) * agents
+    return Finding("memory", free >= need,
+                   f"{need / 2**30:.1f} GB needed for {agents} agents, {free / 2**30:.1f} GB free",
+                   "give fewer --agents, or end other programs")
+
+
+def _disk(directory: Path) -> Finding:
+    there = directory.absolute()
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    return Finding("disk", free >= _DISK_BYTES, f"{_DISK_BYTES / 2**20:.0f} MB needed in {there}, "
+                   f"{free / 2**20:,.0f} MB free", "make room, or give another --run-dir")
+
+
+def _tasks_of_user() -> int:
+    tasks = 0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.uids().real == os.getuid():
+                tasks += process.num_threads()
+    return tasks
+
+
+def _shown(limit: int) -> str:
+    return "no limit" if limit == resource.RLIM_INFINITY else str(limit)
+
+
+def raise_limits() -> None:
+    """Takes as many descriptors as the machine lets us have without asking anybody."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,236 @@
+"""Settings from YAML, from Python and from both: reading, checking, merging, writing.
+
+Precedence: defaults < preset < file < command line or keyword. Whatever is wrong ends as one `ConfigError` of one line
+that names file, line, setting, value and what would be right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import ValidationError
+
+from ga3c.settings.messages import ConfigError, nearest, shown
+from ga3c.settings.presets import PRESETS, REMOVED, RENAMED
+from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, Settings
+
+
+class _File(NamedTuple):
+    path: str
+    values: dict[str, Any]                  # by setting
+    lines: dict[str, int]                   # by setting
+
+
+def _read_yaml(path: str) -> _File:
+    """The settings in a file of groups. Raises ConfigError."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            found = _File(path, {}, {})
+            if node is not None:
+                _take_groups(loader, node, found)
+            return found
+        finally:
+            loader.dispose()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise ConfigError(f"{path}:{line}: not YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not YAML: {str(error)[:200]}") from None
+
+
+def _take_groups(loader: yaml.SafeLoader, node: yaml.Node, found: _File) -> None:
+    groups: dict[str, int] = {}
+    for group, line, value in _entries(found.path, node, "a configuration is groups of 'name: value'"):
+        where = f"{found.path}:{line}"
+        if group not in GROUPS:
+            raise ConfigError(f"{where}: {_not_a_group(group)}")
+        if group in groups:
+            raise ConfigError(f"{where}: '{group}' is given twice, first in line {groups[group]}")
+        groups[group] = line
+        if isinstance(value, yaml.ScalarNode) and not value.value:
+            continue  # a group whose lines are all comments
+        for name, at, setting in _entries(found.path, value, f"'{group}' is a group: indented lines 'name: value'"):
+            where = f"{found.path}:{at}"
+            if name not in GROUPS[group].model_fields:
+                raise ConfigError(f"{where}: {_not_in_group(name, group)}")
+            if name in found.lines:
+                raise ConfigError(f"{where}: '{name}' is given twice, first in line {found.lines[name]}")
+            found.lines[name] = at
+            found.values[name] = loader.construct_object(setting, deep=True)  # type: ignore[no-untyped-call]
+
+
+def _entries(path: str, node: yaml.Node, wanted: str) -> list[tuple[str, int, yaml.Node]]:
+    """(name, line, value) of each entry of a mapping. Raises ConfigError that says what is wanted."""
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"{path}:{node.start_mark.line + 1}: {wanted}")
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise ConfigError(f"{path}:{key.start_mark.line + 1}: a setting's name is plain text")
+    return [(" ".join(key.value.split()), key.start_mark.line + 1, value) for key, value in node.value]
+
+
+def _not_a_group(name: str) -> str:
+    if name in REMOVED or name in RENAMED or name in ALL:
+        return moved(name)
+    return f"unknown group '{name}'{nearest(name, list(GROUPS))}; the groups are {', '.join(GROUPS)}"
+
+
+def _not_in_group(name: str, group: str) -> str:
+    if name in RENAMED or name in REMOVED:
+        return moved(name)
+    if name in ALL:
+        return f"'{name}' stands in the group '{ALL[name].group}', not in '{group}'"
+    return f"unknown setting '{name}'{nearest(name, list(ALL))}"
+
+
+def moved(name: str) -> str:
+    """One line on a setting that versions before 0.9 knew, or had without its group."""
+    if name in REMOVED:
+        return f"'{name}' is gone since 0.9: {REMOVED[name]}"
+    new = RENAMED.get(name, name)
+    return f"'{name}' is '{new}' in the group '{ALL[new].group}' since 0.9"
+
+
+# ------------------------------------------------------------------------------------------------ checking
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in flat.items():
+        groups.setdefault(ALL[name].group, {})[name] = value
+    return groups
+
+
+def check(values: Mapping[str, Any], strict: bool) -> tuple[str, str] | None:
+    """The first thing wrong with values by setting: (setting, explanation); None if nothing is."""
+    for name in values:
+        if name not in ALL:
+            known = name in RENAMED or name in REMOVED
+            return name, moved(name) if known else f"unknown setting '{name}'{nearest(name, list(ALL))}"
+    try:
+        Settings.model_validate(_nested(values), strict=strict)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][1])
+        return name, _explain(name, values[name], first["type"], first["msg"])
+    return None
+
+
+def _explain(name: str, value: Any, kind: str, message: str) -> str:
+    hint = ""
+    if kind == "float_type" and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            if math.isfinite(float(value)):
+                hint = f"; YAML reads it as text, write {yaml_scalar(float(value))}"
+    if kind == "literal_error":
+        hint = nearest(str(value), ALL[name].choices)
+    return f"{name}: {shown(value)} is not allowed: {message[0].lower()}{message[1:]}{hint}"
+
+
+# ------------------------------------------------------------------------------------------------ merging
+
+def resolve(given: Mapping[str, Any], file: str | None = None) -> Settings:
+    """Merges defaults, preset, file and what is given by setting into checked settings. Raises ConfigError."""
+    read = _read_yaml(file) if file else _File("", {}, {})
+    wrong = check(read.values, strict=True)
+    if wrong:
+        raise ConfigError(f"{read.path}:{read.lines.get(wrong[0], 1)}: {wrong[1]}")
+    return _merged({**read.values, **given})
+
+
+def _merged(given: Mapping[str, Any]) -> Settings:
+    settings = Settings.model_validate(_nested({**PRESETS[given.get("preset", "default")], **given}))
+    if settings.agent_capacity * settings.agents.slots_per_agent > MAX_SLOTS:
+        raise ConfigError(f"agents: {settings.agent_capacity} x slots_per_agent {settings.agents.slots_per_agent} is "
+                          f"over {MAX_SLOTS} slots")
+    if settings.batching.training_delay and not settings.run.serial:
+        raise ConfigError("training_delay: needs serial, where a rollout's age is no accident")
+    if settings.batching.drop_stale and settings.tuning.max_lag is None:
+        raise ConfigError("drop_stale: needs max_lag, the most updates that a rollout may be old")
+    return settings
+
+
+def configured(file: str | None = None, /, **settings: Any) -> Settings:
+    """Settings as Python gives them, `ga3c.Config(game="Boxing", minutes=10)`: over the preset and `file`, if named.
+
+    Raises ConfigError, of one line, if one is unknown or wrong.
+    """
+    wrong = check(settings, strict=True)
+    if wrong:
+        raise ConfigError(wrong[1])
+    return resolve(settings, file)
+
+
+def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
+    """The settings in a run's config.yaml, also one of version 0.8, with `given` over them. Raises ConfigError."""
+    if "env" in _read_plain(path):
+        return resolve(given or {}, str(path))
+    return of_flat({**recorded_values(path), **(given or {})}, str(path))
+
+
+def recorded_values(path: Path) -> dict[str, Any]:
+    """The values by setting in a run's config.yaml of any version, unchecked; {} if it is missing. Raises ConfigError.
+    """
+    found = _read_plain(path)
+    groups = [group for group in found.values() if isinstance(group, dict)]
+    return current_names({name: value for group in groups for name, value in group.items()} if groups else found)
+
+
+def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by setting of version 0.8, by the names of today and without what is gone."""
+    return {RENAMED.get(name, name): value for name, value in values.items() if name not in REMOVED}
+
+
+def of_flat(values: Mapping[str, Any], source: str) -> Settings:
+    """Settings from values by setting that a program wrote to `source`. Raises ConfigError."""
+    values = current_names(values)
+    wrong = check(values, strict=False)
+    if wrong:
+        raise ConfigError(f"{source}: {wrong[1]}")
+    return _merged(values)
+
+
+def _read_plain(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    # PyYAML's constructors raise whatever the text leads them to.
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}") from None
+    return found if isinstance(found, dict) else {}
+
+
+# ------------------------------------------------------------------------------------------------ writing YAML
+
+def yaml_scalar(value: Any) -> str:
+    """One value as YAML text that reads back equal, `1.0e-06` included."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+
+
+def to_yaml(settings: Settings) -> str:
+    """All settings as commented YAML: what `--print-config` prints and a run keeps as its `config.yaml`."""
+    lines = ["# Every setting of ga3c-train. Change them in a file (--config FILE) or by flags (--learning-rate 1e-4).",
+             "# Agent step: one decision of one environment; on Atari one agent step is frame_skip frames."]
+    for group, kind in GROUPS.items():
+        lines += ["", f"{group}:  # {kind.__doc__}"]
+        for name, field in kind.model_fields.items():
+            value = f"  {name}: {yaml_scalar(_plain(getattr(getattr(settings, group), name)))}"
+            lines += [f"{value:<30}  # {field.description}"]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,305 @@
+"""Every setting of a run: typed, with its default, in six groups.
+
+`Settings` is the only source. Its descriptions become the comments of `config.yaml` and the lines of `--help`.
+A setting's name is unique over all groups, so flags and `Config(...)` need no group. Functions take their group.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from ga3c.settings.machine import usable_cores, usable_memory
+from ga3c.settings.messages import nearest
+
+MAX_SLOTS = 65_535
+"""The most slots a ticket can name."""
+
+NETWORKS = ("auto", "small", "large", "dense")
+_IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
+
+AGENT_DESCRIPTORS = 4       # file descriptors of one agent in the main process
+OTHER_DESCRIPTORS = 200     # file descriptors of everything else
+
+
+def agent_bytes(envs_per_agent: int) -> int:
+    """Memory of one agent process: 60 MB with 16 Atari environments, 19 of them slots."""
+    return 8 * 2**20 + envs_per_agent * 13 * 2**18
+
+
+def _setting(default: Any, description: str, metavar: str = "N", **limits: Any) -> Any:
+    return Field(default, description=description, json_schema_extra={"metavar": metavar}, **limits)
+
+
+class Group(BaseModel):
+    """One group of settings. Immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class EnvSettings(Group):
+    """The game and how it is played."""
+
+    game: str = _setting(
+        "Pong", "Atari game (Boxing, ALE/Boxing-v5), Gymnasium id (CartPole-v1, module:Id) or toy:catch",
+        "GAME", min_length=1)
+    wrappers: tuple[str, ...] = _setting(
+        (), "wrappers around each environment, innermost first: module:Name, a list or with commas; not Atari",
+        "MODULE:NAME")
+    frame_skip: int = _setting(4, "emulator frames per agent step, Atari only (paper: 4)", ge=1, le=16)
+    noop_max: int = _setting(30, "at most this many no-ops open an episode, Atari only (paper: 30)", ge=0, le=200)
+    sticky_actions: float = _setting(
+        0.0, "probability that the emulator repeats the last action, Atari only; paper: 0, Gymnasium v5: 0.25",
+        "P", ge=0.0, lt=1.0)
+    life_loss: bool = _setting(False, "a lost life ends the learner's episode (the score goes on), Atari only")
+    fire_reset: bool = _setting(False, "press FIRE when an episode starts, where the game has it, Atari only")
+    full_action_space: bool = _setting(False, "all 18 joystick actions instead of the game's own, Atari only")
+    max_episode_frames: int = _setting(
+        108_000, "frames after which an episode is truncated, Atari only (30 minutes of play)", ge=1, lt=2**31)
+
+    @field_validator("wrappers", mode="before")
+    @classmethod
+    def _wrappers(cls, value: Any) -> Any:
+        names = [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+        if not isinstance(names, list | tuple) or not all(
+                isinstance(name, str) and _IMPORT_PATH.fullmatch(name) for name in names):
+            raise PydanticCustomError("import_path", "each is to be module:Name, as in my_module:MyWrapper")
+        return tuple(names)
+
+
+class AgentSettings(Group):
+    """The agent processes."""
+
+    envs_per_agent: int = _setting(16, "environments that one agent process steps together (paper: 1)", ge=1, le=256)
+    slots_per_agent: int = _setting(
+        2, "rollouts an agent may have under way; more speed against more policy lag", ge=2, le=16)
+    agent_nice: int = _setting(
+        10, "niceness of agent processes, so that they do not starve the model (paper: 0)", ge=0, le=19)
+    agent_timeout: float = _setting(
+        60.0, "seconds an agent may take for one step, or to start; then it is killed and restarted", "SECONDS", gt=0.0)
+
+
+class BatchingSettings(Group):
+    """What predictors and trainers take at a time."""
+
+    prediction_batch_min: int = _setting(
+        30, "observations that a prediction waits for, 5 ms at most, while enough agents play (paper: 1)",
+        ge=1, le=65_536)
+    prediction_batch_max: int = _setting(
+        128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
+    training_batch_min: int = _setting(
+        320,
+        "least agent steps in one update, of whole rollouts (paper, figure 7: 20 to 40 is best, with 5-step rollouts)",
+        ge=1, le=65_536)
+    drop_stale: bool = _setting(
+        False, "count and drop rollouts older than max_lag (mean of their steps); serial: never")
+    training_delay: int = _setting(
+        0, "rollouts that wait until so many more are there, a policy lag on purpose; serial only", ge=0, le=256)
+
+
+class AlgorithmSettings(Group):
+    """What is learned, and how."""
+
+    rollout_length: int = _setting(20, "agent steps of each environment in a rollout (paper: t_max, 5)", ge=1, le=1024)
+    gamma: float = _setting(0.99, "discount of the return per agent step (paper: 0.99)", "X", ge=0.0, le=1.0)
+    reward_clip: float = _setting(
+        1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", "X", ge=0.0)
+    learning_rate: float = _setting(7e-4, "learning rate at the start (paper: 3e-4)", "X", gt=0.0)
+    learning_rate_final: float | None = _setting(
+        3e-5, "learning rate after anneal_steps, linear in between; null: constant (authors' code)", "X", ge=0.0)
+    entropy_coef: float = _setting(0.02, "weight of the entropy at the start (paper: beta, 0.01)", "X", ge=0.0)
+    entropy_coef_final: float | None = _setting(
+        1e-3, "entropy weight after anneal_steps, linear in between; null: constant (paper)", "X", ge=0.0)
+    anneal_steps: int = _setting(10_000_000, "agent steps over which the two schedules run", ge=1)
+    log_epsilon: float = _setting(
+        1e-6, "eps of log(pi + eps) in policy loss and entropy (paper, equation 5)", "X", gt=0.0, lt=1.0)
+    value_coef: float = _setting(0.5, "weight of (R - V)^2 beside the policy loss (authors' code: 0.5)", "X", ge=0.0)
+    gae_lambda: float = _setting(
+        0.95, "lambda of the returns; 1: n-step as in the paper, below: generalised advantage estimation",
+        "X", ge=0.0, le=1.0)
+    normalize_advantages: bool = _setting(
+        True, "subtract a batch's mean from its advantages, divide by their running deviation (paper: no)")
+    correction: Literal["none", "clipped-is", "vtrace"] = _setting(
+        "vtrace", "of policy lag: vtrace, clipped-is (policy gradients weighted by min(1, pi / mu)), or none (paper)")
+    loss_reduction: Literal["sum", "mean"] = _setting(
+        "mean", "of the losses over a training batch: mean, or sum (paper)")
+    optimizer: Literal["rmsprop", "adam"] = _setting("adam", "adam, or rmsprop (paper)")
+    adam_epsilon: float = _setting(1e-5, "Adam's epsilon, beside the root", "X", gt=0.0)
+    rmsprop_decay: float = _setting(0.99, "decay of RMSProp's mean square (authors' code: 0.99)", "X", ge=0.0, lt=1.0)
+    rmsprop_epsilon: float = _setting(0.1, "RMSProp's epsilon, inside the root (authors' code: 0.1)", "X", gt=0.0)
+    max_grad_norm: float = _setting(
+        0.5, "largest global norm of an update's gradient; 0: no clipping (paper)", "X", ge=0.0)
+    network: str = _setting(
+        "auto", "small, large (paper): images; dense: vectors; auto: small or dense; or a module:function", "NAME")
+    precision: Literal["auto", "float32", "bfloat16"] = _setting(
+        "auto", "inside small and large; auto: bfloat16 on processors that are faster at it, else float32", "X")
+    large_stride: int = _setting(4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
+
+    @field_validator("network")
+    @classmethod
+    def _network(cls, value: str) -> str:
+        if value not in NETWORKS and not _IMPORT_PATH.fullmatch(value):
+            raise PydanticCustomError("import_path", "input should be {kinds} or module:function{near}", {
+                "kinds": ", ".join(NETWORKS), "near": nearest(value, NETWORKS)})
+        return value
+
+
+class TuningSettings(Group):
+    """N_A, N_P, N_T, and the controller that changes them."""
+
+    dynamic: bool = _setting(
+        True, "change N_A, N_P and N_T while training, for most agent steps trained a second; serial: never")
+    agents: int | None = _setting(
+        None, "N_A, agent processes, if dynamic at the start; null: per core 32 / envs_per_agent, 2 to 16 (paper: 32)",
+        ge=1, le=4096)
+    agents_max: int | None = _setting(
+        None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
+        ge=1, le=4096)
+    predictors: int = _setting(1, "N_P, predictor threads (paper: 2)", ge=1, le=64)
+    trainers: int = _setting(1, "N_T, trainer threads (paper: 2)", ge=1, le=64)
+    controller: Literal["fast", "paper"] = _setting(
+        "fast", "paper: one of them by 1 every window (paper, section 4.3); fast: as soon as it can tell")
+    start: str | None = _setting(
+        None, "N_A/N_P/N_T to start from if dynamic, as in 1/1/1; null: agents etc. if given, else as remembered",
+        "N/N/N", pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]?/[1-9][0-9]?$")
+    remember: bool = _setting(True, "keep the counts found for this machine and game in the user's cache directory")
+    max_lag: float | None = _setting(
+        10.0, "ceiling of the mean policy lag in updates, above which speed does not count; null: none",
+        "UPDATES", gt=0.0)
+    window: float = _setting(60.0, "seconds of a trial of the paper's controller (paper: 60)", "SECONDS", ge=1.0)
+    temperature: float = _setting(
+        0.0, "share of speed that the paper's controller risks for a way past a local optimum (paper: 0)", "X", ge=0.0)
+
+
+class RunSettings(Group):
+    """Seed, limits, records, checkpoints."""
+
+    preset: Literal["default", "paper"] = _setting(
+        "default", "starting values: 'default' is what works best here, 'paper' is the paper's own")
+    seed: int = _setting(0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0, lt=2**31)
+    serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")
+    device_threads: int | None = _setting(
+        None, "threads TensorFlow may use inside one operation; null: half the cores, agents need the rest",
+        ge=1, le=1024)
+    steps: int | None = _setting(
+        None, "end after this many agent steps, as all four limits over all resumes; null: no limit", "STEPS", ge=1)
+    frames: int | None = _setting(None, "end after this many emulator frames in all; null: no limit", "FRAMES", ge=1)
+    minutes: float | None = _setting(
+        None, "end after this many minutes of training in all; null: no limit", "MINUTES", gt=0.0)
+    episodes: int | None = _setting(None, "end after this many episodes in all; null: no limit", ge=1)
+    run_dir: str | None = _setting(None, "directory of the run; null: runs/<Game>-<date>-<time>-s<seed>", "DIR")
+    checkpoint_minutes: float = _setting(10.0, "minutes between checkpoints", "MINUTES", gt=0.0)
+    checkpoints_kept: int = _setting(
+        3, "newest checkpoints that stay on disk, beside the best and the first after each full hour", ge=1)
+    evaluation_minutes: float | None = _setting(
+        None, "minutes between evaluations of the policy as it learns; one more at the end; null: none",
+        "MINUTES", gt=0.0)
+    evaluation_episodes: int = _setting(
+        10, "episodes of such an evaluation; the checkpoint with the best mean is kept", ge=1, le=100_000)
+    tensorboard: bool = _setting(True, "write scalars for TensorBoard, once a second")
+    trace: bool = _setting(False, "keep what everyone did in the last minute or so: trace.json, for Perfetto")
+
+
+class Settings(Group):
+    """All settings of a run, with their defaults; `config.yaml` shows them with their comments."""
+
+    env: EnvSettings = EnvSettings()
+    agents: AgentSettings = AgentSettings()
+    batching: BatchingSettings = BatchingSettings()
+    algorithm: AlgorithmSettings = AlgorithmSettings()
+    tuning: TuningSettings = TuningSettings()
+    run: RunSettings = RunSettings()
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting by its name alone."""
+        return {name: getattr(getattr(self, setting.group), name) for name, setting in ALL.items()}
+
+    def changed(self, **values: Any) -> Settings:
+        """A copy with other values, by name, taken as they are. Raises KeyError for an unknown name."""
+        groups: dict[str, dict[str, Any]] = {}
+        for name, value in values.items():
+            groups.setdefault(ALL[name].group, {})[name] = value
+        return self.model_copy(update={group: getattr(self, group).model_copy(update=update)
+                                       for group, update in groups.items()})
+
+    @property
+    def agent_count(self) -> int:
+        """N_A at the start: as configured, else 32 environments per core, but 2 to 16 agents per core."""
+        return self.tuning.agents or _usual_agents(self.agents.envs_per_agent)
+
+    @property
+    def agent_capacity(self) -> int:
+        """The most agents the shared memory has room for."""
+        least = max(self.agent_count, self._started[0])
+        if self.tuning.agents_max is None and self.tuning.dynamic and not self.run.serial:
+            most = _most_agents(self.agents.envs_per_agent)
+            return max(least, min(most, MAX_SLOTS // self.agents.slots_per_agent))
+        return max(self.tuning.agents_max or 0, least)
+
+    @property
+    def thread_capacity(self) -> tuple[int, int]:
+        """The most predictors and trainers: as given, but if dynamic up to half the cores, at least two, at most 16."""
+        most = min(16, max(2, usable_cores() // 2)) if self.tuning.dynamic and not self.run.serial else 1
+        _, predictors, trainers = self._started
+        return max(most, self.tuning.predictors, predictors), max(most, self.tuning.trainers, trainers)
+
+    @property
+    def _started(self) -> tuple[int, int, int]:
+        start = self.tuning.start if self.tuning.dynamic else None
+        n_a, n_p, n_t = map(int, start.split("/")) if start else (0, 0, 0)
+        return n_a, n_p, n_t
+
+
+def _usual_agents(envs_per_agent: int) -> int:
+    return max(2, min(16, 32 // envs_per_agent)) * usable_cores()
+
+
+def _most_agents(envs_per_agent: int) -> int:
+    """As many as could pay and as the machine can hold: twice the usual, half the memory, its descriptors."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        descriptors = 2**20
+    return min(4096, 2 * _usual_agents(envs_per_agent), usable_memory() // 2 // agent_bytes(envs_per_agent),
+               (descriptors - OTHER_DESCRIPTORS) // AGENT_DESCRIPTORS)
+
+
+class Setting(NamedTuple):
+    """Where a setting stands: its group and its field."""
+
+    group: str
+    field: FieldInfo
+
+    @property
+    def choices(self) -> list[str]:
+        """The values of a setting that lists them; [] for any other."""
+        literal = getattr(self.field.annotation, "__origin__", None) is Literal
+        return [str(choice) for choice in get_args(self.field.annotation)] if literal else []
+
+    @property
+    def metavar(self) -> str:
+        """What is wanted, in capitals, or the choices."""
+        assert isinstance(self.field.json_schema_extra, dict)
+        return "|".join(self.choices) or str(self.field.json_schema_extra["metavar"])
+
+    @property
+    def optional(self) -> bool:
+        """Whether null is allowed."""
+        return type(None) in get_args(self.field.annotation)
+
+
+def _groups() -> Iterator[tuple[str, type[Group]]]:
+    for group, field in Settings.model_fields.items():
+        assert isinstance(field.annotation, type) and issubclass(field.annotation, Group)
+        yield group, field.annotation
+
+
+GROUPS: Mapping[str, type[Group]] = dict(_groups())
+ALL: Mapping[str, Setting] = {name: Setting(group, field) for group, kind in GROUPS.items()
+                              for name, field in kind.model_fields.items()}
+assert len(ALL) == sum(len(kind.model_fields) for kind in GROUPS.values()), "a name stands in two groups"

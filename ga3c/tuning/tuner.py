@@ -1,0 +1,179 @@
+"""The controller at work in a run: where it starts, what it may ask for, what it hears each second, what is remembered.
+
+No thread of its own: the supervisor calls `Tuner.second` after each row of metrics.
+
+What a search finds is kept in `$XDG_CACHE_HOME/ga3c/tuned.json` (else `~/.cache/ga3c/tuned.json`), one entry for each
+machine, version, game and shape of work. The file is replaced whole; of two runs whose searches end at the same moment
+only the later one's entry may be kept, which costs the other a search.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from ga3c import __version__
+from ga3c.runs.recorder import Run
+from ga3c.settings.machine import usable_cores
+from ga3c.settings.schema import Settings, TuningSettings
+from ga3c.transport.seating import seating
+from ga3c.tuning.bottleneck import others
+from ga3c.tuning.controller import Controller, Fast, Measurement, Paper, Setting, Trial, name
+
+SETTLED = 2        # undisturbed rows after a change, the first of which still has some of it in its second
+WARM_UP = 4        # first rows, which say nothing: memory and TensorFlow's kernels are new, rollouts are on their way
+LONG_SECOND = 1.5  # seconds; a row that comes later says nothing of a setting
+
+
+def limits(settings: Settings) -> Setting:
+    """The most agents, predictors and trainers."""
+    return settings.agent_capacity, *settings.thread_capacity
+
+
+def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
+    """The first counts: `start`, else those given, else those remembered, else the defaults for this machine; and
+    whether they are remembered.
+    """
+    if settings.tuning.start:
+        n_a, n_p, n_t = map(int, settings.tuning.start.split("/"))
+        return (n_a, n_p, n_t), False
+    given = (settings.tuning.agents, settings.tuning.predictors, settings.tuning.trainers)
+    default = tuple(getattr(TuningSettings(), each) for each in ("agents", "predictors", "trainers"))
+    remembered = recall(settings, run) if settings.tuning.remember and given == default else None
+    return remembered or (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers), remembered is not None
+
+
+class Tuner:
+    """Hands the controller a measurement each second, and the record what it decided.
+
+    A resumed run's controller goes on where its checkpoint was, with the accepted setting measured again; if it is told
+    other counts than before, it begins anew with these. `on_cores`: the model has no device of its own.
+    """
+
+    def __init__(self, settings: Settings, run: Run, on_cores: bool) -> None:
+        self._settings, self._run, self._on_cores = settings, run, on_cores
+        (first, remembered), most = start(settings, run), limits(settings)
+        self.controller: Controller
+        if settings.tuning.controller == "paper":
+            self.controller = Paper(first, most, settings.tuning.max_lag, settings.run.seed, settings.tuning.window, settings.tuning.temperature)
+        else:
+            self.controller = Fast(first, most, settings.tuning.max_lag, settings.run.seed, fine=remembered)
+        told = {each: getattr(settings.tuning, each) for each in ("start", "agents", "predictors", "trainers")}
+        if any(run.resumed_settings.get(each, count) != count for each, count in told.items()):
+            run.say(f"The controller begins anew with {name(first)}, as it is told.")
+        elif run.resumed_controller:
+            try:
+                self.controller.restore(run.resumed_controller)
+                self.controller.remeasure()
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                run.say(f"The controller begins anew: its state in the checkpoint does not fit, {error}.")
+        run.controller = self.controller
+        self._cores = usable_cores()
+        self._quiet = 0  # undisturbed rows in a row
+        self._cold = WARM_UP  # rows of the warm-up that are left
+        self._before = (0.0, 0, run.disturbances)  # time, agent steps, disturbances at the last row
+
+    @property
+    def setting(self) -> Setting:
+        """What is wanted now."""
+        return self.controller.setting
+
+    def second(self, row: dict[str, Any], settled: bool, agents: int) -> None:
+        """A second has passed. `settled`: as many workers as wanted are at work, and no others; `agents`: the most
+        there can be.
+        """
+        self._record(self.controller.restrict(max(1, agents)))
+        evaluating = self._run.evaluator.checkpoint is not None
+        if evaluating:
+            self._record(self.controller.interrupt("an evaluation has begun"))
+        (time, steps, disturbances), self._before = self._before, (
+            row["time"], row["agent_steps"], self._run.disturbances)
+        seconds = row["time"] - time
+        undisturbed = (settled and not evaluating and disturbances == self._run.disturbances
+                       and 0 < seconds < LONG_SECOND)
+        self._quiet = self._quiet + 1 if undisturbed and not self._cold else 0
+        self._cold = max(0, self._cold - 1)
+        searching, setting = self.controller.searching, self.controller.setting
+        trial = self.controller.observe(Measurement(
+            row["time"], (row["agent_steps"] - steps) / max(seconds, 1e-3), row["lag_mean"] or 0.0,
+            row["prediction_queue"], row["training_queue"], self._quiet < SETTLED or row["lag_mean"] is None,
+            others(row) / self._cores, max(0.0, 1 - row["cpu_machine"] / self._cores) if self._on_cores else 1.0))
+        if self.controller.setting != setting:
+            self._quiet = 0
+        self._record(trial)
+        if searching != self.controller.searching:
+            self._searched()
+
+    def _record(self, trial: Trial | None) -> None:
+        if trial is None:
+            return
+        self._run.tuning = trial.brief()
+        self._run.event(
+            "trial", **{"from": name(trial.before), "to": name(trial.after)},
+            rate_from=round(trial.rate_before, 1), deviation_from=round(trial.deviation_before, 1),
+            rate=round(trial.rate, 1), deviation=round(trial.deviation, 1), seconds=trial.seconds,
+            lag=round(trial.lag, 2), prediction_queue=round(trial.prediction_queue, 2),
+            training_queue=round(trial.training_queue, 2), verdict=trial.verdict, reason=trial.reason)
+
+    def _searched(self) -> None:
+        accepted, rate = self.controller.accepted, self.controller.baseline.mean()
+        self._run.event("search", over=not self.controller.searching, setting=name(accepted), rate=round(rate, 1))
+        if not self.controller.searching:
+            self._run.tuning = f"{name(accepted)} found"
+            if self._settings.tuning.remember and not self.controller.beside_others:
+                remember(self._settings, self._run, accepted, rate)
+
+
+# ------------------------------------------------------------------------------------------------ what is remembered
+
+def cache_file() -> Path:
+    """Where the counts found are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ga3c" / "tuned.json"
+
+
+def _key(settings: Settings, run: Run) -> str:
+    shape = (settings.algorithm.network, settings.algorithm.large_stride, settings.algorithm.precision, settings.agents.envs_per_agent,
+             seating(settings).per_process, settings.algorithm.rollout_length, settings.batching.prediction_batch_min, settings.batching.training_batch_min,
+             settings.agents.slots_per_agent, settings.tuning.max_lag)
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+    return " ".join(map(str, (platform.node(), usable_cores(), devices, __version__, run.spec.name, *shape)))
+
+
+def _read(run: Run) -> dict[str, Any]:
+    """All entries; none, with a line to the user, if the file is not what `remember` writes."""
+    try:
+        entries = json.loads(cache_file().read_text(encoding="utf-8"))
+        if not isinstance(entries, dict):
+            raise ValueError("not an object")
+        return entries
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        run.say(f"Remembered counts are ignored: {cache_file()}: {error}")
+        return {}
+
+
+def recall(settings: Settings, run: Run) -> Setting | None:
+    """The counts remembered for such a run, if any. Whatever is in the file, they are three positive integers."""
+    entry = _read(run).get(_key(settings, run))
+    counts = entry.get("counts") if isinstance(entry, dict) else None
+    if isinstance(counts, list) and len(counts) == 3 and all(type(count) is int and count > 0 for count in counts):
+        n_a, n_p, n_t = counts
+        return n_a, n_p, n_t
+    return None
+
+
+def remember(settings: Settings, run: Run, counts: Setting, rate: float) -> None:
+    """Keeps these counts for the next such run; a failure to write is told and harmless."""
+    path = cache_file()
+    aside = path.with_name(f".tuned.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        entries = _read(run) | {_key(settings, run): {"counts": list(counts), "rate": round(rate, 1)}}
+        aside.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        run.say(f"Counts are not remembered: {error.filename or path}: {error.strerror or error}")

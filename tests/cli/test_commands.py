@@ -1,0 +1,55 @@
+"""Every command answers for itself, at once."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from commands_installed import COMMANDS, ROOT
+
+HEAVY = {"tensorflow", "keras", "gymnasium", "ale_py", "cv2", "rich", "matplotlib", "PIL", "pygame", "tensorboard"}
+
+
+def command(name: str, *arguments: str) -> list[str]:
+    """The entry point as pip installs it, naming on standard error what heavy things it has imported."""
+    module, function = COMMANDS[name].split(":")
+    program = (f"import sys\nfrom {module} import {function}\nsys.argv[0] = {name!r}\n"
+               f"try:\n    {function}()\nfinally:\n"
+               f"    print(*sorted({HEAVY!r} & set(sys.modules)), end='', file=sys.stderr)\n")
+    return [sys.executable, "-c", program, *arguments]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False,
+                          env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"})
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_grouped_has_examples_and_takes_no_time(name: str) -> None:
+    seconds = []
+    for _ in range(3):  # processor time, the least of three: others use this machine as well
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = run(*command(name, "--help"))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        assert (done.returncode, done.stderr) == (0, ""), "nothing heavy is imported"
+        if seconds[-1] < 0.5:
+            break
+    assert min(seconds) < 0.5
+    assert done.stdout.startswith(f"usage: {name} ") and f"  {name} " in done.stdout.split("examples:")[1]
+    headings = [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert len(headings) >= 3, headings
+    assert name == "ga3c-train" or len(done.stdout.splitlines()) <= 45, "short"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_has_a_version_and_tells_of_a_wrong_option_in_one_line(name: str) -> None:
+    done = run(*command(name, "--version"))
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("ga3c 0.")
+    done = run(*command(name, "--versio", "run"))
+    assert (done.returncode, done.stdout) == (2, "")
+    told = ("unknown option --versio; did you mean --version?\n", "the following arguments are required: ")
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith(tuple(f"{name}: {text}" for text in told))

@@ -1,0 +1,98 @@
+"""What is shipped: sdist and wheel are whole, the documentation builds without a warning and agrees with the code."""
+
+from __future__ import annotations
+
+import email
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import shtab
+from tools.settings_page import page
+
+import ga3c
+from ga3c.settings.schema import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """sdist and wheel, made by the build backend of a copy of what they are made from."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("setup.cfg", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "ga3c", source / "ga3c", ignore=shutil.ignore_patterns("__pycache__"))
+    program = ("from setuptools.build_meta import build_sdist, build_wheel\n"
+               "build_sdist('dist')\nbuild_wheel('dist')")
+    subprocess.run([sys.executable, "-c", program], cwd=source, check=True, capture_output=True, timeout=100)
+    return source / "dist"
+
+
+def test_the_wheel_holds_every_module_and_all_data_and_the_one_version(built: Path) -> None:
+    wheel, = built.glob("*.whl")
+    assert wheel.name.startswith(f"ga3c-{ga3c.__version__}-py3-none-any")
+    with zipfile.ZipFile(wheel) as file:
+        names = {name for name in file.namelist() if name.startswith("ga3c/")}
+        metadata = email.message_from_bytes(file.read(f"ga3c-{ga3c.__version__}.dist-info/METADATA"))
+    expected = {str(path.relative_to(ROOT)) for pattern in ("*.py", "*.yaml", "policies/*.npz")
+                for path in (ROOT / "ga3c").glob(pattern)}
+    assert names == expected
+    assert metadata["Version"] == ga3c.__version__
+    assert "GPL-2.0-only" in str(metadata.get_payload())
+    assert {"gpu", "export", "docs", "test"} <= set(metadata.get_all("Provides-Extra") or ())
+
+
+def test_the_sdist_can_be_built_from(built: Path) -> None:
+    sdist, = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
+    assert {"setup.cfg", "pyproject.toml", "README.md", "ga3c/cli.py", "ga3c/atari_scores.yaml"} <= names
+
+
+def test_every_command_is_a_function(built: Path) -> None:
+    wheel, = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        entries = file.read(f"ga3c-{ga3c.__version__}.dist-info/entry_points.txt").decode().split()
+    commands = entries[entries.index("[console_scripts]") + 1:]
+    assert len(commands) >= 3 * 4
+    for target in commands[2::3]:
+        module, _, function = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+@pytest.mark.parametrize(("parser", "option"), [
+    ("ga3c.commands.train:training_parser", "--learning-rate"), ("ga3c.commands.train:evaluation_parser", "--episodes"),
+    ("ga3c.commands.export:parser", "--no-onnx"), ("ga3c.commands.track:parser", "--project")])
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_can_complete_the_commands(parser: str, option: str, shell: str) -> None:
+    module, _, function = parser.partition(":")
+    assert option in shtab.complete(getattr(importlib.import_module(module), function)(), shell)
+
+
+# ------------------------------------------------------------------------------------------------ documentation
+
+def test_the_page_of_settings_is_of_these_settings() -> None:
+    assert (ROOT / "docs/settings.md").read_text(encoding="utf-8") == page()
+    assert all(f"| `{name}` |" in page() for name in Settings.model_fields)
+
+
+@pytest.mark.parametrize("name", ["corridor.py", "my_network.py", "minigrid.yaml"])
+def test_an_example_is_shown_as_it_is(name: str) -> None:
+    shown = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    assert f"\n{(ROOT / 'docs/examples' / name).read_text(encoding='utf-8')}```\n" in shown
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "sphinx", "-q", "-W", ROOT / "docs", tmp_path / "site"],
+                          capture_output=True, text=True, timeout=200, check=False, env={**os.environ, "NO_COLOR": "1"})
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("index", "settings", "words", "extending", "python", "export-and-track"):
+        assert (tmp_path / "site" / f"{name}.html").stat().st_size > 2000
+    assert f"GA3C {ga3c.__version__}" in (tmp_path / "site/index.html").read_text(encoding="utf-8")

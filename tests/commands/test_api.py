@@ -1,0 +1,153 @@
+"""The Python API: in a notebook, in a script without a guard, twice in one process; interrupted and mistaken."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+from nbclient import NotebookClient
+
+import ga3c
+from ga3c import load_run
+from ga3c.learner import checkpoint
+from ga3c.settings.files import configured, resolve
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "examples" / "first_steps.ipynb"
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def python(program: str) -> subprocess.CompletedProcess[str]:
+    Path("program.py").write_text(program)
+    return subprocess.run([sys.executable, "program.py"], capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.mark.slow
+def test_the_notebook_of_the_documentation_runs(tmp_path: Path) -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [cell.outputs[-1] for cell in notebook.cells if cell.cell_type == "code"]
+    run = load_run(next(Path("runs").iterdir()))
+    assert shown[0]["data"]["text/plain"] == repr(run)
+    assert resolve({}, str(run.directory / "config.yaml")).seed == 1
+    steps, _, _, episodes, _ = shown[1]["text"].split()
+    assert float(steps) >= 30_000 and int(episodes) > 100
+    assert 20 < float(shown[2]["data"]["text/plain"]) <= 500
+    assert "array" in shown[3]["data"]["text/plain"]
+
+
+def test_a_script_without_a_guard_trains_twice_and_keeps_tensorflow_out() -> None:
+    done = python("""
+import signal, sys
+print("once")
+from ga3c import Config, train
+before = signal.getsignal(signal.SIGINT)
+run = train(Config(game="toy:catch", agents=2, steps=2000, tensorboard=False, run_dir="run"))
+again = train(resume=run, steps=4000, quiet=True)
+assert again.directory == run.directory and len(again.metrics()["time"]) >= 2
+assert [event["event"] for event in run.events()].count("start") == 2
+assert signal.getsignal(signal.SIGINT) is before and "tensorflow" not in sys.modules
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("once") == 1 and done.stdout.count("Ended by --steps") == 1
+    assert int(checkpoint.saved(Path("run/checkpoints"))[0].name) >= 4000
+
+
+@pytest.mark.parametrize("whom", ["the caller", "both"])
+def test_an_interrupted_training_ends_with_a_checkpoint_and_returns(whom: str) -> None:
+    # A shell's background jobs, this test among them, may be born deaf to Ctrl-C.
+    Path("program.py").write_text("""
+import signal
+from ga3c import train
+signal.signal(signal.SIGINT, signal.default_int_handler)
+run = train(game="toy:catch", agents=2, tensorboard=False, run_dir="run")
+print("returned", run.events()[-1]["reason"])
+""")
+    with subprocess.Popen([sys.executable, "program.py"], stdout=subprocess.PIPE, text=True,
+                          start_new_session=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "PPS" in line and "TPS: 0.0]" not in line:
+                break
+        if whom == "both":
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "returned SIG" in rest, rest
+    assert checkpoint.saved(Path("run/checkpoints"))
+
+
+@pytest.mark.parametrize(("call", "told"), [
+    (lambda: configured(gama=0.9), "unknown setting 'gama'; did you mean gamma?"),
+    (lambda: configured(gamma=2), "gamma: 2 is not allowed"),
+    (lambda: configured(minutes="1"), "minutes: '1' is not allowed"),
+    (lambda: ga3c.train(Settings(), steps=3), "give a Config, or settings by name"),
+    (lambda: ga3c.train(game="Boxin", run_dir="new"), "game: no game is called 'Boxin'; nearest: Boxing"),
+    (lambda: ga3c.train(resume="nowhere"), "nowhere is neither a run"),
+    (lambda: ga3c.evaluate("nowhere"), "nowhere is no run, checkpoint"),
+    (lambda: ga3c.load_policy("nowhere"), "nowhere is no run, checkpoint"),
+    (lambda: load_run("nowhere"), "nowhere is no run"),
+])
+def test_a_mistake_is_one_config_error(call: object, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        call()  # type: ignore[operator]
+    assert told in str(caught.value) and str(caught.value).splitlines() == [str(caught.value)]
+    assert not Path("new").exists()
+
+
+def test_what_fails_later_is_told_with_its_exit_code() -> None:
+    Path("torn.npz").write_bytes(b"PK torn")
+    with pytest.raises(ga3c.CommandFailed, match=r"^ended with exit code 5: torn\.npz cannot be read"):
+        ga3c.evaluate("torn.npz")
+
+
+def test_config_starts_from_its_preset_and_its_file() -> None:
+    Path("mine.yaml").write_text("gamma: 0.5\nseed: 4\n")
+    config = configured("mine.yaml", preset="paper", seed=5)
+    assert (config.algorithm.gamma, config.run.seed, config.algorithm.optimizer) == (0.5, 5, "rmsprop")
+
+
+def test_the_package_itself_is_light_and_knows_what_it_exports() -> None:
+    program = ("import sys, ga3c\nassert not {'tensorflow', 'numpy', 'pydantic', 'gymnasium'} & set(sys.modules)\n"
+               "for name in ga3c.__all__: getattr(ga3c, name)\nassert 'tensorflow' not in sys.modules\n"
+               "import ga3c.evaluation.scores.scores, ga3c.cli\nfrom ga3c import evaluate\nassert callable(evaluate)")
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        ga3c.nonsense  # noqa: B018
+
+
+def test_metrics_and_episodes_are_arrays_whatever_is_torn_or_missing(tmp_path: Path) -> None:
+    row = dict.fromkeys(("agent_steps", "frames", "episodes", "agents", "predictors", "trainers"), 1)
+    (tmp_path / "metrics.jsonl").write_text(
+        json.dumps(row | {"time": 1.0, "pps": 5, "score": None}) + "\n"
+        + json.dumps(row | {"time": 2.0, "limit": "agents", "score": 3}) + '\n{"time": 3')
+    (tmp_path / "episodes.csv").write_text("time,agent_step,score,length\n1.0,10,0.5,7\n2.0,20,-1e3,8\n3.0,3")
+    run = load_run(tmp_path)
+    metrics = run.metrics()
+    assert {"time", "pps", "score", "agents"} <= metrics.keys() and "limit" not in metrics
+    assert metrics["time"].tolist() == [1.0, 2.0]
+    np.testing.assert_array_equal(metrics["score"], [np.nan, 3.0])
+    np.testing.assert_array_equal(metrics["pps"], [5.0, np.nan])
+    assert {name: column.tolist() for name, column in run.episodes().items()} == {
+        "time": [1.0, 2.0], "agent_step": [10.0, 20.0], "score": [0.5, -1000.0], "length": [7.0, 8.0]}
+    with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps(row | {"time": 1.5}) + "\n")
+    with open(tmp_path / "episodes.csv", "a", encoding="utf-8") as file:
+        file.write("\n1.0,12,4,9\n1.5,20,5,6\n")
+    assert run.metrics()["time"].tolist() == [1.0, 1.5], "a resume went back behind the other"
+    assert run.episodes()["agent_step"].tolist() == [10.0, 12.0, 20.0]
+    (tmp_path / "episodes.csv").write_text("time,agent_step,score,length\n")
+    assert run.episodes()["score"].shape == (0,)

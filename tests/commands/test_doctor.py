@@ -1,0 +1,124 @@
+"""The examination of a machine: what is wrong is found, and told with what mends it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ga3c import __version__
+from ga3c.commands import doctor as examined
+from ga3c.commands.doctor import Finding, doctor
+from ga3c.tuning.tuner import cache_file
+
+
+def named(findings: list[Finding], name: str) -> Finding:
+    found, = [finding for finding in findings if finding.name == name]
+    return found
+
+
+def test_a_machine_that_can_train_is_well_and_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(["--game", "Pong", "--json"]) == 0
+    findings = [Finding(**entry) for entry in json.loads(capsys.readouterr().out)]
+    assert {finding.name for finding in findings} >= {
+        "Python", "TensorFlow", "GPU", "computing", "cores", "descriptors", "disk", "ROMs", "environments", "transport",
+        "best settings"}
+    for name, least in (("environments", 50), ("transport", 50), ("ROMs", 60)):
+        assert float(named(findings, name).numbers.split()[0].replace(",", "")) > least
+    assert "of Pong" in named(findings, "environments").numbers
+
+
+def test_what_is_wrong_is_said_with_its_remedy_and_the_exit_code(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = Finding("disk", False, "1 MB free", "make room")
+    for check in ("_python", "_tensorflow", "_cores", "_transport", "_remembered"):
+        monkeypatch.setattr(examined, check, lambda: [Finding("other", True, "fine", "never said")])
+    monkeypatch.setattr(examined, "preflight", lambda settings, directory: [wrong])
+    monkeypatch.setattr(examined, "_environments", lambda settings: [])
+    assert doctor([]) == 1
+    said = capsys.readouterr().out
+    assert "NO  disk" in said and "-> make room" in said and "1 of 6 need mending" in said and "never" not in said
+    monkeypatch.setattr(examined, "preflight", lambda settings, directory: [])
+    assert doctor([]) == 0
+    assert "All is well." in capsys.readouterr().out
+
+
+def test_a_card_that_tensorflow_does_not_see_is_told_with_the_libraries_that_are_missing(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: iter(
+        [path / "0000:01:00.0"] if str(path) == "/proc/driver/nvidia/gpus" else []))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def load(name: str, *mode: int) -> None:
+        if "cusolver" in name or "cudnn" in name:
+            raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    found = examined._gpus([])
+    assert not found.ok and found.numbers == (
+        "1 NVIDIA, but TensorFlow sees none; cannot be loaded: libcusolver.so.11, libcudnn.so.9")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert examined._gpus([]).ok and examined._gpus(["H100"]) == Finding("GPU", True, "H100", "")
+
+
+def test_a_broken_tensorflow_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    found, = examined._tensorflow()
+    assert not found.ok and "cannot be imported" in found.numbers and found.remedy.endswith("tensorflow")
+
+
+@pytest.mark.parametrize(("reduce_sum", "told"), [
+    (np.sum, ""), (len, "64 x 64 ones, multiplied, add up to 64"),
+    (lambda found: 0.0 if found.ndim == 4 else found.sum(),
+     "64 x 64 ones, multiplied, add up to 262144, 8 x 8, convolved with 3 x 3, to 0"),
+    (lambda found: json.loads(""), "JSONDecodeError: Expecting value")])
+def test_a_device_that_does_not_compute_is_found(reduce_sum: Callable[[NDArray], float], told: str) -> None:
+    convolutions = SimpleNamespace(conv2d=lambda *given: np.full((1, 6, 6, 1), 9.0))
+    tensorflow = SimpleNamespace(device=contextlib.nullcontext, ones=np.ones, reduce_sum=reduce_sum, nn=convolutions)
+    assert examined._failure(tensorflow, "GPU:0").startswith(told)
+    assert bool(told) == bool(examined._failure(tensorflow, "GPU:0"))
+
+
+def test_cores_that_may_not_be_used_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    found, = examined._cores()
+    assert found.ok and found.numbers.startswith("8, of which 1 may be used; load")
+
+
+def test_an_agent_that_cannot_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.agents.process.agents_main", os.abort)  # which takes no arguments
+    monkeypatch.setattr(examined, "PATIENCE", 0.5)
+    found, = examined._transport()
+    assert not found.ok and "no answer" in found.numbers
+
+
+def test_what_is_remembered_is_told_and_what_cannot_be_read_is_to_be_removed() -> None:
+    assert "none remembered yet" in examined._remembered()[0].numbers
+    file = cache_file()
+    file.parent.mkdir(parents=True)
+    here = f"{os.uname().nodename} 2 all {__version__} Boxing auto 1 auto 4 10 160 2 10.0"
+    elsewhere = f"elsewhere 64 all {__version__} Pong auto 1 auto 4 10 160 2 10.0"
+    file.write_text(json.dumps({here: {"counts": [16, 1, 2], "rate": 3085.2},
+                                elsewhere: {"counts": [99, 1, 2], "rate": 9.0}}))
+    told = "Boxing 16/1/2 with 4 environments an agent, 3,085 agent steps/s"
+    assert examined._remembered() == [Finding("best settings", True, told, "")]
+    for damaged in ("{", "[1]", '{"a": 1}'):
+        file.write_text(damaged)
+        found, = examined._remembered()
+        assert not found.ok and found.remedy == f"rm {file}"
+
+
+def test_an_unknown_game_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(["--game", "Pog"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "nearest: Pong" in told

@@ -1,0 +1,125 @@
+"""Exported models answer as the policy does, say how to use them, and carry no code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+import yaml
+from test_policy import make_run
+
+from ga3c.commands import export as module
+from ga3c.commands.export import ExportDiffers, export, model_card, write
+from ga3c.envs.factory import make_environment
+from ga3c.evaluation.policy import Policy, find, load_policy
+from ga3c.settings.files import configured
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    make_run(tmp_path / "run", configured(game="Pong", seed=3))
+    evaluation = {"time": 1.0, "event": "evaluation", "checkpoint": "checkpoints/000000000010", "mean": -20.0,
+                  "min": -21.0,
+                  "max": -19.0, "mean_interval": [-20.5, -19.5], "scores": [-19.0, -21.0], "human_normalised": 0.25,
+                  "protocol": {"episodes": 2, "seed": 0}}
+    chosen_by = evaluation | {"time": 2.0, "mean": 21.0, "mean_interval": [20.0, 21.0], "best": True}
+    (tmp_path / "run/events.jsonl").write_text(json.dumps(evaluation) + "\n" + json.dumps(chosen_by) + "\n")
+    (tmp_path / "run/versions.json").write_text(json.dumps(
+        {"cores": 2, "memory_gb": 7.5, "platform": "Linux", "python": "3.11", "tensorflow": "2.21",
+         "command": ["/usr/bin/ga3c-train", "--game", "Pong"]}))
+    return tmp_path / "run"
+
+
+def test_an_exported_atari_policy_answers_alike_everywhere_and_is_described(
+        run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert export([str(run)]) == 0
+    said = capsys.readouterr()
+    assert said.err == "" and "saved_model: differs by at most" in said.out and "model.onnx: differs" in said.out
+    directory = run / "export"
+    assert {path.name for path in directory.iterdir()} == {
+        "saved_model", "model.onnx", "policy.npz", "preprocessing.json", "README.md"}
+
+    policy = load_policy(run)
+    environment = make_environment(policy.trained.settings, 4)
+    environment.reset(5)
+    for _ in range(20):
+        environment.step(policy(environment.observation).action)
+    observation = environment.observation.copy()
+    environment.close()
+    expected = policy.predict(observation)
+    saved = tf.saved_model.load(str(directory / "saved_model")).signatures["serving_default"](tf.constant(observation))
+    session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
+    for name, right, answer in zip(("policy", "value"), expected,
+                                   session.run(["policy", "value"], {"observation": observation}), strict=True):
+        np.testing.assert_allclose(saved[name].numpy(), right, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(answer, right, atol=1e-5, rtol=0)
+    np.testing.assert_array_equal(load_policy(directory / "policy.npz").predict(observation)[0], expected[0])
+
+    described = json.loads((directory / "preprocessing.json").read_text())
+    assert described["observation"]["shape"] == ["n", 84, 84, 4] and described["atari"]["frame_skip"] == 4
+    _, metadata, text = (directory / "README.md").read_text().split("---\n", 2)
+    result = yaml.safe_load(metadata)["model-index"][0]["results"][0]["metrics"][0]
+    assert result["value"] == "-20.00 +/- 1.00"
+    for told in ("95 % interval -20.50 to -19.50", "episodes 2, seed 0", "2 cores, 7.5 GB", "`ga3c-train --game Pong`",
+                 "10 agent steps"):
+        assert told in text
+
+    kept = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    assert not any(b"\x80\x04\x95" in content[:8] or path.suffix in (".pkl", ".pickle", ".py", ".keras")
+                   for path, content in kept.items())
+    assert export([str(run)]) == 2
+    assert "exists; name a new one" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == kept
+
+
+def test_a_model_that_answers_otherwise_is_not_exported(
+        run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    saved_model = module._write_saved_model
+
+    def wrong(path: Path, policy: Policy) -> module.Answer:
+        answer = saved_model(path, policy)
+        return lambda observation: [each + 2e-5 for each in answer(observation)]
+
+    monkeypatch.setattr(module, "_write_saved_model", wrong)
+    assert export([str(run), "--no-onnx"]) == 6
+    assert capsys.readouterr().err.startswith("ga3c-export: saved_model differs from the policy by 2.0e-05, more than")
+    assert "export" not in os.listdir(run) and not [name for name in os.listdir(run) if name.startswith(".")]
+    (run / "aside").mkdir()
+    with pytest.raises(ExportDiffers):
+        write(run / "aside", load_policy(run), onnx=False)
+
+
+def test_the_card_of_a_policy_that_was_never_evaluated_claims_nothing(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", configured(game="toy:catch"))
+    card = model_card(find(tmp_path / "run"), "toy:catch", ["saved_model"])
+    assert "model-index" not in card and "Not evaluated yet" in card
+
+
+@pytest.mark.parametrize(("arguments", "told"), [
+    (["nothing"], "nothing is no run, checkpoint"), (["file.npz"], "DIRECTORY: name one"), (["run", "."], ". exists")])
+def test_a_mistake_is_one_line_and_exit_code_2(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+        arguments: list[str], told: str) -> None:
+    from ga3c.evaluation.policy import write_policy
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "run", configured(game="toy:catch"))
+    write_policy(tmp_path / "file.npz", find("run"))
+    assert export(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ga3c-export: ") and told in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["export", "track"])
+def test_help_imports_nothing_heavy(name: str) -> None:
+    program = (f"import sys\nfrom ga3c.{name} import {name}\ntry:\n    {name}(['--help'])\nexcept SystemExit as end:\n"
+               "    assert not end.code\n"
+               "assert not {'tensorflow', 'keras', 'gymnasium', 'rich', 'mlflow', 'tf2onnx'} & set(sys.modules)")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "examples:" in done.stdout

@@ -1,0 +1,307 @@
+"""Watching agents play: the screen is that of the game the policy plays, and recordings hold what was shown."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from PIL import Image
+
+from ga3c.commands.play import Moment, Painter, Recording, Window, moments, play
+from ga3c.envs.factory import Watched, probe
+from ga3c.evaluation.scores import Protocol, play_episodes
+from ga3c.settings.files import configured
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+
+PLAY = [sys.executable, "-c", "from ga3c.commands.play import main; main()"]
+
+
+def uniform(actions: int):
+    """A policy of no opinion."""
+    return lambda observation: (np.full((len(observation), actions), 1 / actions, np.float32),
+                                observation.reshape(len(observation), -1).mean(axis=1).astype(np.float32))
+
+
+# ------------------------------------------------------------------------------------------------ the screen
+
+def seen(frames: list[np.ndarray]) -> np.ndarray:
+    """84 x 84, as the policy is shown it: the brighter of the last two frames, grey, each pixel a mean of its area."""
+    grey = np.max([frame @ np.array([0.299, 0.587, 0.114]) for frame in frames[-2:]], axis=0)
+    return np.asarray(Image.fromarray(grey.astype(np.uint8)).resize((84, 84), Image.Resampling.BOX), float)
+
+
+@pytest.mark.parametrize("settings", [
+    configured(game="Pong", sticky_actions=0.25, max_episode_frames=400),
+    configured(game="Breakout", fire_reset=True, frame_skip=3, life_loss=True),
+])
+def test_the_frames_of_atari_are_the_colours_of_what_the_policy_sees(settings: Settings) -> None:
+    watched = Watched(settings)
+    rng = np.random.default_rng(0)
+    watched.reset(5)
+    assert [frame.shape for frame in watched.frames] == [(210, 160, 3)]
+    own, other, ended = [], [], 0
+    before = watched.frames
+    for _ in range(250):
+        transition = watched.step(rng.integers(0, watched.spec.n_actions, 1))
+        if transition.score_ended[0]:
+            ended += 1
+            before = watched.frames[-1:]
+            continue
+        assert len(watched.frames) == settings.env.frame_skip
+        newest = watched.observation[0, :, :, -1].astype(float)
+        own.append(np.abs(newest - seen(watched.frames)).mean())
+        other.append(np.abs(newest - seen(before)).mean())
+        before = watched.frames
+    assert ended >= 1, "the game must have begun anew at least once"
+    assert max(own) < 2.5, "areas are rounded a little differently"
+    assert (np.array(own) <= other).all() and np.mean(own) < np.mean(other), "not the frames of the step before"
+    assert watched.action_names[:2] == ["NOOP", "FIRE"] and watched.fps == 60
+    watched.close()
+
+
+def test_the_lives_are_those_left() -> None:
+    watched = Watched(configured(game="Breakout", noop_max=0))
+    watched.reset(0)
+    assert watched.lives == 5
+    for _ in range(200):
+        watched.step(np.ones(1, np.int64))  # fires and never catches
+        if watched.lives < 5:
+            break
+    assert watched.lives == 4
+    watched.close()
+
+
+def test_a_toys_board_and_a_gymnasium_world_are_drawn_and_what_draws_nothing_shows_its_observation() -> None:
+    pytest.importorskip("pygame")
+    for game, shape, fps in (("toy:catch", (160, 80, 3), 10), ("CartPole-v1", (400, 600, 3), 50),
+                             ("toy:identity", (16, 64, 3), 10)):
+        watched = Watched(configured(game=game))
+        watched.reset(3)
+        frame, = watched.frames
+        assert (frame.shape, frame.dtype, watched.fps, watched.lives) == (shape, np.uint8, fps, None)
+        before = frame.copy()
+        changed = False
+        for _ in range(5):
+            watched.step(np.zeros(1, np.int64))
+            changed |= bool((watched.frames[0] != before).any())
+        assert changed
+        watched.close()
+
+
+class Blind(gymnasium.Env):
+    """Takes no render_mode and draws nothing."""
+
+    def __init__(self) -> None:
+        self.observation_space, self.action_space = Box(0, 255, (4, 6, 1), np.uint8), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        return np.full((4, 6, 1), 7, np.uint8), {}
+
+
+def test_a_world_without_a_screen_shows_what_the_agent_sees() -> None:
+    gymnasium.register("Blind-v0", Blind)
+    try:
+        watched = Watched(configured(game="Blind-v0"))
+        watched.reset(0)
+        assert watched.frames[0].shape == (4, 6, 3) and (watched.frames[0] == 7).all()
+        watched.close()
+    finally:
+        del gymnasium.registry["Blind-v0"]
+
+
+# ------------------------------------------------------------------------------------------------ the play
+
+def test_the_episodes_are_those_that_ga3c_eval_plays() -> None:
+    settings = configured(game="toy:catch")
+    spec = probe(settings)
+    watched = Watched(settings)
+    played = list(moments(uniform(3), watched, 7, 40, greedy=False))
+    expected = play_episodes(uniform(3), spec, settings, Protocol(40, 7, False, 1))
+    assert [moment.score for moment in played if moment.ended] == expected.scores.tolist()
+    assert {moment.length for moment in played if moment.ended} == {9} and len(played) == 40 * 9
+    assert len(set(expected.scores)) == 2
+    watched.close()
+
+
+def test_greedy_takes_the_likeliest_action() -> None:
+    watched = Watched(configured(game="toy:catch"))
+    policy = np.array([[0.3, 0.3, 0.4]], np.float32)
+    taken = {moment.action for moment in moments(lambda _: (policy, np.zeros(1, np.float32)), watched, 0, 3, True)}
+    assert taken == {2}
+    watched.close()
+
+
+# ------------------------------------------------------------------------------------------------ the picture
+
+FRAME = np.zeros((20, 11, 3), np.uint8)
+ORANGE = (230, 159, 0)
+
+
+def moment(policy: list[float], action: int = 0) -> Moment:
+    return Moment([FRAME, FRAME + 200], np.array(policy, np.float32), 0.5, action, 0, 1.0, 3, 2, False)
+
+
+def test_a_picture_is_the_frame_enlarged_with_even_sides() -> None:
+    first, second = Painter(3, None).paint(moment([1.0]))
+    assert first.shape == second.shape == (60, 34, 3)
+    assert (first == 0).all() and (second[:60, :33] == 200).all()
+    assert Painter(None, None).paint(moment([1.0]))[0].shape[0] == 400
+
+
+def test_beside_the_frame_the_policy_is_drawn_to_scale_and_the_chosen_action_stands_out() -> None:
+    def width(share: float, action: int) -> int:
+        picture = Painter(1, ["noop", "fire"]).paint(moment([share, 1 - share], action))[1]
+        assert (picture[:20, :11] == 200).all() and picture.shape[0] % 2 == picture.shape[1] % 2 == 0
+        return int((picture == ORANGE).all(axis=2).sum(axis=1).max())
+
+    assert width(1.0, 0) == 75 and width(0.5, 0) == 38 and width(0.25, 1) == 57
+
+
+# ------------------------------------------------------------------------------------------------ the recording
+
+def pictures(n: int) -> list[np.ndarray]:
+    """Each with a square of its own."""
+    made = np.zeros((n, 32, 64, 3), np.uint8)
+    for i in range(n):
+        made[i, :, 2 * i:2 * i + 2] = 255
+    return list(made)
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".webp"])
+def test_a_recording_has_every_second_picture_at_half_the_rate(tmp_path: Path, suffix: str) -> None:
+    recording = Recording(tmp_path / f"game{suffix}", 60.0, 30.0)
+    for picture in pictures(24):
+        assert recording.show(picture)
+    assert "(0.4 s, 12 pictures" in recording.close()
+    file = Image.open(tmp_path / f"game{suffix}")
+    assert file.n_frames == 12 and file.info["loop"] == 0
+    total = 0
+    for number in range(12):
+        file.seek(number)
+        shown = np.asarray(file.convert("RGB"))
+        assert shown[:, :, 0].mean(axis=0).argmax() in (4 * number, 4 * number + 1)
+        total += file.info.get("duration", 0)
+    assert suffix == ".webp" or total == 400
+
+
+def test_a_film_has_all_pictures(tmp_path: Path) -> None:
+    imageio = pytest.importorskip("imageio.v2")
+    pytest.importorskip("imageio_ffmpeg")
+    recording = Recording(tmp_path / "game.mp4", 30.0, 30.0)
+    for picture in pictures(24):
+        recording.show(picture)
+    assert "24 pictures" in recording.close()
+    with imageio.get_reader(tmp_path / "game.mp4") as film:
+        read = [frame for frame in film]
+        assert film.get_meta_data()["fps"] == 30
+    assert len(read) == 24 and read[0].shape == (32, 64, 3)
+    assert read[20][:, :, 0].mean(axis=0).argmax() in (40, 41)
+
+
+def test_a_film_without_imageio_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "imageio", None)
+    with pytest.raises(ConfigError, match="needs imageio: pip install"):
+        Recording(tmp_path / "game.mp4", 30.0, 30.0)
+
+
+# ------------------------------------------------------------------------------------------------ the window
+
+@pytest.fixture
+def no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pygame")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+
+
+def test_q_closes_the_window(no_screen: None) -> None:
+    import pygame
+    window = Window("Pong", 1000.0)
+    assert window.show(pictures(1)[0])
+    assert pygame.surfarray.array3d(pygame.display.get_surface())[:2].min() == 255
+    pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=pygame.K_q))
+    assert not window.show(pictures(1)[0])
+    window.close()
+
+
+def test_a_person_plays_by_the_keyboard(no_screen: None, capsys: pytest.CaptureFixture[str]) -> None:
+    import gymnasium.utils.play  # noqa: F401  # which may take seconds
+    import pygame
+
+    def end() -> None:
+        pygame.event.post(pygame.event.Event(pygame.QUIT))
+
+    timer = threading.Timer(2.0, end)  # without a key the pole falls after well under a second
+    timer.start()
+    assert play(["--game", "CartPole-v1", "--human"]) == 0
+    timer.join()
+    said = capsys.readouterr().out
+    assert "Keys: left and right" in said and "Episode 1: score " in said and "Episode 2: score " in said
+
+
+@pytest.fixture
+def screen() -> Iterator[str]:
+    """A real X display, which nobody sees."""
+    if shutil.which("Xvfb") is None:
+        pytest.skip("needs Xvfb")
+    read, write = os.pipe()
+    with subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "1000x800x24"], pass_fds=[write],
+                          stderr=subprocess.DEVNULL) as server:
+        os.close(write)
+        with open(read, encoding="ascii") as told:
+            yield f":{told.readline().strip()}"
+        server.terminate()
+
+
+def test_a_window_opens_beside_tensorflow(screen: str) -> None:
+    pytest.importorskip("pygame")
+    done = subprocess.run([*PLAY, "--game", "Boxing", "--pretrained", "--seconds", "1"], capture_output=True, text=True,
+                          timeout=100, check=False, env={**os.environ, "DISPLAY": screen})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Stopped by --seconds" in done.stdout
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+def test_a_run_is_recorded_from_the_command_line(tmp_path: Path) -> None:
+    made = subprocess.run([sys.executable, "-m", "ga3c", "--game", "toy:catch", "--serial", "--agents", "2", "--steps",
+                           "600", "--no-tensorboard", "--run-dir", "run"], cwd=tmp_path, capture_output=True,
+                          text=True, timeout=200, check=False, env={**os.environ, "PYTHONPATH": os.getcwd()})
+    assert made.returncode == 0, made.stderr
+    done = subprocess.run([*PLAY, "run", "--record", "catch.gif", "--episodes", "3", "--overlay", "--zoom", "2"],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
+                          env={**os.environ, "PYTHONPATH": os.getcwd()})
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["Episode 1", "Episode 2", "Episode 3", "recorded"]
+    with Image.open(tmp_path / "catch.gif") as file:
+        assert file.size == (160 + 190, 320) and 20 < file.n_frames <= 30
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    ([], "name what to watch: POLICY, or --game GAME --pretrained; or play yourself"),
+    (["--game", "Pong"], "name what to watch"),
+    (["run", "--pretrained"], "name what to watch"),
+    (["run", "--record", "game.avi"], "game.avi is none of .gif, .webp, .mp4"),
+    (["run", "--record", "/nowhere/game.gif"], "/nowhere is no directory"),
+    (["nothing"], "nothing is no run, checkpoint"),
+    (["--game", "Berzerk", "--pretrained"], "no policy for Berzerk comes with this version"),
+    (["--game", "Berzrk", "--pretrained"], "nearest: Berzerk"),
+    (["run", "--human"], "--human takes --game GAME"),
+    (["run", "--fps", "0"], "a number from 1 to 60"),
+])
+def test_a_mistake_is_one_line(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = play(arguments)
+    except SystemExit as end:
+        code = end.code  # type: ignore[assignment]
+    told = capsys.readouterr().err
+    assert (code, told.count("\n")) == (2, 1) and told.startswith("ga3c-play: ") and says in told, told

@@ -1,0 +1,173 @@
+"""Tracking from another process: every row once and in order, through outages, kills and restarts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ga3c.commands import track as module
+from ga3c.commands.track import PATIENCE, Point, follow, track
+
+# A tracker as its users meet one: a module of this name that writes down what it was told.
+STUB = '''
+import json, os, pathlib
+def _write(**entry):
+    with open(os.environ["STUB_LOG"], "a") as file:
+        file.write(json.dumps(entry) + "\\n")
+def init(**about):
+    _write(init=about)
+def log(values, step):
+    if pathlib.Path(os.environ["STUB_LOG"] + ".down").exists():
+        raise ConnectionError("the server is down")
+    _write(step=step, values=values)
+def finish():
+    _write(finish=True)
+'''
+
+
+def write_rows(run: Path, *numbers: int, end: bool = False) -> None:
+    with open(run / "metrics.jsonl", "a") as file:
+        for number in numbers:
+            file.write(json.dumps({"time": float(number), "agent_steps": 10 * number, "pps": 1.5 * number,
+                                   "frames": 0, "episodes": 0, "agents": 1, "predictors": 1, "trainers": 1,
+                                   "score": None, "limit": "agents"}) + "\n")
+    with open(run / "events.jsonl", "a") as file:
+        file.write(json.dumps({"time": 1.0, "event": "end" if end else "start"}) + "\n")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text("game: toy:catch\nseed: 3\n")
+    return tmp_path / "run"
+
+
+class Recorder:
+    """A tracker that fails as often as it is told to."""
+
+    id = "recorder"
+
+    def __init__(self, *fail_at: int) -> None:
+        self.calls, self.fail_at = 0, fail_at
+        self.points: list[Point] = []
+
+    def send(self, points: Sequence[Point]) -> None:
+        self.calls += 1
+        if self.calls in self.fail_at:
+            raise ConnectionError("down")
+        self.points += points
+
+    def close(self) -> None:
+        pass
+
+
+def steps(points: Sequence[Point]) -> list[int]:
+    return [step for step, _ in points]
+
+
+def test_every_row_is_sent_once_in_order_while_the_run_goes_on(run: Path) -> None:
+    write_rows(run, *range(1, 451))
+    script: list[Callable[[], None]] = [lambda: write_rows(run, 451), lambda: None,
+                                        lambda: write_rows(run, 452, 453, end=True)]
+    recorder, remembered = Recorder(), []
+
+    def wait(seconds: float) -> None:
+        assert seconds == module.PERIOD
+        script.pop(0)()
+
+    said = follow(run, recorder, 0, remembered.append, wait)
+    assert said == "the run has ended, 453 rows sent" and not script
+    assert steps(recorder.points) == [10 * number for number in range(1, 454)]
+    assert recorder.points[1][0] == 20 and recorder.points[1][1].items() >= {"seconds": 2.0, "pps": 3.0}.items()
+    assert not {"score", "limit", "time", "agent_steps"} & recorder.points[1][1].keys()
+    assert remembered == [200, 400, 450, 451, 453]
+
+
+def test_an_outage_loses_and_doubles_nothing_and_is_waited_for_longer_and_longer(
+        run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows(run, 1, 2)
+    recorder, waited = Recorder(*range(1, 11)), []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            write_rows(run, 3, end=True)
+
+    follow(run, recorder, 0, lambda rows: None, wait)
+    assert steps(recorder.points) == [10, 20, 30]
+    assert waited == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
+    assert capsys.readouterr().err.count("not sent, again in") == 10
+
+
+def test_a_run_that_was_killed_is_not_waited_for_without_end_but_a_resumed_one_is_followed(run: Path) -> None:
+    write_rows(run, 1, end=True)
+    write_rows(run, 2)  # resumed
+    waited: list[float] = []
+    recorder = Recorder()
+    assert "no row for 600 s, 2 rows sent" in follow(run, recorder, 0, lambda rows: None, waited.append)
+    assert steps(recorder.points) == [10, 20] and abs(sum(waited) - PATIENCE) <= 2 * module.PERIOD
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict]]:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules/wandb.py").write_text(STUB)
+    monkeypatch.setenv("STUB_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'modules'}:{Path(module.__file__).parents[2]}")
+    return lambda: [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+
+
+def start(run: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", "from ga3c.commands.track import main; main()", str(run), "--to", "wandb"],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_killed_and_started_again_it_goes_on_where_it_was_and_the_run_is_as_before(
+        run: Path, tmp_path: Path, stub: Callable[[], list[dict]]) -> None:
+    write_rows(run, 1, 2, 3)
+    record = {name: (run / name).read_bytes() for name in ("metrics.jsonl", "events.jsonl", "config.yaml")}
+    with start(run) as process:
+        deadline = time.monotonic() + 30
+        while not (run / "track-wandb.json").exists():
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.02)
+        process.kill()
+    assert {name: (run / name).read_bytes() for name in record} == record
+
+    (tmp_path / "log.down").touch()
+    write_rows(run, 4, 5, end=True)
+    with start(run) as process:
+        assert process.stderr is not None
+        assert "not sent, again in 1 s: ConnectionError: the server is down" in process.stderr.readline()
+        (tmp_path / "log.down").unlink()
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0 and "the run has ended, 5 rows sent" in out
+    entries = stub()
+    first, again = (entry["init"] for entry in entries if "init" in entry)
+    assert first["id"] == again["id"] and first["config"] == {"game": "toy:catch", "seed": 3}
+    assert [entry["step"] for entry in entries if "step" in entry] == [10, 20, 30, 40, 50]
+    assert entries[-1] == {"finish": True}
+
+
+@pytest.mark.parametrize(("arguments", "told"), [
+    ([".", "--to", "mlflow"], "is no run: it has no metrics.jsonl"),
+    (["run"], "the following arguments are required: --to"),
+    (["run", "--to", "paper"], "argument --to: invalid choice: 'paper'"),
+    (["run", "--to", "trackio"], "--to: trackio is not installed (import of trackio halted; None in sys.modules)"),
+])
+def test_a_mistake_is_one_line_and_exit_code_2(
+        run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str],
+        told: str) -> None:
+    monkeypatch.chdir(run.parent)
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    write_rows(run, 1)
+    assert track(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ga3c-track: ") and said.count("\n") == 1
+    assert told in said

@@ -1,0 +1,220 @@
+"""One's own game, wrappers and network: the examples of the documentation learn, and a mistake in one is one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from ga3c.envs.factory import EnvironmentSpec, make_environment, probe
+from ga3c.runs import reader as record
+from ga3c.settings.files import configured, resolve
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory to stand in with the examples in it; what is imported from there is forgotten afterwards."""
+    for example in EXAMPLES.iterdir():
+        if example.is_file():
+            shutil.copy(example, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    registered, modules = set(gymnasium.registry), set(sys.modules)
+    yield tmp_path
+    for name in set(gymnasium.registry) - registered:
+        del gymnasium.registry[name]
+    for name in set(sys.modules) - modules:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def command(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = f"from ga3c.commands.train import {name}; {name}()"
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=200,
+                          check=False)
+
+
+def refused(settings: Settings) -> str:
+    with pytest.raises(ConfigError) as caught:
+        probe(settings)
+    return one_line(caught.value)
+
+
+def one_line(error: BaseException) -> str:
+    message = str(error)
+    assert message.splitlines() == [message]
+    return message
+
+
+# ------------------------------------------------------------------------------------------------ the examples
+
+QUICK = ("--agents", "2", "--no-dynamic", "--no-tensorboard", "--learning-rate", "0.002", "--run-dir", "run")
+
+
+def test_a_game_of_ones_own_is_learned() -> None:
+    trained = command("main", "--game", "corridor:Corridor-v0", "--steps", "30000", *QUICK)
+    assert trained.returncode == 0, trained.stderr
+    assert record.rows(Path("run")).new()[-1]["score_mean"] > 0.9  # by chance: 0
+
+
+@pytest.mark.slow
+def test_wrapped_pixels_are_learned_by_a_network_of_ones_own_and_evaluated() -> None:
+    trained = command("main", "--config", "minigrid_own_network.yaml", "--steps", "20000", *QUICK)
+    assert trained.returncode == 0, trained.stderr
+    found = command("evaluate_main", "run", "--episodes", "50", "--json")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout.splitlines()[-1])["mean"] > 0.7  # by chance: 0.3
+
+
+@pytest.mark.parametrize(("file", "spec"), [
+    ("minigrid.yaml", ((56, 56, 3), np.uint8, 7)), ("cartpole.yaml", ((4,), np.float32, 2))])
+def test_an_example_is_the_world_its_file_says(file: str, spec: tuple) -> None:
+    assert probe(resolve({}, file))[1:4] == spec
+
+
+# ------------------------------------------------------------------------------------------------ wrappers
+
+WRAPPERS = """
+import gymnasium
+import numpy
+
+class Double(gymnasium.ObservationWrapper):
+    def observation(self, observation):
+        return 2 * observation
+
+class PlusOne(gymnasium.ObservationWrapper):
+    def observation(self, observation):
+        return observation + 1
+
+class Inner:
+    Double = Double
+
+def nothing(env):
+    pass
+
+def fails(env):
+    raise RuntimeError("first\\nsecond")
+
+number = 3
+"""
+
+
+@pytest.mark.parametrize("game", ["toy:catch", "CartPole-v1"])
+def test_wrappers_are_put_on_from_the_inside_out(here: Path, game: str) -> None:
+    (here / "mine.py").write_text(WRAPPERS)
+    settings = configured(game=game, wrappers="mine:Inner.Double, mine:PlusOne")  # type: ignore[arg-type]
+    plain, wrapped = make_environment(configured(game=game), 2), make_environment(settings, 2)
+    for environment in (plain, wrapped):
+        environment.reset(3)
+        environment.step(np.zeros(2, np.int64))
+    np.testing.assert_allclose(wrapped.observation, 2 * plain.observation + 1)
+    plain.close()
+    wrapped.close()
+
+
+@pytest.mark.parametrize(("wrapper", "told"), [
+    ("nowhere:Wrapper", "wrappers: 'nowhere:Wrapper' cannot be imported: ModuleNotFoundError: No module named 'nowhe"),
+    ("mine:Wrapper", "wrappers: 'mine:Wrapper' cannot be imported: AttributeError: module 'mine' has no attribute"),
+    ("mine:number", "wrappers: 'mine:number' is no class or function but 3"),
+    ("mine:nothing", "wrappers: 'mine:nothing' made no gymnasium.Env of"),
+    ("mine:fails", "cannot wrap <"),
+])
+def test_a_wrapper_that_cannot_be_put_on_is_told_in_one_line(here: Path, wrapper: str, told: str) -> None:
+    (here / "mine.py").write_text(WRAPPERS)
+    assert told in refused(configured(game="toy:catch", wrappers=(wrapper,)))
+    assert told in refused(configured(game="CartPole-v1", wrappers=(wrapper,)))
+
+
+def test_what_cannot_be_wrapped_says_so(here: Path) -> None:
+    (here / "mine.py").write_text(WRAPPERS)
+    assert "Atari games are played on the emulator itself" in refused(configured(game="Pong", wrappers=("mine:PlusOne",)))
+
+
+# ------------------------------------------------------------------------------------------------ games
+
+@pytest.mark.parametrize(("old", "new", "told"), [
+    ("np.array([self._place / self.LENGTH, self._lamp], np.float32)", "np.zeros(3, np.float32)",
+     "game: 'corridor:Corridor-v0' fails at its first step: ValueError: Output array is the wrong shape; its space "
+     "says float32 (2,)"),
+    ("np.array([self._place / self.LENGTH, self._lamp], np.float32)", "{}",
+     "game: 'corridor:Corridor-v0' fails at its first step: "),
+    ("Discrete(2)", "Box(-1, 1, (1,), np.float32)", "corridor:Corridor-v0: actions are Box(-1.0, 1.0, (1,), float32); "
+                                                    "supported: Discrete"),
+    ("reward = float(", "reward = flaot(", "fails at its first step: NameError: name 'flaot' is not defined"),
+    ("LENGTH = 4", "LENGTH = 1", None),
+    ("import numpy as np", "import nunpy as np", "cannot be made: ModuleNotFoundError: No module named 'nunpy'"),
+])
+def test_a_mistake_in_ones_own_game_is_told_in_one_line(here: Path, old: str, new: str, told: str | None) -> None:
+    source = (here / "corridor.py").read_text().replace("over = abs(self._place) == self.LENGTH", "over = True")
+    assert old in source
+    (here / "corridor.py").write_text(source.replace(old, new))
+    settings = configured(game="corridor:Corridor-v0")
+    if told is None:
+        probe(settings)
+    else:
+        assert told in refused(settings)
+
+
+# ------------------------------------------------------------------------------------------------ networks
+
+SPEC = EnvironmentSpec("grid", (7, 7, 3), np.dtype(np.uint8), 4, 1)
+
+
+@pytest.mark.parametrize(("old", "new", "told"), [
+    ("", "", None),
+    ('activation="softmax"', "activation=None", "gives a policy that is no probabilities"),
+    ("layers.Dense(1)(hidden)", "layers.Dense(2)(hidden)",
+     "gives float32 (n, 4), float32 (n, 2); it must give [policy, value], float32 (n, 4) and (n, 1)"),
+    ("int(spec.n_actions)", "3", "gives float32 (n, 3), float32 (n, 1); it must give"),
+    ("[policy, value]", "[value, policy]", "gives float32 (n, 1), float32 (n, 4); it must give"),
+    ("[policy, value]", "policy", "gives no list of tensors; it must give"),
+    ("keras.Input(spec.observation_shape", "keras.Input((5, 5, 3)", "fails on observations (7, 7, 3) uint8: "),
+    ("return keras.Model(observation, [policy, value], name=", "return str(", "it must return a keras.Model"),
+    ("filters, 2,", "filters, 9,", "fails on observations (7, 7, 3) uint8: ValueError"),
+    ("import keras\n", "import kears\n", "cannot be imported: ModuleNotFoundError: No module named 'kears'"),
+    ("def build_network", "def other", "cannot be imported: AttributeError: module 'my_network' has no attribute"),
+    ("def build_network(settings, spec)", "def build_network(spec)", "TypeError: build_network() takes 1 positional"),
+])
+def test_a_mistake_in_ones_own_network_is_told_in_one_line(here: Path, old: str, new: str, told: str | None) -> None:
+    from ga3c.algorithms.networks import build_network
+    source = (here / "my_network.py").read_text()
+    assert old in source
+    (here / "my_network.py").write_text(source.replace(old, new))
+    settings = configured(network="my_network:build_network")
+    if told is None:
+        assert build_network(settings, SPEC).name == "my_network"
+        return
+    with pytest.raises(ConfigError) as caught:
+        build_network(settings, SPEC)
+    message = one_line(caught.value)
+    assert message.startswith("network: 'my_network:build_network' ") and told in message, message
+
+
+def test_ones_own_network_draws_the_same_weights_for_the_same_seed() -> None:
+    from ga3c.algorithms.networks import build_network
+
+    def weights(seed: int) -> list[bytes]:
+        network = build_network(configured(network="my_network:build_network", seed=seed), SPEC)
+        return [weight.tobytes() for weight in network.get_weights()]
+
+    assert weights(1) == weights(1) != weights(2)
+
+
+def test_a_wrong_network_ends_the_command_with_one_line_and_exit_code_2(here: Path) -> None:
+    source = (here / "my_network.py").read_text()
+    (here / "my_network.py").write_text(source.replace("layers.Dense(1)", "layers.Dense(2)"))
+    done = command("main", "--config", "minigrid_own_network.yaml")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("ga3c-train: network: 'my_network:build_network' gives float32 (n, 7), float32 (n, 2")
+    assert not Path("runs").exists()

@@ -1,0 +1,115 @@
+"""The process of an evaluation during training: whatever becomes of it, it is told, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ga3c.evaluation.background import Evaluator, Outcome
+from ga3c.evaluation import background as evaluator
+
+CHECKPOINT = Path("run/checkpoints/000000000010")
+REPORT = json.dumps({"checkpoint": str(CHECKPOINT), "mean": 1.5})
+
+
+@pytest.fixture
+def made() -> Iterator[Evaluator]:
+    made = Evaluator(5)
+    yield made
+    made.stop()
+
+
+def begin(made: Evaluator, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "_PROGRAM", program)
+    made.start(CHECKPOINT, 3, 7)
+
+
+def outcome(made: Evaluator) -> Outcome:
+    assert wait(made.sentinels, 60), "it has not ended"
+    found = made.collect()
+    assert found is not None and found.checkpoint == CHECKPOINT
+    assert made.collect() is None and made.checkpoint is None and made.pid is None and made.sentinels == []
+    return found
+
+
+@pytest.mark.parametrize("program", [
+    "print({0!r})", "print('an environment says hello'); print({0!r}); print(5)",
+    "import sys; sys.stdout.write('x' * 2**20 + chr(10)); print({0!r}); sys.stderr.write('y' * 2**20)"])
+def test_a_report_is_collected_once(made: Evaluator, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    begin(made, program.format(REPORT), monkeypatch)
+    assert outcome(made) == Outcome(CHECKPOINT, json.loads(REPORT), "")
+
+
+def test_a_video_is_taken_out_of_its_report(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(made, f"print({json.dumps({**json.loads(REPORT), 'video': 'R0lGOA=='})!r})", monkeypatch)
+    assert outcome(made) == Outcome(CHECKPOINT, json.loads(REPORT), "", b"GIF8")
+
+
+@pytest.mark.parametrize(("program", "cause"), [
+    ("1 / 0", "exit code 1: ZeroDivisionError: division by zero"),
+    ("import sys; print('ga3c-eval: it is damaged', file=sys.stderr); sys.exit(5)",
+     "exit code 5: ga3c-eval: it is damaged"),
+    ("import os; os.kill(os.getpid(), 9)", "killed by signal 9"),
+    ("print('{not json')", "exit code 0: it wrote no report"), ("", "exit code 0: it wrote no report"),
+    # Hung up, but not ended: it must neither be waited for nor left behind.
+    ("import os, time; os.close(0); time.sleep(600)", "killed by signal 9")])
+def test_a_failure_is_an_outcome_with_its_cause(
+        made: Evaluator, monkeypatch: pytest.MonkeyPatch, program: str, cause: str) -> None:
+    begin(made, program, monkeypatch)
+    assert outcome(made) == Outcome(CHECKPOINT, None, cause)
+
+
+def test_one_after_the_other(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for program in ("1 / 0", f"print({REPORT!r})"):
+        begin(made, program, monkeypatch)
+        assert (outcome(made).report is None) == (program == "1 / 0")
+
+
+def test_one_that_never_ends_is_ended(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(made, "import time; time.sleep(600)", monkeypatch)
+    process = psutil.Process(made.pid)
+    assert made.collect() is None
+    monkeypatch.setattr(evaluator, "LONGEST", 0.0)
+    assert made.collect() == Outcome(CHECKPOINT, None, "it was not over after 0 minutes")
+    assert not process.is_running() and made.checkpoint is None and made.sentinels == []
+
+
+def test_one_that_is_under_way_is_ended_at_once(
+        made: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaf = tmp_path / "deaf"
+    begin(made, "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\n"
+          f"open({str(deaf)!r}, 'w').close()\ntime.sleep(600)", monkeypatch)
+    deadline = time.monotonic() + 30
+    while not deaf.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert made.collect() is None and made.checkpoint == CHECKPOINT
+    process, began = psutil.Process(made.pid), time.monotonic()
+    made.stop()
+    assert not process.is_running() and time.monotonic() - began < 2
+    assert made.checkpoint is None
+    made.stop()
+
+
+def test_it_is_given_the_checkpoint_no_gpu_our_modules_and_a_group_of_its_own(
+        made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend("/nowhere/special")
+    begin(made, "import json, os, sys\nprint(json.dumps({'checkpoint': sys.argv[1:], "
+                "'group': os.getpgrp() == os.getpid(), 'gpu': os.environ['CUDA_VISIBLE_DEVICES'], "
+                "'path': '/nowhere/special' in sys.path}))", monkeypatch)
+    assert outcome(made).report == {
+        "checkpoint": [str(CHECKPOINT), "--episodes", "3", "--seed", "7", "--json", "--no-record", "--background", "5"],
+        "group": True, "gpu": "-1", "path": True}
+
+
+def test_one_that_cannot_be_started_leaves_nothing(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator.sys, "executable", "/nowhere/python")
+    with pytest.raises(FileNotFoundError):
+        made.start(CHECKPOINT, 3, 7)
+    assert made.checkpoint is None and made.sentinels == []

@@ -1,0 +1,477 @@
+"""Whole services whose environments, agents or threads fail: the run goes on, and says what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import faulty
+import numpy as np
+import psutil
+import pytest
+from counting import CheckingModel, agent_processes, end_run
+from guards import GUARDS, HERE
+
+from ga3c.envs.toys import Counting
+from ga3c.learner.learner import Diverged, TooLarge
+from ga3c.runs import reader as record
+from ga3c.runs.recorder import Run
+from ga3c.service import supervisor as service
+from ga3c.service.signals import Interruption
+from ga3c.service.supervisor import AgentsLost, Service
+from ga3c.settings.files import configured
+from ga3c.settings.schema import Settings
+
+MakeRun = Callable[..., Run]
+
+
+def counting(**changes: object) -> Settings:
+    return configured(**{
+        "game": "toy:counting", "tensorboard": False, "steps": 4000, "dynamic": False, "agent_nice": 0, "minutes": 0.7,
+        "agents": 3, "agents_max": 3, "envs_per_agent": 2, "rollout_length": 5, "training_batch_min": 30, **changes})
+
+
+def events(run: Run, kind: str) -> list[dict]:
+    lines = (run.directory / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+class Dropping(CheckingModel):
+    """Knows that an episode may end, dropped, at any step: then the next begins with a new number."""
+
+    def check(self, batch, i, e, steps):
+        moments = batch.observation[i, :steps, e].copy().view("<u4").astype(int)
+        for t in range(steps):
+            agent, episode, step = moments[t]
+            dropped = batch.truncated[i, t, e] and batch.episode_length[i, t, e] == 0
+            if dropped:
+                assert batch.reward[i, t, e] == 0 and batch.final_value[i, t, e] == batch.value[i, t, e]
+                self.trained[agent][("dropped", episode)] += 1
+            else:
+                assert batch.reward[i, t, e] == step + 1
+                assert np.isfinite(batch.final_value[i, t, e]) or not batch.truncated[i, t, e]
+
+
+@pytest.mark.parametrize(("fault", "cause"), [
+    ("crash", "RuntimeError: the emulator lost its mind"), ("nan", "a reward is not finite or too large"),
+    ("huge", "a reward is not finite or too large"), ("misshapen", "ValueError")])
+def test_an_environment_that_fails_in_a_step_is_replaced_inside_its_agent(
+        fault: str, cause: str, make_run: MakeRun, interruption: Interruption, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Dropping()
+    run = make_run(counting(game=faulty.make(tmp_path, monkeypatch, fault)))
+    assert Service(run.settings, run, model, interruption).run() == "--steps 4000"
+    assert not events(run, "agent_died"), "the agent goes on"
+    told, = events(run, "environment_failed")
+    assert cause in told["cause"]
+    assert (run.directory / "log.txt").read_text().count("Traceback") == 1, "once per kind"
+    assert run.statistics.environment_faults >= 10
+    assert sum(moment[0] == "dropped" for moments in model.trained.values() for moment in moments) >= 10
+    run.finish(model, "the test", skip_checkpoint=True)
+    run.close()
+    lengths = record.episodes(run.directory)["length"]
+    assert len(lengths) > 20 and lengths.max() <= max(Counting.length(n) for n in range(10))
+
+
+@pytest.mark.parametrize(("fault", "where", "cause", "code"), [
+    ("segfault", "step", "signal", -signal.SIGSEGV), ("leave", "step", "exit", 7),
+    ("stall", "step", "hung", -signal.SIGKILL), ("stall", "reset", "hung", -signal.SIGKILL),
+    ("crash", "constructor", "exception", 1)])
+def test_an_agent_that_its_environment_ends_or_holds_up_is_replaced(
+        fault: str, where: str, cause: str, code: int, make_run: MakeRun, interruption: Interruption, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    probed = tmp_path / "failed-once"
+    probed.touch()  # the main process makes one to look at it
+    game = faulty.make(tmp_path, monkeypatch, fault, where, once=True)
+    settings = counting(game=game, steps=None, agent_timeout=4.0 if fault == "stall" else 60.0)
+    run = make_run(settings)
+    probed.unlink()
+
+    def stop(updates: int) -> None:
+        if updates % 20 == 0 and planned() and again():
+            end_run()
+
+    def planned() -> list[dict]:
+        """On a busy machine another may have been too slow to begin: then it is not `stall` that its stacks show."""
+        if cause == "hung" and "in stall" not in (run.directory / "log.txt").read_text():
+            return []
+        return [event for event in events(run, "agent_died") if (event["cause"], event["exitcode"]) == (cause, code)]
+
+    def again() -> list[float]:
+        """Seconds from that death to the agent's next start."""
+        return [event["time"] - planned()[-1]["time"] for event in events(run, "agent_started")
+                if event["agent"] == planned()[-1]["agent"] and event["time"] >= planned()[-1]["time"]]
+
+    Service(settings, run, Dropping(stop), interruption).run()
+    assert again()[0] < 2.0
+    log = (run.directory / "log.txt").read_text()
+    if cause == "hung":
+        places = {"step": "in its environment", "reset": "making its environments"}
+        hung = [event for event in events(run, "agent_hung") if event["agent"] == planned()[-1]["agent"]]
+        assert hung[-1]["where"] == places[where] and 4.0 <= hung[-1]["silent"] < 6.0
+    if cause == "signal":
+        assert "Fatal Python error: Segmentation fault" in log
+
+
+@pytest.mark.parametrize("shared_by", [1, 3])
+def test_a_stopped_agent_is_replaced_wherever_it_was(
+        shared_by: int, make_run: MakeRun, interruption: Interruption) -> None:
+    stopped: list[int] = []
+
+    def stop(updates: int) -> None:
+        if updates % 40:
+            return
+        victims = [process for process in agent_processes() if process.pid not in stopped]
+        if len(stopped) < 3 and victims:
+            stopped.append(victims[0].pid)
+            victims[0].suspend()
+        if len(events(run, "agent_died")) >= 3:
+            end_run()
+
+    model = CheckingModel(stop)
+    settings = counting(steps=None, agents=6, agents_max=6, agent_timeout=3.0, agents_per_process=shared_by)
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    assert {event["cause"] for event in events(run, "agent_died")} == {"hung"}
+    model.assert_nothing_doubled()
+    model.assert_no_gap()
+
+
+def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    paused: list[float] = []
+    predict, train = model.predict, model.train
+
+    def slow(call, kind, seconds):
+        def slowed(argument):
+            if model.version > 20 and kind not in paused:
+                paused.append(kind)
+                time.sleep(seconds)
+            return call(argument)
+        return slowed
+
+    monkeypatch.setattr(model, "predict", slow(predict, "predict", 4.5))
+    monkeypatch.setattr(model, "train", slow(train, "train", 4.5))
+    monkeypatch.setattr(service, "INATTENTION", 1.5)
+    settings = counting(agent_timeout=3.0, steps=None, minutes=19 / 60)
+    run = make_run(settings)
+    tick = run.tick
+
+    def inattentive(*arguments):
+        # As after a suspend: nobody looked for a while. Not while agents wait, for nobody would be judged then.
+        if run.time > 11 and "all" not in paused:
+            paused.append("all")
+            for process in agent_processes():
+                process.suspend()
+            time.sleep(4.5)
+            threading.Timer(0.5, lambda: [process.resume() for process in agent_processes()]).start()  # after the look
+        return tick(*arguments)
+
+    monkeypatch.setattr(run, "tick", inattentive)
+    Service(settings, run, model, interruption).run()
+    assert set(paused) == {"predict", "train", "all"}
+    # To make environments may take longer on a busy machine.
+    assert [event for event in events(run, "agent_hung") if event["where"] == "in its environment"] == []
+
+
+def test_an_agent_that_never_plays_is_parked_and_the_others_go_on(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.service.workers._FIRST_PAUSE", 0.02)
+    made = []
+
+    def kill(updates: int) -> None:
+        for event in events(run, "agent_started"):
+            if event["agent"] == 1 and event["pid"] not in made:
+                made.append(event["pid"])
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(event["pid"], signal.SIGKILL)
+        if any(event["parked"] for event in events(run, "agent_died")) and updates % 50 == 0:
+            end_run()
+
+    model = CheckingModel(kill)
+    settings = counting(steps=None)
+    run = make_run(settings)
+    monkeypatch.setattr("ga3c.transport.channel.Channel.has_delivered", lambda self, agent: agent != 1)
+    Service(settings, run, model, interruption).run()
+    assert [(event["agent"], event["parked"]) for event in events(run, "agent_died")] == [
+        (1, False)] * 4 + [(1, True)]
+    assert len(events(run, "agent_started")) == 3 + 4
+
+
+def test_running_out_of_memory_is_named_and_takes_one_agent_away(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(service, "oom_kills", lambda: len(killed))
+
+    def kill(updates: int) -> None:
+        if updates == 50:
+            victim = agent_processes()[0]
+            killed.append(victim.pid)
+            victim.kill()
+        elif updates == 200:
+            end_run()
+
+    settings = counting(steps=None)
+    run = make_run(settings)
+    Service(settings, run, CheckingModel(kill), interruption).run()
+    assert [event["cause"] for event in events(run, "agent_died")] == ["out of memory"]
+    assert len(events(run, "agent_started")) == 3, "it is not replaced"
+    assert "likely because memory ran out" in (run.directory / "log.txt").read_text()
+
+
+def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(service, "oom_kills", lambda: looks.append(1) or (4 if len(looks) > 1 else 3))
+
+    def kill(updates: int) -> None:
+        if len(looks) >= 4 and not killed:
+            killed.append(agent_processes()[0])
+            killed[0].kill()
+        elif killed and updates % 10 == 0 and len(events(run, "agent_started")) == 4:
+            end_run()
+
+    killed: list[object] = []
+    settings = counting(steps=None)
+    run = make_run(settings)
+    Service(settings, run, CheckingModel(kill), interruption).run()
+    assert [event["cause"] for event in events(run, "agent_died")] == ["signal"]
+    assert len(events(run, "agent_started")) == 4
+
+
+def test_nobody_rests_once_memory_has_run_out(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(service, "oom_kills", lambda: len(killed))
+
+    def kill(updates: int) -> None:
+        if updates == 40:
+            made.resize(1, 1, 1)
+        elif updates % 20 == 0:
+            resting = [event["agent"] for event in events(run, "agent_rests")]
+            if not killed and len(resting) == 2:
+                killed.extend(e["pid"] for e in events(run, "agent_started") if e["agent"] == resting[0])
+                os.kill(killed[0], signal.SIGKILL)
+            left = len(events(run, "agent_left"))
+            if left == 2:
+                made.resize(3, 1, 1)  # which are not too many: who was killed did not play
+            if len(events(run, "agent_started")) == 5:
+                made.resize(1, 1, 1)
+            if left == 4:
+                end_run()
+
+    run = make_run(counting(steps=None))
+    made = Service(run.settings, run, CheckingModel(kill), interruption)
+    assert made.run() == "SIGTERM"
+    assert not events(run, "agent_died") and not events(run, "agent_returned")
+
+
+@pytest.mark.parametrize("method", ["predict", "train"])
+def test_a_thread_that_raises_once_is_started_again_and_no_agent_waits_for_ever(
+        method: str, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    right, calls = getattr(model, method), []
+
+    def wrong(argument: object) -> object:
+        calls.append(1)
+        if len(calls) == 20:
+            raise ZeroDivisionError("of the model")
+        return right(argument)
+
+    monkeypatch.setattr(model, method, wrong)
+    settings = counting()
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    failed, = events(run, "thread_failed")
+    assert failed["cause"] == "ZeroDivisionError: of the model"
+    assert run.disturbances == 1 + len(events(run, "checkpoint"))
+    assert "Traceback" in (run.directory / "log.txt").read_text()
+    model.assert_nothing_doubled()
+    if method == "predict":
+        model.assert_nothing_lost()
+
+
+def test_a_batch_too_large_for_the_device_is_halved_and_retried(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    right, fits = model.train, [99]
+
+    def small(batch):
+        if model.version == 10:
+            fits[0] = 1
+        if len(batch) > fits[0]:
+            raise TooLarge("the device has no memory")
+        return right(batch)
+
+    monkeypatch.setattr(model, "train", small)
+    run = make_run(counting())
+    assert Service(run.settings, run, model, interruption).run() == "--steps 4000"
+    assert [(event["agent_steps"], event["before"]) for event in events(run, "batch_halved")] == [(20, 30), (10, 30)]
+    assert run.disturbances == 2 + len(events(run, "checkpoint"))
+    assert not events(run, "thread_failed") and "at most 10 agent steps" in (run.directory / "log.txt").read_text()
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+
+
+def test_a_device_without_memory_for_one_rollout_ends_the_run(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(batch):
+        raise TooLarge("the device has no memory for anything")
+
+    model = CheckingModel()
+    monkeypatch.setattr(model, "train", never)
+    run = make_run(counting())
+    with pytest.raises(TooLarge, match="for anything"):
+        Service(run.settings, run, model, interruption).run()
+    assert len(events(run, "thread_failed")) == 1, "it is tried again once"
+
+
+def test_when_nothing_moves_all_stacks_are_told(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "STALL_SECONDS", 1.0)
+    model = CheckingModel()
+    right, stuck = model.predict, threading.Event()
+
+    def hold(argument):
+        if model.version > 20:
+            stuck.wait(4.0)
+            stuck.set()
+        return right(argument)
+
+    monkeypatch.setattr(model, "predict", hold)
+    settings = counting()
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    stalled, = events(run, "stalled")
+    assert stalled["what"] == "3 agents wait for a prediction"
+    assert "in hold" in (run.directory / "log.txt").read_text()
+
+
+def test_what_two_trainers_say_of_the_same_weights_is_mended_once(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(counting())
+    monkeypatch.setattr(run, "back_to_finite", lambda model: run.directory / "checkpoints/000000000001")
+    model = CheckingModel()
+    made = Service(run.settings, run, model, interruption)
+    made._failures.extend([(Diverged("at 1"), 0.0), (Diverged("at 1, too"), 0.0)])
+    made._mend()
+    assert len(events(run, "diverged")) == 1 and not made._failures
+    made._failures.append((Diverged("at 9"), 0.0))
+    with pytest.raises(Diverged, match="at 9"):
+        made._mend()
+    made._failures.clear()
+    made._channel.close()
+
+
+def test_divergence_is_mended_once_from_the_newest_finite_checkpoint(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    model.learning_rate_factor, restored, right = 1.0, [], model.train
+    states = iter([np.ones(1), np.full(1, np.nan)])
+    monkeypatch.setattr(model, "state", lambda: ({"weights": next(states)}, model.version, model.version))
+    monkeypatch.setattr(model, "go_back", restored.append, raising=False)
+    settings = counting(steps=None)
+    run = make_run(settings)
+
+    def diverge(batch):
+        if model.version in (20, 40):
+            run.save(model)
+        if model.version in (60, 100):
+            model.version += 1
+            raise Diverged(f"at {model.version}")
+        return right(batch)
+
+    monkeypatch.setattr(model, "train", diverge)
+    with pytest.raises(Diverged, match="at 101"):
+        Service(settings, run, model, interruption).run()
+    arrays, = restored
+    assert arrays["weights"].tolist() == [1.0] and model.learning_rate_factor == 0.5
+    told, = events(run, "diverged")
+    assert told["back_to"] == "checkpoints/000000000020" and told["cause"] == "at 61"
+
+
+def test_all_parked_names_the_exception(make_run: MakeRun, interruption: Interruption, tmp_path: Path,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.service.workers._FIRST_PAUSE", 0.02)
+    run = make_run(counting(game=faulty.make(tmp_path, monkeypatch, "crash", "reset")))
+    with pytest.raises(AgentsLost, match="all 3 died again and again.*RuntimeError: the emulator lost its mind"):
+        Service(run.settings, run, CheckingModel(), interruption).run()
+    assert len(events(run, "agent_died")) == 15 and len(events(run, "environment_failed")) == 1
+
+
+def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: Interruption) -> None:
+    chance = random.Random(4)
+    stopped: set[int] = set()  # which are left to the service
+    settings = counting(steps=None, minutes=10 / 60, agents=6, agents_max=6, agent_timeout=3.0)
+    run = make_run(settings)
+    over = threading.Event()
+
+    def storm() -> None:
+        while not over.wait(0.3):
+            agents = agent_processes()
+            victims = [process for process in agents if process.pid not in stopped]
+            if victims:
+                victim, number = chance.choice(victims), chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
+                if len(agents) - len(victims) >= 3:
+                    number = signal.SIGKILL  # were all six stopped at a time, nobody could play
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    victim.send_signal(number)
+                if number == signal.SIGSTOP:
+                    stopped.add(victim.pid)
+
+    model = CheckingModel()
+    killer = threading.Thread(target=storm)
+    killer.start()
+    try:
+        assert Service(settings, run, model, interruption).run() == "--minutes 0.166667"
+    finally:
+        over.set()
+        killer.join()
+    died = events(run, "agent_died")
+    assert len(died) >= 8 and {"hung", "signal"} == {event["cause"] for event in died}
+    rows = [json.loads(line) for line in (run.directory / "metrics.jsonl").read_text().splitlines()]
+    assert all(row["tps"] > 0 for row in rows if 3 <= row["time"] <= 9.9)
+    model.assert_nothing_doubled()
+    model.assert_no_gap()
+
+
+def test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment(tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text(
+        "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.envs.toys import Catch\n"
+        "gymnasium.register('Stuck-v0', lambda: Faulty(Catch(), 'stall', 'step', 3, None))\n")
+    path = os.pathsep.join([str(Path(__file__).parent), *(entry or os.getcwd() for entry in sys.path)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ga3c", "--game", "stuck:Stuck-v0", "--agents", "2", "--no-tensorboard",
+         "--run-dir", "run"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL)
+    try:
+        log = tmp_path / "run/metrics.jsonl"
+        deadline = time.monotonic() + 60
+        while not log.exists() or len(log.read_text().splitlines()) < 3:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        others = psutil.Process(process.pid).children(recursive=True)
+        assert len(others) >= 3
+    finally:
+        process.kill()
+        process.wait()
+    _, alive = psutil.wait_procs(others, timeout=2)
+    assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_every_guard_is_in_the_code_and_its_test_among_the_tests() -> None:
+    for guard in GUARDS:
+        for module, what, _ in guard.edits:
+            assert (HERE / "ga3c" / f"{module}.py").read_text(encoding="utf-8").count(what) == 1, guard
+        file, name = guard.test.split("[")[0].split("::")[:2]
+        assert re.search(rf"^(def |class |){name}\b", (HERE / "tests" / file).read_text(encoding="utf-8"), re.M), guard

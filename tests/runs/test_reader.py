@@ -1,0 +1,75 @@
+"""Reading what runs have written, also while they write."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ga3c.settings.messages import ConfigError
+from ga3c.runs.reader import Follower, column, events, find_run, rows, settings
+
+
+def test_lines_are_told_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"time": 1}\n{"time": 2}\n{"ti')
+    follower = Follower(path)
+    assert [row["time"] for row in follower.new()] == [1, 2]
+    assert follower.new() == []
+    with open(path, "ab") as file:
+        file.write(b'me": 3}\n')
+    assert follower.new() == [{"time": 3}]
+
+
+def test_what_a_crash_has_torn_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"time": 1}\n{"time": 2, "pp\n7\n\xff\n{"time": 3}\n{"time": 4}')
+    assert Follower(path).new() == [{"time": 1}, {"time": 3}]
+
+
+LEAST = dict.fromkeys(("time", "agent_steps", "frames", "episodes", "agents", "predictors", "trainers"), 1)
+
+
+def test_a_row_has_numbers_and_none_where_an_earlier_version_measured_nothing(tmp_path: Path) -> None:
+    odd = [LEAST, {"time": 1}, LEAST | {"agents": "many"}, LEAST | {"frames": float("nan")}, LEAST | {"time": True},
+           LEAST | {"pps": 7, "tps": "fast", "score": 10**400, "limit": "device", "odd": [1]}, LEAST | {"limit": 3}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in odd))
+    first, second, third = rows(tmp_path).new()
+    assert first == third and set(first.values()) == {1, None} and first["tps"] is None
+    assert second == first | {"pps": 7, "limit": "device"}
+
+
+def test_an_event_has_a_kind_and_a_time(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text('{"event": "end", "time": 1, "reason": []}\n{"event": 7, "time": 1}\n'
+                                           '{"event": "end"}\n[]\n')
+    assert events(tmp_path).new() == [{"event": "end", "time": 1, "reason": []}]
+
+
+def test_a_column_has_nan_where_nothing_was_measured() -> None:
+    np.testing.assert_array_equal(column([{"lag": 1}, {"lag": None}, {}], "lag"), [1.0, np.nan, np.nan])
+
+
+def test_settings_are_those_of_the_file_of_any_version(tmp_path: Path) -> None:
+    assert settings(tmp_path) == {}
+    (tmp_path / "config.yaml").write_text("game: Pong\na_setting_of_tomorrow: 1\n")
+    assert settings(tmp_path) == {"game": "Pong", "a_setting_of_tomorrow": 1}
+    (tmp_path / "config.yaml").write_text("game: [")
+    with pytest.raises(ConfigError, match="config.yaml cannot be read"):
+        settings(tmp_path)
+
+
+def test_no_run_named_is_the_one_written_to_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="none in runs/"):
+        find_run(None)
+    for name, written in (("a", 3), ("b", 9), ("c", 6)):
+        (Path("runs") / name).mkdir(parents=True)
+        (Path("runs") / name / "metrics.jsonl").touch()
+        os.utime(Path("runs") / name / "metrics.jsonl", (written, written))
+    assert find_run(None) == Path("runs/b")
+    assert find_run(Path("runs/a")) == Path("runs/a")
+    with pytest.raises(ConfigError, match="nowhere is no run"):
+        find_run(Path("nowhere"))

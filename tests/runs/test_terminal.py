@@ -1,0 +1,276 @@
+"""What a person sees, and that a run goes on when nobody looks."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ga3c.runs.terminal import Display, View, blocks, plain_line
+
+ROW: dict[str, Any] = {
+    "time": 3 * 3600 + 25 * 60 + 7.9, "agent_steps": 123_456_789, "frames": 493_827_156, "episodes": 98_765,
+    "trainings": 3_086_419, "pps": 12_345.6, "tps": 432.1, "agents": 128, "predictors": 2, "trainers": 3,
+    "prediction_queue": 4, "training_queue": 57, "agent_deaths": 0, "prediction_batch": 63.9, "score": -21.0,
+    "score_mean": -20.37, "training_batch": 41.8, "lag_mean": 6.4, "lag_p95": 19.0, "policy_loss": 0.1,
+    "value_loss": 0.2, "entropy": 1.639, "learning_rate": 3e-4,
+}
+BEGUN = ROW | dict.fromkeys(("score", "score_mean", "prediction_batch", "training_batch", "lag_mean", "lag_p95",
+                             "entropy"))
+SHOWN = ("3:25:07", "123,456,789", "493,827,156", "98,765", "-21.0", "-20.37", "12,346", "432.1", "128", "63.9", "41.8",
+         "6.4", "19", "57", "1.639")
+
+
+def screen(columns: int, row: dict[str, Any], title: str = "GA3C  Pong", messages: list[str] | None = None,
+           notes: dict[str, str] | None = None) -> str:
+    view = View(title, {}, None)
+    view.add(row)
+    return drawn(view, columns, messages, notes)
+
+
+def drawn(view: View, columns: int, messages: list[str] | None = None, notes: dict[str, str] | None = None) -> str:
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
+    console.print(view.panel(messages or [], notes or {}, "Ctrl-C ends it"))
+    text = console.export_text()
+    assert max(len(line) for line in text.splitlines()) <= columns
+    return text
+
+
+# ------------------------------------------------------------------------------------------------ a plain line
+
+def test_a_plain_line_has_the_fields_names_and_values() -> None:
+    assert plain_line(ROW, {}) == (
+        "[Time: 3:25:07] [Steps: 123,456,789 Frames: 493,827,156] [Episode: 98,765 Score: -21.0 RScore: -20.37] "
+        "[PPS: 12,346 TPS: 432.1] [NT: 3 NP: 2 NA: 128] [Queue: 57 Batch: 63.9/42 Lag: 6.4/19]")
+
+
+def test_a_plain_line_shows_a_dash_for_what_is_not_known_yet() -> None:
+    line = plain_line(BEGUN, {})
+    assert "[Episode: 98,765 Score: - RScore: -]" in line
+    assert "Batch: -/- Lag: -/-" in line
+
+
+def test_the_best_evaluation_is_shown_once_there_is_one() -> None:
+    evaluated = ROW | {"best_evaluation": 18.456}
+    assert plain_line(evaluated, {}) == f"{plain_line(ROW, {})} [Best: 18.46]"
+    assert "18.46" in screen(80, evaluated) and "Best" not in screen(80, ROW)
+
+
+def test_dropped_steps_are_on_the_screen_once_there_are_some() -> None:
+    assert "12,345,678" in screen(80, ROW | {"dropped_steps": 12_345_678})
+    assert "Dropped" not in screen(80, ROW | {"dropped_steps": 0})
+
+
+def test_notes_end_the_line_and_have_rows_of_their_own_on_the_screen() -> None:
+    notes = {"Tuning": "16/1/1 kept +9%", "Limit": "environments"}
+    assert plain_line(ROW, notes) == f"{plain_line(ROW, {})} [Tuning: 16/1/1 kept +9%] [Limit: environments]"
+    assert "environments" in screen(80, ROW, notes=notes)
+
+
+# ------------------------------------------------------------------------------------------------ the panel
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("value", SHOWN)
+def test_the_panel_shows_every_value_whole(columns: int, value: str) -> None:
+    assert value in screen(columns, ROW)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_panel_of_a_run_that_has_just_begun_shows_dashes(columns: int) -> None:
+    text = screen(columns, BEGUN)
+    assert "None" not in text
+    for name in ("Score", "RScore", "Prediction batch", "Training batch", "Entropy"):
+        assert re.search(rf"\b{name} +- ", text), name
+
+
+def test_the_panel_names_what_it_shows() -> None:
+    text = screen(120, ROW)
+    for name in ("Time", "Agent steps", "Frames", "Episodes", "Score", "RScore", "PPS", "TPS", "N_A", "N_P", "N_T",
+                 "Policy lag", "Prediction batch", "Training batch", "Queue", "Entropy", "GA3C  Pong", "Ctrl-C",
+                 "PPS at most"):
+        assert name in text
+    assert re.search(r"N_A +128 .*N_P +2 .*N_T +3 .*Queue +57 ", text, re.DOTALL)
+
+
+def test_a_note_too_long_for_a_line_goes_on_in_the_next() -> None:
+    why = "environments: all 2 cores are busy, agents take 1.5; only more cores, or a lighter game, would be faster"
+    text = screen(80, ROW, notes={"Limit": why})
+    assert why in " ".join(line.strip("│ ") for line in text.splitlines())
+
+
+def test_the_panel_shows_the_last_four_messages_one_line_each() -> None:
+    text = screen(80, ROW, messages=[f"message {number} " + "x" * 100 for number in range(6)])
+    assert [f"message {number}" in text for number in range(6)] == [False, False, True, True, True, True]
+    assert len(text.splitlines()) - len(screen(80, ROW).splitlines()) == 4
+
+
+def rows(n: int, **of: Any) -> list[dict[str, Any]]:
+    """A run of n seconds, 2,000 agent steps each; a list in `of` has a value for each row."""
+    return [ROW | {"time": t + 1.0, "agent_steps": 2000 * (t + 1), "frames": 8000 * (t + 1), "episodes": t // 10}
+            | {name: value[t] if isinstance(value, list) else value for name, value in of.items()} for t in range(n)]
+
+
+def viewed(given: list[dict[str, Any]], cores: int | None = None, **limits: Any) -> View:
+    view = View("GA3C  Pong", limits, cores)
+    for row in given:
+        view.add(row)
+    return view
+
+
+def test_blocks_rise_with_the_values() -> None:
+    assert blocks([0, 1, 2, 3, 4, 5, 6, 7], 8, 1) == ["▁▂▃▄▅▆▇█"]
+    assert blocks([-5.0, 10.0], 9, 2) == [" █", "▁█"]
+    assert blocks([1, 3, 7, 5, 0, 0], 3, 1) == ["▃█▁"], "means of two each: 2, 6, 0"
+    assert blocks([4.0, 4.0], 9, 1) == ["▁▁"]
+
+
+def test_the_curve_is_of_the_mean_score_over_the_whole_run_however_long() -> None:
+    scores: list[float | None] = [None] * 10 + [float(t) for t in range(5000)]
+    lines = drawn(viewed(rows(5010, score_mean=scores)), 80).splitlines()[1:4]
+    top, _, bottom = (line.strip("│ ") for line in lines)
+    assert top.split(" ")[0] == "4,999.0"
+    assert bottom.split(" ")[0] == "0.0"
+    assert bottom.endswith("█" * 37) and top.endswith("█")
+    assert bottom.split(" ")[1][0] == "▁"
+
+
+def test_after_a_resume_from_before_the_first_score_the_curve_stays_as_it_was() -> None:
+    before = rows(5, score_mean=[1.0, 2.0, 3.0, 4.0, 5.0])
+    assert "RScore" in drawn(viewed([*before, rows(1, score_mean=None)[0]]), 80)
+
+
+def test_before_the_first_episode_the_curve_says_so() -> None:
+    assert "no episode has ended yet" in drawn(viewed(rows(3, score_mean=None)), 80)
+
+
+def test_pps_at_most_is_that_of_cores_that_do_nothing_else() -> None:
+    busy = rows(20, pps=[9999.0] * 10 + [1000.0] * 10, cpu_agents=0.9, cpu_server=0.6)
+    assert viewed(busy, cores=2).pps_limit() == pytest.approx(1000 * 2 / 1.5), "of the last ten seconds"
+    assert "1,333" in drawn(viewed(busy, cores=2), 80)
+    assert viewed(busy).pps_limit() is None
+    assert viewed(rows(3), cores=2).pps_limit() is None
+
+
+@pytest.mark.parametrize(("limits", "told"), [
+    ({"steps": 400_000}, ("--steps 400,000", 0.5, 100.0)),
+    ({"frames": 1_600_000}, ("--frames 1,600,000", 0.5, 100.0)),
+    ({"minutes": 2.5}, ("--minutes 2.5", 2 / 3, 50.0)),
+    ({"steps": 400_000, "minutes": 2.5}, ("--minutes 2.5", 2 / 3, 50.0)),
+    ({"steps": 100}, ("--steps 100", 1.0, 0.0)),
+    ({"steps": None, "game": "Pong"}, None),
+])
+def test_time_left_is_by_the_speed_of_the_last_minute(limits: dict[str, Any], told: tuple[str, float, float]) -> None:
+    # Half as fast before the last minute, which must not count.
+    given = rows(40, agent_steps=[1000 * t for t in range(40)], frames=[4000 * t for t in range(40)])
+    given += [row | {"time": 40.0 + t, "agent_steps": 80_000 + 2000 * t, "frames": 320_000 + 8000 * t}
+              for t, row in enumerate(rows(61), 0)]
+    assert viewed(given, **limits).left() == (told if told is None else (told[0], pytest.approx(told[1]),
+                                                                         pytest.approx(told[2])))
+
+
+def test_what_will_end_the_run_is_shown_with_the_time_left() -> None:
+    text = drawn(viewed(rows(100), steps=2_000_000), 80)
+    assert re.search(r"--steps 2,000,000 .* 10% +0:15:00 left", text)
+
+
+def test_a_limit_that_nothing_comes_nearer_to_has_no_time_left() -> None:
+    assert viewed(rows(9, agent_steps=0), steps=100).left() == ("--steps 100", 0.0, None)
+
+
+def test_the_last_row_of_a_run_keeps_its_speed_and_workers_on_the_panel() -> None:
+    end = ROW | {"time": 4.0, "agent_steps": 8001, "agents": 0, "predictors": 0, "trainers": 0, "pps": 7.0}
+    text = drawn(viewed([*rows(3), end]), 80)
+    assert "8,001" in text and "12,346" in text and re.search(r"N_A +128 ", text)
+
+
+@pytest.mark.parametrize("odd", ["[x]", "[/x]", "[red]", "a[b"])
+def test_brackets_are_shown_as_they_are(odd: str) -> None:
+    text = screen(120, ROW, title=f"GA3C  Pong  runs/{odd}/1", messages=[f"in {odd} it is"])
+    assert f"runs/{odd}/1" in text
+    assert f"in {odd} it is" in text
+
+
+# ------------------------------------------------------------------------------------------------ the display
+
+def test_without_a_terminal_rows_and_messages_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display("GA3C  Pong", {}, None)
+    display.message("it begins")
+    display.show(ROW, {})
+    display.message("it ends")
+    display.close()
+    assert capsys.readouterr().out == f"it begins\n{plain_line(ROW, {})}\nit ends\n"
+
+
+def test_on_a_terminal_the_panel_stays_and_later_messages_are_lines(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in {"TTY_COMPATIBLE": "1", "TERM": "xterm", "COLUMNS": "120"}.items():
+        monkeypatch.setenv(name, value)
+    display = Display("GA3C  Pong", {}, None)
+    display.show(ROW, {})
+    display.message("an agent died")
+    display.show(ROW | {"score": 17.0}, {})
+    display.leave_panel()
+    display.message("it ends")
+    display.close()
+    panels, _, last = capsys.readouterr().out.rpartition("╯")
+    assert panels.index("-21.0") < panels.index("an agent died")
+    assert all("│" in line for line in panels.splitlines() if "an agent died" in line)
+    assert "17.0" in panels
+    assert last.endswith("it ends\n")
+
+
+LOOKED_AT = f"""
+import sys
+from ga3c.runs.terminal import Display
+display = Display("GA3C  Pong", {{}}, None)
+for _ in range(3):
+    display.show({ROW!r}, {{}})
+display.message("it ends")
+display.close()
+print("the run went on", file=sys.stderr)
+"""
+
+
+# As a shell has it: buffered, so that the interpreter has something to flush when it ends.
+PLAIN = {name: value for name, value in os.environ.items()
+         if name not in ("TTY_COMPATIBLE", "FORCE_COLOR", "PYTHONUNBUFFERED")}
+
+
+@pytest.mark.parametrize("terminal", [{}, {"TTY_COMPATIBLE": "1", "TERM": "xterm"}, {"FORCE_COLOR": "1"}])
+def test_a_run_goes_on_when_its_output_is_closed(terminal: dict[str, str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([sys.executable, "-c", LOOKED_AT], stdout=writer, stderr=subprocess.PIPE, text=True,
+                              env=PLAIN | terminal, check=False)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "the run went on\n")
+
+
+def test_a_run_piped_into_head_goes_on() -> None:
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", '"$0" -c "$1" | head -1', sys.executable, LOOKED_AT],
+                          capture_output=True, text=True, env=PLAIN, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{plain_line(ROW, {})}\n", "the run went on\n")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_run_goes_on_when_nobody_reads_its_output(terminal: bool) -> None:
+    reader, writer = os.openpty() if terminal else os.pipe()
+    many = LOOKED_AT.replace("range(3)", "range(1000)")
+    try:
+        done = subprocess.run([sys.executable, "-c", many], stdout=writer, stderr=subprocess.PIPE, text=True,
+                              env=PLAIN | {"TERM": "xterm"}, check=False, timeout=60)
+        assert os.get_blocking(writer), "others who write to it are not to be surprised"
+    finally:
+        os.close(writer)
+        shown = os.read(reader, 65_536)
+        os.close(reader)
+    assert (done.returncode, done.stderr) == (0, "the run went on\n")
+    assert b"12,346" in shown and (b"\xe2\x95\xad" in shown) == terminal, "as much as there was room for, as a panel"

@@ -1,0 +1,97 @@
+"""A predictor: what it counts."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from counting import busy
+
+from ga3c.envs.factory import EnvironmentSpec
+from ga3c.runs.statistics import Statistics
+from ga3c.service.predictor import PredictionCount, run_predictor
+from ga3c.service.supervisor import Service
+from ga3c.settings.files import configured
+from ga3c.transport.channel import Channel
+from ga3c.transport.seating import Seating
+from ga3c.transport.slots import RolloutStore
+
+SPEC = EnvironmentSpec("test", (3,), np.dtype(np.float32), 2, 1)
+
+
+class Uniform:
+    """Answers at once."""
+
+    def shared(self, observation: np.ndarray) -> np.ndarray:
+        return observation
+
+    def predict(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        n = len(observation)
+        return np.full((n, 2), 0.5, np.float32), np.zeros(n, np.float32), 0
+
+
+def test_a_request_of_an_agent_that_has_died_has_waited_for_nothing() -> None:
+    store = RolloutStore(SPEC, 2, 1, 4)
+    channel, count = Channel(store, Seating(2), 2), PredictionCount()
+    dead, alive = channel.open(0), channel.open(1)
+    for port in (dead, alive):
+        (agent, first), = port.first_slot.items()
+        store.asked[first, 0] = time.monotonic() - 0.5
+        channel._predictions.put(agent, first, 0, port.incarnation)
+    channel.hang_up(0)
+    channel.open(0)  # its successor has asked for nothing yet
+    channel.dismiss_predictor()
+    run_predictor(channel, store, cast(Any, Uniform()), 8, count)
+    assert count.requests == 2 and 0.5 <= count.queued < 5.0
+    channel.close()
+
+
+@pytest.mark.parametrize(("inside", "outside"), [(0.3, 0.0), (0.0, 0.3)])
+def test_what_a_predictor_takes_outside_the_model_is_told(
+        inside: float, outside: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Uniform):
+        def predict(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+            busy(inside)
+            return super().predict(observation)
+
+    def look(*args: Any) -> np.ndarray:
+        busy(outside)
+        return looked(*args)
+
+    store = RolloutStore(SPEC, 2, 1, 2)
+    looked = store.look
+    monkeypatch.setattr(store, "look", look)
+    channel, count = Channel(store, Seating(1), 2), PredictionCount()
+    port = channel.open(0)
+    channel._predictions.put(0, 0, 0, port.incarnation)
+    channel.dismiss_predictor()
+    run_predictor(channel, store, cast(Any, Slow()), 8, count)
+    assert outside <= count.outside < outside + 0.2
+    channel.handed_over(port)
+    channel.close()
+
+
+@pytest.mark.parametrize(("n_envs", "batch_min", "batch_max", "asked"), [
+    (1, 12, 128, (128, 12)), (4, 12, 128, (32, 3)), (5, 12, 128, (25, 2)),
+    (16, 24, 128, (8, 1)), (16, 12, 128, (8, 1)), (1, 12, 4, (4, 4))])
+def test_it_waits_for_as_many_agents_as_have_so_many_observations(
+        n_envs: int, batch_min: int, batch_max: int, asked: tuple[int, int]) -> None:
+    class Asked:
+        def requests(self, most: int, least: int) -> Any:
+            assert (most, least) == asked
+            return iter(())
+
+    store = RolloutStore(SPEC, 2, n_envs, 2)
+    run_predictor(cast(Any, Asked()), store, cast(Any, Uniform()), batch_max, PredictionCount(), batch_min)
+
+
+def test_the_service_has_its_predictors_wait_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr("ga3c.service.supervisor.run_predictor", lambda *arguments: given.extend(arguments))
+    service = SimpleNamespace(_run=SimpleNamespace(statistics=Statistics(1)), _channel=None, _store=None, _model=None,
+                              _settings=configured(prediction_batch_min=7, prediction_batch_max=90))
+    Service._predict(cast(Any, service))
+    assert given[3] == 90 and given[5] == 7

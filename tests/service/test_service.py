@@ -1,0 +1,566 @@
+"""The whole service with real processes and threads on the counting world: nothing lost, doubled or misdelivered."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import math
+import os
+import random
+import signal
+import threading
+import time
+import tracemalloc
+from collections import defaultdict
+from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from counting import CheckingModel, agent_processes, end_run
+
+from ga3c.learner.learner import Update
+from ga3c.runs.recorder import Run
+from ga3c.service.signals import Interruption
+from ga3c.service.supervisor import AgentsLost, Service
+from ga3c.settings.files import configured
+from ga3c.settings.schema import Settings
+from ga3c.transport.channel import PREDICT
+from ga3c.transport.slots import TrainingBatch
+
+MakeRun = Callable[..., Run]
+
+
+def counting(**changes: object) -> Settings:
+    return configured(**{
+        "game": "toy:counting", "tensorboard": False, "steps": 6000, "dynamic": False,
+        "agents": 3, "agents_max": 8, "envs_per_agent": 2, "rollout_length": 5, "training_batch_min": 30, **changes})
+
+
+def events(run: Run, kind: str) -> list[dict]:
+    lines = (run.directory / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+@pytest.mark.parametrize(("agents", "predictors", "trainers", "envs", "shared_by"),
+                         [(1, 1, 1, 1, 1), (8, 1, 1, 1, 1), (3, 3, 3, 2, 1), (8, 2, 3, 4, 1), (8, 2, 2, 1, 4),
+                          (5, 1, 1, 2, 8)])
+def test_every_observation_comes_back_once_and_whole(
+        agents: int, predictors: int, trainers: int, envs: int, shared_by: int, make_run: MakeRun,
+        interruption: Interruption) -> None:
+    def stop(updates: int) -> None:
+        if updates % 20 == 0 and model.agent_steps >= 4000 and len(model.trained) == agents * envs:
+            end_run()
+
+    model = CheckingModel(stop)
+    settings = counting(agents=agents, predictors=predictors, trainers=trainers, envs_per_agent=envs, steps=None,
+                        minutes=1, agents_per_process=shared_by)
+    run = make_run(settings)
+    assert Service(settings, run, model, interruption).run() == "SIGTERM"
+    assert len(model.trained) == agents * envs
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+    if trainers == 1:
+        for path in model.order.values():
+            assert path == sorted(path)
+
+
+def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interruption: Interruption) -> None:
+    waited: dict[int, list[float]] = defaultdict(list)
+
+    class Waits(CheckingModel):
+        def predict(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+            time.sleep(0.002)  # so that most of the agents wait
+            return super().predict(observation)
+
+        def train(self, batch: TrainingBatch) -> Update:
+            for i in np.flatnonzero(batch.steps):
+                agent = int(batch.observation[i, 0, 0].copy().view("<u4")[0])
+                waited[agent].append(float(batch.seconds[i, PREDICT]) / batch.steps[i])
+            if len(waited) == 32 and min(map(len, waited.values())) > 20:
+                end_run()
+            return super().train(batch)
+
+    settings = counting(agents=32, agents_max=32, envs_per_agent=1, prediction_batch_max=4, steps=None, minutes=1)
+    run = make_run(settings)
+    Service(settings, run, Waits(), interruption).run()
+    means = np.array([np.mean(each[2:]) for each in waited.values()])  # the first ones began alone
+    assert len(means) == 32 and means.max() < 3 * np.median(means), np.sort(means)
+
+
+@pytest.mark.parametrize("shared_by", [1, 3])
+def test_workers_added_and_removed_meanwhile_lose_nothing(
+        shared_by: int, make_run: MakeRun, interruption: Interruption) -> None:
+    chance = random.Random(1)
+    sizes: list[tuple[int, int, int]] = []
+
+    def change(updates: int) -> None:
+        if updates % 40 == 0:
+            sizes.append((chance.randint(1, 8), chance.randint(1, 3), chance.randint(1, 3)))
+            service.resize(*sizes[-1])
+
+    model = CheckingModel(change)
+    settings = counting(steps=40_000, agents_per_process=shared_by)
+    run = make_run(settings)
+    service = Service(settings, run, model, interruption)
+    service.run()
+    assert len(sizes) > 20
+    assert len(events(run, "agent_rests")) > 10 and not events(run, "agent_died")
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+
+
+def test_agents_that_are_added_one_by_one_get_a_process_each_before_any_two_share(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.transport.seating.usable_cores", lambda: 2)
+    lived: list[list[int]] = []
+
+    def change(updates: int) -> None:
+        if updates % 5 or len(lived) == 6 or not service._settled():
+            return
+        lived.append([service._seating.process_of(agent) for agent in service._present()])
+        if len(lived) == 6:
+            end_run()
+        service.resize((2, 3, 4, 6, 2, 2)[len(lived) - 1], 1, 1)
+
+    run = make_run(counting(steps=None, agents=1, agents_max=8, agents_per_process=4, training_batch_min=10))
+    service = Service(run.settings, run, CheckingModel(change), interruption)
+    assert service.run() == "SIGTERM"
+    assert lived == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 0, 1], [0, 1]]
+    assert not events(run, "agent_died")
+
+
+def test_others_take_the_place_of_parked_agents(make_run: MakeRun, interruption: Interruption) -> None:
+    stages = [{0, 1, 2}, {0, 1, 3}, {0, 1, 3, 4}]
+    end = [math.inf]
+
+    def change(updates: int) -> None:
+        if updates > end[0]:
+            end_run()
+        if not stages or service._processes.keys() != stages[0] or model.agent_steps == 0:
+            return
+        del stages[0]
+        if len(stages) == 2:
+            service._recovery.parked.add(2)  # as if it had died five times in a row
+            service._processes[2].kill()
+        elif stages:
+            service.resize(5, 1, 1)  # one more than there can be
+        else:
+            end[0] = updates + 300
+
+    model = CheckingModel(change)
+    run = make_run(counting(steps=None, agents=3, agents_max=5))
+    service = Service(run.settings, run, model, interruption)
+    assert service.run() == "SIGTERM" and not stages
+    assert sorted(event["agent"] for event in events(run, "agent_started")) == [0, 1, 2, 3, 4]
+    model.assert_nothing_doubled()
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_an_agent_for_which_the_system_has_no_process_is_done_without(
+        after: int, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, starts = ForkServerProcess.start, []
+
+    def failing(process: ForkServerProcess) -> None:
+        starts.append(process.name)
+        if len(starts) > after:
+            raise OSError(11, "Resource temporarily unavailable")
+        start(process)
+
+    monkeypatch.setattr(ForkServerProcess, "start", failing)
+    settings = counting()
+    run = make_run(settings)
+    service = Service(settings, run, CheckingModel(), interruption)
+    if not after:
+        with pytest.raises(AgentsLost, match="not one can be started: .*Resource temporarily unavailable"):
+            service.run()
+        return
+    assert service.run() == "--steps 6000"
+    assert starts == ["agents-0", "agents-1", "agents-2"], "it is not tried each second"
+    told, = events(run, "agent_not_started")
+    assert told["agent"] == 2 and "Resource temporarily unavailable" in told["cause"]
+
+
+def test_agents_are_replaced_when_the_process_they_were_forked_from_has_died(
+        make_run: MakeRun, interruption: Interruption) -> None:
+    def change(updates: int) -> None:
+        if updates == 30:
+            forkservers = {process.parent() for process in agent_processes()}
+            before.extend(agent_processes())
+            for process in forkservers:
+                process.kill()
+        elif updates % 10 == 0 and updates > 30 and len(events(run, "agent_started")) == 6 and not blocked:
+            status = Path(f"/proc/{agent_processes()[0].ppid()}/status").read_text()
+            blocked.append(int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16))
+            end_run()
+
+    before: list[psutil.Process] = []
+    blocked: list[int] = []
+    model = CheckingModel(change)
+    run = make_run(counting(steps=None, minutes=1))
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    for number in (signal.SIGINT, signal.SIGUSR1):
+        assert blocked[0] & 1 << (number - 1), "the new one is left alone by whoever asks for a checkpoint"
+    assert len(before) == 3
+    for process in before:
+        with contextlib.suppress(psutil.NoSuchProcess):  # or whoever inherits them has not looked yet
+            assert process.status() == psutil.STATUS_ZOMBIE
+    assert len(events(run, "agent_started")) == 6
+    assert {event["exitcode"] for event in events(run, "agent_died")} == {255}
+    model.assert_nothing_doubled()
+
+
+@pytest.mark.parametrize("times, kind", [(1, ConnectionRefusedError), (2, ConnectionRefusedError), (1, EOFError)],
+                         ids=["refuses", "refuses twice", "took the request with it"])
+def test_a_fork_server_that_is_just_ending_is_waited_for_once(
+        times: int, kind: type[Exception], make_run: MakeRun, interruption: Interruption,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    start, refused = ForkServerProcess.start, []
+
+    def refusing(process: ForkServerProcess) -> None:
+        if process.name == "agents-2" and len(refused) < times:
+            refused.append(time.monotonic())
+            raise kind
+        start(process)
+
+    monkeypatch.setattr(ForkServerProcess, "start", refusing)
+    monkeypatch.setattr("ga3c.service.supervisor.END_SECONDS", 1.0)
+    run = make_run(counting(steps=None, minutes=0.07))
+    Service(run.settings, run, CheckingModel(), interruption).run()
+    assert len(events(run, "agent_not_started")) == len(refused) == times
+    assert len(events(run, "agent_started")) == 4 - times, "that it is refused again is no matter of waiting"
+    assert np.all(np.diff(refused) >= 1.0)
+
+
+def test_no_agent_is_started_while_a_fork_server_is_just_ending(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, begun, refused = ForkServerProcess.start, [], []
+
+    def refusing(process: ForkServerProcess) -> None:
+        if process.name == "agents-2" and not refused:
+            refused.append(time.monotonic())
+            begun[0][0].kill()  # its index is vacant in a moment
+            raise ConnectionRefusedError(111, "Connection refused")
+        start(process)
+        begun.append((process, time.monotonic()))
+
+    monkeypatch.setattr(ForkServerProcess, "start", refusing)
+    monkeypatch.setattr("ga3c.service.supervisor.END_SECONDS", 1.0)
+    run = make_run(counting(steps=None, minutes=0.05))
+    Service(run.settings, run, CheckingModel(), interruption).run()
+    again = [(process.name, when) for process, when in begun[2:]]
+    assert sorted(name for name, _ in again) == ["agents-0", "agents-2"]
+    assert all(when >= refused[0] + 1.0 for _, when in again)
+
+
+def test_a_system_without_another_thread_goes_on_with_those_there_are_and_tries_again(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, tried = threading.Thread.start, []
+
+    def refusing(thread: threading.Thread) -> None:
+        if thread.name == "predictor-1":
+            tried.append(time.monotonic())
+            if len(tried) == 1:
+                raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def stop(updates: int) -> None:
+        if len(tried) == 2:
+            end_run()
+
+    monkeypatch.setattr(threading.Thread, "start", refusing)
+    monkeypatch.setattr("ga3c.service.supervisor.START_SECONDS", 0.3)
+    model = CheckingModel(stop)
+    run = make_run(counting(steps=None, minutes=1, predictors=2))
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    event, = events(run, "thread_not_started")
+    assert event["cause"] == "predictor: can't start new thread" and tried[1] - tried[0] >= 0.3
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+
+
+def test_an_agent_that_rests_comes_back_with_its_environments_as_they_stood(
+        make_run: MakeRun, interruption: Interruption) -> None:
+    def change(updates: int) -> None:
+        if updates % 40 == 0:
+            rested, returned = len(events(run, "agent_rests")), len(events(run, "agent_returned"))
+            service.resize(3 if rested > returned else 1, 1, 1)
+            if returned >= 6:
+                end_run()
+
+    model = CheckingModel(change)
+    run = make_run(counting(steps=None, agents=3))
+    service = Service(run.settings, run, model, interruption)
+    assert service.run() == "SIGTERM"
+    assert len(events(run, "agent_started")) == 3 and not events(run, "agent_left") and not events(run, "agent_died")
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+
+
+def test_the_supervisor_sleeps_while_an_agent_is_on_its_way_to_rest(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(counting(agents=2))
+    monkeypatch.setattr(run, "seconds_to_next", lambda: 0.7)
+    service = Service(run.settings, run, CheckingModel(lambda updates: None), interruption)
+    assert service._patience() == 0.0, "two are missing, and there is room for them"
+    service._processes = dict.fromkeys(range(2))
+    service._pausing = {1: 0.0}  # wanted again, and not started anew
+    assert service._patience() == 0.7
+
+
+@pytest.mark.parametrize("how", ["too long", "killed"])
+def test_an_agent_that_rests_too_long_or_is_killed_meanwhile_is_no_loss(
+        how: str, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how == "too long":
+        monkeypatch.setattr("ga3c.service.supervisor.REST_SECONDS", 0.0)
+    killed: list[int] = []
+
+    def change(updates: int) -> None:
+        if updates == 40:
+            service.resize(1, 1, 1)
+        elif updates % 40 == 0:
+            resting = {event["agent"] for event in events(run, "agent_rests")}
+            if how == "killed" and not killed and len(resting) == 2:
+                killed.extend(event["pid"] for event in events(run, "agent_started") if event["agent"] in resting)
+                for pid in killed:
+                    os.kill(pid, signal.SIGKILL)
+            if len(events(run, "agent_left")) == 2:
+                service.resize(3, 1, 1)
+            if len(events(run, "agent_started")) == 5:
+                end_run()
+
+    model = CheckingModel(change)
+    run = make_run(counting(steps=None, agents=3))
+    service = Service(run.settings, run, model, interruption)
+    assert service.run() == "SIGTERM"
+    assert not events(run, "agent_died") and not events(run, "agent_returned")
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+
+
+def belongings(process: psutil.Process) -> tuple[int, int, int]:
+    """Descriptors, threads and bytes of memory: of this process's, those that Python's objects take."""
+    gc.collect()
+    ours = process.pid == os.getpid()
+    return (process.num_fds(), process.num_threads(),
+            tracemalloc.get_traced_memory()[0] if ours else process.memory_info().rss)
+
+
+def change_at_random(most: int, make_run: MakeRun, shared_by: int) -> Run:
+    """A whole run in which the numbers of workers are changed `most` times, checked for what it lost or doubled."""
+    chance = random.Random(3)
+    wanted, changes = [3, 1, 1], 0
+
+    def change(updates: int) -> None:
+        nonlocal changes
+        if updates % 10 == 0 and changes < most:
+            which = chance.randrange(3)
+            wanted[which] = chance.choice([n for n in range(1, (9, 4, 4)[which]) if n != wanted[which]])
+            service.resize(*wanted)
+            changes += 1
+        elif changes == most and updates % 50 == 0:
+            end_run()
+
+    model = CheckingModel(change)
+    run = make_run(counting(steps=None, agents_per_process=shared_by))
+    with contextlib.closing(Interruption()) as interruption:
+        service = Service(run.settings, run, model, interruption)
+        assert service.run() == "SIGTERM" and changes == most
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+    return run
+
+
+@pytest.mark.parametrize(("most", "rest", "shared_by"), [
+    (100, 0.0, 1), (60, 0.0, 2), pytest.param(300, 0.0, 1, marks=pytest.mark.slow),
+    pytest.param(300, 600.0, 1, marks=pytest.mark.slow)])
+def test_hundreds_of_changes_lose_and_leave_nothing(
+        most: int, rest: float, shared_by: int, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.service.supervisor.REST_SECONDS", rest)
+    tracemalloc.start()
+    try:
+        change_at_random(20, make_run, shared_by).close()  # what is there once, whatever is done with it
+        alive = [psutil.Process(), *psutil.Process().children()]  # the fork server and the resource tracker
+        before = [belongings(process) for process in alive]
+        run = change_at_random(most, make_run, shared_by)
+        run.close()
+        after = [belongings(process) for process in alive]
+    finally:
+        tracemalloc.stop()
+    assert len(events(run, "agent_rests")) > most // 3 and not events(run, "agent_died")
+    left = events(run, "agent_left")
+    assert {event["exitcode"] for event in left} <= {0} and (len(left) > most // (3 * shared_by)) == (rest == 0.0)
+    assert "memfd:rollouts" not in Path("/proc/self/maps").read_text()
+    for (descriptors, threads, memory), base in zip(after, before, strict=True):
+        assert descriptors <= base[0] and threads <= base[1]
+        assert memory - base[2] < 600_000, "more than the record of a second run"
+
+
+def test_the_controller_tunes_a_real_run_and_loses_nothing(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.tuning.controller.REMEASURE", 2)
+    monkeypatch.setattr("ga3c.tuning.controller.LONGEST_LOOK", 5)
+
+    def stop(updates: int) -> None:
+        if updates % 100 == 0 and events(run, "trial"):
+            end_run()
+
+    model = CheckingModel(stop)
+    settings = counting(steps=None, dynamic=True, agents=1)
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    trial = events(run, "trial")[0]
+    assert trial["from"] == "1/1/1" and trial["to"] != "1/1/1" and trial["rate"] > 0
+    assert len(events(run, "agent_started")) + int(trial["to"] == "1/2/1") >= 2
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()
+
+
+@pytest.mark.parametrize(("number", "shared_by"), [
+    (signal.SIGKILL, 1), (signal.SIGKILL, 2), pytest.param(signal.SIGSEGV, 1, marks=pytest.mark.slow)])
+def test_killed_agents_are_replaced_and_their_rollouts_not_mixed_up(
+        number: signal.Signals, shared_by: int, make_run: MakeRun, interruption: Interruption) -> None:
+    chance = random.Random(2)
+    killed: list[int] = []
+
+    def kill(updates: int) -> None:
+        if updates % 40 or len(killed) == 6:
+            return
+        if victims := [process for process in agent_processes() if process.pid not in killed]:
+            victim = chance.choice(victims)
+            killed.append(victim.pid)
+            victim.send_signal(number)
+
+    model = CheckingModel(kill)
+    agents = 3 * shared_by
+    settings = counting(steps=30_000, agents=agents, agents_max=agents, agents_per_process=shared_by)
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    died = events(run, "agent_died")
+    started = events(run, "agent_started")
+    assert {event["exitcode"] for event in died} == {-number} and len(killed) == 6
+    assert len(died) == sum(event["pid"] in killed for event in started) >= 6
+    assert len(started) >= agents + len(died) - shared_by  # the last one may have come at the end
+    assert run.statistics.agent_deaths == len(died)
+    model.assert_nothing_doubled()
+    model.assert_no_gap()
+
+
+def test_a_death_is_noticed_and_mended_within_two_seconds(make_run: MakeRun, interruption: Interruption) -> None:
+    def kill(updates: int) -> None:
+        if updates == 200:
+            agent_processes()[0].kill()
+        elif updates > 200 and updates % 10 == 0 and len(events(run, "agent_started")) == 3:
+            end_run()
+
+    model = CheckingModel(kill)
+    settings = counting(steps=None, minutes=0.5, agents=2, agents_max=2)
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    died, = events(run, "agent_died")
+    again = [event for event in events(run, "agent_started") if event["time"] >= died["time"]]
+    assert [event["agent"] for event in again] == [died["agent"]] and again[0]["incarnation"] == 2
+    assert again[0]["time"] - died["time"] < 2.0
+    assert run.disturbances == 1 + len(events(run, "checkpoint"))
+
+
+@pytest.mark.parametrize("method", ["predict", "train"])
+def test_an_exception_in_a_thread_ends_the_run_with_that_exception(
+        method: str, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    calls = []
+    right = getattr(model, method)
+
+    def wrong(argument: object) -> object:
+        calls.append(1)
+        if len(calls) > 20:
+            raise ZeroDivisionError("of the model")
+        return right(argument)
+
+    monkeypatch.setattr(model, method, wrong)
+    settings = counting(predictors=2, trainers=2)
+    with pytest.raises(ZeroDivisionError, match="of the model"):
+        Service(settings, make_run(settings), model, interruption).run()
+
+
+def test_a_failure_while_stopping_is_not_swallowed(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    right = model.train
+
+    def wrong(batch: TrainingBatch) -> Update:
+        if (batch.steps < 5).any():  # rollouts are cut only when agents leave
+            raise ZeroDivisionError("at the end")
+        return right(batch)
+
+    monkeypatch.setattr(model, "train", wrong)
+    settings = counting(agents=8)
+    with pytest.raises(ZeroDivisionError, match="at the end"):
+        Service(settings, make_run(settings), model, interruption).run()
+
+
+def test_a_signal_ends_the_run_and_loses_nothing(make_run: MakeRun, interruption: Interruption) -> None:
+    model = CheckingModel(lambda updates: end_run() if updates == 50 else None)
+    settings = counting(steps=None)
+    assert Service(settings, make_run(settings), model, interruption).run() == "SIGTERM"
+    model.assert_nothing_lost()
+
+
+def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceback_is(
+        make_run: MakeRun, interruption: Interruption, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "world_without_a_level.py").write_text(
+        "import os, gymnasium\n"
+        "class Broken(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Box(0, 255, (12,), 'uint8')\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n"
+        "    def reset(self, seed=None, options=None):\n"
+        f"        if os.getpid() == {os.getpid()}:\n"  # which has a look at it first
+        "            return self.observation_space.sample(), {}\n"
+        "        raise LookupError('no such level')\n"
+        "    def step(self, action):\n"
+        "        return self.observation_space.sample(), 0.0, False, False, {}\n"
+        "gymnasium.register('NoLevel-v0', Broken)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings = counting(game="world_without_a_level:NoLevel-v0", agents=1, agents_max=1)
+    run = make_run(settings)
+    monkeypatch.setattr("ga3c.service.workers._FIRST_PAUSE", 0.05)
+    with pytest.raises(AgentsLost, match="all 1 died.*LookupError: no such level"):
+        Service(settings, run, CheckingModel(), interruption).run()
+    assert (run.directory / "log.txt").read_text().count("Traceback") == 1, "once per kind"
+    assert [event["parked"] for event in events(run, "agent_died")] == [False] * 4 + [True]
+    assert [event["cause"] for event in events(run, "environment_failed")] == ["LookupError: no such level"]
+
+
+def test_numbers_out_of_bounds_are_refused(make_run: MakeRun, interruption: Interruption) -> None:
+    settings = counting()
+    service = Service(settings, make_run(settings), CheckingModel(), interruption)
+    for wrong in ((0, 1, 1), (9, 1, 1), (1, 0, 1), (1, 1, 0)):
+        with pytest.raises(ValueError, match="1 to 8 agents"):
+            service.resize(*wrong)
+    service._channel.close()
+
+
+def test_rollouts_older_than_the_ceiling_are_not_trained_on_but_counted(
+        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, lags, sizes = CheckingModel(), [], []
+    right = model.train
+
+    def train(batch: TrainingBatch) -> Update:
+        lags.extend((model.version - batch.version.mean(axis=1))[batch.steps == 5].tolist())
+        sizes.append(len(batch))
+        return right(batch)
+
+    monkeypatch.setattr(model, "train", train)
+    settings = counting(training_batch_min=20, slots_per_agent=4, max_lag=1.0, drop_stale=True)
+    run = make_run(settings)
+    assert Service(settings, run, model, interruption).run() == "--steps 6000"
+    run.statistics.drain()
+    dropped, trained = run.statistics.dropped_steps, sum(map(len, model.trained.values()))
+    assert max(lags) <= 1.0 and dropped > 0
+    assert set(sizes[:-1]) == {2}, "what was dropped is made up for"
+    assert sum(map(len, model.predicted.values())) - trained - dropped == 3 * 2, "all but those told to leave"
+    model.assert_nothing_doubled()

@@ -1,0 +1,100 @@
+"""The simulated machine, and the controllers on a small one of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+import plant  # noqa: E402
+import plant_check  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def table() -> plant.Table:
+    return plant.Table(plant.MACHINES["2 cores"]._replace(limits=(16, 2, 2)))
+
+
+def test_one_agent_alone_has_the_rate_that_its_costs_add_up_to() -> None:
+    m = plant.MACHINES["8 cores"]
+    cycle = (m.envs * m.step + m.ticket) * (1 + m.crowd / m.cores) + m.wake + m.call + m.each + m.predict
+    cycle += m.envs * m.observation
+    assert plant.simulate(m, (1, 1, 1)).rate == pytest.approx(m.envs / cycle, rel=0.03)
+
+
+def test_no_machine_does_more_than_its_cores_and_its_update_lock_can() -> None:
+    small, large = plant.MACHINES["2 cores"], plant.MACHINES["8 cores"]
+    least = small.step + small.ticket / small.envs + small.observation + small.sample
+    assert plant.simulate(small, (24, 2, 2)).rate < small.cores / least
+    update = large.train + large.sample * large.batch
+    assert plant.simulate(large, (60, 2, 4)).rate == pytest.approx(large.batch / update, rel=0.03)
+
+
+def test_lag_grows_with_the_agents_and_is_bounded_by_their_slots() -> None:
+    m = plant.MACHINES["8 cores"]
+    few, many = (plant.simulate(m, (n_a, 1, 1)).lag for n_a in (4, 40))
+    assert 0 <= few < many < 40 * m.slots * m.envs * m.rollout_length / m.batch
+
+
+def test_the_table_is_the_simulation_between_its_points_too(table: plant.Table) -> None:
+    for setting in ((1, 1, 1), (6, 1, 2), (11, 2, 1)):
+        assert table[setting].rate == pytest.approx(plant.simulate(table.machine, setting, 160, 1).rate, rel=0.05)
+    assert table[table.best()].rate == table.rates.max()
+
+
+def test_under_a_ceiling_only_settings_below_it_count(table: plant.Table) -> None:
+    ceiling = table[table.best()].lag / 2
+    capped = table[table.best(ceiling)]
+    assert capped.lag <= ceiling and capped.rate == table.rates[table.fields[1] <= ceiling].max() < table.rates.max()
+    course = plant.Course(*(np.full(700, value) for value in (1000.0, 1000.0, 1000.0, 10.4)))
+    assert plant.scores(course, 1000.0, 10.0)["end"] == plant.scores(course, 1000.0)["end"] == 1.0
+    over = plant.scores(course, 1000.0, 9.5)
+    assert over["end"] == 0.0 and over["seconds to 95 %"] == np.inf
+
+
+def test_the_fast_controller_is_there_in_a_quarter_of_the_papers_time(table: plant.Table) -> None:
+    result = plant.compare(table, seeds=range(5), hours=0.5)
+    fast, paper = result["fast"], result["paper"]
+    assert fast["seconds to 95 %, median"] < paper["seconds to 95 %, median"] / 4
+    assert fast["end, worst"] > 0.9 and fast["regret, mean"] < paper["regret, mean"]
+    assert result[plant.CAPPED]["end, worst"] > 0.9
+
+
+def test_the_authors_code_takes_a_rejected_trial_as_its_next_baseline() -> None:
+    controller = plant.Faulty((5, 5, 5), (9, 9, 9), 0, window=1)
+    accepted = []
+    for second, rate in enumerate([100.0, 10.0, 50.0]):
+        controller.observe(plant.Measurement(second, rate, 0.0, 0.0, 0.0, False))
+        accepted.append(controller.accepted)
+    assert accepted[0] == accepted[1] != accepted[2]  # half as fast as what it had, and kept
+
+
+def test_the_same_seed_plays_the_same_course(table: plant.Table) -> None:
+    one, two = (plant.run(plant.CONTROLLERS["fast"](table.machine, 3), lambda _: table, 300, 3) for _ in range(2))
+    assert np.array_equal(one.running, two.running)
+
+
+def test_what_is_never_reached_is_null_in_json() -> None:
+    found = plant.finite({"paper": {"seconds to 95 %": float("inf"), "worst 10 min": float("nan"), "end": 0.5}})
+    assert found == {"paper": {"seconds to 95 %": None, "worst 10 min": None, "end": 0.5}}
+
+
+def test_how_uneven_a_run_is_compares_seconds_of_one_setting_only() -> None:
+    rng, time = np.random.default_rng(0), np.arange(0.0, 60_000.0, 5.0)
+    kind = np.where(time % 140 < 70, "4/1/1", "1/1/1")
+    rate = np.where(kind == "4/1/1", 3000.0, 1000.0) * np.exp(rng.normal(0.0, 0.05, len(time)))
+    rate[100:124] *= 0.5
+    *apart, slow = (float(each.removesuffix("%")) for each in plant_check.unevenness(time, rate, kind))
+    assert apart == pytest.approx([5.0] * 3, abs=0.4) and slow == 0.2
+
+
+@pytest.mark.slow
+def test_the_simulated_machine_is_near_the_real_runs_it_was_fitted_to() -> None:
+    rows = plant_check.calibration()
+    fitted = [row for row in rows if "fitted" in row[0]]
+    assert len(fitted) == 2 and all(float(row[1].removesuffix("%")) <= 5 and float(row[4]) <= 0.2 for row in fitted)
+    assert len(rows) == 5

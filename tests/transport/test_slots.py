@@ -1,0 +1,168 @@
+"""Rollouts in shared memory: layout, the one copy or none, and two processes that see the same bytes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from ga3c.agents.process import start_forkserver
+from ga3c.envs.factory import EnvironmentSpec
+from ga3c.transport.slots import RolloutStore
+
+WITH_EXTRA_ROW = {"policy", "value", "version"}
+
+
+def spec(shape: tuple[int, ...], dtype: str = "u1", n_actions: int = 3) -> EnvironmentSpec:
+    return EnvironmentSpec("a world", shape, np.dtype(dtype), n_actions, 1)
+
+
+def shapes(world: EnvironmentSpec, T: int, E: int) -> dict[str, tuple[int, ...]]:
+    return {
+        "observation": (T, E, *world.observation_shape), "following": (E, *world.observation_shape),
+        "policy": (T + 1, E, world.n_actions), "value": (T + 1, E),
+        "version": (T + 1,), "action": (T, E), "reward": (T, E), "terminated": (T, E), "truncated": (T, E),
+        "final_value": (T, E), "bootstrap_value": (E,), "score": (T, E), "episode_length": (T, E), "steps": (),
+    }
+
+
+def filled_at_random(store: RolloutStore, names: list[str], seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    content = {name: rng.integers(0, 2 if getattr(store, name).dtype == bool else 200, getattr(store, name).shape)
+               .astype(getattr(store, name).dtype) for name in names}
+    for name, values in content.items():
+        getattr(store, name)[:] = values
+    return content
+
+
+stores = st.tuples(
+    st.builds(spec, st.sampled_from([(3,), (1,), (5, 4, 2)]), st.sampled_from(["u1", "f4"]), st.integers(1, 18)),
+    st.integers(1, 4), st.integers(1, 9), st.integers(1, 6))
+
+
+@examples(deadline=None, max_examples=100)
+@given(stores, st.data())
+def test_a_gathered_batch_holds_exactly_the_facts_of_its_slots(
+        made: tuple[EnvironmentSpec, int, int, int], data: st.DataObject) -> None:
+    world, rollout_length, n_envs, n_slots = made
+    store, layout = RolloutStore(*made), shapes(world, rollout_length, n_envs)
+    content = filled_at_random(store, list(layout), data.draw(st.integers(0, 99)))
+    slots = data.draw(st.lists(st.integers(0, n_slots - 1), unique=True))
+    at, spare = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 2))
+    batch = store.empty_batch(at + len(slots) + spare)
+    before = {name: getattr(batch, name).copy() for name in layout}
+
+    store.gather(slots, batch, at)
+
+    assert len(batch) == at + len(slots) + spare
+    for name in layout:
+        got, facts = getattr(batch, name), content[name]
+        if name in WITH_EXTRA_ROW:
+            facts = facts[:, :rollout_length]
+        assert got.dtype == facts.dtype
+        assert got[at:at + len(slots)].tobytes() == facts[slots].tobytes()
+        assert got[:at].tobytes() == before[name][:at].tobytes()
+        assert got[at + len(slots):].tobytes() == before[name][at + len(slots):].tobytes()
+
+
+@examples(deadline=None, max_examples=50)
+@given(stores)
+def test_every_field_has_its_shape_and_begins_on_a_cache_line(made: tuple[EnvironmentSpec, int, int, int]) -> None:
+    world, rollout_length, n_envs, n_slots = made
+    store = RolloutStore(*made)
+    for name, shape in shapes(world, rollout_length, n_envs).items():
+        field = getattr(store, name)
+        assert field.shape == (n_slots, *shape)
+        assert field.ctypes.data % 64 == 0
+
+
+@examples(deadline=None, max_examples=100)
+@given(stores, st.data())
+def test_slots_side_by_side_are_lent_as_they_lie(made: tuple[EnvironmentSpec, int, int, int],
+                                                 data: st.DataObject) -> None:
+    store = RolloutStore(*made)
+    content = filled_at_random(store, list(shapes(*made[:3])), 0)
+    slots = data.draw(st.lists(st.integers(0, made[3] - 1), unique=True, min_size=1))
+    batch = store.lend(slots)
+    if any(after != before + 1 for before, after in pairwise(slots)):
+        assert batch is None
+        return
+    assert batch is not None and len(batch) == len(slots) and batch.observation.flags.c_contiguous
+    for name, facts in content.items():
+        got = getattr(batch, name)
+        assert np.shares_memory(got, getattr(store, name))
+        assert np.array_equal(got, (facts[:, :made[1]] if name in WITH_EXTRA_ROW else facts)[slots])
+
+
+def test_a_slice_of_a_batch_is_a_view_of_its_first_rollouts() -> None:
+    batch = RolloutStore(spec((2,)), 3, 2, 1).empty_batch(4)
+    batch[:2].reward[:] = 7
+    assert len(batch[:2]) == 2
+    assert (batch.reward[:2] == 7).all()
+
+
+def test_rows_after_the_steps_of_a_cut_rollout_are_not_filled_and_not_counted() -> None:
+    batch = RolloutStore(spec((2,)), 3, 2, 1).empty_batch(3)
+    batch.steps[:] = [3, 1, 0]
+    assert batch.filled.tolist() == [[[True], [True], [True]], [[True], [False], [False]], [[False]] * 3]
+    assert batch.agent_steps == (3 + 1 + 0) * 2
+    assert batch[:1].agent_steps == 6
+
+
+def answers(store: RolloutStore) -> None:
+    assert store.action[1].tolist() == [[1, 2], [3, 4], [5, 6]]
+    store.reward[1] = 10 * store.action[1]
+    store.observation[2, 2] = 9
+    store.steps[0] = 2
+
+
+def test_two_processes_see_each_others_writes() -> None:
+    store = RolloutStore(spec((4, 4, 1)), 3, 2, 3)
+    store.action[1] = [[1, 2], [3, 4], [5, 6]]
+    start_forkserver("toy:catch", 1)  # as the service has it: others will use it
+    child = multiprocessing.get_context("forkserver").Process(target=answers, args=(store,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert store.reward[1].tolist() == [[10, 20], [30, 40], [50, 60]]
+    assert (store.observation[2, 2] == 9).all()
+    assert (store.observation[2, :2] == 0).all()
+    assert store.steps.tolist() == [2, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["reward", "observation"])
+def test_what_is_gathered_is_a_copy(name: str) -> None:
+    store = RolloutStore(spec((2,)), 3, 2, 1)
+    batch = store.empty_batch(1)
+    store.gather([0], batch, 0)
+    getattr(store, name)[:] = 5
+    assert (getattr(batch, name) == 0).all()
+
+
+def test_rollouts_that_are_kept_move_to_the_front_and_others_are_copied_out() -> None:
+    batch = RolloutStore(spec((1,)), 3, 2, 4).empty_batch(4)
+    batch.steps[:], batch.reward[:] = range(4), np.arange(4)[:, None, None]
+    mask = np.array([True, False, True])
+    out = batch[:3][~mask]
+    assert batch.keep(mask) == 2
+    assert batch.steps.tolist() == [0, 2, 2, 3] and batch.reward[:, 0, 0].tolist() == [0, 2, 2, 3]
+    assert out.steps.tolist() == [1] and len(out) == 1 and out.reward.shape == (1, 3, 2)
+    assert batch.keep(np.array([False, False, False, False])) == 0
+
+
+def test_looking_copies_the_rows_asked_for_to_the_front_of_the_room() -> None:
+    spec = EnvironmentSpec("none", (3,), np.dtype(np.float32), 2, 1)
+    store = RolloutStore(spec, rollout_length=2, n_envs=2, n_slots=40_000)  # slot x row is more than 16 bits hold
+    store.observation[:] = np.arange(store.observation.size).reshape(store.observation.shape)
+    store.following[:] = -1.0 - np.arange(store.following.size).reshape(store.following.shape)
+    room = store.room(4)
+    slots, rows = [39_999, 0, 7], [2, 0, 1]
+    store.look([slot * store.slot_rows + row for slot, row in zip(slots, rows, strict=True)], room)
+    assert np.array_equal(room[0], store.following[39_999]), "of an episode that was truncated"
+    assert np.array_equal(room[1:3], store.observation[slots[1:], rows[1:]]) and not room[3].any()
+    assert room.ctypes.data % 64 == 0

@@ -1,0 +1,336 @@
+"""The controller in a run: where it starts, which seconds it hears of, what is recorded, kept and remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ga3c.runs.recorder import Run
+from ga3c.settings.files import configured
+from ga3c.settings.machine import usable_cores
+from ga3c.settings.schema import MAX_SLOTS, Settings
+from ga3c.tuning.tuner import SETTLED, WARM_UP, Tuner, limits, recall, remember, start
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "ga3c" / "tuned.json"
+
+
+def toy(**changed: Any) -> Settings:
+    return configured(**{"game": "toy:catch", "tensorboard": False, **changed})
+
+
+class Seconds:
+    """Rows as the supervisor hands them to a tuner."""
+
+    def __init__(self, tuner: Tuner) -> None:
+        self.tuner, self.time, self.steps = tuner, 0.0, 0
+
+    def pass_by(self, number: int, rate: Callable[[int], float] = lambda agents: 1000.0 * agents, lag: float = 2.0,
+                settled: bool = True, length: float = 1.0, most: int | None = None, others: float = 0.0,
+                ours: float = 0.75) -> None:
+        for _ in range(number):
+            self.time += length
+            self.steps += int(rate(self.tuner.setting[0]) * length)
+            self.tuner.second({"time": self.time, "agent_steps": self.steps, "lag_mean": lag, "prediction_queue": 0,
+                               "training_queue": 0, "cpu_agents": ours - 0.25, "cpu_server": 0.25,
+                               "cpu_machine": ours + others * usable_cores()}, settled,
+                              self.tuner.controller._limits[0] if most is None else most)
+
+
+def events(run: Run, kind: str) -> list[dict]:
+    lines = (run.directory / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+# ------------------------------------------------------------------------------------------------ the start, the bounds
+
+@pytest.mark.parametrize(("given", "first"), [
+    ({}, (7, 2, 1)), ({"remember": False}, None), ({"start": "1/1/1"}, (1, 1, 1)), ({"start": "12/3/2"}, (12, 3, 2)),
+    ({"agents": 4}, (4, 1, 1)), ({"trainers": 2}, None), ({"agents": 4, "start": "3/2/1"}, (3, 2, 1))])
+def test_it_starts_where_told_else_as_given_else_as_remembered_else_by_default(
+        cache: Path, make_run: MakeRun, given: dict[str, Any], first: tuple[int, int, int] | None) -> None:
+    settings = toy(**given)
+    run = make_run(settings)
+    remember(settings, run, (7, 2, 1), 900.0)
+    counts, remembered = start(settings, run)
+    assert counts == (first or (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers))
+    assert remembered == (first == (7, 2, 1))
+
+
+def test_what_is_remembered_is_brought_into_bounds(cache: Path, make_run: MakeRun) -> None:
+    settings = toy(agents_max=9)
+    run = make_run(settings)
+    remember(settings, run, (4000, 50, 1), 900.0)
+    assert Tuner(settings, run, True).setting == (max(9, settings.agent_count), limits(settings)[1], 1)
+
+
+def test_there_is_room_for_more_agents_where_their_number_may_change() -> None:
+    cores = usable_cores()
+    assert 2 * cores < Settings().agent_capacity <= 16 * cores
+    assert configured(envs_per_agent=1).agent_capacity > Settings().agent_capacity
+    assert configured(dynamic=False).agent_capacity == configured(serial=True).agent_capacity == 2 * cores
+    assert configured(agents=3, agents_max=4).agent_capacity == 4
+    assert configured(start="60/1/1", agents_max=4).agent_capacity == 60
+    assert configured(slots_per_agent=16, envs_per_agent=1).agent_capacity * 16 <= MAX_SLOTS
+
+
+def test_there_is_room_for_twice_as_many_agents_as_a_run_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.settings.schema.usable_cores", lambda: 2)
+    monkeypatch.setattr("ga3c.settings.schema.usable_memory", lambda: 16 * 2**30)
+    made = [configured(envs_per_agent=n) for n in (1, 2, 4, 8, 16, 100)]
+    assert [(one.agent_count, one.agent_capacity) for one in made] == [
+        (32, 64), (32, 64), (16, 32), (8, 16), (4, 8), (4, 8)]
+    monkeypatch.setattr("ga3c.settings.schema.usable_memory", lambda: 2**30)
+    assert [one.agent_capacity for one in made] == [45, 35, 24, 15, 8, 4], "half of the memory, by their environments"
+
+
+@pytest.mark.parametrize("scarce", ["memory", "container", "descriptors"])
+def test_room_is_no_more_than_the_machine_can_hold(
+        monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scarce: str) -> None:
+    monkeypatch.setattr("ga3c.settings.schema.usable_cores", lambda: 128)
+    if scarce == "memory":
+        monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 2**20}.get(name, 4096))
+    elif scarce == "container":
+        (tmp_path / "memory.max").write_text(f"{2**32}\n")
+        monkeypatch.setattr("ga3c.settings.machine._groups", lambda: [tmp_path, tmp_path / "around it"])
+    else:
+        monkeypatch.setattr("ga3c.settings.schema.resource.getrlimit", lambda which: (1024, 4096))
+    assert 20 < configured(agents=20).agent_capacity < 250
+
+
+# ------------------------------------------------------------------------------------------------ seconds
+
+def trial_begun(make_run: MakeRun, **changed: Any) -> tuple[Run, Seconds]:
+    settings = toy(start="2/1/1", agents_max=64, max_lag=None, **changed)
+    run = make_run(settings)
+    seconds = Seconds(Tuner(settings, run, True))
+    while seconds.tuner.setting == (2, 1, 1):
+        seconds.pass_by(1)
+    return run, seconds
+
+
+@pytest.mark.parametrize(("on_cores", "share", "idle"), [
+    (True, 0.75, 0.25), (True, 1.01, 0.0), (False, 0.75, 1.0)])
+def test_idle_cores_are_told_where_they_bound_what_threads_can_bring(
+        cache: Path, make_run: MakeRun, on_cores: bool, share: float, idle: float) -> None:
+    settings = toy()
+    seconds = Seconds(Tuner(settings, make_run(settings), on_cores))
+    seconds.pass_by(WARM_UP + 6, ours=share * usable_cores())
+    assert seconds.tuner.controller.baseline.mean(5) == pytest.approx(idle)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_first_seconds_of_a_run_do_not_count(cache: Path, make_run: MakeRun, resumed: bool) -> None:
+    """They are slow, and what a first trial is compared with would be found too low."""
+    settings = toy(start="2/1/1", max_lag=None)
+    seconds = Seconds(Tuner(settings, make_run(settings), True))
+    seconds.time = 1000.0 if resumed else 0.0
+    seconds.pass_by(1, settled=False)
+    seconds.pass_by(WARM_UP + SETTLED - 2, rate=lambda agents: 10.0)
+    seconds.pass_by(5)
+    assert seconds.tuner.controller.baseline.mean() == 2000.0 and seconds.tuner.setting == (4, 1, 1)
+
+
+def test_trials_are_recorded_and_shown(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    seconds.pass_by(6)
+    trial, *_ = events(run, "trial")
+    assert trial["from"] == "2/1/1" and trial["to"] == "4/1/1" and trial["verdict"] == "kept"
+    assert (trial["rate_from"], trial["rate"], trial["seconds"], trial["lag"]) == (2000.0, 4000.0, 3, 2.0)
+    assert {"deviation_from", "deviation", "prediction_queue", "training_queue", "reason", "time"} <= trial.keys()
+    assert run.tuning == "4/1/1 kept +100%"
+
+
+@pytest.mark.parametrize("disturb", ["unsettled", "disturbances", "late"])
+def test_a_disturbed_second_and_the_one_after_it_do_not_count(cache: Path, make_run: MakeRun, disturb: str) -> None:
+    run, seconds = trial_begun(make_run)
+    trial = seconds.tuner.setting
+    for _ in range(10):
+        if disturb == "disturbances":
+            run.disturbances += 1
+        seconds.pass_by(1, rate=lambda agents: 0.0, settled=disturb != "unsettled",
+                        length=3.0 if disturb == "late" else 1.0)
+        seconds.pass_by(1, rate=lambda agents: 0.0)
+        assert seconds.tuner.setting == trial
+    seconds.pass_by(4)
+    assert [event["rate"] for event in events(run, "trial")] == [4000.0]
+
+
+def test_a_trial_during_which_another_program_began_is_given_up(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    while not events(run, "trial"):
+        seconds.pass_by(1, others=0.5)
+    trial, = events(run, "trial")
+    assert trial["verdict"] == "given up" and trial["reason"] == "other programs took 50% of the cores, and 0% before"
+    assert seconds.tuner.setting == (2, 1, 1) and run.tuning == "4/1/1 given up"
+    seconds.pass_by(20, others=0.5)
+    assert [each["verdict"] for each in events(run, "trial")][1] == "kept", "both were measured beside it"
+
+
+def test_while_a_checkpoint_is_evaluated_the_accepted_setting_is_at_work(
+        cache: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, seconds = trial_begun(make_run)
+    trial = seconds.tuner.setting
+    assert trial == (4, 1, 1)
+    monkeypatch.setattr(type(run.evaluator), "checkpoint", Path("checkpoints/1"))
+    seconds.pass_by(1)
+    assert seconds.tuner.setting == (2, 1, 1)
+    given_up, = events(run, "trial")
+    assert (given_up["to"], given_up["verdict"], given_up["reason"]) == (
+        "4/1/1", "given up", "an evaluation has begun")
+    seconds.pass_by(200)
+    assert seconds.tuner.setting == (2, 1, 1) and len(events(run, "trial")) == 1
+    monkeypatch.setattr(type(run.evaluator), "checkpoint", None)
+    seconds.pass_by(30)
+    assert [(event["to"], event["verdict"]) for event in events(run, "trial")[1:2]] == [("4/1/1", "kept")]
+
+
+def test_no_more_agents_are_tried_than_there_can_be(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    assert seconds.tuner.setting == (4, 1, 1)
+    seconds.pass_by(1, most=3)
+    assert seconds.tuner.setting == (2, 1, 1)
+    seconds.pass_by(300, most=3)
+    assert seconds.tuner.setting[0] <= 3
+    ended, *others = events(run, "trial")
+    assert (ended["to"], ended["verdict"], ended["reason"]) == ("4/1/1", "given up", "there is room for 3 agents")
+    assert others and all(int(trial["to"].split("/")[0]) <= 3 for trial in others)
+
+
+def test_a_finished_search_is_recorded_and_remembered(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    seconds.pass_by(900, rate=lambda agents: 1000.0 * min(agents, 8))
+    over = events(run, "search")[0]
+    assert over["over"] is True and over["setting"] == "8/1/1" and abs(over["rate"] - 8000) < 1
+    assert recall(run.settings, run) == (8, 1, 1)
+    assert recall(toy(game="toy:identity"), make_run(toy(game="toy:identity"))) is None
+    assert recall(toy(envs_per_agent=1), run) is None
+
+
+def test_what_is_best_beside_other_programs_is_not_remembered(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    seconds.pass_by(900, rate=lambda agents: 1000.0 * min(agents, 8), others=0.3)
+    assert events(run, "search") and not cache.exists()
+
+
+def test_nothing_is_remembered_unless_wanted(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run, remember=False)
+    seconds.pass_by(900, rate=lambda agents: 1000.0 * min(agents, 8))
+    assert events(run, "search") and not cache.exists()
+
+
+# ------------------------------------------------------------------------------------------------ going on
+
+def test_a_resumed_controller_goes_on_and_measures_again(cache: Path, make_run: MakeRun) -> None:
+    run, seconds = trial_begun(make_run)
+    seconds.pass_by(12)
+    accepted = seconds.tuner.controller.accepted
+    assert accepted != (2, 1, 1)
+    assert run.controller is seconds.tuner.controller
+    again = make_run(run.settings)
+    again.resumed_controller = json.loads(json.dumps(run.controller.state()))
+    again.resumed_settings = run.settings.flat()
+    assert Tuner(run.settings, again, True).setting == accepted
+    assert Tuner(run.settings.changed(**{"start": "1/2/1"}), again, True).setting == (1, 2, 1)
+
+
+def test_the_counts_to_start_from_are_in_bounds(make_run: MakeRun) -> None:
+    assert limits(toy(start="300/40/30")) == (300, 40, 30)
+    assert limits(toy(start="300/40/30", dynamic=False))[0] < 300
+
+
+@pytest.mark.parametrize("state", [{"process": "Fast"}, {"process": "Paper"}, {}])
+def test_a_state_of_another_kind_is_told_and_begun_anew(
+        cache: Path, make_run: MakeRun, capsys: pytest.CaptureFixture[str], state: dict[str, Any]) -> None:
+    settings = toy(start="2/1/1")
+    run = make_run(settings)
+    run.resumed_controller = state
+    assert Tuner(settings, run, True).setting == (2, 1, 1)
+    assert ("begins anew" in capsys.readouterr().out) == bool(state)
+
+
+# ------------------------------------------------------------------------------------------------ the file
+
+@pytest.mark.parametrize("content", [
+    b"", b"{", b"[]", b"7", b"\xff\xfe", b"[" * 100_000, b'{"x": 1}', b"null"])
+def test_a_damaged_file_is_ignored_with_one_line_and_replaced(
+        cache: Path, make_run: MakeRun, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
+    settings = toy()
+    run = make_run(settings)
+    cache.parent.mkdir(parents=True)
+    cache.write_bytes(content)
+    assert recall(settings, run) is None
+    assert capsys.readouterr().out.count("\n") == (content != b'{"x": 1}')
+    remember(settings, run, (3, 1, 1), 5.0)
+    assert recall(settings, run) == (3, 1, 1)
+    assert os.listdir(cache.parent) == ["tuned.json"]
+
+
+@pytest.mark.parametrize(
+    "counts", [None, [], [1, 1], [0, 1, 1], [1, 1, -1], [1.5, 1, 1], ["1", 1, 1], [True, 1, 1], {}])
+def test_an_entry_that_is_no_counts_is_ignored(cache: Path, make_run: MakeRun, counts: Any) -> None:
+    settings = toy()
+    run = make_run(settings)
+    remember(settings, run, (3, 1, 1), 5.0)
+    key, = json.loads(cache.read_text())
+    cache.write_text(json.dumps({key: {"counts": counts}}))
+    assert recall(settings, run) is None
+    cache.write_text(json.dumps({key: counts}))
+    assert recall(settings, run) is None
+
+
+def test_a_directory_that_cannot_be_written_is_told_in_one_line(
+        cache: Path, make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    cache.parent.parent.write_text("a file where a directory is wanted")
+    settings = toy()
+    run = make_run(settings)
+    remember(settings, run, (3, 1, 1), 5.0)
+    assert recall(settings, run) is None
+    assert "Counts are not remembered" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("where", "other"), [
+    ("ga3c.tuning.tuner.__version__", "99.0"), ("ga3c.tuning.tuner.platform.node", lambda: "another machine"),
+    ("ga3c.tuning.tuner.usable_cores", lambda: 99)])
+def test_what_was_found_by_another_version_or_machine_is_not_recalled(
+        cache: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, where: str, other: Any) -> None:
+    settings = toy()
+    run = make_run(settings)
+    remember(settings, run, (3, 1, 1), 5.0)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(where, other)
+        assert recall(settings, run) is None
+    assert recall(settings, run) == (3, 1, 1)
+
+
+@pytest.mark.parametrize("changed", [
+    {"network": "large"}, {"precision": "float32"}, {"envs_per_agent": 1}, {"training_batch_min": 40}, {"rollout_length": 5},
+    {"slots_per_agent": 4}, {"max_lag": None}])
+def test_what_was_found_for_another_shape_of_work_is_not_recalled(
+        cache: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    settings = toy(precision="bfloat16")
+    run = make_run(settings)
+    remember(settings, run, (3, 1, 1), 5.0)
+    assert recall(settings, run) == (3, 1, 1)
+    assert recall(settings.changed(**changed), run) is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    assert recall(settings, run) is None
+
+
+def test_entries_of_other_runs_are_kept(cache: Path, make_run: MakeRun) -> None:
+    one, two = toy(), toy(rollout_length=7)
+    run = make_run(one)
+    remember(one, run, (3, 1, 1), 5.0)
+    remember(two, run, (4, 2, 1), 6.0)
+    assert (recall(one, run), recall(two, run)) == ((3, 1, 1), (4, 2, 1))

@@ -1,0 +1,163 @@
+"""Prints and plots what runs recorded: PPS, TPS, batches, queues, lag, memory, score. Compares runs side by side.
+
+    python tools/bench/profile_log.py RUN [RUN ...] [--last-minutes 5] [--plot runs.png]
+
+PPS and TPS are medians over the seconds of the window with the middle half beside them; steps/s is agent steps trained
+per second over the whole window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ga3c.runs import reader as record
+from ga3c.settings.flags import output_file
+
+_SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "lag_in_flight",
+           "lag_queued", "lag_in_flight_ms", "lag_queued_ms", "prediction_queue", "training_queue",
+           "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms", "predict_ms", "gather_ms",
+           "update_ms", "predictor_busy", "trainer_busy", "cpu_agents", "cpu_server", "cpu_outside", "cpu_machine")
+
+
+# The paper's section 5.1: what an agent waits for until it has its prediction, and what an update takes.
+_SPLITS = (
+    ("An agent's wait for a prediction", "milliseconds",
+     (("queue_ms", "in the queue"), ("service_ms", "served"), ("reply_ms", "reply"))),
+    ("A training", "milliseconds", (("gather_ms", "gathering"), ("update_ms", "update"))),
+    ("Busy", "share of a thread's time, one on the other",
+     (("predictor_busy", "a predictor"), ("trainer_busy", "a trainer"))))
+
+
+def _median(rows: list[dict[str, Any]], name: str) -> float:
+    """Over the rows that know it; 0 if none does."""
+    values = record.column(rows, name)
+    return float(np.nanmedian(values)) if not np.isnan(values).all() else 0.0
+
+
+def window(rows: list[dict[str, Any]], last_minutes: float | None) -> list[dict[str, Any]]:
+    """The rows of the last minutes, without the row written while the run was ending."""
+    rows = [row for row in rows if row["agents"] > 0]
+    if last_minutes is None or not rows:
+        return rows
+    return [row for row in rows if row["time"] >= rows[-1]["time"] - 60 * last_minutes]
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """What a person asks first, as text by name."""
+    first, last = rows[0], rows[-1]
+    seconds = last["time"] - first["time"]
+    times, memory = (record.column(rows, name) for name in ("time", "memory_mb"))
+    known = ~np.isnan(memory)
+    result = {
+        "agent steps": f"{last['agent_steps']:,}", "minutes": f"{last['time'] / 60:.1f}",
+        "steps/s": f"{(last['agent_steps'] - first['agent_steps']) / seconds:,.0f}" if seconds else "-",
+        "N_A/N_P/N_T": f"{last['agents']}/{last['predictors']}/{last['trainers']}",
+    }
+    for name in _SPREAD:
+        values = [row[name] for row in rows if row.get(name) is not None]  # older runs recorded less
+        if values:
+            low, middle, high = np.percentile(values, (25, 50, 75))
+            result[name] = f"{middle:,.1f} ({low:,.1f} - {high:,.1f})"
+    if known.sum() > 2:
+        slope = np.polyfit(times[known] / 60, memory[known], 1)[0]
+        result["memory MB"] = f"{memory[known][-1]:,.0f} ({slope:+.2f} per minute)"
+    if dropped := last.get("dropped_steps"):
+        result["dropped steps"] = f"{dropped:,} ({dropped / (dropped + last['agent_steps']):.1%} of all played)"
+    limits = Counter(row["limit"] for row in rows if row.get("limit"))
+    if limits:
+        result["limit"] = ", ".join(f"{limit} {count / limits.total():.0%}" for limit, count in limits.most_common())
+    result["agent deaths"] = "-" if last["agent_deaths"] is None else f"{last['agent_deaths']:,}"
+    result["score (last 100)"] = "-" if last["score_mean"] is None else f"{last['score_mean']:.2f}"
+    return result
+
+
+def table(runs: dict[str, list[dict[str, Any]]]) -> Table:
+    """One column for each run."""
+    made = Table()
+    made.add_column("")
+    columns = {name: summary(rows) for name, rows in runs.items()}
+    for name in columns:
+        made.add_column(name, justify="right")
+    for key in dict.fromkeys(key for column in columns.values() for key in column):  # older runs recorded less
+        made.add_row(key, *[column.get(key, "-") for column in columns.values()])
+    return made
+
+
+_PANELS = (
+    ("score_mean", "score, mean of the last 100 episodes"), ("pps", "predictions per second"),
+    ("tps", "trainings per second"), ("prediction_batch", "observations in a prediction"),
+    ("prediction_queue", "agents waiting for a predictor"), ("training_queue", "rollouts waiting for a trainer"),
+    ("lag_mean", "policy lag, updates"), ("cpu_machine", "cores in use"), ("memory_mb", "private memory, MB"))
+
+
+def plot(runs: dict[str, list[dict[str, Any]]], windows: dict[str, list[dict[str, Any]]], file: Path) -> None:
+    """What a run was like over time; where the milliseconds of its window went, and how busy threads were in it."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(4, 3, figsize=(13, 10 + 0.3 * len(runs)), constrained_layout=True,
+                                   height_ratios=(2.5, 2.5, 2.5, 1 + 0.25 * len(runs)))
+    for axis, (name, title) in zip(axes.flat[:9], _PANELS, strict=True):
+        for run, rows in runs.items():
+            points = [(row["time"] / 60, row[name]) for row in rows if row.get(name) is not None]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=run, linewidth=1.2)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("minutes", fontsize=9)
+        axis.grid(alpha=0.3)
+        if name != "score_mean":
+            axis.set_ylim(bottom=0)
+    axes[0, 0].legend(fontsize=8)
+    for axis, (title, unit, parts) in zip(axes[3], _SPLITS, strict=True):
+        left = np.zeros(len(runs))
+        for name, label in parts:
+            width = np.array([_median(rows, name) for rows in windows.values()])
+            axis.barh(list(runs), width, left=left, label=label, height=0.6)
+            left += width
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel(f"{unit}, median of the seconds", fontsize=9)
+        axis.invert_yaxis()
+        axis.tick_params(axis="y", labelsize=8)
+        axis.legend(fontsize=8, ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.45))
+    figure.savefig(file, dpi=110)
+    pyplot.close(figure)
+
+
+def main() -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(description="Summarise, compare and plot runs.")
+    parser.add_argument("runs", nargs="+", metavar="RUN", type=Path)
+    parser.add_argument("--last-minutes", type=float, metavar="M",
+                        help="of the table and the bars: only the last M minutes of each run")
+    parser.add_argument("--plot", type=output_file(".png", ".svg"), metavar="FILE",
+                        help="also draw, as PNG or SVG by its name")
+    options = parser.parse_args()
+    everything, windows = {}, {}
+    for run in options.runs:
+        name = str(run) if [other.name for other in options.runs].count(run.name) > 1 else run.name
+        try:
+            everything[name] = window(record.lasting(record.rows(run).new()), None)
+        except OSError as error:
+            print(f"profile_log: {run} is not a run: {error.filename}: {error.strerror}", file=sys.stderr)
+            return 2
+        windows[name] = window(everything[name], options.last_minutes)
+        if not windows[name]:
+            print(f"profile_log: {run} has no second of training in its metrics.jsonl", file=sys.stderr)
+            return 2
+    Console().print(table(windows))
+    if options.plot:
+        plot(everything, windows, options.plot)
+        print(f"drawn: {options.plot}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

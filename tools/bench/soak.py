@@ -1,0 +1,163 @@
+"""Trains for long, or under fire: shoots agents while a real run goes on, then says whether anything grew or stood.
+
+    python tools/bench/soak.py --minutes 60 -- --game Boxing                          an agent killed every 10 s, for an hour
+    python tools/bench/soak.py --minutes 1 --every 0.3 --stops 0.3 -- --game Pong --agent-timeout 3      200 shots in a minute
+
+What follows `--` is for `ga3c-train`, which needs no limit. Memory, descriptors and threads are sampled from outside,
+TPS and deaths come from the run's own record. One JSON object is printed, and kept as soak.json in the run directory;
+exit code 1 if the run did not end as it should or a second passed without an update. Told to end (SIGINT, SIGTERM), it
+ends the run first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from ga3c.runs import reader as record
+
+_WARM = 5.0  # seconds of training before which a second without an update is no complaint
+
+
+def agents(main: psutil.Process) -> list[psutil.Process]:
+    """The agents: children of the fork server, which is a child of the main process."""
+    found = []
+    with contextlib.suppress(psutil.Error):
+        for child in main.children():
+            with contextlib.suppress(psutil.Error):
+                if "forkserver" in " ".join(child.cmdline()):
+                    found += child.children()
+    return found
+
+
+def sample(main: psutil.Process) -> dict[str, float]:
+    """Of the main process: descriptors, threads, private memory in MB; {} if it has ended."""
+    with contextlib.suppress(psutil.Error), main.oneshot():
+        memory = main.memory_info()  # what is shared are the slots, taken when an agent first uses them
+        return {"descriptors": main.num_fds(), "threads": main.num_threads(),
+                "memory_mb": (memory.rss - memory.shared) / 2**20}
+    return {}
+
+
+def shoot(main: psutil.Process, chance: random.Random, stops: float) -> bool:
+    """Kills an agent, or stops it with probability `stops`; whether there was one."""
+    with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+        number = signal.SIGSTOP if chance.random() < stops else signal.SIGKILL
+        chance.choice(agents(main)).send_signal(number)
+        return True
+    return False
+
+
+def slope(hours: list[float], values: list[float]) -> dict[str, float]:
+    """First, last, and growth per hour with its standard error, of the samples after the first fifth."""
+    skip = len(values) // 5
+    x, y = np.array(hours[skip:]), np.array(values[skip:])
+    if len(x) < 4:
+        return {}
+    (growth, _), covariance = np.polyfit(x, y, 1, cov=True)
+    return {"first": round(float(y[0]), 2), "last": round(float(y[-1]), 2), "per_hour": round(float(growth), 3),
+            "error": round(float(np.sqrt(covariance[0, 0])), 3)}
+
+
+def by_minute(samples: list[tuple[float, dict[str, float]]]) -> list[float]:
+    """Memory of the main process in MB, the mean of each minute."""
+    minutes: dict[int, list[float]] = {}
+    for at, values in samples:
+        minutes.setdefault(int(at // 60), []).append(values["memory_mb"])
+    return [round(float(np.mean(found)), 1) for found in minutes.values()]
+
+
+def replacements(events: list[dict[str, Any]]) -> list[float]:
+    """Seconds from each agent's death until one takes its place; those without one are left out."""
+    died: deque[float] = deque()
+    waits = []
+    for event in events:
+        if event["event"] == "agent_died":
+            died.append(event["time"])
+        elif event["event"] in ("agent_started", "agent_returned") and died:
+            waits.append(event["time"] - died.popleft())
+    return waits
+
+
+def report(run: Path, samples: list[tuple[float, dict[str, float]]], shots: int, code: int) -> dict[str, Any]:
+    """What came of it."""
+    rows, events = record.rows(run).new(), record.events(run).new()
+    playing = [row for row in rows if row["agents"] > 0 and row["time"] > _WARM]
+    waits = replacements(events)
+    hours = [at / 3600 for at, _ in samples]
+    return {
+        "exit_code": code, "shots": shots, "deaths": Counter(e["cause"] for e in events if e["event"] == "agent_died"),
+        "shot_at_rest": sum(e["event"] == "agent_left" and e["exitcode"] < 0 for e in events),
+        "other_events": Counter(e["event"] for e in events if not e["event"].startswith("agent")),
+        "seconds": len(playing), "seconds_without_update": sum(row["tps"] == 0 for row in playing),
+        "replaced": len(waits), "replaced_after_median": round(float(np.median(waits)), 3) if waits else None,
+        "replaced_after_max": round(max(waits), 3) if waits else None,
+        "tps": slope([row["time"] / 3600 for row in playing], [row["tps"] for row in playing]),
+        "memory_of_all_mb": slope([row["time"] / 3600 for row in playing], [row["memory_mb"] for row in playing]),
+        **{name: slope(hours, [values[name] for _, values in samples])
+           for name in ("descriptors", "threads", "memory_mb")},
+        "memory_mb_by_minute": by_minute(samples)}
+
+
+def main() -> int:
+    """Runs it; see the module's text."""
+    parser = argparse.ArgumentParser(description="Train under fire and say whether anything grew or stood still.")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of training [%(default)s]")
+    parser.add_argument("--every", type=float, default=10.0, help="seconds between shots [%(default)s]")
+    parser.add_argument("--stops", type=float, default=0.0, help="share of shots that are SIGSTOP [%(default)s]")
+    parser.add_argument("--seed", type=int, default=0, help="of the shots [%(default)s]")
+    parser.add_argument("train", nargs="*", help="arguments of ga3c-train, after --")
+    options = parser.parse_args()
+    if any(flag.split("=")[0] == "--run-dir" for flag in options.train):
+        parser.error("--run-dir: the run has a directory of its own, which is told at the end")
+    run = Path(tempfile.mkdtemp(prefix="soak-")) / "run"
+    command = [sys.executable, "-m", "ga3c", "--run-dir", str(run), "--minutes", str(options.minutes), *options.train]
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has us ignore them
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    chance, shots = random.Random(options.seed), 0
+    samples: list[tuple[float, dict[str, float]]] = []
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            watched = psutil.Process(process.pid)
+            while process.poll() is None and not (run / "metrics.jsonl").exists():
+                time.sleep(0.1)
+            began = now = time.monotonic()
+            next_shot, next_sample = began + 2.0, began
+            while process.poll() is None:
+                now = time.monotonic()
+                if now >= next_sample and now < began + 60 * options.minutes - 2.0:  # the end is not part of it
+                    next_sample += max(0.5, options.minutes / 60)
+                    if taken := sample(watched):
+                        samples.append((now - began, taken))
+                if now >= next_shot and now < began + 60 * options.minutes - 3.0:
+                    next_shot += options.every
+                    shots += shoot(watched, chance, options.stops)
+                time.sleep(max(0.0, min(next_shot, next_sample, now + 0.5) - time.monotonic()))
+        finally:
+            if process.poll() is None:  # we were told to end
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(30.0)
+                process.kill()
+    found = report(run, samples, shots, process.returncode)
+    text = json.dumps({"command": command[3:], "run": str(run), **found}, indent=1)
+    (run / "soak.json").write_text(text + "\n", encoding="utf-8")
+    print(text)
+    return int(found["exit_code"] != 0 or found["seconds_without_update"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,392 @@
+"""The GA3C paper's learning figures and its table of scores, on this machine: trains what is missing, then draws.
+
+    python tools/figures/learning_figures.py figure5 --out DIR [--games Pong] [--seeds 0] [--minutes 30] [-- FLAGS]
+    python tools/figures/learning_figures.py figure6 --out DIR --games Boxing Pong --seeds 0 1 --minutes 60
+    python tools/figures/learning_figures.py figure7 --out DIR --games Pong --batches 5 20 40 80 160
+    python tools/figures/learning_figures.py lag     --out DIR --games toy:catch --seeds 0 1 2 --steps 350000
+    python tools/figures/learning_figures.py alternatives --out DIR --games CartPole-v1 --seeds 0 1 2 --steps 100000
+    python tools/figures/learning_figures.py table3  --out DIR --games Boxing Pong --seeds 0 1 --steps 10000000
+
+figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known counts, and tuned from 1/1/1; runs of one
+    seed begin with the same weights. The legend says how many frames each has played. The paper's agents have one
+    environment each, as with `-- --envs-per-agent 1`.
+figure6: each game with two learning rates, seeds as a band.
+figure7: the least training batch, of rollouts of five steps of one environment: 5, an update of every rollout, is what
+    any smaller one comes to; the workers, and the learning rate, stay as they are.
+lag: none of the paper's: the three corrections of policy lag, serial, with rollouts trained on at once and so many
+    updates later (`--delays`); score by agent steps.
+alternatives: none of the paper's: the settings as they are, and with each `--change='FLAGS'`, one at a time; as
+    alternatives.json and alternatives.md. For Atari also: `--change='--life-loss' --change='--noop-max 0'`.
+table3: scores of the trained agents by the paper's protocol (30 episodes, sampled actions, up to 30 no-ops) beside
+    those of people, of random play, and of the papers; as table3.json and table3.md.
+
+Every run has its directory in DIR. Called again, runs that have ended are kept, and one that was interrupted goes on
+from its newest checkpoint; so does one whose budget (`--minutes` or `--steps` of each run) has grown. A run that fails
+is left out. Drawn after each run, with a table of what each has done. Nothing is remembered from run to run. FLAGS are
+ga3c-train's, for all runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import ga3c
+from ga3c.commands.plot import SUFFIXES, figure_by_game, grouped
+from ga3c.learner import checkpoint
+from ga3c.runs import reader as record
+from ga3c.runs.recorder import lock_directory
+from ga3c.settings.files import resolve
+from ga3c.settings.flags import build_parser, parse
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+from ga3c.tuning.tuner import controller
+
+# Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes that begin as people
+# left them) and of GA3C after a day (Babaeizadeh et al., 2017, table 3).
+PUBLISHED: dict[str, tuple[float, float]] = {
+    "Amidar": (283.9, 218.0), "Boxing": (33.7, 92.0), "Centipede": (3306.5, 7386.0), "NameThisGame": (5614.0, 5643.0),
+    "MsPacman": (594.4, 1978.0), "Pong": (11.4, 18.0), "Qbert": (13752.3, 14966.0), "Seaquest": (2300.2, 1706.0),
+    "UpNDown": (54525.4, 8623.0)}
+# Between what a run was trained with and what is asked of it.
+_MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "checkpoints_kept", "remember", "tensorboard",
+               "evaluation_minutes", "evaluation_episodes"}
+
+
+class Variant(NamedTuple):
+    """What a curve is called, the part of its runs' directories that says so, and its flags."""
+
+    label: str
+    name: str
+    flags: tuple[str, ...]
+
+
+def counts(text: str) -> str:
+    """N_A/N_P/N_T of the command line. Raises ArgumentTypeError."""
+    try:
+        ga3c.Config(start=text)  # it knows them as a setting
+    except ConfigError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not N_A/N_P/N_T, as in 4/1/1") from None
+    return text
+
+
+def figure5(options: argparse.Namespace) -> list[Variant]:
+    """The paper's four ways to choose the numbers of workers."""
+    def fixed(workers: str) -> tuple[str, ...]:
+        agents, predictors, trainers = workers.split("/")
+        return "--no-dynamic", "--agents", agents, "--predictors", predictors, "--trainers", trainers
+
+    best = fixed(options.best) if options.best else ("--no-dynamic",)
+    return [Variant("1/1/1", "1-1-1", fixed("1/1/1")), Variant("16/1/1", "16-1-1", fixed("16/1/1")),
+            Variant(f"best known, {options.best or 'the defaults'}", f"best-{options.best or 'defaults'}", best),
+            Variant("tuned from 1/1/1", "dynamic", ("--dynamic", "--start", "1/1/1"))]
+
+
+def figure6(options: argparse.Namespace) -> list[Variant]:
+    """Two learning rates."""
+    return [Variant(f"learning rate {rate:g}", f"rate{rate:g}", ("--learning-rate", f"{rate!r}"))
+            for rate in options.rates]
+
+
+def figure7(options: argparse.Namespace) -> list[Variant]:
+    """Least training batches."""
+    common = ("--envs-per-agent", "1", "--rollout-length", "5", "--no-dynamic")
+    return [Variant(f"at least {batch}", f"batch{batch}", (*common, "--training-batch-min", str(batch)))
+            for batch in options.batches]
+
+
+def lag(options: argparse.Namespace) -> list[Variant]:
+    """Rollouts trained on at once and `delays` updates later, by what corrects the lag."""
+    common = ("--serial", "--training-batch-min", "1")  # an update of every rollout
+    return [Variant(f"{correction}, {delay} updates later" if delay else correction, f"{correction}-{delay}",
+                    (*common, "--training-delay", str(delay), "--correction", correction))
+            for delay in options.delays for correction in ("none", "clipped-is", "vtrace")]
+
+
+def alternatives(options: argparse.Namespace) -> list[Variant]:
+    """The settings as they are, and with each of the changes."""
+    return [Variant(" ".join(flags) or "none", "-".join(flags).replace("--", "") or "none", flags)
+            for flags in [(), *map(tuple, map(str.split, options.change or CHANGES))]]
+
+
+def table3(options: argparse.Namespace) -> list[Variant]:
+    """The settings as they are."""
+    return [Variant("ours", "ours", ())]
+
+
+FIGURES = {"figure5": figure5, "figure6": figure6, "figure7": figure7, "lag": lag, "alternatives": alternatives,
+           "table3": table3}
+
+# What others do, or earlier versions of this program did.
+CHANGES = ("--learning-rate 1e-4", "--learning-rate 3.5e-4", "--learning-rate 1e-3",
+           "--optimizer rmsprop", "--optimizer rmsprop --max-grad-norm 0 --learning-rate 4e-3",
+           "--loss-reduction sum", "--optimizer rmsprop --loss-reduction sum --max-grad-norm 0",
+           "--max-grad-norm 0", "--gae-lambda 1", "--gae-lambda 0.8", "--no-normalize-advantages",
+           "--rollout-length 5", "--rollout-length 10 --training-batch-min 160 --learning-rate 3.5e-4", "--reward-clip 0",
+           "--envs-per-agent 1 --training-batch-min 20", "--envs-per-agent 2 --training-batch-min 40",
+           "--envs-per-agent 4 --training-batch-min 80", "--envs-per-agent 8 --training-batch-min 160",
+           "--envs-per-agent 8 --training-batch-min 160 --learning-rate 3.5e-4", "--training-batch-min 640",
+           "--learning-rate-final null", "--entropy-coef 0 --entropy-coef-end null", "--entropy-coef 0.01 --entropy-coef-end null",
+           "--entropy-coef 0.02 --entropy-coef-end null", "--correction none", "--correction clipped-is", "--preset paper")
+
+
+def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
+          steps: int | None) -> Settings:
+    """The settings of a run; the variant's own come last. Raises ConfigError."""
+    argv = ["--game", game, "--seed", str(seed), "--no-remember", *flags, *variant.flags]
+    given, options = parse(build_parser("learning_figures", ga3c.__version__), argv)
+    settings = resolve(given, options.pop("config", None))
+    if options:
+        raise ConfigError(f"--{next(iter(options))} is no setting of a run")
+    own = sorted(given.keys() & {"minutes", "steps", "frames", "episodes", "run_dir", "checkpoint_minutes"})
+    if own:
+        raise ConfigError(f"--{own[0].replace('_', '-')} is for this tool to say; it takes --minutes or --steps")
+    return settings.changed(**{"minutes": minutes, "steps": steps})
+
+
+def reached(run: Path, settings: Settings) -> bool:
+    """Whether the run has had the budget. Raises OSError if there is no record."""
+    rows = record.rows(run).new()
+    return bool(rows) and (settings.run.steps is not None and rows[-1]["agent_steps"] >= settings.run.steps
+                           or settings.run.minutes is not None and rows[-1]["time"] >= 60 * settings.run.minutes)
+
+
+def train(run: Path, settings: Settings) -> None:
+    """Sees to it that the run exists and has had its budget. Raises ConfigError if it is a run of other settings."""
+    if (run / "config.yaml").exists():
+        theirs, ours = record.whole_settings(run), json.loads(json.dumps(settings.flat()))
+        for name in sorted(ours.keys() - _MAY_DIFFER):
+            if theirs.get(name) != ours[name]:
+                raise ConfigError(f"{run} was trained with {name} {theirs.get(name)}, not {ours[name]}; "
+                                  "give another --out")
+        if (run / "metrics.jsonl").exists() and reached(run, settings):
+            return
+    print("training", run, flush=True)
+    often = min(10.0, settings.run.minutes / 3 if settings.run.minutes else 10.0)
+    if checkpoint.saved(run / "checkpoints"):
+        ga3c.train(resume=run, quiet=True, minutes=settings.run.minutes, steps=settings.run.steps)
+    else:
+        if run.exists():  # ended before its first checkpoint: nothing to go on from, and nothing is deleted
+            names = (run.with_name(f"{run.name}.broken{number}") for number in range(1, 1000))
+            run.rename(next(name for name in names if not name.exists()))
+        ga3c.train(settings.changed(**{"run_dir": str(run), "checkpoint_minutes": often}), quiet=True)
+    if not reached(run, settings):
+        raise SystemExit(f"learning_figures: {run} was interrupted; the same command goes on with it")
+
+
+def done(run: Path, game: str) -> dict[str, Any]:
+    """What a run has done: minutes, agent steps, frames, agent steps/s, mean policy lag in updates, N_A/N_P/N_T at the
+    end, mean score of the last hundred episodes at the end and, from the hundredth on, at best, and after how many
+    minutes it was first at the paper's score of the game. Empty if it has no second with agents.
+    """
+    rows = record.lasting([row for row in record.rows(run).new() if row["agents"] > 0])
+    if not rows:
+        return {}
+    minutes, steps, score, lag = (
+        record.column(rows, name) for name in ("time", "agent_steps", "score_mean", "lag_mean"))
+    minutes /= 60
+    _, goal = PUBLISHED.get(game, (None, np.inf))
+    whole = np.where(record.column(rows, "episodes") >= 100, score, np.nan)  # a mean of the first few is luck
+    there = np.flatnonzero(whole >= goal)  # NaN is not
+
+    def known(number: float) -> float | None:
+        return round(float(number), 2) if np.isfinite(number) else None
+
+    return {"minutes": known(minutes[-1]), "agent_steps": int(steps[-1]), "frames": int(rows[-1]["frames"]),
+            "steps_per_second": known((steps[-1] - steps[0]) / max(60 * (minutes[-1] - minutes[0]), 1.0)),
+            "lag": known(float(np.nanmean(lag))) if np.isfinite(lag).any() else None,
+            "workers": controller.name([rows[-1][kind] for kind in ("agents", "predictors", "trainers")]),
+            "score": known(score[-1]), "best": known(float(np.nanmax(whole))) if np.isfinite(whole).any() else None,
+            "minutes_to_paper": known(minutes[there[0]]) if len(there) else None}
+
+
+def listed(found: dict[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
+    """Markdown: one line a run, of what `done` says of it."""
+    lines = ["| game | | seed | minutes | agent steps | agent steps/s | policy lag | workers | score at the end | best "
+             "| minutes to the paper's |", "|---|---|---|---|---|---|---|---|---|---|---|"]
+    for game, by_label in found.items():
+        for label, by_seed in by_label.items():
+            for seed, run in by_seed.items():
+                cells = [f"{run[name]:,}" if isinstance(run.get(name), int | float) else str(run.get(name) or "-")
+                         for name in ("minutes", "agent_steps", "steps_per_second", "lag", "workers", "score", "best",
+                                      "minutes_to_paper")]
+                lines.append("| " + " | ".join([game, label, str(seed), *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def table(found: dict[str, list[dict[str, Any]]]) -> str:
+    """Markdown: one line a game, the mean of its seeds' means, and each of them with its 95 % interval."""
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:,.1f}"
+
+    lines = ["Human and random: Wang et al., 2016; A3C on 16 cores: Mnih et al., 2016, whose episodes begin as people "
+             "left them, the others' with up to 30 no-ops; GA3C: the paper. Ours: after these agent steps, not a day.",
+             "",
+             "| game | human | random | A3C, 1 day | GA3C, 1 day | ours | by seed | agent steps, at least "
+             "| human-normalised | minutes to the paper's, by seed |", "|---|---|---|---|---|---|---|---|---|---|"]
+    for game, reports in found.items():
+        a3c, of_paper = PUBLISHED.get(game, (None, None))
+        means = [report["mean"] for report in reports]
+        seeds = [f"{report['mean']:,.1f} ({low:,.1f} - {high:,.1f})"
+                 for report in reports for low, high in [report["mean_interval"]]]
+        normalised = [report["human_normalised"] for report in reports if "human_normalised" in report]
+        lines.append("| " + " | ".join([
+            game, number(reports[0].get("human")), number(reports[0].get("random")), number(a3c), number(of_paper),
+            number(sum(means) / len(means)), ", ".join(seeds),
+            f"{min(report['agent_steps'] for report in reports):,}",
+            f"{sum(normalised) / len(normalised):.0%}" if normalised else "-",
+            ", ".join(number(report.get("run", {}).get("minutes_to_paper")) for report in reports)]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def learned(run: Path, steps: float) -> dict[str, float]:
+    """Mean score of the last hundred episodes, from the first that ended on: at `steps` agent steps, and on the average
+    up to there. Empty if none has ended.
+    """
+    rows = [row for row in record.lasting(record.rows(run).new()) if row["score_mean"] is not None]
+    if not rows:
+        return {}
+    grid = np.linspace(0.0, steps, 1001)
+    score = np.interp(grid, record.column(rows, "agent_steps"), record.column(rows, "score_mean"))
+    return {"end": float(score[-1]), "average": float(score.mean())}
+
+
+def compared(found: dict[str, dict[str, dict[int, dict[str, float]]]]) -> str:
+    """Markdown: for each game a line a change, best average first, those last that not all seeds have."""
+    lines = ["| game | changed | score, average of the run | by seed | at its end | by seed |",
+             "|---|---|---|---|---|---|"]
+    for game, by_label in found.items():
+        lined = []
+        most = max(len(by_seed) for by_seed in by_label.values())
+        for label, by_seed in by_label.items():
+            known = [one for one in by_seed.values() if one]
+            cells, means = [game, label], {}
+            for what in ("average", "end"):
+                means[what] = sum(one[what] for one in known) / max(1, len(known))
+                cells += [f"{means[what]:.4g}" if known else "-", ", ".join(
+                    f"{one[what]:.4g}" if one else "none" for one in by_seed.values())]
+            lined.append((len(known) < most, -means["average"], "| " + " | ".join(cells) + " |"))
+        lines += [line for *_, line in sorted(lined)]
+    return "\n".join(lines) + "\n"
+
+
+def make(options: argparse.Namespace) -> list[str]:
+    """Trains, and after each run draws, or evaluates and tables, what there is; returns what failed.
+
+    Raises ConfigError if a flag is wrong or a run is at work.
+    """
+    variants = FIGURES[options.figure](options)
+    minutes = None if options.steps else options.minutes
+    wanted = [(seed, game, variant, asked(variant, game, seed, options.flags, minutes, options.steps))
+              for seed in options.seeds for game in options.games for variant in variants]
+    runs: dict[str, dict[str, list[Path]]] = {game: {} for game in options.games}
+    reports: dict[Path, dict[str, Any]] = {}
+    failures, text = [], ""
+    at = [options.out / options.figure / f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
+          for seed, game, variant, _ in wanted]
+    for run in filter(Path.exists, at):
+        os.close(lock_directory(run))  # one may be at work, left behind by a tool that was killed
+    for run, (_, game, variant, settings) in zip(at, wanted, strict=True):
+        try:
+            train(run, settings)
+            if options.figure == "table3":
+                reports[run] = evaluated(run, options.episodes)
+        except (ConfigError, ga3c.CommandFailed) as failure:
+            failures.append(f"{run}: {failure}")
+            continue
+        runs[game].setdefault(variant.label, []).append(run)
+        text = show(options, {game: by_label for game, by_label in runs.items() if by_label}, reports)
+    print(f"{text}written: {options.out / options.figure}.*" if text else "nothing to show", flush=True)
+    return failures
+
+
+def evaluated(run: Path, episodes: int) -> dict[str, Any]:
+    """The report of the run's newest checkpoint, kept in the run's directory, and with it what `done` says of it."""
+    file = run / "table3.json"
+    newest = checkpoint.saved(run / "checkpoints")[:1]
+    report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"scores": []}
+    if len(report["scores"]) != episodes or [Path(report["checkpoint"]).name] != [path.name for path in newest]:
+        report = ga3c.evaluate(run, episodes=episodes)
+        aside = run / ".table3.json"
+        aside.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        aside.replace(file)
+    return {**report, "run": done(run, report["game"])}
+
+
+def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
+         reports: dict[Path, dict[str, Any]]) -> str:
+    """Writes, and returns, the table of the runs of each game and label; draws those of a figure. Of none nothing."""
+    if not runs:
+        return ""
+    found: dict[str, Any]
+    if options.figure == "table3":
+        found = {game: [reports[run] for run in by_label["ours"]] for game, by_label in runs.items()}
+        text = table(found)
+    elif options.figure == "alternatives":
+        found = {}
+        for game, by_label in runs.items():
+            steps = options.steps or min(record.rows(run).new()[-1]["agent_steps"]
+                                         for trained in by_label.values() for run in trained)
+            found[game] = {label: {record.settings(run)["seed"]: learned(run, steps) for run in trained}
+                           for label, trained in by_label.items()}
+        text = compared(found)
+    else:
+        found = {game: {label: {record.settings(run)["seed"]: done(run, game) for run in trained}
+                        for label, trained in by_label.items()} for game, by_label in runs.items()}
+        text = listed(found)
+        groups = {game: [grouped(trained, [label])[0] for label, trained in by_label.items()]
+                  for game, by_label in runs.items()}
+        file = options.out / f"{options.figure}.{options.format}"
+        panel = "score-steps" if options.figure == "lag" else "score-time"
+        figure_by_game(groups, panel, frames=options.figure == "figure5").savefig(file, dpi=200)
+    (options.out / f"{options.figure}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (options.out / f"{options.figure}.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def main() -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("figure", choices=FIGURES)
+    parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="of runs and of what is drawn")
+    parser.add_argument("--games", nargs="+", default=["Pong"], metavar="GAME")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument("--minutes", type=float, default=30.0, help="of each run [%(default)g]")
+    budget.add_argument("--steps", type=int, help="agent steps of each run")
+    parser.add_argument("--best", type=counts, metavar="N_A/N_P/N_T",
+                        help="figure5: the best counts known [the defaults]")
+    parser.add_argument("--rates", nargs="+", type=float, default=[3e-4, 1e-4], help="figure6 [the paper's]")
+    parser.add_argument("--batches", nargs="+", type=int, default=[5, 20, 40, 80, 160], help="figure7 [the paper's]")
+    parser.add_argument("--delays", nargs="+", type=int, default=[0, 100], metavar="N", help="lag: updates [0 100]")
+    parser.add_argument("--change", action="append", metavar="FLAGS",
+                        help="alternatives: flags of ga3c-train; as often as you like [CHANGES in this file]")
+    parser.add_argument("--episodes", type=int, default=30, help="table3: of each evaluation [%(default)s]")
+    parser.add_argument("--format", choices=[suffix[1:] for suffix in SUFFIXES], default="png", help="[%(default)s]")
+    parser.epilog = "after --: flags of ga3c-train, for all runs"
+    argv = [*sys.argv[1:], "--"]  # argparse finds no second positional argument behind options
+    own, flags = argv[:argv.index("--")], argv[argv.index("--") + 1:-1]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end, with a checkpoint
+    try:
+        failures = make(parser.parse_args(own, argparse.Namespace(flags=flags)))
+    except ConfigError as mistake:
+        print(f"learning_figures: {mistake}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("learning_figures: interrupted; the same command goes on", file=sys.stderr)
+        return 130
+    for failure in failures:
+        print(f"learning_figures: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

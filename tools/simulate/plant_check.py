@@ -1,0 +1,125 @@
+"""How far the simulated machines of `plant.py` are off.
+
+    python tools/simulate/plant_check.py
+
+Against real runs of this project, whose records are under docs/results: the rates of settings, and how uneven they are
+from second to second. And the interpolation of a table against the simulation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from plant import LARGE, MACHINES, PONG, Decides, Table, markdown, run, simulate
+from tune_report import at_work, swept, workers
+
+from ga3c.tuning.controller import Setting
+
+RESULTS = Path(__file__).parents[2] / "docs/results"
+MEASURED = RESULTS / "speed/0.8.0/figures-3-4-320.jsonl"
+ONE_ENVIRONMENT = 3680.0  # agent steps/s of Pong, 48 agents with an environment each: speed/0.8.0/placement.txt
+
+
+def _off(found: NDArray, real: NDArray) -> list[str]:
+    """Median and range of relative errors, and their range but for a factor that they have in common."""
+    ratio = found / real
+    error, shape = ratio - 1, ratio / np.median(ratio) - 1
+    return [f"{np.median(abs(error)):.0%}", f"{error.min():+.0%} to {error.max():+.0%}",
+            f"{shape.min():+.0%} to {shape.max():+.0%}"]
+
+
+def _counts(setting: str) -> Setting:
+    n_a, n_p, n_t = map(int, setting.split("/"))
+    return n_a, n_p, n_t
+
+
+def calibration() -> list[list[Any]]:
+    """Two-core machines against real runs: those of `MEASURED`, which their costs were fitted to, and others."""
+    real = [json.loads(line) for line in MEASURED.read_text(encoding="utf-8").splitlines()]
+    boxing = MACHINES["2 cores"]
+    pong = boxing._replace(step=PONG)
+    rows = []
+    for network, machine in (("small", pong), ("large", pong._replace(**LARGE))):
+        runs = [run for run in real if run["network"] == network]
+        found = [simulate(machine, (run["agents"], run["predictors"], run["trainers"]), 300) for run in runs]
+        rate = np.array([run["steps_per_second"] for run in runs])
+        lag = np.array([each.lag - run["lag_mean"] for each, run in zip(found, runs, strict=True)])
+        rows.append([f"Pong, {network} network, fitted: {len(runs)} settings",
+                     *_off(np.array([each.rate for each in found]), rate),
+                     f"{np.median(abs(lag)):.1f}", f"{lag.min():+.1f} to {lag.max():+.1f}"])
+    for game, machine in (("Pong", pong), ("Boxing", boxing)):
+        sweep = swept(list((RESULTS / f"tuning-{game.lower()}/sweep").iterdir()))
+        rates = [simulate(machine, _counts(setting), 300).rate for setting in sweep]
+        rows.append([f"{game}, sweep of another day: {len(sweep)} settings",
+                     *_off(np.array(rates), np.array([np.median(each) for each in sweep.values()])), "", ""])
+    alone = np.array([simulate(pong._replace(envs=1), (48, 1, 1), 300).rate])
+    rows.append(["Pong, an environment an agent: 48/1/1", *_off(alone, np.array([ONE_ENVIRONMENT]))[:2], "", "", ""])
+    return rows
+
+
+def unevenness(time: NDArray, rate: NDArray, kind: NDArray) -> list[str]:
+    """How far seconds of the same `kind` are apart, as a standard deviation, 5, 60 and 300 s after each other; and
+    which share of all seconds has less than 75 % of the median of their kind."""
+    found = []
+    for gap in (5, 60, 300):
+        later = np.searchsorted(time, time + gap - 0.5)
+        pairs = [(i, j) for i, j in enumerate(later)
+                 if j < len(time) and abs(time[j] - time[i] - gap) < 1 and kind[i] == kind[j]]
+        apart = np.array([np.log(rate[j] / rate[i]) for i, j in pairs])
+        found.append(f"{1.4826 * np.median(abs(apart)) / math.sqrt(2):.1%}")
+    slow = [rate[kind == each] < 0.75 * np.median(rate[kind == each]) for each in set(kind)]
+    return [*found, f"{np.concatenate(slow).mean():.1%}"]
+
+
+def unevennesses() -> list[list[Any]]:
+    """Of the runs tuned from 1/1/1 and of the two-core machine with its noise."""
+    rows = []
+    for game in ("pong", "boxing"):
+        for run_of in ("fast-1", "fast-2", "fast-3", "paper"):
+            real = [row for row in at_work(RESULTS / f"tuning-{game}" / run_of) if row["time"] > 60 and row["tps"]]
+            rows.append([f"{game.capitalize()}, {run_of}", *unevenness(
+                np.array([row["time"] for row in real]), np.array([row["tps"] for row in real]),
+                np.array([workers(row) for row in real]))])
+    table = Table(MACHINES["2 cores"])
+    still = cast(Decides, SimpleNamespace(accepted=(4, 1, 1), setting=(4, 1, 1), observe=lambda m: None))
+    for seed in range(3):
+        told = run(still, lambda _: table, 1200, seed).told[::5]
+        rows.append([f"simulated, seed {seed}", *unevenness(
+            np.arange(0, 1200.0, 5), told, np.full(len(told), "4/1/1"))])
+    return rows
+
+
+def check(tables: list[Table], seed: int = 0) -> list[list[Any]]:
+    """The interpolation against the simulation at settings between the grid's points: relative errors of the rate."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for table in tables:
+        limits = table.machine.limits
+        settings = [[math.ceil(most ** rng.random()) for most in limits] for _ in range(20)]
+        errors = [abs(table[n_a, n_p, n_t].rate / simulate(table.machine, (n_a, n_p, n_t), 160, 1).rate - 1)
+                  for n_a, n_p, n_t in settings]
+        rows.append([table.machine.name, f"{np.median(errors):.1%}", f"{max(errors):.1%}"])
+    return rows
+
+
+def main() -> int:
+    """The command; returns its exit code."""
+    argparse.ArgumentParser(description="How far simulated machines are off.").parse_args()
+    print(markdown(["against two real cores", "rate: median error", "all", "but for a common factor",
+                    "lag: median error, updates", "all"], calibration()))
+    print(markdown(["how far seconds are apart", "after 5 s", "60 s", "300 s", "below 75 %"], unevennesses()))
+    print(markdown(["table against simulation", "median error of the rate", "largest"],
+                   check([Table(machine) for machine in MACHINES.values()])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

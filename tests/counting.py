@@ -14,8 +14,8 @@ import numpy as np
 import psutil
 
 from ga3c.envs.toys import Counting
-from ga3c.learner.learner import Update
-from ga3c.transport.slots import TrainingBatch
+from ga3c.learner.learner import UpdateStats
+from ga3c.transport.slots import Batch
 
 Moment = tuple[int, int]  # episode, step
 
@@ -50,7 +50,7 @@ class CheckingModel:
     """
 
     def __init__(self, on_update: Callable[[int], None] = lambda updates: None) -> None:
-        self.version = self.oldest = 0
+        self.version = self.min_valid_version = 0
         self.device = "CPU"
         self.agent_steps = 0
         self.learning_rate_factor = 1.0
@@ -73,7 +73,7 @@ class CheckingModel:
         share = (value % 97 + 1) / 100
         return np.stack([share, 1 - share], axis=1), value, self.version
 
-    def train(self, batch: TrainingBatch) -> Update:
+    def train(self, batch: Batch) -> UpdateStats:
         with self.lock:
             for i, steps in enumerate(batch.steps.tolist()):
                 for e in range(batch.reward.shape[2] if steps else 0):  # a last batch may be filled up with nothing
@@ -82,9 +82,9 @@ class CheckingModel:
             self.version += 1
             self.agent_steps += batch.agent_steps
             self.on_update(self.version)
-            return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+            return UpdateStats(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
-    def check(self, batch: TrainingBatch, i: int, e: int, steps: int) -> None:
+    def check(self, batch: Batch, i: int, e: int, steps: int) -> None:
         moments = decode(batch.observation[i, :steps, e])
         values = value_of(moments)
         assert (batch.value[i, :steps, e] == values).all(), "a prediction went to the wrong place"

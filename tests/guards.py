@@ -126,7 +126,7 @@ GUARDS = [
     Guard(15, "divergence is mended for ever", "test_recovery.py::test_a_thread_is_started_again_once_a_minute_and_"
           "divergence_mended_once", [("recovery", "again, self._mended = not self._mended, True", "again = True")]),
     Guard(15, "rollouts of weights that are gone are trained on", "test_trainer.py::test_rollouts_of_weights_that_are_"
-          "gone_are_not_trained_on", [("trainer", " | (batch.version[:, 0] < model.oldest)", "")]),
+          "gone_are_not_trained_on", [("trainer", " | (batch.version[:, 0] < model.min_valid_version)", "")]),
     Guard(15, "a second trainer's word on the same weights ends the run", "test_faults.py::test_what_two_trainers_say_"
           "of_the_same_weights_is_mended_once", [("service", "isinstance(error, Diverged) and mended", "False")]),
     Guard(16, "no eps in the logarithm", "test_losses.py::test_where_the_policy_vanished_the_gradient_is_bounded_by_"

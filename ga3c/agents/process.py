@@ -32,12 +32,12 @@ from ga3c.envs.factory import Environment, make_environment
 from ga3c.settings.machine import be_killed_first
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import GO_ON, PAUSE, PREDICT, REST, SUBMIT, TAKE, WAIT, Port, Request, ServerGone
-from ga3c.transport.slots import RolloutStore
+from ga3c.transport.slots import Slots
 
 Player = Generator[Request, int | None, None]
 
 
-def play(environment: Environment, store: RolloutStore, rng: np.random.Generator) -> Player:
+def play(environment: Environment, store: Slots, rng: np.random.Generator) -> Player:
     """The life of an agent, from the first observation until a rest is granted with the word to leave.
 
     The environment must have been reset. Requests and their grants:
@@ -96,7 +96,7 @@ def play(environment: Environment, store: RolloutStore, rng: np.random.Generator
         environment.show(store.observation[slot, t])
 
 
-def _take(store: RolloutStore) -> Generator[Request, int, int]:
+def _take(store: Slots) -> Generator[Request, int, int]:
     """A free slot, in which no episode ends yet."""
     slot = yield TAKE, 0, 0
     store.terminated[slot] = store.truncated[slot] = False
@@ -114,7 +114,7 @@ def sample(policy: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.
     return np.array(actions)
 
 
-def _hand_in(store: RolloutStore, slot: int, steps: int, bootstrap_value: NDArray[np.float32]) -> Request:
+def _hand_in(store: Slots, slot: int, steps: int, bootstrap_value: NDArray[np.float32]) -> Request:
     store.steps[slot] = steps
     store.bootstrap_value[slot] = bootstrap_value
     return SUBMIT, slot, 0
@@ -128,7 +128,7 @@ class _Clock:
         self.waits_for, self.since = REST, 0.0
 
 
-def pump(players: dict[int, Player], port: Port, store: RolloutStore) -> None:
+def pump(players: dict[int, Player], port: Port, store: Slots) -> None:
     """Grants the requests of `players`, by agent, through the port until all have left; records where their time went.
 
     One plays at a time, in the order of their grants. A wait lasts until it is the agent's turn.
@@ -221,7 +221,7 @@ def _be_nice(niceness: int) -> None:
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
 
 
-def agents_main(port: Port, store: RolloutStore, settings: Settings, seeds: list[np.random.SeedSequence],
+def agents_main(port: Port, store: Slots, settings: Settings, seeds: list[np.random.SeedSequence],
                 log: str) -> None:
     """Entry point of a process of agents: makes the environments of each and grants `play` its requests through `port`.
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers, ops
 
-from ga3c.envs.factory import EnvironmentSpec, imported
+from ga3c.envs.factory import EnvSpec, imported
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -88,7 +88,7 @@ class PictureConv2D(StridedConv2D):
         return kernel / 127.5, ops.cast(ops.cast(bias, "float32") - offset, self.compute_dtype)
 
 
-def build_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
+def build_network(settings: Settings, spec: EnvSpec) -> keras.Model:
     """The network named in `settings.algorithm.network` for worlds like `spec`, its weights drawn from `settings.run.seed`.
 
     Weights begin orthogonal (the authors' code: uniform, which shrinks activations layer by layer and starts slowly).
@@ -150,7 +150,7 @@ class Acting:
         return policy, tf.reshape(value, (-1,))
 
 
-def _ga3cs_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
+def _ga3cs_network(settings: Settings, spec: EnvSpec) -> keras.Model:
     images = len(spec.observation_shape) == 3
     kind = settings.algorithm.network if settings.algorithm.network != "auto" else "small" if images else "dense"
     if images == (kind == "dense"):
@@ -192,7 +192,7 @@ def _ga3cs_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
     return keras.Model(observation, [policy, value], name=kind)
 
 
-def _own_network(settings: Settings, spec: EnvironmentSpec) -> keras.Model:
+def _own_network(settings: Settings, spec: EnvSpec) -> keras.Model:
     """`function(settings, spec)` of the user, tried on two observations. Raises ConfigError, whatever it does wrong."""
     name = settings.algorithm.network
     function = imported(name, "network")

@@ -196,10 +196,10 @@ def _transport() -> list[Finding]:
     from ga3c.service.predictor import PredictionCount, run_predictor
     from ga3c.transport.channel import Channel
     from ga3c.transport.seating import Seating
-    from ga3c.transport.slots import RolloutStore
+    from ga3c.transport.slots import Slots
     settings = configured(game="toy:catch", envs_per_agent=1)
     spec = probe(settings)
-    store = RolloutStore(spec, settings.algorithm.rollout_length, 1, settings.agents.slots_per_agent)
+    store = Slots(spec, settings.algorithm.rollout_length, 1, settings.agents.slots_per_agent)
     channel = Channel(store, Seating(1), settings.agents.slots_per_agent)
     count, model = PredictionCount(), _Uniform(spec.n_actions)
 

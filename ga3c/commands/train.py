@@ -110,10 +110,10 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     with contextlib.suppress(OSError):  # nobody reads; the display will find out
         print(f"{spec.name}: loading TensorFlow and compiling the model", flush=True)
     with quiet(verbose):
-        from ga3c.learner.learner import Model, start_tensorflow
+        from ga3c.learner.learner import Learner, start_tensorflow
         from ga3c.runs.recorder import create_directory, lock_directory
         start_tensorflow(settings)
-        model = Model(settings, spec)
+        model = Learner(settings, spec)
 
     restored = Checkpoint({}, {})
     told: list[str] = []

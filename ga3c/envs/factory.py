@@ -40,7 +40,7 @@ ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 _prepared: dict[str, list[ale_py.ALEInterface]] = {}  # by ROM
 
 
-class EnvironmentSpec(NamedTuple):
+class EnvSpec(NamedTuple):
     """What the rest of the service must know of a world: `observation_shape` is one environment's, channels last."""
 
     name: str
@@ -70,7 +70,7 @@ class Transition(NamedTuple):
 class Environment(Protocol):
     """E environments that step together."""
 
-    spec: EnvironmentSpec
+    spec: EnvSpec
 
     @property
     def observation(self) -> NDArray:
@@ -139,7 +139,7 @@ class AtariEnvironment:
         emulator = self._emulators[0]
         self.actions = emulator.getLegalActionSet() if settings.env.full_action_space else emulator.getMinimalActionSet()
         self._fires = settings.env.fire_reset and ale_py.Action.FIRE in self.actions
-        self.spec = EnvironmentSpec(
+        self.spec = EnvSpec(
             game.removeprefix("ALE/").rsplit("-", 1)[0], (*PICTURE, self._STACK), np.dtype(np.uint8),
             len(self.actions), self._frame_skip)
         self._new = emulator.cloneState(include_rng=True)
@@ -286,7 +286,7 @@ class GymnasiumEnvironment:
         space, dtype = _supported(name, env.single_observation_space, env.single_action_space)
         self._first_action = int(env.single_action_space.start)  # type: ignore[attr-defined]
         n_actions = int(env.single_action_space.n)  # type: ignore[attr-defined]
-        self.spec = EnvironmentSpec(name, tuple(space.shape), dtype, n_actions, 1)
+        self.spec = EnvSpec(name, tuple(space.shape), dtype, n_actions, 1)
         self.observation = np.zeros((env.num_envs, *space.shape), dtype)
 
     def reset(self, seed: int) -> None:
@@ -450,7 +450,7 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
     return GymnasiumEnvironment(env, game)
 
 
-def probe(settings: Settings) -> EnvironmentSpec:
+def probe(settings: Settings) -> EnvSpec:
     """The spec of `settings.env.game`, found by making it once; one that is not Atari's plays a step, to see that it can.
 
     Raises ConfigError as `make_environment`, and if the step fails or shows something else than its space says.
@@ -494,7 +494,7 @@ class Watched:
             self.action_names = [str(action) for action in range(self.environment.spec.n_actions)]
 
     @property
-    def spec(self) -> EnvironmentSpec:
+    def spec(self) -> EnvSpec:
         """Of the environment."""
         return self.environment.spec
 

@@ -21,7 +21,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ga3c.envs.factory import EnvironmentSpec, atari_id
+from ga3c.envs.factory import EnvSpec, atari_id
 from ga3c.evaluation.episodes import Protocol, playing
 from ga3c.evaluation.policy import Trained
 from ga3c.runs.recorder import Log
@@ -38,7 +38,7 @@ class Played(NamedTuple):
     lengths: NDArray[np.int64]
 
 
-def play_episodes(predict: Predict, spec: EnvironmentSpec, settings: Settings, protocol: Protocol, processes: int = 1,
+def play_episodes(predict: Predict, spec: EnvSpec, settings: Settings, protocol: Protocol, processes: int = 1,
                   on_end: Callable[[], object] = lambda: None,
                   watch: Callable[[NDArray], object] = lambda observation: None) -> Played:
     """Plays the protocol's episodes of `settings.env.game`, the world of `spec`; `on_end` is called after each, `watch`
@@ -109,7 +109,7 @@ def summarise(played: Played, game: str) -> dict[str, Any]:
     return summary | {"scores": scores.tolist(), "lengths": played.lengths.tolist()}
 
 
-def report(trained: Trained, spec: EnvironmentSpec, settings: Settings, protocol: Protocol,
+def report(trained: Trained, spec: EnvSpec, settings: Settings, protocol: Protocol,
            played: Played) -> dict[str, Any]:
     """Everything there is to say: what was evaluated, how, and `summarise`; the same whenever it is evaluated again."""
     world = ("noop_max", "frame_skip", "sticky_actions", "max_episode_frames", "fire_reset", "full_action_space")

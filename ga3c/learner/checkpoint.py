@@ -32,7 +32,7 @@ class CheckpointError(Exception):
 
 
 class Checkpoint(NamedTuple):
-    """What learning goes on from: `arrays` by name (see `Model.state`), `progress` as plain JSON values."""
+    """What learning goes on from: `arrays` by name (see `Learner.state`), `progress` as plain JSON values."""
 
     arrays: dict[str, NDArray]
     progress: dict[str, Any]

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from ga3c.algorithms import losses
 from ga3c.algorithms.losses import Tensor
 from ga3c.algorithms.networks import Acting, build_network, precision, share_gpus
-from ga3c.envs.factory import EnvironmentSpec
+from ga3c.envs.factory import EnvSpec
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import Settings
-from ga3c.transport.slots import TrainingBatch
+from ga3c.transport.slots import Batch
 
 
-class Update(NamedTuple):
+class UpdateStats(NamedTuple):
     """What one training did. `version` and `agent_steps` are totals after it; losses and entropy are means per agent
     step; `gradient_norm` is before clipping; `explained_variance` is the part of the returns' variance that the value
     predicted, 1 at best; `waited`: seconds for another trainer's update to end.
@@ -156,16 +156,16 @@ def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]
     return ""
 
 
-class Model:
+class Learner:
     """Network, optimiser and counters. `predict` and `train` may be called from any thread.
 
-    `version`: updates so far. `agent_steps`: agent steps trained on so far; the schedules follow it. `oldest`: the
+    `version`: updates so far. `agent_steps`: agent steps trained on so far; the schedules follow it. `min_valid_version`: the
     first version of these weights' line; rollouts of earlier ones are not to be trained on. `precision`: of the
     network's inner layers; `device`: what computes it.
     """
 
-    def __init__(self, settings: Settings, spec: EnvironmentSpec) -> None:
-        self.version = self.oldest = 0
+    def __init__(self, settings: Settings, spec: EnvSpec) -> None:
+        self.version = self.min_valid_version = 0
         self.agent_steps = 0
         self._settings = settings
         self.precision = precision(settings)
@@ -204,7 +204,7 @@ class Model:
         return lambda *inputs: tf.raw_ops.StatefulPartitionedCall(
             args=[*inputs, *captured], Tout=types, f=function, executor_type=executor)
 
-    def _compile(self, spec: EnvironmentSpec) -> tuple[tf.types.experimental.ConcreteFunction, ...]:
+    def _compile(self, spec: EnvSpec) -> tuple[tf.types.experimental.ConcreteFunction, ...]:
         T = self._settings.algorithm.rollout_length
         observation = tf.TensorSpec((None, *spec.observation_shape), spec.observation_dtype)
         weights = [tf.TensorSpec(weight.shape, weight.dtype) for weight in self._answers_with[1]]
@@ -308,7 +308,7 @@ class Model:
         except tf.errors.OpError as error:
             _fail(error, f"{len(observation)} predictions")
 
-    def train(self, batch: TrainingBatch) -> Update | None:
+    def train(self, batch: Batch) -> UpdateStats | None:
         """One update from all filled steps of `batch`; None if it is not finite, or has waited here while the weights
         that played it were given up: then nothing has changed.
 
@@ -325,7 +325,7 @@ class Model:
         before = time.monotonic()
         with _on_device(what), self._update_lock:
             waited = time.monotonic() - before
-            if (batch.version[batch.steps > 0, 0] < self.oldest).any():
+            if (batch.version[batch.steps > 0, 0] < self.min_valid_version).any():
                 return None
             progress = self.agent_steps / s.algorithm.anneal_steps
             learning_rate = self.learning_rate_factor * scheduled(s.algorithm.learning_rate, s.algorithm.learning_rate_final, progress)
@@ -345,7 +345,7 @@ class Model:
             self.version += 1
             self._answers_with = self.version, weights
             self.agent_steps += batch.agent_steps
-            return Update(self.version, self.agent_steps, batch.agent_steps, **means,
+            return UpdateStats(self.version, self.agent_steps, batch.agent_steps, **means,
                           learning_rate=learning_rate, waited=waited)
 
     def _variables(self) -> dict[str, keras.Variable]:
@@ -405,12 +405,12 @@ class Model:
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
         """Takes weights and optimiser of an earlier `state`; counters go on. What the present ones have predicted is
-        told by its version: it is before `oldest`. Raises as `restore`.
+        told by its version: it is before `min_valid_version`. Raises as `restore`.
         """
         arrays = self._fitting(arrays)
         with self._between_updates(), _on_device("a checkpoint"):
             self._go_on_from(arrays, self.version + 1)
-            self.oldest = self.version
+            self.min_valid_version = self.version
 
     def _fitting(self, arrays: dict[str, NDArray]) -> dict[str, NDArray]:
         """Without those of other owners. Raises ValueError if they are not this network's."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ga3c.transport.slots import TrainingBatch
+    from ga3c.transport.slots import Batch
 
 EDGES: dict[str, tuple[float, ...]] = {
     "updates": (*range(17), 20, 24, 32, 48, 64, 96, 128, 256), "ms": (0, *(2**power for power in range(17)))}
@@ -36,7 +36,7 @@ _NO_UPDATES, _NO_MS = np.zeros(0, np.int64), np.zeros(0)
 NOTHING = Lag(_NO_UPDATES, _NO_UPDATES, _NO_UPDATES, _NO_MS, _NO_MS)
 
 
-def measure(batch: TrainingBatch, version: int, now: float) -> Lag:
+def measure(batch: Batch, version: int, now: float) -> Lag:
     """The lag of all filled rows of `batch`, trained on at `now` (monotonic seconds) by a model of `version`."""
     rollout, row = np.nonzero(batch.filled[:, :, 0])
     last = batch.version[np.arange(len(batch)), np.maximum(batch.steps - 1, 0)][rollout]

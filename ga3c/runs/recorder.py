@@ -34,11 +34,11 @@ import psutil
 from numpy.typing import NDArray
 
 from ga3c import __version__
-from ga3c.envs.factory import EnvironmentSpec
+from ga3c.envs.factory import EnvSpec
 from ga3c.evaluation.background import Evaluator
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
-from ga3c.learner.learner import DeviceFailed, Model
+from ga3c.learner.learner import DeviceFailed, Learner
 from ga3c.runs import policy_lag as lag
 from ga3c.runs import reader as record
 from ga3c.runs.statistics import Statistics, Workers
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "ale-py", "pydantic", "PyYAML", "rich")
 
 
-def create_directory(settings: Settings, spec: EnvironmentSpec) -> Path:
+def create_directory(settings: Settings, spec: EnvSpec) -> Path:
     """A new run directory with config.yaml and versions.json. Never an existing one. Raises ConfigError."""
     try:
         if settings.run.run_dir:
@@ -215,7 +215,7 @@ class Run:
         resumed: progress of the checkpoint it goes on from, {} for a new run.
     """
 
-    def __init__(self, settings: Settings, spec: EnvironmentSpec, directory: Path, resumed: dict[str, Any]) -> None:
+    def __init__(self, settings: Settings, spec: EnvSpec, directory: Path, resumed: dict[str, Any]) -> None:
         self.settings, self.spec, self.directory = settings, spec, directory
         self.statistics = Statistics(
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
@@ -312,7 +312,7 @@ class Run:
             due = min(due, 60.0 * self.settings.run.minutes)
         return max(0.0, due - self.time)
 
-    def tick(self, model: Model, workers: Workers, agent_pids: list[int]) -> dict[str, Any] | None:
+    def tick(self, model: Learner, workers: Workers, agent_pids: list[int]) -> dict[str, Any] | None:
         """Writes the row of the second that has passed, and a checkpoint if one is due; returns the row.
 
         Cheap when nothing is due; then returns None. An evaluation that is due begins with a checkpoint, when the last
@@ -343,7 +343,7 @@ class Run:
             self.say(f"{lost - self._lost_told} lines of the record could not be written; training goes on.")
             self._lost_told, self._next_warning = lost, now + 60.0
 
-    def save_or_warn(self, model: Model) -> Path | None:
+    def save_or_warn(self, model: Learner) -> Path | None:
         """A checkpoint; if storage or device fails, a warning and another try soon: training goes on."""
         minutes = self.settings.run.checkpoint_minutes
         try:
@@ -358,7 +358,7 @@ class Run:
         self._next_checkpoint = self.time + 60.0 * minutes
         return path
 
-    def back_to_finite(self, model: Model) -> Path | None:
+    def back_to_finite(self, model: Learner) -> Path | None:
         """Gives `model` the weights of the newest whole checkpoint without NaN or infinity, and a lower learning rate.
 
         Its counters go on. Returns where the weights are from; None, with nothing changed, if there is no such one.
@@ -452,7 +452,7 @@ class Run:
         notes = {"Tuning": self.tuning, "Limit": self._verdict.limit if self._verdict else ""}
         return {name: note for name, note in notes.items() if note}
 
-    def save(self, model: Model) -> Path:
+    def save(self, model: Learner) -> Path:
         """A checkpoint of this moment; beside the newest few stay the first after each full hour, the best and the
         one under evaluation. Raises OSError, DeviceFailed.
         """
@@ -479,7 +479,7 @@ class Run:
         self.event("checkpoint", path=str(path.relative_to(self.directory)), agent_steps=agent_steps)
         return path
 
-    def evaluate_last(self, model: Model, interruption: Interruption) -> None:
+    def evaluate_last(self, model: Learner, interruption: Interruption) -> None:
         """Where checkpoints are evaluated the last one is as well: waits for that, until interrupted.
 
         Training must be over. Raises OSError or DeviceFailed if there is no checkpoint.
@@ -518,7 +518,7 @@ class Run:
             self.event("evaluation_stopped", checkpoint=str(self.evaluator.checkpoint.relative_to(self.directory)))
             self.evaluator.stop()
 
-    def finish(self, model: Model, reason: str, skip_checkpoint: bool) -> None:
+    def finish(self, model: Learner, reason: str, skip_checkpoint: bool) -> None:
         """Writes the last row and, if something was learned since the last one, a checkpoint; says how to go on.
 
         Raises OSError or DeviceFailed if there is no checkpoint; it may then be called again, to skip it.

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.learner.learner import Update
+from ga3c.learner.learner import UpdateStats
 from ga3c.runs import policy_lag as lags
 from ga3c.runs.policy_lag import Lag
 from ga3c.runs.trace import Trace
 from ga3c.service.predictor import PredictionCount
 from ga3c.service.trainer import Spent
-from ga3c.transport.slots import TrainingBatch
+from ga3c.transport.slots import Batch
 
 
 class Episode(NamedTuple):
@@ -43,7 +43,7 @@ class Workers(NamedTuple):
 
 
 class _Report(NamedTuple):
-    update: Update
+    update: UpdateStats
     scores: list[float]
     lengths: list[int]
     rows: int                      # filled rows of all rollouts, one wait for a prediction each
@@ -153,7 +153,7 @@ class Statistics:
         """Its predictor has ended: another one goes on with it; from any thread."""
         self._unused.append(count)
 
-    def report(self, update: Update, batch: TrainingBatch, spent: Spent | None = None) -> None:
+    def report(self, update: UpdateStats, batch: Batch, spent: Spent | None = None) -> None:
         """One update, the batch it was made of and the trainer's time, if measured; from any thread."""
         if self.trace is not None and spent is not None:
             self.trace.trained(spent.gathering, spent.updating, update.batch_steps)
@@ -162,12 +162,12 @@ class Statistics:
             update, *self._ended_in(batch), int(batch.steps.sum()), batch.seconds.sum(axis=0, dtype=np.float64), spent,
             lags.measure(batch, update.version - 1, began)))
 
-    def report_dropped(self, batch: TrainingBatch) -> None:
+    def report_dropped(self, batch: Batch) -> None:
         """Rollouts that are not trained on, as too old ones: their episodes count all the same; from any thread."""
         self._dropped.append((batch.agent_steps, *self._ended_in(batch)))
 
     @staticmethod
-    def _ended_in(batch: TrainingBatch) -> tuple[list[float], list[int]]:
+    def _ended_in(batch: Batch) -> tuple[list[float], list[int]]:
         """Scores and lengths of the episodes that ended."""
         ended = (batch.episode_length > 0) & batch.filled
         return batch.score[ended].tolist(), batch.episode_length[ended].tolist()

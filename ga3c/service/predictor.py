@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from ga3c.learner.learner import Model, Observed
+from ga3c.learner.learner import Learner, Observed
 from ga3c.runs.trace import Trace
 from ga3c.transport.channel import Channel
-from ga3c.transport.slots import RolloutStore
+from ga3c.transport.slots import Slots
 
 
 class PredictionCount:
@@ -26,7 +26,7 @@ class PredictionCount:
         self.queued = self.served = self.outside = 0.0
 
 
-def run_predictor(channel: Channel, store: RolloutStore, model: Model, batch_max: int, count: PredictionCount,
+def run_predictor(channel: Channel, store: Slots, model: Learner, batch_max: int, count: PredictionCount,
                   batch_min: int = 1) -> None:
     """Takes waiting requests (up to `batch_max` observations), one inference, answers them; until dismissed.
 

@@ -21,21 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.agents.process import agent_seed, play, seeded
-from ga3c.envs.factory import EnvironmentSpec, make_environment
-from ga3c.learner.learner import Model
+from ga3c.envs.factory import EnvSpec, make_environment
+from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Run
 from ga3c.runs.statistics import Workers
 from ga3c.service.signals import Interruption
 from ga3c.service.trainer import rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import PREDICT, SUBMIT, TAKE
-from ga3c.transport.slots import RolloutStore, TrainingBatch
+from ga3c.transport.slots import Slots, Batch
 
 SAVED = "serial."  # before the names of what `Agents.state` adds to a checkpoint
 MOST = 10_000_000  # actions that are kept: 20 MB in each checkpoint
 _ANSWERS = ("policy", "value", "version", "final_value", "bootstrap_value")
 
-Train = Callable[[TrainingBatch], None]
+Train = Callable[[Batch], None]
 
 
 def _as_before(policy: NDArray, observation: NDArray) -> tuple[NDArray, NDArray, int]:
@@ -45,14 +45,14 @@ def _as_before(policy: NDArray, observation: NDArray) -> tuple[NDArray, NDArray,
 class Agents:
     """All agents, each at its next prediction. Their seeds follow from `began_at`, agent steps when they began."""
 
-    def __init__(self, settings: Settings, spec: EnvironmentSpec, began_at: int) -> None:
+    def __init__(self, settings: Settings, spec: EnvSpec, began_at: int) -> None:
         self.n, self._n_envs, self._n_actions = settings.agent_count, settings.agents.envs_per_agent, spec.n_actions
         self._began_at, self._shape = began_at, spec.observation_shape
         n_rollouts = rollouts_per_batch(settings)
         # Nobody waits here: each agent has the rollout it writes and the one it is about to hand in; the rest wait to
         # be trained on.
         self._enough = n_rollouts + settings.batching.training_delay
-        self._store = RolloutStore(spec, settings.algorithm.rollout_length, self._n_envs, 2 * self.n + self._enough)
+        self._store = Slots(spec, settings.algorithm.rollout_length, self._n_envs, 2 * self.n + self._enough)
         self._free = deque(range(self._store.n_slots))
         self._submitted: deque[int] = deque()
         self._batch = self._store.empty_batch(n_rollouts)
@@ -162,7 +162,7 @@ class Agents:
             environment.close()
 
 
-def run_serial(settings: Settings, run: Run, model: Model, interruption: Interruption,
+def run_serial(settings: Settings, run: Run, model: Learner, interruption: Interruption,
                saved: Mapping[str, NDArray] | None = None) -> str:
     """Plays and trains until a limit is reached or a signal came; returns which.
 
@@ -195,11 +195,11 @@ def _as_saved(settings: Settings, run: Run, saved: Mapping[str, NDArray], interr
     return None
 
 
-def _play(agents: Agents, run: Run, model: Model, interruption: Interruption) -> str:
+def _play(agents: Agents, run: Run, model: Learner, interruption: Interruption) -> str:
     run.also_saved = agents.state
     count = run.statistics.new_count()
 
-    def train(batch: TrainingBatch) -> None:
+    def train(batch: Batch) -> None:
         update = model.train(batch)
         if update is None:
             run.statistics.report_dropped(batch)

@@ -2,10 +2,10 @@
 
       agents (N_A), in processes           main process
     +-----------------------+   tickets   +---------------------------------------------------------+
-    | play -> observation --+--- queue ---+-> predictors (N_P) -> Model.predict --+                 |
+    | play -> observation --+--- queue ---+-> predictors (N_P) -> Learner.predict --+                 |
     |   ^    in its slot    |             |       (policy, value, version)        | one model,      |
     |   +---- wake-up ------+-------------+------- into the slot <----------------+ on GPU or CPU   |
-    | full rollout ---------+--- queue ---+-> trainers (N_T) -> batch -> Model.train: version + 1   |
+    | full rollout ---------+--- queue ---+-> trainers (N_T) -> batch -> Learner.train: version + 1   |
     |   ^---- slot free ----+-------------+-------- copied and freed                                |
     +-----------------------+             |   main thread: supervisor, one row of metrics a second  |
        shared memory: slots of facts      +---------------------------------------------------------+
@@ -55,7 +55,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 
 from ga3c.agents.process import agent_seed, agents_main, forkserver_running
-from ga3c.learner.learner import Diverged, Model, Update, stuck
+from ga3c.learner.learner import Diverged, Learner, UpdateStats, stuck
 from ga3c.runs.recorder import Run
 from ga3c.runs.statistics import Workers
 from ga3c.service.predictor import run_predictor
@@ -66,7 +66,7 @@ from ga3c.settings.machine import oom_kills
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel, Port
 from ga3c.transport.seating import seating
-from ga3c.transport.slots import RolloutStore, TrainingBatch
+from ga3c.transport.slots import Slots, Batch
 from ga3c.tuning.tuner import Tuner
 
 LEAVE_SECONDS = 3.0   # an agent takes one step to rest, or to leave; a slow environment gets this long
@@ -171,11 +171,11 @@ class _Progress:
 class Service:
     """Everything that works while a run goes on. `run` blocks; `resize` may be called from any thread meanwhile."""
 
-    def __init__(self, settings: Settings, run: Run, model: Model, interruption: Interruption) -> None:
+    def __init__(self, settings: Settings, run: Run, model: Learner, interruption: Interruption) -> None:
         self._seating = seating(settings)  # of what is shared now, whatever cores there will be later
         self._capacity = capacity = self._seating.capacity
         self._settings, self._run, self._model, self._interruption = settings, run, model, interruption
-        self._store = RolloutStore(
+        self._store = Slots(
             run.spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent, capacity * settings.agents.slots_per_agent)
         self._vacated: deque[int] = deque()
         self._channel = Channel(self._store, self._seating, settings.agents.slots_per_agent, self._on_vacant,
@@ -231,7 +231,7 @@ class Service:
         run_trainer(self._channel, self._store, self._model, rollouts_per_batch(s), self._on_update, self._on_halved,
                     max_lag, statistics.report_dropped)
 
-    def _on_update(self, update: Update, batch: TrainingBatch, spent: Spent) -> None:
+    def _on_update(self, update: UpdateStats, batch: Batch, spent: Spent) -> None:
         self._run.statistics.report(update, batch, spent)
         if self._run.reached(update.agent_steps):
             self._interruption.wake()

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.learner.learner import Model, TooLarge, Update
+from ga3c.learner.learner import Learner, TooLarge, UpdateStats
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
-from ga3c.transport.slots import RolloutStore, TrainingBatch
+from ga3c.transport.slots import Slots, Batch
 
 
 class Spent(NamedTuple):
@@ -33,17 +33,17 @@ def rollouts_per_batch(settings: Settings) -> int:
     return -(-settings.batching.training_batch_min // (settings.algorithm.rollout_length * settings.agents.envs_per_agent))
 
 
-def stale(batch: TrainingBatch, version: int, max_lag: float) -> NDArray[np.bool_]:
+def stale(batch: Batch, version: int, max_lag: float) -> NDArray[np.bool_]:
     """(B,): whether a rollout's steps are more than `max_lag` updates older than `version` in the mean."""
     filled = batch.filled[:, :, 0]
     mean: NDArray = (batch.version * filled).sum(axis=1) / np.maximum(filled.sum(axis=1), 1)
     return version - mean > max_lag
 
 
-def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts: int,
-                report: Callable[[Update, TrainingBatch, Spent], None],
+def run_trainer(channel: Channel, store: Slots, model: Learner, n_rollouts: int,
+                report: Callable[[UpdateStats, Batch, Spent], None],
                 halved: Callable[[int, int], None] = lambda most, n_rollouts: None,
-                max_lag: float = math.inf, dropped: Callable[[TrainingBatch], None] = lambda batch: None) -> None:
+                max_lag: float = math.inf, dropped: Callable[[Batch], None] = lambda batch: None) -> None:
     """Collects `n_rollouts` rollouts, one update, reports it; until dismissed, then trains on what it has and ends.
     Fewer, too, where those that blocks have left over would else wait for ever.
 
@@ -52,8 +52,8 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
     Rollouts that are `stale` by `max_lag` once the batch is full are given to `dropped`, and others collected for them,
     but for those of a block; so are those of an update that was not made, also if it failed.
     """
-    def old(batch: TrainingBatch) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = stale(batch, model.version, max_lag) | (batch.version[:, 0] < model.oldest)
+    def old(batch: Batch) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = stale(batch, model.version, max_lag) | (batch.version[:, 0] < model.min_valid_version)
         if found.any():
             dropped(batch[found])
         return found
@@ -85,9 +85,9 @@ def run_trainer(channel: Channel, store: RolloutStore, model: Model, n_rollouts:
                 first, waiting, gathering = first + len(part), 0.0, 0.0
 
 
-def _batches(channel: Channel, store: RolloutStore, n_rollouts: int,
-             old: Callable[[TrainingBatch], NDArray[np.bool_]], dropped: Callable[[TrainingBatch], None]
-             ) -> Generator[tuple[TrainingBatch, int, float, float]]:
+def _batches(channel: Channel, store: Slots, n_rollouts: int,
+             old: Callable[[Batch], NDArray[np.bool_]], dropped: Callable[[Batch], None]
+             ) -> Generator[tuple[Batch, int, float, float]]:
     """Batches, how many rollouts there are in each, and the seconds that waiting for them and copying them took.
 
     Rollouts side by side are lent as they lie in their slots, without those that are `old`. Others are copied together,

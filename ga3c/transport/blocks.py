@@ -77,7 +77,7 @@ class Blocks:
 
     def take(self, most: int, oldest: bool = False) -> tuple[list[Rollout], bool]:
         """(Rollouts, whether who takes them shall end): a whole block in the order of its slots, or at most `most` that
-        no block is to be waited for, or the oldest if `oldest`; none if all wait. As long as a trainer shall end, of
+        no block is to be waited for, or the oldest if `min_valid_version`; none if all wait. As long as a trainer shall end, of
         what had come before that, and none of it waits.
         """
         whole, found = False, self._there[:self._before[0]] if self._before else self._there

@@ -53,7 +53,7 @@ from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import MAX_SLOTS
 from ga3c.transport.blocks import ROUNDS, Blocks, Rollout
 from ga3c.transport.seating import Seating
-from ga3c.transport.slots import RolloutStore
+from ga3c.transport.slots import Slots
 
 Ticket = tuple[int, int, int, int]
 """Agent, slot, step, or of a rollout its round, and incarnation."""
@@ -103,7 +103,7 @@ class Requests:
     finds none of it in the processor's caches.
     """
 
-    def __init__(self, tickets: list[Ticket], store: RolloutStore) -> None:
+    def __init__(self, tickets: list[Ticket], store: Slots) -> None:
         self.tickets = tickets
         length = store.slot_rows
         self.at = [slot * length + row for _, slot, row, _ in tickets]
@@ -291,7 +291,7 @@ class Channel:
         rollouts_per_update: so many side by side are a block.
     """
 
-    def __init__(self, store: RolloutStore, seating: Seating, slots_per_agent: int,
+    def __init__(self, store: Slots, seating: Seating, slots_per_agent: int,
                  on_vacant: Callable[[int], None] = lambda process: None, rollouts_per_update: int = 1) -> None:
         capacity, processes = seating.capacity, seating.processes
         assert slots_per_agent >= 2 and store.n_slots == capacity * slots_per_agent <= MAX_SLOTS

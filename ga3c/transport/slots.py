@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.envs.factory import EnvironmentSpec
+from ga3c.envs.factory import EnvSpec
 
 _ALIGNMENT = 64  # bytes; what TensorFlow asks of memory that it is to use as it stands
 _EXTRA_ROW = ("policy", "value", "version", "asked")
@@ -37,7 +37,7 @@ class _Field(NamedTuple):
     dtype: Any
 
 
-def _fields(spec: EnvironmentSpec, rollout_length: int, n_envs: int) -> dict[str, _Field]:
+def _fields(spec: EnvSpec, rollout_length: int, n_envs: int) -> dict[str, _Field]:
     """name -> shape and dtype of one slot. T = rollout_length, E = n_envs, A = actions.
 
     Rows T of `_EXTRA_ROW` serve the observation in which episodes were truncated: it stands
@@ -97,7 +97,7 @@ class _Facts:
     steps: NDArray[np.int32]
 
 
-class TrainingBatch(_Facts):
+class Batch(_Facts):
     """Room for up to B rollouts, contiguous per field: observation (B, T, E, *shape), reward (B, T, E), ...
 
     `batch[:n]` is a view of the first n rollouts, `batch[mask]` a copy of those in `mask` (B,). Fields are as in
@@ -111,8 +111,8 @@ class TrainingBatch(_Facts):
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __getitem__(self, rollouts: slice | NDArray[np.bool_]) -> TrainingBatch:
-        return TrainingBatch({name: array[rollouts] for name, array in self.arrays.items()})
+    def __getitem__(self, rollouts: slice | NDArray[np.bool_]) -> Batch:
+        return Batch({name: array[rollouts] for name, array in self.arrays.items()})
 
     def keep(self, rollouts: NDArray[np.bool_]) -> int:
         """Moves the first rollouts that are in the mask (n,), n <= B, to the front; returns how many they are."""
@@ -137,7 +137,7 @@ class TrainingBatch(_Facts):
         return (np.arange(self.reward.shape[1]) < self.steps[:, None])[:, :, None]
 
 
-class RolloutStore(_Facts):
+class Slots(_Facts):
     """`n_slots` slots in one nameless block of shared memory, as one array per field: (n_slots, *field shape).
 
     Beside them, for each agent at its first slot, the fields of `_VITALS`.
@@ -149,7 +149,7 @@ class RolloutStore(_Facts):
     faults: NDArray[np.int64]
     last_words: NDArray[np.bytes_]
 
-    def __init__(self, spec: EnvironmentSpec, rollout_length: int, n_envs: int, n_slots: int) -> None:
+    def __init__(self, spec: EnvSpec, rollout_length: int, n_envs: int, n_slots: int) -> None:
         self.rollout_length, self.n_envs, self.n_slots = rollout_length, n_envs, n_slots
         self._layout = _fields(spec, rollout_length, n_envs)
         size = sum(self._field_bytes(field) for field in (self._layout | _VITALS).values())
@@ -187,13 +187,13 @@ class RolloutStore(_Facts):
         self._map(file)
         os.close(file)  # the mapping has its own
 
-    def empty_batch(self, n_rollouts: int) -> TrainingBatch:
+    def empty_batch(self, n_rollouts: int) -> Batch:
         """Room for `n_rollouts` rollouts, to be filled by `gather`."""
         def shape(name: str) -> tuple[int, ...]:
             shape = self._layout[name].shape
             return (n_rollouts, self.rollout_length, *shape[1:]) if name in _EXTRA_ROW else (n_rollouts, *shape)
 
-        return TrainingBatch({name: aligned(shape(name), field.dtype) for name, field in self._layout.items()})
+        return Batch({name: aligned(shape(name), field.dtype) for name, field in self._layout.items()})
 
     def room(self, n: int) -> NDArray:
         """For the observations (n, E, *shape) of n rows, to be filled by `look`."""
@@ -224,15 +224,15 @@ class RolloutStore(_Facts):
         for number, row in enumerate(at):
             policies[row], values[row], versions[row] = policy[number], value[number], version
 
-    def gather(self, slots: Iterable[int], into: TrainingBatch, at: int) -> None:
+    def gather(self, slots: Iterable[int], into: Batch, at: int) -> None:
         """Copies rollouts in `slots` to places at, at + 1, ... of `into`."""
         for place, slot in enumerate(slots, at):
             for name, facts in self._trained_on.items():
                 into.arrays[name][place] = facts[slot]
 
-    def lend(self, slots: list[int]) -> TrainingBatch | None:
+    def lend(self, slots: list[int]) -> Batch | None:
         """The rollouts as they lie in `slots`, one or more; None if these do not lie side by side, in this order."""
         first, n = slots[0], len(slots)
         if slots != list(range(first, first + n)):
             return None
-        return TrainingBatch({name: facts[first:first + n] for name, facts in self._trained_on.items()})
+        return Batch({name: facts[first:first + n] for name, facts in self._trained_on.items()})

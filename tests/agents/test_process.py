@@ -19,7 +19,7 @@ from ga3c.envs.toys import Counting
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import CUT, GO_ON, PAUSE, PREDICT, REST, SUBMIT, TAKE
-from ga3c.transport.slots import RolloutStore
+from ga3c.transport.slots import Slots
 
 
 class Driver:
@@ -28,7 +28,7 @@ class Driver:
     def __init__(self, settings: Settings, policy: list[float], slots: int = 100) -> None:
         self.environment = make_environment(settings, settings.agents.envs_per_agent)
         self.environment.reset(5)
-        self.store = RolloutStore(self.environment.spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent, slots)
+        self.store = Slots(self.environment.spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent, slots)
         self.player = play(self.environment, self.store, np.random.default_rng(0))
         self.policy = policy
         self.submitted: list[int] = []

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ga3c.envs.factory import EnvironmentSpec, make_environment, probe
+from ga3c.envs.factory import EnvSpec, make_environment, probe
 from ga3c.runs import reader as record
 from ga3c.settings.files import configured, resolve
 from ga3c.settings.messages import ConfigError
@@ -168,7 +168,7 @@ def test_a_mistake_in_ones_own_game_is_told_in_one_line(here: Path, old: str, ne
 
 # ------------------------------------------------------------------------------------------------ networks
 
-SPEC = EnvironmentSpec("grid", (7, 7, 3), np.dtype(np.uint8), 4, 1)
+SPEC = EnvSpec("grid", (7, 7, 3), np.dtype(np.uint8), 4, 1)
 
 
 @pytest.mark.parametrize(("old", "new", "told"), [

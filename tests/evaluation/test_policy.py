@@ -19,7 +19,7 @@ from ga3c.evaluation.policy import Policy, Trained, find, load_policy, read_poli
 from ga3c.evaluation import policy
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError
-from ga3c.learner.learner import Model
+from ga3c.learner.learner import Learner
 from ga3c.settings.files import configured, to_yaml
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -28,11 +28,11 @@ CATCH = configured(game="toy:catch", seed=3)
 
 
 def make_run(path: Path, settings: Settings, steps: tuple[int, ...] = (10,), game: str | None = None,
-             says: Settings | None = None) -> Model:
+             says: Settings | None = None) -> Learner:
     """A run directory with checkpoints of a new model; its config.yaml `says` other settings if asked to."""
     path.mkdir()
     (path / "config.yaml").write_text(to_yaml(says or settings))
-    model = Model(settings, probe(settings))
+    model = Learner(settings, probe(settings))
     for number in steps:
         progress = {"game": game or settings.env.game, "agent_steps": number, "version": 1}
         checkpoint.save(path / "checkpoints", f"{number:012d}", Checkpoint(model.state()[0], progress), 9)

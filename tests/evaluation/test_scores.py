@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ga3c.agents.process import seeded
 from ga3c.envs import toys
-from ga3c.envs.factory import EnvironmentSpec, atari_id, probe
+from ga3c.envs.factory import EnvSpec, atari_id, probe
 from ga3c.evaluation.scores import (
     Played,
     Predict,
@@ -220,7 +220,7 @@ def test_what_a_world_raises_is_raised_wherever_it_is_played(
     (tmp_path / "failing_world.py").write_text(
         FAILING.replace("METHOD", method).replace("OTHER", "reset" if method != "reset" else "other"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    settings, spec = configured(game="failing_world:Failing-v0"), EnvironmentSpec("", (1,), np.dtype(np.uint8), 2, 1)
+    settings, spec = configured(game="failing_world:Failing-v0"), EnvSpec("", (1,), np.dtype(np.uint8), 2, 1)
     try:
         with pytest.raises((ZeroDivisionError, ConfigError), match=told):
             play_episodes(uniform(2), spec, settings, Protocol(4), processes)

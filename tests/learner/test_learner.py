@@ -15,16 +15,16 @@ import pytest
 import tensorflow as tf
 
 from ga3c.algorithms.networks import StridedConv2D, build_network, precision
-from ga3c.envs.factory import EnvironmentSpec
-from ga3c.learner.learner import Adam, DeviceFailed, Diverged, Model, TooLarge, scheduled
+from ga3c.envs.factory import EnvSpec
+from ga3c.learner.learner import Adam, DeviceFailed, Diverged, Learner, TooLarge, scheduled
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.presets import PRESETS
 from ga3c.settings.schema import Settings
-from ga3c.transport.slots import RolloutStore, TrainingBatch, aligned
+from ga3c.transport.slots import Slots, Batch, aligned
 
-VECTOR = EnvironmentSpec("vector", (3,), np.dtype(np.float32), 4, 1)
-IMAGE = EnvironmentSpec("image", (84, 84, 4), np.dtype(np.uint8), 6, 4)
+VECTOR = EnvSpec("vector", (3,), np.dtype(np.float32), 4, 1)
+IMAGE = EnvSpec("image", (84, 84, 4), np.dtype(np.uint8), 6, 4)
 
 
 def settings(**changes: object) -> Settings:
@@ -32,9 +32,9 @@ def settings(**changes: object) -> Settings:
     return configured(**{**PRESETS["paper"], "rollout_length": 3, "envs_per_agent": 2, **changes})
 
 
-def random_batch(n: int = 4, rollout_length: int = 3, seed: int = 0, spec: EnvironmentSpec = VECTOR) -> TrainingBatch:
+def random_batch(n: int = 4, rollout_length: int = 3, seed: int = 0, spec: EnvSpec = VECTOR) -> Batch:
     rng = np.random.default_rng(seed)
-    store = RolloutStore(spec, rollout_length, 2, n)
+    store = Slots(spec, rollout_length, 2, n)
     shape = (n, rollout_length + 1, 2, *spec.observation_shape)
     seen = rng.integers(0, 256, shape) if spec.observation_dtype == np.uint8 else rng.normal(size=shape)
     store.observation[:], store.following[:] = seen[:, :-1], seen[:, -1]
@@ -50,11 +50,11 @@ def random_batch(n: int = 4, rollout_length: int = 3, seed: int = 0, spec: Envir
     return batch
 
 
-def weights(model: Model) -> dict[str, np.ndarray]:
+def weights(model: Learner) -> dict[str, np.ndarray]:
     return {name: array for name, array in model.state()[0].items() if name.startswith("network")}
 
 
-def numpy_loss(model: Model, s: Settings, batch: TrainingBatch) -> float:
+def numpy_loss(model: Learner, s: Settings, batch: Batch) -> float:
     """Equation 5 and the value loss over the filled steps, written out one step at a time."""
     total = 0.0
     for i, steps in enumerate(batch.steps.tolist()):
@@ -79,7 +79,7 @@ def numpy_loss(model: Model, s: Settings, batch: TrainingBatch) -> float:
 @pytest.mark.parametrize("cut", [False, True])
 def test_one_update_is_one_rmsprop_step_down_the_papers_loss(cut: bool) -> None:
     s = settings(learning_rate=1e-3, rmsprop_epsilon=0.1)
-    model = Model(s, VECTOR)
+    model = Learner(s, VECTOR)
     batch = random_batch()
     if cut:
         batch.steps[:] = [3, 1, 2, 3]
@@ -91,7 +91,7 @@ def test_one_update_is_one_rmsprop_step_down_the_papers_loss(cut: bool) -> None:
         n * (update.policy_loss + s.algorithm.value_coef * update.value_loss - s.algorithm.entropy_coef * update.entropy), rel=1e-4)
     # Only the value head's bias has a gradient that is easy by hand: d/db 0.5 (R - V)^2 = -(R - V).
     bias = next(name for name, array in before.items() if array.shape == (1,))
-    probe = Model(s, VECTOR)
+    probe = Learner(s, VECTOR)
     gradient = 0.0
     for i, steps in enumerate(batch.steps.tolist()):
         for e in range(2):
@@ -107,7 +107,7 @@ def test_one_update_is_one_rmsprop_step_down_the_papers_loss(cut: bool) -> None:
 
 
 def test_rows_that_are_not_filled_change_nothing() -> None:
-    one, other = Model(settings(), VECTOR), Model(settings(), VECTOR)
+    one, other = Learner(settings(), VECTOR), Learner(settings(), VECTOR)
     clean, dirty = random_batch(seed=1), random_batch(seed=1)
     for batch in (clean, dirty):
         batch.steps[:] = [3, 1, 2, 3]
@@ -119,7 +119,7 @@ def test_rows_that_are_not_filled_change_nothing() -> None:
 
 
 def test_a_clipped_gradient_has_the_given_norm() -> None:
-    model = Model(settings(max_grad_norm=1e-3, rmsprop_epsilon=1e6, learning_rate=1e6), VECTOR)
+    model = Learner(settings(max_grad_norm=1e-3, rmsprop_epsilon=1e6, learning_rate=1e6), VECTOR)
     before = weights(model)
     model.train(random_batch())
     after = weights(model)
@@ -131,13 +131,13 @@ def test_a_clipped_gradient_has_the_given_norm() -> None:
 def test_the_mean_loss_has_the_gradient_of_the_summed_loss_over_the_filled_steps() -> None:
     batch = random_batch()
     batch.steps[:] = [3, 1, 2, 3]
-    summed, mean = (Model(settings(loss_reduction=how), VECTOR).train(batch) for how in ("sum", "mean"))
+    summed, mean = (Learner(settings(loss_reduction=how), VECTOR).train(batch) for how in ("sum", "mean"))
     assert summed.gradient_norm == pytest.approx(batch.agent_steps * mean.gradient_norm, rel=1e-5)
     assert summed._replace(gradient_norm=0, waited=0) == mean._replace(gradient_norm=0, waited=0)
 
 
 def test_the_first_step_of_adam_is_the_learning_rate_in_every_weight_that_has_a_gradient() -> None:
-    model = Model(settings(optimizer="adam", adam_epsilon=1e-12, learning_rate=1e-3), VECTOR)
+    model = Learner(settings(optimizer="adam", adam_epsilon=1e-12, learning_rate=1e-3), VECTOR)
     before = weights(model)
     model.train(random_batch())
     moved = [abs(after - before[name]) for name, after in weights(model).items()]
@@ -173,7 +173,7 @@ def test_normalized_advantages_have_mean_0_and_deviation_1_whatever_the_rewards(
         batch.terminated[:], batch.truncated[:] = True, False
         batch.reward *= size
         s = settings(rollout_length=1, normalize_advantages=True, reward_clip=0.0)
-        model = Model(s, VECTOR)
+        model = Learner(s, VECTOR)
         policy, value, _ = model.predict(batch.observation.reshape(-1, 3))
         advantage = batch.reward.ravel() - value
         advantage = (advantage - advantage.mean()) / advantage.std()
@@ -182,9 +182,9 @@ def test_normalized_advantages_have_mean_0_and_deviation_1_whatever_the_rewards(
 
 
 @pytest.mark.parametrize("spec", [VECTOR, IMAGE])
-def test_rollouts_without_a_step_change_nothing(spec: EnvironmentSpec) -> None:
+def test_rollouts_without_a_step_change_nothing(spec: EnvSpec) -> None:
     s = settings(normalize_advantages=True, correction="vtrace", loss_reduction="mean")
-    alone, filled_up = Model(s, spec), Model(s, spec)
+    alone, filled_up = Learner(s, spec), Learner(s, spec)
     filled_up.restore(*alone.state())
     batch, some = random_batch(5, seed=3, spec=spec), random_batch(5, seed=3, spec=spec)[:2]
     batch.empty(slice(2, None))
@@ -197,7 +197,7 @@ def test_rollouts_without_a_step_change_nothing(spec: EnvironmentSpec) -> None:
 
 
 def test_going_back_marks_what_the_weights_that_are_gone_have_predicted() -> None:
-    model = Model(settings(), VECTOR)
+    model = Learner(settings(), VECTOR)
     arrays, _, _ = model.state()
     for _ in range(3):
         model.train(random_batch())
@@ -205,12 +205,12 @@ def test_going_back_marks_what_the_weights_that_are_gone_have_predicted() -> Non
     model._skipped_in_a_row = 9
     model.go_back(arrays)
     _, _, after = model.predict(np.zeros((1, 3), np.float32))
-    assert before < model.oldest <= after and model.agent_steps == 72 and model._skipped_in_a_row == 0
+    assert before < model.min_valid_version <= after and model.agent_steps == 72 and model._skipped_in_a_row == 0
     assert all(np.array_equal(array, arrays[name]) for name, array in weights(model).items())
 
 
 def test_an_update_that_waited_while_the_weights_were_given_up_is_not_made() -> None:
-    model, batch = Model(settings(), VECTOR), random_batch()
+    model, batch = Learner(settings(), VECTOR), random_batch()
     arrays, _, _ = model.state()
     batch.version[:] = model.version
     model.go_back(arrays)
@@ -222,12 +222,12 @@ def test_an_update_that_waited_while_the_weights_were_given_up_is_not_made() -> 
 
 def test_the_scale_of_advantages_is_remembered_across_updates_and_restored() -> None:
     s = settings(normalize_advantages=True)
-    model, other = Model(s, VECTOR), Model(s, VECTOR)
+    model, other = Learner(s, VECTOR), Learner(s, VECTOR)
     model.train(random_batch(seed=1))
     other.restore(*model.state())
     one, two = (m.train(random_batch(seed=2)) for m in (model, other))
     assert one.policy_loss == two.policy_loss
-    fresh = Model(s, VECTOR)
+    fresh = Learner(s, VECTOR)
     fresh.restore({**fresh.state()[0], **weights(model)}, 0, 0)
     assert fresh.train(random_batch(seed=2)).policy_loss != one.policy_loss
 
@@ -235,7 +235,7 @@ def test_the_scale_of_advantages_is_remembered_across_updates_and_restored() -> 
 @pytest.mark.parametrize("correction", ["clipped-is", "vtrace"])
 def test_corrections_do_nothing_on_policy_and_something_under_lag(correction: str) -> None:
     batch = random_batch()
-    plain, corrected, lagging = (Model(settings(correction=how), VECTOR) for how in ("none", correction, correction))
+    plain, corrected, lagging = (Learner(settings(correction=how), VECTOR) for how in ("none", correction, correction))
     batch.policy[:] = plain.predict(batch.observation.reshape(-1, 3))[0].reshape(batch.policy.shape)
     batch.bootstrap_value[:] = plain.predict(batch.following.reshape(-1, 3))[1].reshape(batch.bootstrap_value.shape)
     plain.train(batch)
@@ -249,7 +249,7 @@ def test_corrections_do_nothing_on_policy_and_something_under_lag(correction: st
 
 @pytest.mark.parametrize("correction", ["none", "clipped-is", "vtrace"])
 def test_a_correction_takes_the_value_of_what_follows_from_the_weights_of_today(correction: str) -> None:
-    one, other = Model(settings(correction=correction), VECTOR), Model(settings(correction=correction), VECTOR)
+    one, other = Learner(settings(correction=correction), VECTOR), Learner(settings(correction=correction), VECTOR)
     batch = random_batch()
     one.train(batch)
     batch.bootstrap_value += 5.0  # as recorded, long ago
@@ -261,7 +261,7 @@ def test_a_correction_takes_the_value_of_what_follows_from_the_weights_of_today(
 def test_explained_variance_of_the_best_constant_value_is_0() -> None:
     batch = random_batch(rollout_length=1)
     batch.terminated[:], batch.truncated[:], batch.reward[:] = True, False, np.clip(batch.reward, -1, 1)
-    model = Model(settings(rollout_length=1), VECTOR)
+    model = Learner(settings(rollout_length=1), VECTOR)
     names = [name for name, array in weights(model).items() if array.shape in ((64, 1), (1,))]
     state, _, _ = model.state()
     for name in names:
@@ -277,13 +277,13 @@ def test_rewards_beyond_the_clip_count_as_the_clip_unless_it_is_off() -> None:
     results = {}
     for clip in (1.0, 0.0):
         for name, batch in (("large", large), ("clipped", clipped)):
-            model = Model(settings(reward_clip=clip), VECTOR)
+            model = Learner(settings(reward_clip=clip), VECTOR)
             results[clip, name] = model.train(batch).value_loss
     assert results[1.0, "large"] == results[1.0, "clipped"] == results[0.0, "clipped"] != results[0.0, "large"]
 
 
 def test_version_steps_and_schedules_count_on() -> None:
-    model = Model(settings(learning_rate=1.0, learning_rate_final=0.0, anneal_steps=48), VECTOR)
+    model = Learner(settings(learning_rate=1.0, learning_rate_final=0.0, anneal_steps=48), VECTOR)
     batch = random_batch()
     rates = []
     for number in range(1, 5):
@@ -295,7 +295,7 @@ def test_version_steps_and_schedules_count_on() -> None:
 
 
 def test_updates_from_many_threads_are_all_made() -> None:
-    model = Model(settings(learning_rate=1e-5), VECTOR)
+    model = Learner(settings(learning_rate=1e-5), VECTOR)
     stop = threading.Event()
     predictions = []
 
@@ -315,7 +315,7 @@ def test_updates_from_many_threads_are_all_made() -> None:
 
 
 def test_a_restored_model_goes_on_exactly() -> None:
-    whole, first, second = (Model(settings(seed=seed), VECTOR) for seed in (0, 0, 1))
+    whole, first, second = (Learner(settings(seed=seed), VECTOR) for seed in (0, 0, 1))
     for seed in range(6):
         whole.train(random_batch(seed=seed))
     for seed in range(3):
@@ -329,7 +329,7 @@ def test_a_restored_model_goes_on_exactly() -> None:
 
 
 def test_weights_of_another_network_are_refused_and_change_nothing() -> None:
-    model, other = Model(settings(), VECTOR), Model(settings(), VECTOR._replace(n_actions=5))
+    model, other = Learner(settings(), VECTOR), Learner(settings(), VECTOR._replace(n_actions=5))
     before = model.state()[0]
     with pytest.raises(ValueError, match="another network"):
         model.restore(*other.state())
@@ -356,7 +356,7 @@ def test_the_large_networks_first_stride_is_a_setting(stride: int) -> None:
 
 
 @pytest.mark.parametrize(("network", "spec"), [("small", VECTOR), ("dense", IMAGE)])
-def test_a_network_that_does_not_fit_the_world_is_refused(network: str, spec: EnvironmentSpec) -> None:
+def test_a_network_that_does_not_fit_the_world_is_refused(network: str, spec: EnvSpec) -> None:
     with pytest.raises(ConfigError, match=f"network: '{network}' does not fit"):
         build_network(settings(network=network), spec)
 
@@ -419,7 +419,7 @@ def test_images_reach_the_network_between_minus_1_and_1_in_either_precision(how:
 
 
 def test_updates_in_bfloat16_go_the_way_of_those_in_float32() -> None:
-    models = [Model(settings(precision=how), IMAGE) for how in ("float32", "bfloat16")]
+    models = [Learner(settings(precision=how), IMAGE) for how in ("float32", "bfloat16")]
     before = weights(models[0])
     for model in models:
         model.train(random_batch(spec=IMAGE))
@@ -448,7 +448,7 @@ def test_auto_is_bfloat16_where_the_processor_has_products_of_them(
 
 
 def test_an_update_that_is_not_finite_changes_nothing_and_ten_in_a_row_are_divergence() -> None:
-    model = Model(settings(normalize_advantages=True, optimizer="adam"), VECTOR)
+    model = Learner(settings(normalize_advantages=True, optimizer="adam"), VECTOR)
     good, bad = random_batch(), random_batch()
     bad.bootstrap_value[0] = np.nan
     model.train(good)
@@ -468,7 +468,7 @@ def test_an_update_that_is_not_finite_changes_nothing_and_ten_in_a_row_are_diver
 
 
 def test_a_new_model_may_begin_with_the_weights_of_another_but_not_of_another_shape() -> None:
-    one, other = Model(settings(seed=1), VECTOR), Model(settings(seed=2), VECTOR)
+    one, other = Learner(settings(seed=1), VECTOR), Learner(settings(seed=2), VECTOR)
     one.train(random_batch())
     other.start_from(one.state()[0])
     ours, theirs = one.state(), other.state()
@@ -487,14 +487,14 @@ import time
 import numpy as np
 from ga3c.settings.schema import Settings
 from ga3c.envs.factory import probe
-from ga3c.learner.learner import Model, start_tensorflow
-from ga3c.transport.slots import RolloutStore
+from ga3c.learner.learner import Learner, start_tensorflow
+from ga3c.transport.slots import Slots
 
 settings = configured(game="Pong", device_threads=1)
 start_tensorflow(settings)
 spec = probe(settings)
-model = Model(settings, spec)
-store = RolloutStore(spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent, 4)
+model = Learner(settings, spec)
+store = Slots(spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent, 4)
 store.steps[:] = settings.algorithm.rollout_length
 batch = store.empty_batch(4)
 store.gather(range(4), batch, 0)
@@ -550,7 +550,7 @@ def test_predictions_are_made_in_the_thread_that_asks_and_do_not_wait_for_an_upd
     (tf.errors.InvalidArgumentError, "Matrix size-incompatible", tf.errors.InvalidArgumentError)])
 def test_failures_of_the_device_are_named_and_change_nothing(
         monkeypatch: pytest.MonkeyPatch, raised: type[Exception], message: str, told: type[Exception]) -> None:
-    model = Model(settings(), VECTOR)
+    model = Learner(settings(), VECTOR)
     before = model.state()
 
     def fail(*arguments: object) -> None:
@@ -571,7 +571,7 @@ def test_failures_of_the_device_are_named_and_change_nothing(
 
 def test_a_checkpoint_does_not_wait_for_ever_for_an_update_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga3c.learner.learner.PATIENCE", 0.1)
-    model = Model(settings(), VECTOR)
+    model = Learner(settings(), VECTOR)
     assert model.readable()
     with model._update_lock, pytest.raises(DeviceFailed, match="an update has not ended in 0.1 s"):
         model.state()
@@ -581,8 +581,8 @@ def test_a_checkpoint_does_not_wait_for_ever_for_an_update_to_end(monkeypatch: p
 
 
 @pytest.mark.parametrize("spec", [VECTOR, IMAGE])
-def test_aligned_observations_are_used_as_they_stand_and_others_copied(spec: EnvironmentSpec) -> None:
-    model = Model(settings(game="toy:catch"), spec)
+def test_aligned_observations_are_used_as_they_stand_and_others_copied(spec: EnvSpec) -> None:
+    model = Learner(settings(game="toy:catch"), spec)
     given = np.random.default_rng(0).integers(0, 200, (5, *spec.observation_shape)).astype(spec.observation_dtype)
     ours, odd = aligned(given.shape, given.dtype), aligned((1 + given.size,), given.dtype)[1:].reshape(given.shape)
     ours[:] = odd[:] = given
@@ -601,12 +601,12 @@ def test_aligned_observations_are_used_as_they_stand_and_others_copied(spec: Env
 def test_predictions_are_the_networks_own_after_updates_and_restoring(kind: str, precision: str) -> None:
     spec = VECTOR if kind == "dense" else IMAGE
     s = settings(game="toy:catch", network=kind, precision=precision, optimizer="adam", learning_rate=0.01)
-    model, other = Model(s, spec), Model(s.changed(**{"seed": 1}), spec)
+    model, other = Learner(s, spec), Learner(s.changed(**{"seed": 1}), spec)
     observation = np.random.default_rng(0).integers(0, 256, (5, *spec.observation_shape)).astype(spec.observation_dtype)
     # The order of roundings is all that may differ.
     close = {"rtol": 0, "atol": 1e-3 if precision == "bfloat16" and kind != "dense" else 1e-5}
 
-    def own(of: Model) -> list[np.ndarray]:
+    def own(of: Learner) -> list[np.ndarray]:
         compiled = tf.function(lambda given: of._network(given, training=False), autograph=False)
         return [each.numpy() for each in compiled(tf.constant(observation))]
 
@@ -620,17 +620,17 @@ def test_predictions_are_the_networks_own_after_updates_and_restoring(kind: str,
         assert model.train(random_batch(spec=spec)) is not None
     other.restore(*model.state())
     assert all(map(np.array_equal, other.predict(observation), model.predict(observation))), "versions, too"
-    other = Model(s.changed(**{"seed": 1}), spec)
+    other = Learner(s.changed(**{"seed": 1}), spec)
     other.start_from(model.state()[0])
     assert np.array_equal(other.predict(observation)[0], model.predict(observation)[0])
     assert not np.array_equal(policy, model.predict(observation)[0]), "the last update is in them"
-    other.go_back(Model(s, spec).state()[0])
-    assert other.predict(observation)[2] == other.version == other.oldest == 1
+    other.go_back(Learner(s, spec).state()[0])
+    assert other.predict(observation)[2] == other.version == other.min_valid_version == 1
     np.testing.assert_allclose(other.predict(observation)[0], own(other)[0], **close)
 
 
 def test_a_policy_is_of_the_version_that_it_is_said_to_be_of() -> None:
-    model, observation = Model(settings(learning_rate=0.01, optimizer="adam"), VECTOR), np.ones((1, 3), np.float32)
+    model, observation = Learner(settings(learning_rate=0.01, optimizer="adam"), VECTOR), np.ones((1, 3), np.float32)
     by_version = {0: model.predict(observation)[0]}
     seen: list[tuple[int, np.ndarray]] = []
     ended = threading.Event()

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ga3c.envs.factory import EnvironmentSpec
+from ga3c.envs.factory import EnvSpec
 from ga3c.runs.policy_lag import EDGES, NOTHING, Lag, added, histograms, join, measure, unit
-from ga3c.transport.slots import RolloutStore, TrainingBatch
+from ga3c.transport.slots import Slots, Batch
 
 
 def batch(version: list[list[int]], steps: list[int], asked: list[list[float]],
-          submitted: list[float]) -> TrainingBatch:
-    spec = EnvironmentSpec("a world", (1,), np.dtype("u1"), 2, 4)
-    made = RolloutStore(spec, len(version[0]), 2, 1).empty_batch(len(version))
+          submitted: list[float]) -> Batch:
+    spec = EnvSpec("a world", (1,), np.dtype("u1"), 2, 4)
+    made = Slots(spec, len(version[0]), 2, 1).empty_batch(len(version))
     made.version[:], made.steps[:], made.asked[:], made.submitted[:] = version, steps, asked, submitted
     return made
 

@@ -27,17 +27,17 @@ from ga3c.settings.files import resolve, to_yaml
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
-from ga3c.envs.factory import EnvironmentSpec
+from ga3c.envs.factory import EnvSpec
 from ga3c.evaluation.background import Outcome
 from ga3c.service.signals import Interruption
 from ga3c.settings.machine import processor
-from ga3c.learner.learner import DeviceFailed, Model, Update
-from ga3c.transport.slots import RolloutStore, TrainingBatch
+from ga3c.learner.learner import DeviceFailed, Learner, UpdateStats
+from ga3c.transport.slots import Slots, Batch
 from ga3c.runs.recorder import Run, _Meter, create_directory, lock_directory
 from ga3c.runs.statistics import Workers
 from ga3c.service.trainer import Spent
 
-SPEC = EnvironmentSpec("Pong", (2,), np.dtype("u1"), 3, 4)
+SPEC = EnvSpec("Pong", (2,), np.dtype("u1"), 3, 4)
 WORKERS = Workers(2, 1, 1, 0, 0)
 
 
@@ -81,17 +81,17 @@ class Learned:
         return {"weights": np.full(3, self.version, np.float32)}, self.version, self.agent_steps
 
 
-def model(version: int = 0) -> Model:
-    return cast(Model, Learned(version))
+def model(version: int = 0) -> Learner:
+    return cast(Learner, Learned(version))
 
 
-def learned(record: Run, version: int, *scores: float, spent: Spent | None = None) -> Model:
+def learned(record: Run, version: int, *scores: float, spent: Spent | None = None) -> Learner:
     """The record hears of an update in which episodes ended with these scores."""
-    batch: TrainingBatch = RolloutStore(SPEC, max(1, len(scores)), 1, 1).empty_batch(1)
+    batch: Batch = Slots(SPEC, max(1, len(scores)), 1, 1).empty_batch(1)
     batch.steps[:], batch.seconds[:] = len(scores), 0.01
     batch.score[0, :len(scores), 0], batch.episode_length[:] = scores, 7
     batch.version[:] = batch.asked[:] = 0
-    record.statistics.report(Update(version, 10 * version, 10, 0.5, 2.0, 1.0, 9.0, 0.1, 3e-4), batch, spent)
+    record.statistics.report(UpdateStats(version, 10 * version, 10, 0.5, 2.0, 1.0, 9.0, 0.1, 3e-4), batch, spent)
     return model(version)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from counting import busy
 
-from ga3c.envs.factory import EnvironmentSpec
-from ga3c.learner.learner import Update
-from ga3c.transport.slots import RolloutStore, TrainingBatch
+from ga3c.envs.factory import EnvSpec
+from ga3c.learner.learner import UpdateStats
+from ga3c.transport.slots import Slots, Batch
 from ga3c.runs.statistics import Episode, Statistics, Workers
 from ga3c.service.trainer import Spent
 
@@ -19,17 +19,17 @@ NOBODY = Workers(0, 0, 0, 0, 0)
 LOSSES = ("training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "learning_rate")
 
 
-def update(version: int = 1, **changed: Any) -> Update:
+def update(version: int = 1, **changed: Any) -> UpdateStats:
     facts: dict[str, Any] = {"agent_steps": 10 * version, "batch_steps": 10, "policy_loss": 0.5, "value_loss": 2.0,
                              "entropy": 1.0, "gradient_norm": 9.0, "explained_variance": 0.1,
                              "learning_rate": 3e-4}
-    return Update(version, **{**facts, **changed})
+    return UpdateStats(version, **{**facts, **changed})
 
 
-def batch(rollout_length: int = 3, n_envs: int = 2, steps: tuple[int, ...] = (3,)) -> TrainingBatch:
+def batch(rollout_length: int = 3, n_envs: int = 2, steps: tuple[int, ...] = (3,)) -> Batch:
     """Rollouts in which nothing ended; the test adds what did."""
-    spec = EnvironmentSpec("a world", (1,), np.dtype("u1"), 2, 4)
-    made = RolloutStore(spec, rollout_length, n_envs, 1).empty_batch(len(steps))
+    spec = EnvSpec("a world", (1,), np.dtype("u1"), 2, 4)
+    made = Slots(spec, rollout_length, n_envs, 1).empty_batch(len(steps))
     made.score[:] = np.nan
     made.episode_length[:] = 0
     made.steps[:], made.seconds[:] = steps, 0.0
@@ -37,14 +37,14 @@ def batch(rollout_length: int = 3, n_envs: int = 2, steps: tuple[int, ...] = (3,
     return made
 
 
-def made_by(version: int, lag: np.ndarray) -> TrainingBatch:
+def made_by(version: int, lag: np.ndarray) -> Batch:
     """A rollout whose steps had this lag in the update to `version`."""
     made = batch(rollout_length=len(lag), n_envs=1, steps=(len(lag),))
     made.version[0] = version - 1 - lag
     return made
 
 
-def ended(*scores: float) -> TrainingBatch:
+def ended(*scores: float) -> Batch:
     made = batch(rollout_length=len(scores), n_envs=1, steps=(len(scores),))
     made.score[0, :, 0], made.episode_length[0, :, 0] = scores, 7
     return made

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ga3c.evaluation.scores import Protocol, play_episodes
-from ga3c.learner.learner import Model
+from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Run
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Interruption
@@ -70,7 +70,7 @@ def test_it_learns_though_one_step_in_a_hundred_fails(
     settings = configured(game=failing, envs_per_agent=1, agents=8, steps=steps * 3 // 2, tensorboard=False,
                           dynamic=False, agent_timeout=10.0, **changes)
     run = make_run(settings, UntilItPlays)
-    run.best, run.clean, run.model = best, game, Model(settings, run.spec)
+    run.best, run.clean, run.model = best, game, Learner(settings, run.spec)
     assert Service(settings, run, run.model, interruption).run() == "learned"
     assert run.statistics.environment_faults > run.statistics.agent_steps / 300 and run.statistics.agent_deaths > 0
 
@@ -90,7 +90,7 @@ def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Run]
                           dynamic=False, serial=mode == "serial", **changes)
     run = make_run(settings, UntilLearned)
     run.best = best
-    model = Model(settings, run.spec)
+    model = Learner(settings, run.spec)
     if mode == "serial":
         reason = run_serial(settings, run, model, interruption)
     else:
@@ -107,4 +107,4 @@ def test_from_samples_a_hundred_updates_old_it_learns_if_they_are_corrected(
                         "tensorboard": False})
     run = make_run(settings, UntilLearned)
     run.best = 1.0
-    assert (run_serial(settings, run, Model(settings, run.spec), interruption) == "learned") == learns
+    assert (run_serial(settings, run, Learner(settings, run.spec), interruption) == "learned") == learns

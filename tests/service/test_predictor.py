@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from counting import busy
 
-from ga3c.envs.factory import EnvironmentSpec
+from ga3c.envs.factory import EnvSpec
 from ga3c.runs.statistics import Statistics
 from ga3c.service.predictor import PredictionCount, run_predictor
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
 from ga3c.transport.channel import Channel
 from ga3c.transport.seating import Seating
-from ga3c.transport.slots import RolloutStore
+from ga3c.transport.slots import Slots
 
-SPEC = EnvironmentSpec("test", (3,), np.dtype(np.float32), 2, 1)
+SPEC = EnvSpec("test", (3,), np.dtype(np.float32), 2, 1)
 
 
 class Uniform:
@@ -34,7 +34,7 @@ class Uniform:
 
 
 def test_a_request_of_an_agent_that_has_died_has_waited_for_nothing() -> None:
-    store = RolloutStore(SPEC, 2, 1, 4)
+    store = Slots(SPEC, 2, 1, 4)
     channel, count = Channel(store, Seating(2), 2), PredictionCount()
     dead, alive = channel.open(0), channel.open(1)
     for port in (dead, alive):
@@ -61,7 +61,7 @@ def test_what_a_predictor_takes_outside_the_model_is_told(
         busy(outside)
         return looked(*args)
 
-    store = RolloutStore(SPEC, 2, 1, 2)
+    store = Slots(SPEC, 2, 1, 2)
     looked = store.look
     monkeypatch.setattr(store, "look", look)
     channel, count = Channel(store, Seating(1), 2), PredictionCount()
@@ -84,7 +84,7 @@ def test_it_waits_for_as_many_agents_as_have_so_many_observations(
             assert (most, least) == asked
             return iter(())
 
-    store = RolloutStore(SPEC, 2, n_envs, 2)
+    store = Slots(SPEC, 2, n_envs, 2)
     run_predictor(cast(Any, Asked()), store, cast(Any, Uniform()), batch_max, PredictionCount(), batch_min)
 
 

@@ -11,7 +11,7 @@ import pytest
 from ga3c.envs.factory import Environment
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
-from ga3c.learner.learner import Model
+from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Run
 from ga3c.service.serial import SAVED, Agents, run_serial
 from ga3c.service.signals import Interruption
@@ -29,7 +29,7 @@ def learned(make_run: MakeRun, interruption: Interruption) -> Callable[..., tupl
     def train(game: str, steps: int, before: Checkpoint | None = None, **changes: Any) -> tuple[Checkpoint, str]:
         settings = configured(**{"game": game, "steps": steps, **SERIAL, **changes})
         run = make_run(settings)
-        model = Model(settings, run.spec)
+        model = Learner(settings, run.spec)
         if before:
             model.restore(before.arrays, before.progress["version"], before.progress["agent_steps"])
         assert run_serial(settings, run, model, interruption, before and before.arrays) == f"--steps {steps}"
@@ -57,7 +57,7 @@ def test_rollouts_held_back_are_older_by_as_many_updates(make_run: MakeRun, inte
     def lag(delay: int) -> float:
         settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 1200, "training_delay": delay})
         run = make_run(settings)
-        model, seen = Model(settings, run.spec), []
+        model, seen = Learner(settings, run.spec), []
         train = model.train
         model.train = lambda batch: (  # type: ignore[method-assign]
             seen.append(model.version - batch.version.mean()), train(batch))[1]
@@ -126,7 +126,7 @@ def test_after_an_environment_has_failed_new_episodes_begin(
     monkeypatch.setattr(serial, "make_environment", failing)
     settings = configured(**{"game": "toy:catch", **SERIAL})
     run = make_run(settings)
-    model = Model(settings, run.spec)
+    model = Learner(settings, run.spec)
     with pytest.raises(RuntimeError):
         run_serial(settings, run, model, interruption)
     assert not [name for name in checkpoint.load(run.save(model)).arrays if name.startswith(SAVED)]
@@ -139,7 +139,7 @@ def test_a_replay_can_be_interrupted(
     before, _ = learned("toy:catch", 600)
     settings = configured(**{"game": "toy:catch", **SERIAL})
     run = make_run(settings)
-    model = Model(settings, run.spec)
+    model = Learner(settings, run.spec)
     os.kill(os.getpid(), signal.SIGTERM)
     assert run_serial(settings, run, model, interruption, before.arrays) == "SIGTERM"
     assert model.agent_steps == 0

@@ -22,14 +22,14 @@ import psutil
 import pytest
 from counting import CheckingModel, agent_processes, end_run
 
-from ga3c.learner.learner import Update
+from ga3c.learner.learner import UpdateStats
 from ga3c.runs.recorder import Run
 from ga3c.service.signals import Interruption
 from ga3c.service.supervisor import AgentsLost, Service
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import PREDICT
-from ga3c.transport.slots import TrainingBatch
+from ga3c.transport.slots import Batch
 
 MakeRun = Callable[..., Run]
 
@@ -76,7 +76,7 @@ def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interrupt
             time.sleep(0.002)  # so that most of the agents wait
             return super().predict(observation)
 
-        def train(self, batch: TrainingBatch) -> Update:
+        def train(self, batch: Batch) -> UpdateStats:
             for i in np.flatnonzero(batch.steps):
                 agent = int(batch.observation[i, 0, 0].copy().view("<u4")[0])
                 waited[agent].append(float(batch.seconds[i, PREDICT]) / batch.steps[i])
@@ -491,7 +491,7 @@ def test_a_failure_while_stopping_is_not_swallowed(
     model = CheckingModel()
     right = model.train
 
-    def wrong(batch: TrainingBatch) -> Update:
+    def wrong(batch: Batch) -> UpdateStats:
         if (batch.steps < 5).any():  # rollouts are cut only when agents leave
             raise ZeroDivisionError("at the end")
         return right(batch)
@@ -549,7 +549,7 @@ def test_rollouts_older_than_the_ceiling_are_not_trained_on_but_counted(
     model, lags, sizes = CheckingModel(), [], []
     right = model.train
 
-    def train(batch: TrainingBatch) -> Update:
+    def train(batch: Batch) -> UpdateStats:
         lags.extend((model.version - batch.version.mean(axis=1))[batch.steps == 5].tolist())
         sizes.append(len(batch))
         return right(batch)

@@ -13,40 +13,40 @@ import pytest
 from counting import busy
 from ports import serve
 
-from ga3c.envs.factory import EnvironmentSpec
+from ga3c.envs.factory import EnvSpec
 from ga3c.learner.learner import TooLarge
 from ga3c.service.trainer import Spent, run_trainer
 from ga3c.transport.channel import SUBMIT, TAKE, Channel, Port
 from ga3c.transport.seating import Seating
-from ga3c.transport.slots import RolloutStore, TrainingBatch
+from ga3c.transport.slots import Slots, Batch
 
-SPEC = EnvironmentSpec("test", (3,), np.dtype(np.float32), 2, 1)
+SPEC = EnvSpec("test", (3,), np.dtype(np.float32), 2, 1)
 
 
 class Learner:
     """Notes what it is given: steps of the rollouts, and rewards of their first step."""
 
     def __init__(self, oldest: int = 0) -> None:
-        self.version, self.oldest = 7, oldest
+        self.version, self.min_valid_version = 7, oldest
         self.steps: list[list[int]] = []
         self.first_rewards: list[float] = []
 
-    def train(self, batch: TrainingBatch) -> Any:
+    def train(self, batch: Batch) -> Any:
         self.steps.append(batch.steps.tolist())
         self.first_rewards += batch.reward[batch.steps > 0, 0, 0].tolist()
         return SimpleNamespace(waited=0.0)
 
 
-def handed_in(port: Port, store: RolloutStore, slot: int, version: int) -> None:
+def handed_in(port: Port, store: Slots, slot: int, version: int) -> None:
     store.steps[slot], store.version[slot], store.reward[slot] = 2, version, slot
     store.seconds[slot] = 1.0
     serve(port, (SUBMIT, slot, 0))
 
 
 @contextlib.contextmanager
-def waiting(rollouts: int, version: Callable[[int], int] = lambda slot: 7) -> Iterator[tuple[Channel, RolloutStore]]:
+def waiting(rollouts: int, version: Callable[[int], int] = lambda slot: 7) -> Iterator[tuple[Channel, Slots]]:
     """So many rollouts, of these versions, that wait for a trainer, and the word to end."""
-    store = RolloutStore(SPEC, 2, 1, 16)
+    store = Slots(SPEC, 2, 1, 16)
     channel = Channel(store, Seating(1), 16)
     port = channel.open(0)
     for slot in range(rollouts):
@@ -59,10 +59,10 @@ def waiting(rollouts: int, version: Callable[[int], int] = lambda slot: 7) -> It
 
 
 def trained(n_rollouts: int, rollouts: int, learner: Learner,
-            version: Callable[[int], int] = lambda slot: 7) -> tuple[Learner, list[TrainingBatch], list[TrainingBatch]]:
+            version: Callable[[int], int] = lambda slot: 7) -> tuple[Learner, list[Batch], list[Batch]]:
     """What a trainer does with so many rollouts, of these versions, and the word to end."""
-    reported: list[TrainingBatch] = []
-    dropped: list[TrainingBatch] = []
+    reported: list[Batch] = []
+    dropped: list[Batch] = []
     with waiting(rollouts, version) as (channel, store):
         run_trainer(channel, store, cast(Any, learner), n_rollouts,
                     lambda update, batch, spent: reported.append(batch),
@@ -89,13 +89,13 @@ def test_rollouts_of_weights_that_are_gone_are_not_trained_on(n_rollouts: int) -
 
 def test_a_rollout_that_is_an_update_is_trained_on_in_its_slot_which_is_free_only_then() -> None:
     class Looking(Learner):
-        def train(self, batch: TrainingBatch) -> Any:
+        def train(self, batch: Batch) -> Any:
             assert np.shares_memory(batch.observation, store.observation) and batch.observation.shape[:3] == (1, 2, 1)
             assert not select.select([port._replies], [], [], 0)[0], "nothing is given back yet"
             assert batch.following.tolist() == [[[9.0] * 3]] and not batch.observation.any()
             return super().train(batch)
 
-    learner, store = Looking(), RolloutStore(SPEC, 2, 1, 2)
+    learner, store = Looking(), Slots(SPEC, 2, 1, 2)
     channel = Channel(store, Seating(1), 2)
     port = channel.open(0)
     store.following[0] = 9.0
@@ -109,9 +109,9 @@ def test_a_rollout_that_is_an_update_is_trained_on_in_its_slot_which_is_free_onl
 
 
 @contextlib.contextmanager
-def at_play(agents: int, of: int) -> Iterator[tuple[Channel, RolloutStore, Port]]:
+def at_play(agents: int, of: int) -> Iterator[tuple[Channel, Slots, Port]]:
     """A process of so many agents that play, two slots each, side by side; an update needs `of` rollouts."""
-    store = RolloutStore(SPEC, 2, 1, 2 * agents)
+    store = Slots(SPEC, 2, 1, 2 * agents)
     channel = Channel(store, Seating(agents, agents), 2, rollouts_per_update=of)
     port = channel.open(0)
     channel._answered_at = [each + 1.0 for each in channel._opened_at]
@@ -121,7 +121,7 @@ def at_play(agents: int, of: int) -> Iterator[tuple[Channel, RolloutStore, Port]
     channel.close()
 
 
-def hand_in(port: Port, store: RolloutStore, slots: list[int], version: Callable[[int], int] = lambda slot: 7) -> None:
+def hand_in(port: Port, store: Slots, slots: list[int], version: Callable[[int], int] = lambda slot: 7) -> None:
     for slot in slots:
         store.steps[slot], store.version[slot], store.reward[slot] = 2, version(slot), slot
         assert port.ask(slot % len(port.agents), (SUBMIT, slot, 0)) == 0
@@ -130,7 +130,7 @@ def hand_in(port: Port, store: RolloutStore, slots: list[int], version: Callable
 
 def test_rollouts_side_by_side_are_trained_on_where_they_lie_in_whichever_order_they_came() -> None:
     class Looking(Learner):
-        def train(self, batch: TrainingBatch) -> Any:
+        def train(self, batch: Batch) -> Any:
             assert np.shares_memory(batch.observation, store.observation) and channel._lent == [4]
             return super().train(batch)
 
@@ -170,7 +170,7 @@ def test_of_a_block_what_is_old_is_left_out_and_told() -> None:
 
 def test_what_has_been_copied_is_told_when_the_update_of_a_block_fails() -> None:
     class Failing(Learner):
-        def train(self, batch: TrainingBatch) -> Any:
+        def train(self, batch: Batch) -> Any:
             raise ZeroDivisionError
 
     dropped: list[float] = []
@@ -184,7 +184,7 @@ def test_what_has_been_copied_is_told_when_the_update_of_a_block_fails() -> None
 @pytest.mark.parametrize("n_rollouts", [1, 2])
 def test_a_slot_is_given_back_whatever_an_update_raises(n_rollouts: int) -> None:
     class Failing(Learner):
-        def train(self, batch: TrainingBatch) -> Any:
+        def train(self, batch: Batch) -> Any:
             raise ZeroDivisionError
 
     with waiting(2) as (channel, store):
@@ -195,7 +195,7 @@ def test_a_slot_is_given_back_whatever_an_update_raises(n_rollouts: int) -> None
 
 def test_rollouts_of_an_update_that_is_not_made_are_told() -> None:
     class Refusing(Learner):
-        def train(self, batch: TrainingBatch) -> Any:
+        def train(self, batch: Batch) -> Any:
             return super().train(batch) if self.steps else self.steps.append([])
 
     _, reported, dropped = trained(2, 4, Refusing())
@@ -205,7 +205,7 @@ def test_rollouts_of_an_update_that_is_not_made_are_told() -> None:
 @pytest.mark.parametrize("failure", [ZeroDivisionError, TooLarge])
 def test_rollouts_of_an_update_that_fails_are_told(failure: type[Exception]) -> None:
     class Failing(Learner):
-        def train(self, batch: TrainingBatch) -> Any:
+        def train(self, batch: Batch) -> Any:
             if len(self.steps) == 1:
                 raise failure
             return super().train(batch)
@@ -221,7 +221,7 @@ def test_rollouts_of_an_update_that_fails_are_told(failure: type[Exception]) -> 
 
 def test_the_wait_for_another_trainers_update_is_no_work() -> None:
     class Waiting(Learner):
-        def train(self, batch: TrainingBatch) -> Any:
+        def train(self, batch: Batch) -> Any:
             super().train(batch)
             return SimpleNamespace(waited=-5.0)  # as if the update had taken five seconds more
 
@@ -234,7 +234,7 @@ def test_the_wait_for_another_trainers_update_is_no_work() -> None:
 @pytest.mark.parametrize("n_rollouts", [1, 2])
 def test_the_update_before_is_no_wait(n_rollouts: int) -> None:
     class Busy(Learner):
-        def train(self, batch: TrainingBatch) -> Any:
+        def train(self, batch: Batch) -> Any:
             busy(0.2)
             return super().train(batch)
 
@@ -248,7 +248,7 @@ def test_the_update_before_is_no_wait(n_rollouts: int) -> None:
 def test_what_a_trainer_takes_outside_the_model_is_told(
         inside: float, outside: float, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Learner):
-        def train(self, batch: TrainingBatch) -> Any:
+        def train(self, batch: Batch) -> Any:
             busy(inside)
             return super().train(batch) if self.steps else self.steps.append([])  # the first update is not made
 

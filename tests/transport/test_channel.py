@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from ports import collected, serve
 
-from ga3c.envs.factory import EnvironmentSpec
+from ga3c.envs.factory import EnvSpec
 from ga3c.transport.channel import (
     _PAUSE,
     _RETURN,
@@ -40,13 +40,13 @@ from ga3c.transport.channel import (
     nearest_size,
 )
 from ga3c.transport.seating import Seating
-from ga3c.transport.slots import RolloutStore
+from ga3c.transport.slots import Slots
 
-SPEC = EnvironmentSpec("none", (3,), np.dtype(np.uint8), 2, 1)
+SPEC = EnvSpec("none", (3,), np.dtype(np.uint8), 2, 1)
 
 
-def make_store(capacity: int, slots_per_agent: int) -> RolloutStore:
-    return RolloutStore(SPEC, rollout_length=2, n_envs=1, n_slots=capacity * slots_per_agent)
+def make_store(capacity: int, slots_per_agent: int) -> Slots:
+    return Slots(SPEC, rollout_length=2, n_envs=1, n_slots=capacity * slots_per_agent)
 
 
 @pytest.fixture
@@ -478,7 +478,7 @@ class SlotOwnership(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = RolloutStore(SPEC, OUT_OF_STEP + 1, 1, self.SEATING.capacity * self.SLOTS)
+        self.store = Slots(SPEC, OUT_OF_STEP + 1, 1, self.SEATING.capacity * self.SLOTS)
         self.vacant = set(range(self.SEATING.processes))
         self.channel = Channel(self.store, self.SEATING, self.SLOTS, self.on_vacant, self.BLOCK)
         self.slots = [[*self.SEATING.slots_of(agent, self.SLOTS)] for agent in range(self.SEATING.capacity)]

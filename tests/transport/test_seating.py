@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from ports import collected
 
 from ga3c.agents.process import Player, pump
-from ga3c.envs.factory import EnvironmentSpec
+from ga3c.envs.factory import EnvSpec
 from ga3c.settings.files import configured
 from ga3c.transport.channel import CUT, GO_ON, OUT_OF_STEP, PREDICT, REST, SUBMIT, TAKE, WAIT, Channel, Port, ServerGone
 from ga3c.transport.seating import Seating, seating
-from ga3c.transport.slots import RolloutStore
+from ga3c.transport.slots import Slots
 
 seatings = st.builds(Seating, st.integers(1, 70), st.integers(1, 6), st.integers(1, 9))
 
@@ -79,14 +79,14 @@ def test_atari_agents_of_few_environments_share_a_process_and_others_if_asked(
 
 # ------------------------------------------------------------------------------------------------ one port for several
 
-SPEC = EnvironmentSpec("none", (1,), np.dtype(np.uint8), 2, 1)
+SPEC = EnvSpec("none", (1,), np.dtype(np.uint8), 2, 1)
 ONE = np.ones((1, 1, 2), np.float32), np.ones((1, 1), np.float32)
 
 
 @pytest.fixture
 def channel() -> Iterator[Channel]:
     """Of three agents, the first and the third in one process."""
-    made = Channel(RolloutStore(SPEC, 2, 1, 6), Seating(3, 2, 2), 2)
+    made = Channel(Slots(SPEC, 2, 1, 6), Seating(3, 2, 2), 2)
     yield made
     made.close()
 
@@ -172,7 +172,7 @@ def word(channel: Channel, port: Port, agent: int, slot: int, row: int) -> int:
 
 
 def test_who_falls_behind_or_comes_back_is_cut_short_and_in_step_again() -> None:
-    channel = Channel(RolloutStore(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
+    channel = Channel(Slots(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
     port = channel.open(0)
 
     predicted = functools.partial(word, channel, port)
@@ -195,7 +195,7 @@ def test_who_falls_behind_or_comes_back_is_cut_short_and_in_step_again() -> None
 
 
 def test_nobody_is_cut_short_where_agents_fill_no_blocks() -> None:
-    channel = Channel(RolloutStore(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=2)
+    channel = Channel(Slots(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=2)
     port = channel.open(0)
     assert [port.ask(agent, (TAKE, 0, 0)) for agent in range(3)] == [0, 1, 2]
     assert port.ask(0, (TAKE, 0, 0)) == 3 and port.ask(0, (SUBMIT, 0, 0)) == 0
@@ -206,7 +206,7 @@ def test_nobody_is_cut_short_where_agents_fill_no_blocks() -> None:
 
 
 def test_who_is_behind_is_not_cut_short_before_its_slot_beside_the_others_is_free() -> None:
-    channel = Channel(RolloutStore(SPEC, 9, 1, 4), Seating(2, 2), 2, rollouts_per_update=2)
+    channel = Channel(Slots(SPEC, 9, 1, 4), Seating(2, 2), 2, rollouts_per_update=2)
     port = channel.open(0)
 
     predicted = functools.partial(word, channel, port)
@@ -228,7 +228,7 @@ def test_who_is_behind_is_not_cut_short_before_its_slot_beside_the_others_is_fre
 
 
 def test_what_fellows_hand_in_goes_together_as_long_as_they_are_in_step() -> None:
-    channel = Channel(RolloutStore(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
+    channel = Channel(Slots(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
     port, written = channel.open(0), channel._rollouts
     predicted = functools.partial(word, channel, port)
 
@@ -266,7 +266,7 @@ def test_what_fellows_hand_in_goes_together_as_long_as_they_are_in_step() -> Non
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_the_others_of_a_block_are_waited_for_until_one_rests_or_leaves(leaves: bool) -> None:
-    channel = Channel(RolloutStore(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
+    channel = Channel(Slots(SPEC, 9, 1, 6), Seating(3, 3), 2, rollouts_per_update=3)
     port = channel.open(0)
     for agent in range(3):
         slot = port.ask(agent, (TAKE, 0, 0))
@@ -290,7 +290,7 @@ def test_the_others_of_a_block_are_waited_for_until_one_rests_or_leaves(leaves: 
 
 
 def test_who_comes_after_those_that_left_is_waited_for() -> None:
-    channel = Channel(RolloutStore(SPEC, 2, 1, 4), Seating(2, 2), 2, rollouts_per_update=2)
+    channel = Channel(Slots(SPEC, 2, 1, 4), Seating(2, 2), 2, rollouts_per_update=2)
     channel.handed_over(channel.open(0))
     channel.ask_to_leave(0)
     channel.retire(0)

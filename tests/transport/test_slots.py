@@ -12,17 +12,17 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from ga3c.agents.process import start_forkserver
-from ga3c.envs.factory import EnvironmentSpec
-from ga3c.transport.slots import RolloutStore
+from ga3c.envs.factory import EnvSpec
+from ga3c.transport.slots import Slots
 
 WITH_EXTRA_ROW = {"policy", "value", "version"}
 
 
-def spec(shape: tuple[int, ...], dtype: str = "u1", n_actions: int = 3) -> EnvironmentSpec:
-    return EnvironmentSpec("a world", shape, np.dtype(dtype), n_actions, 1)
+def spec(shape: tuple[int, ...], dtype: str = "u1", n_actions: int = 3) -> EnvSpec:
+    return EnvSpec("a world", shape, np.dtype(dtype), n_actions, 1)
 
 
-def shapes(world: EnvironmentSpec, T: int, E: int) -> dict[str, tuple[int, ...]]:
+def shapes(world: EnvSpec, T: int, E: int) -> dict[str, tuple[int, ...]]:
     return {
         "observation": (T, E, *world.observation_shape), "following": (E, *world.observation_shape),
         "policy": (T + 1, E, world.n_actions), "value": (T + 1, E),
@@ -31,7 +31,7 @@ def shapes(world: EnvironmentSpec, T: int, E: int) -> dict[str, tuple[int, ...]]
     }
 
 
-def filled_at_random(store: RolloutStore, names: list[str], seed: int) -> dict[str, np.ndarray]:
+def filled_at_random(store: Slots, names: list[str], seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     content = {name: rng.integers(0, 2 if getattr(store, name).dtype == bool else 200, getattr(store, name).shape)
                .astype(getattr(store, name).dtype) for name in names}
@@ -48,9 +48,9 @@ stores = st.tuples(
 @examples(deadline=None, max_examples=100)
 @given(stores, st.data())
 def test_a_gathered_batch_holds_exactly_the_facts_of_its_slots(
-        made: tuple[EnvironmentSpec, int, int, int], data: st.DataObject) -> None:
+        made: tuple[EnvSpec, int, int, int], data: st.DataObject) -> None:
     world, rollout_length, n_envs, n_slots = made
-    store, layout = RolloutStore(*made), shapes(world, rollout_length, n_envs)
+    store, layout = Slots(*made), shapes(world, rollout_length, n_envs)
     content = filled_at_random(store, list(layout), data.draw(st.integers(0, 99)))
     slots = data.draw(st.lists(st.integers(0, n_slots - 1), unique=True))
     at, spare = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 2))
@@ -72,9 +72,9 @@ def test_a_gathered_batch_holds_exactly_the_facts_of_its_slots(
 
 @examples(deadline=None, max_examples=50)
 @given(stores)
-def test_every_field_has_its_shape_and_begins_on_a_cache_line(made: tuple[EnvironmentSpec, int, int, int]) -> None:
+def test_every_field_has_its_shape_and_begins_on_a_cache_line(made: tuple[EnvSpec, int, int, int]) -> None:
     world, rollout_length, n_envs, n_slots = made
-    store = RolloutStore(*made)
+    store = Slots(*made)
     for name, shape in shapes(world, rollout_length, n_envs).items():
         field = getattr(store, name)
         assert field.shape == (n_slots, *shape)
@@ -83,9 +83,9 @@ def test_every_field_has_its_shape_and_begins_on_a_cache_line(made: tuple[Enviro
 
 @examples(deadline=None, max_examples=100)
 @given(stores, st.data())
-def test_slots_side_by_side_are_lent_as_they_lie(made: tuple[EnvironmentSpec, int, int, int],
+def test_slots_side_by_side_are_lent_as_they_lie(made: tuple[EnvSpec, int, int, int],
                                                  data: st.DataObject) -> None:
-    store = RolloutStore(*made)
+    store = Slots(*made)
     content = filled_at_random(store, list(shapes(*made[:3])), 0)
     slots = data.draw(st.lists(st.integers(0, made[3] - 1), unique=True, min_size=1))
     batch = store.lend(slots)
@@ -100,21 +100,21 @@ def test_slots_side_by_side_are_lent_as_they_lie(made: tuple[EnvironmentSpec, in
 
 
 def test_a_slice_of_a_batch_is_a_view_of_its_first_rollouts() -> None:
-    batch = RolloutStore(spec((2,)), 3, 2, 1).empty_batch(4)
+    batch = Slots(spec((2,)), 3, 2, 1).empty_batch(4)
     batch[:2].reward[:] = 7
     assert len(batch[:2]) == 2
     assert (batch.reward[:2] == 7).all()
 
 
 def test_rows_after_the_steps_of_a_cut_rollout_are_not_filled_and_not_counted() -> None:
-    batch = RolloutStore(spec((2,)), 3, 2, 1).empty_batch(3)
+    batch = Slots(spec((2,)), 3, 2, 1).empty_batch(3)
     batch.steps[:] = [3, 1, 0]
     assert batch.filled.tolist() == [[[True], [True], [True]], [[True], [False], [False]], [[False]] * 3]
     assert batch.agent_steps == (3 + 1 + 0) * 2
     assert batch[:1].agent_steps == 6
 
 
-def answers(store: RolloutStore) -> None:
+def answers(store: Slots) -> None:
     assert store.action[1].tolist() == [[1, 2], [3, 4], [5, 6]]
     store.reward[1] = 10 * store.action[1]
     store.observation[2, 2] = 9
@@ -122,7 +122,7 @@ def answers(store: RolloutStore) -> None:
 
 
 def test_two_processes_see_each_others_writes() -> None:
-    store = RolloutStore(spec((4, 4, 1)), 3, 2, 3)
+    store = Slots(spec((4, 4, 1)), 3, 2, 3)
     store.action[1] = [[1, 2], [3, 4], [5, 6]]
     start_forkserver("toy:catch", 1)  # as the service has it: others will use it
     child = multiprocessing.get_context("forkserver").Process(target=answers, args=(store,))
@@ -137,7 +137,7 @@ def test_two_processes_see_each_others_writes() -> None:
 
 @pytest.mark.parametrize("name", ["reward", "observation"])
 def test_what_is_gathered_is_a_copy(name: str) -> None:
-    store = RolloutStore(spec((2,)), 3, 2, 1)
+    store = Slots(spec((2,)), 3, 2, 1)
     batch = store.empty_batch(1)
     store.gather([0], batch, 0)
     getattr(store, name)[:] = 5
@@ -145,7 +145,7 @@ def test_what_is_gathered_is_a_copy(name: str) -> None:
 
 
 def test_rollouts_that_are_kept_move_to_the_front_and_others_are_copied_out() -> None:
-    batch = RolloutStore(spec((1,)), 3, 2, 4).empty_batch(4)
+    batch = Slots(spec((1,)), 3, 2, 4).empty_batch(4)
     batch.steps[:], batch.reward[:] = range(4), np.arange(4)[:, None, None]
     mask = np.array([True, False, True])
     out = batch[:3][~mask]
@@ -156,8 +156,8 @@ def test_rollouts_that_are_kept_move_to_the_front_and_others_are_copied_out() ->
 
 
 def test_looking_copies_the_rows_asked_for_to_the_front_of_the_room() -> None:
-    spec = EnvironmentSpec("none", (3,), np.dtype(np.float32), 2, 1)
-    store = RolloutStore(spec, rollout_length=2, n_envs=2, n_slots=40_000)  # slot x row is more than 16 bits hold
+    spec = EnvSpec("none", (3,), np.dtype(np.float32), 2, 1)
+    store = Slots(spec, rollout_length=2, n_envs=2, n_slots=40_000)  # slot x row is more than 16 bits hold
     store.observation[:] = np.arange(store.observation.size).reshape(store.observation.shape)
     store.following[:] = -1.0 - np.arange(store.following.size).reshape(store.following.shape)
     room = store.room(4)

@@ -23,7 +23,7 @@ from ga3c.service.signals import Interruption
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
 from ga3c.transport.channel import Channel
-from ga3c.transport.slots import RolloutStore
+from ga3c.transport.slots import Slots
 from ga3c.tuning.bottleneck import Judge, averages, verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -243,7 +243,7 @@ def test_a_run_made_slow_on_purpose_is_recognised(
         method = "predict" if how.endswith("predicts") else "train"
         monkeypatch.setattr(model, method, slow(model, method, 0.05))
     if how == "slow gathering":
-        monkeypatch.setattr(RolloutStore, "gather", slow(RolloutStore, "gather", 0.05))
+        monkeypatch.setattr(Slots, "gather", slow(Slots, "gather", 0.05))
     if how == "slow answers":
         monkeypatch.setattr(Channel, "answer", slow(Channel, "answer", 0.05))
     ceiling = how.endswith("ceiling")

@@ -50,7 +50,7 @@ from ga3c.settings.machine import before_tensorflow, usable_cores
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.transport.seating import seating
-from ga3c.transport.slots import RolloutStore, aligned
+from ga3c.transport.slots import Slots, aligned
 from ga3c.tuning.tuner import bottleneck as verdict
 
 WARM_SECONDS = 1.0
@@ -96,12 +96,12 @@ def _environment(settings: Settings, seconds: float) -> float:
 
 
 def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
-    from ga3c.learner.learner import Model, start_tensorflow
+    from ga3c.learner.learner import Learner, start_tensorflow
     from ga3c.service.trainer import rollouts_per_batch
     settings = settings.changed(**{"device_threads": 1})
     start_tensorflow(settings)
     spec = make_environment(settings, 1).spec
-    model = Model(settings, spec)
+    model = Learner(settings, spec)
     rng = np.random.default_rng(settings.run.seed)
     if part == "inference":
         observation = aligned((batch, *spec.observation_shape), spec.observation_dtype)
@@ -114,7 +114,7 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
 
         return _microseconds(predict, seconds)
     n = rollouts_per_batch(settings)
-    store = RolloutStore(spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent, n)
+    store = Slots(spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent, n)
     store.observation[:] = rng.integers(0, 256, store.observation.shape)
     store.policy[:], store.steps[:] = 1 / spec.n_actions, settings.algorithm.rollout_length
     made = store.empty_batch(n)

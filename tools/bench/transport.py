@@ -26,14 +26,14 @@ import psutil
 from numpy.typing import NDArray
 
 from ga3c.agents.process import forkserver_running, play, pump
-from ga3c.envs.factory import EnvironmentSpec, Transition
+from ga3c.envs.factory import EnvSpec, Transition
 from ga3c.settings.flags import output_file
 from ga3c.settings.machine import usable_cores
 from ga3c.transport.channel import Channel, Port, ServerGone
 from ga3c.transport.seating import PER_CORE, Seating
-from ga3c.transport.slots import RolloutStore, TrainingBatch
+from ga3c.transport.slots import Slots, Batch
 
-SPEC = EnvironmentSpec("null", (84, 84, 4), np.dtype(np.uint8), 6, 1)
+SPEC = EnvSpec("null", (84, 84, 4), np.dtype(np.uint8), 6, 1)
 
 
 class NullEnvironment:
@@ -65,7 +65,7 @@ class NullModel:
     """Answers at once; written by one trainer, read by anyone."""
 
     def __init__(self) -> None:
-        self.version = self.oldest = self.agent_steps = 0
+        self.version = self.min_valid_version = self.agent_steps = 0
 
     def shared(self, observation: NDArray) -> NDArray:
         """The array itself: a GPU's model would have to copy it, too."""
@@ -76,15 +76,15 @@ class NullModel:
         n = len(observation)
         return np.full((n, SPEC.n_actions), 1 / SPEC.n_actions, np.float32), np.zeros(n, np.float32), self.version
 
-    def train(self, batch: TrainingBatch) -> Any:
+    def train(self, batch: Batch) -> Any:
         """Counts the steps of `batch`."""
-        from ga3c.learner.learner import Update
+        from ga3c.learner.learner import UpdateStats
         self.version += 1
         self.agent_steps += batch.agent_steps
-        return Update(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return UpdateStats(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def null_agents(port: Port, store: RolloutStore) -> None:
+def null_agents(port: Port, store: Slots) -> None:
     """Entry point of a process of agents."""
     try:
         pump({agent: play(NullEnvironment(store.n_envs), store, np.random.default_rng(agent)) for agent in port.agents},
@@ -95,23 +95,23 @@ def null_agents(port: Port, store: RolloutStore) -> None:
 
 def measure(seating: Seating, envs: int, rollout_length: int, batch: int, seconds: float) -> dict[str, float]:
     """One run; its first two seconds are not counted."""
-    from ga3c.learner.learner import Model, Update
+    from ga3c.learner.learner import Learner, UpdateStats
     from ga3c.runs.statistics import Statistics
     from ga3c.service.predictor import run_predictor
     from ga3c.service.trainer import Spent, run_trainer
-    store = RolloutStore(SPEC, rollout_length, envs, 2 * seating.capacity)
+    store = Slots(SPEC, rollout_length, envs, 2 * seating.capacity)
     n_rollouts = -(-batch // (rollout_length * envs))
     channel = Channel(store, seating, 2, rollouts_per_update=n_rollouts)
     model, statistics = NullModel(), Statistics(1)
     threads, count, gathered = ThreadPoolExecutor(2), statistics.new_count(), 0.0
 
-    def report(update: Update, trained: TrainingBatch, spent: Spent) -> None:
+    def report(update: UpdateStats, trained: Batch, spent: Spent) -> None:
         nonlocal gathered
         gathered += spent.gathering
         statistics.report(update, trained, spent)
 
-    work = [threads.submit(run_predictor, channel, store, cast(Model, model), 1024, count),
-            threads.submit(run_trainer, channel, store, cast(Model, model), n_rollouts, report)]
+    work = [threads.submit(run_predictor, channel, store, cast(Learner, model), 1024, count),
+            threads.submit(run_trainer, channel, store, cast(Learner, model), n_rollouts, report)]
     context = multiprocessing.get_context("forkserver")
     processes = []
     with forkserver_running("toy:catch", 1):

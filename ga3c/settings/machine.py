@@ -1,6 +1,7 @@
-"""What this process may have of its machine: cores, memory, processes. A container says it by control groups.
+"""What this process may have of its machine: cores, memory, processes.
 
-A container sees its own group as the root, so limits are looked for from our group upwards to that.
+Containers and services set limits by control groups, of version 1 or 2. Each limit is looked up in our own group and in
+all groups around it, because the least of them counts. A container sees its own group as the root.
 """
 
 from __future__ import annotations
@@ -14,15 +15,26 @@ from pathlib import Path
 from typing import Literal
 
 _ROOT = Path("/sys/fs/cgroup")
+_OUR_GROUPS = Path("/proc/self/cgroup")
+_NO_LIMIT = 2**62  # bytes; version 1 writes the largest number it knows
 
 
 def usable_cores() -> int:
-    """Cores this process may use, at least 1: its affinity, and its container's quota where there is one."""
-    cores = float(len(os.sched_getaffinity(0)))
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = (_ROOT / "cpu.max").read_text(encoding="ascii").split()
-        cores = min(cores, int(quota) / int(period))
-    return max(1, math.floor(cores))
+    """Cores this process may use, at least 1: its affinity, and the least quota of the control groups around it."""
+    return max(1, math.floor(min([len(os.sched_getaffinity(0)), *_quotas()])))
+
+
+def _quotas() -> list[float]:
+    """The quota of each control group that has one, in cores."""
+    quotas = []
+    for group in _groups():
+        with contextlib.suppress(OSError, ValueError):  # "max 100000" where there is no limit
+            quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
+            quotas.append(int(quota) / int(period))
+        version1 = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
+        if version1[0] and version1[1] and version1[0] > 0:  # -1 or 0 where there is no limit
+            quotas.append(version1[0] / version1[1])
+    return quotas
 
 
 def processor() -> str | None:
@@ -35,28 +47,40 @@ def processor() -> str | None:
 
 
 def usable_memory() -> int:
-    """Bytes that this process and its children may take at the most: all there are, or the least limit around us."""
-    limits = [_number(group / "memory.max") for group in _groups()]
+    """Bytes that this process and its children may take at most: the machine's, or the least limit around us."""
+    limits = [_limit(group, "memory") for group in _groups()]
     return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
                 *(limit for limit in limits if limit is not None)])
 
 
 def left_in_container(what: Literal["memory", "pids"]) -> int | None:
-    """Bytes of memory, or processes and threads, to be had now within the limits around us; None without any."""
-    pairs = [(_number(group / f"{what}.max"), _number(group / f"{what}.current")) for group in _groups()]
+    """Bytes of memory, or processes and threads, that are free now within the limits around us; None without limits."""
+    pairs = [(_limit(group, what), _used(group, what)) for group in _groups()]
     return min((max(0, most - now) for most, now in pairs if most is not None and now is not None), default=None)
 
 
+def _limit(group: Path, what: str) -> int | None:
+    limit = _first(_number(group / f"{what}.max"), _number(group / f"{what}.limit_in_bytes"))
+    return limit if limit is not None and limit < _NO_LIMIT else None
+
+
+def _used(group: Path, what: str) -> int | None:
+    """What is in use; of memory without the files that the kernel has cached and would give up first."""
+    used = _first(_number(group / f"{what}.current"), _number(group / f"{what}.usage_in_bytes"))
+    if used is None or what != "memory":
+        return used
+    counts = _counts(group / "memory.stat")
+    return used - counts.get("total_inactive_file", counts.get("inactive_file", 0))
+
+
 def oom_kills() -> int:
-    """Processes of our control group, or of the machine where there is none, that the kernel has killed because memory
-    ran out; 0 where it does not say.
+    """Processes of our control group that the kernel has killed because memory ran out; without a group, of the machine.
+
+    0 where the system does not say.
     """
-    for source in (*(group / "memory.events" for group in _groups()[:1]), Path("/proc/vmstat")):
-        with contextlib.suppress(OSError):
-            for line in source.read_text(encoding="ascii").splitlines():
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    return 0
+    sources = [group / name for group in _groups() for name in ("memory.events", "memory.oom_control")]
+    return next((counts["oom_kill"] for source in (*sources, Path("/proc/vmstat"))
+                 if "oom_kill" in (counts := _counts(source))), 0)
 
 
 def be_killed_first() -> None:
@@ -68,10 +92,9 @@ def be_killed_first() -> None:
 
 
 def before_tensorflow(verbose: bool = False) -> None:
-    """To be called before TensorFlow is imported: it says no more than errors, unless `verbose`, and finds a GPU.
+    """Prepares the import of TensorFlow: it prints errors only, unless `verbose`, and finds a GPU.
 
-    TensorFlow 2.21 does not look for cuSOLVER where pip puts it, and then leaves the GPU alone; what is loaded already
-    it need not look for.
+    TensorFlow 2.21 does not look for cuSOLVER where pip installs it, and then ignores the GPU. So it is loaded here.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "3")
     for library in cuda_libraries("libcusolver.so.*"):
@@ -87,16 +110,31 @@ def cuda_libraries(name: str) -> list[Path]:
 
 
 def _groups() -> list[Path]:
-    """The directories of this process's control group and of those around it, innermost first; none elsewhere."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            if line.startswith("0::"):
-                inner = _ROOT / line.removeprefix("0::").lstrip("/")
-                return [group for group in (inner, *inner.parents) if group.is_relative_to(_ROOT)]
-    return []
+    """The directories of this process's control groups, in each hierarchy its own first, then those around it."""
+    found: list[Path] = []
+    with contextlib.suppress(OSError, ValueError):
+        for line in _OUR_GROUPS.read_text(encoding="utf-8").splitlines():
+            _, controllers, inner = line.split(":", 2)
+            # Version 2 has one hierarchy and names none; version 1 has one for each controller, or for several.
+            for root in dict.fromkeys(_ROOT / name for name in (controllers, *controllers.split(","))):
+                group = root / inner.lstrip("/")
+                found += [each for each in (group, *group.parents) if each.is_relative_to(root)]
+    return found
 
 
 def _number(path: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
         return int(path.read_text(encoding="ascii"))
     return None
+
+
+def _first(*numbers: int | None) -> int | None:
+    return next((number for number in numbers if number is not None), None)
+
+
+def _counts(path: Path) -> dict[str, int]:
+    """The lines "name number" of a file of the kernel; {} if it is not there."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
+        return {line[0]: int(line[1]) for line in lines if len(line) == 2}
+    return {}

@@ -42,8 +42,9 @@ def parser() -> Parser:
     """The command line of `ga3c-train`: one flag for every setting, grouped as in `config.yaml`."""
     made = Parser(
         "ga3c-train", "Train an agent with asynchronous advantage actor-critic around one model (GA3C).",
-        "examples:\n  ga3c-train --game Boxing\n  ga3c-train --game CartPole-v1 --minutes 1 --reward-clip 0.1\n"
-        "  ga3c-train --resume runs/Boxing-...             go on, after Ctrl-C or a crash",
+        "examples:\n  ga3c-train --game Boxing               until Ctrl-C, which says how to go on\n"
+        "  ga3c-train --game CartPole-v1 --minutes 1 --reward-clip 0.1\n"
+        "  ga3c-train --resume runs/Boxing-...    go on, after Ctrl-C or a crash",
         argument_default=argparse.SUPPRESS)
     made.add_argument("--config", metavar="FILE", help="YAML file of settings; `config.yaml` shows them all")
     made.add_argument("--print-config", action="store_true", help="print the resolved settings and end")

@@ -69,7 +69,7 @@ def _take_groups(loader: yaml.SafeLoader, node: yaml.Node, found: _File) -> None
             if name in found.lines:
                 raise ConfigError(f"{where}: '{name}' is given twice, first in line {found.lines[name]}")
             found.lines[name] = at
-            found.values[name] = loader.construct_object(setting, deep=True)  # type: ignore[no-untyped-call]
+            found.values[name] = loader.construct_object(setting, deep=True)
 
 
 def _entries(path: str, node: yaml.Node, wanted: str) -> list[tuple[str, int, yaml.Node]]:
@@ -97,11 +97,12 @@ def _not_in_group(name: str, group: str) -> str:
 
 
 def moved(name: str) -> str:
-    """One line on a setting that versions before 0.9 knew, or had without its group."""
+    """Where a setting of versions before 0.9, which had no groups, stands now."""
     if name in REMOVED:
         return f"'{name}' is gone since 0.9: {REMOVED[name]}"
-    new = RENAMED.get(name, name)
-    return f"'{name}' is '{new}' in the group '{ALL[new].group}' since 0.9"
+    if name in RENAMED:
+        return f"'{name}' is '{RENAMED[name]}' in the group '{ALL[RENAMED[name]].group}' since 0.9"
+    return f"'{name}' stands in the group '{ALL[name].group}' since 0.9; ga3c-train --print-config shows the form"
 
 
 # ------------------------------------------------------------------------------------------------ checking

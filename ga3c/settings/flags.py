@@ -9,39 +9,52 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ga3c import __version__
-from ga3c.settings.files import check, moved, yaml_scalar
+from ga3c.settings.files import check, yaml_scalar
 from ga3c.settings.messages import ConfigError, nearest
 from ga3c.settings.presets import REMOVED, RENAMED
 from ga3c.settings.schema import ALL, GROUPS
 
 
-class Parser(argparse.ArgumentParser):
-    """Tells a mistake on the command line as a ConfigError, with the nearest right name.
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Writes a switch as `--[no-]trace`, and leaves more room for flags where the terminal is wide."""
 
-    `--help` begins with what the command does and its examples; a page of usage says nothing.
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=24 if shutil.get_terminal_size().columns < 100 else 30)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse.BooleanOptionalAction):
+            return action.option_strings[0].replace("--", "--[no-]", 1)
+        return super()._format_action_invocation(action)
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises a mistake on the command line as a ConfigError, with the nearest right name.
+
+    `--help` begins with what the command does and its examples; there is no page of usage.
     """
 
     def __init__(self, program: str, about: str, examples: str, **options: Any) -> None:
-        super().__init__(prog=program, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
-                         usage=argparse.SUPPRESS, description=f"{about}\n\n{examples}", **options)
-        self.add_argument("--version", action="version", version=f"ga3c {__version__}", help="print it and end")
+        super().__init__(prog=program, allow_abbrev=False, formatter_class=_Help, usage=argparse.SUPPRESS,
+                         description=f"{about}\n\n{examples}", add_help=False, **options)
+        self._positionals.title = "arguments"
+        self.add_argument("-h", "--help", action="help", help="print this help and end")
+        self.add_argument("--version", action="version", version=f"ga3c {__version__}",
+                          help="print the version and end")
+        self.former: dict[str, str] = {}
+        """What to say of a flag that earlier versions had."""
 
-    def error(self, message: str) -> Any:
+    def error(self, message: str) -> NoReturn:
         """Raises ConfigError."""
         if message.startswith("unrecognized arguments: "):
             flag = message.removeprefix("unrecognized arguments: ").split("=")[0].split(" ")[0]
             known = [option for action in self._actions for option in action.option_strings]
-            message = f"unknown option {flag}{nearest(flag, known)}"
-            name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
-            if "--rollout-length" in known and name in RENAMED:
-                message = f"{flag} is --{RENAMED[name].replace('_', '-')} since 0.9"
-            elif "--rollout-length" in known and name in REMOVED:
-                message = f"{flag}: {moved(name)}"
+            message = self.former.get(flag, f"unknown option {flag}{nearest(flag, known)}")
         raise ConfigError(message)
 
 
@@ -71,19 +84,24 @@ def output_file(*suffixes: str) -> Callable[[str], Path]:
     return parse_output
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
+def add_settings(parser: Parser) -> None:
     """Adds a flag for every setting, in the groups of `config.yaml`."""
     for group, kind in GROUPS.items():
-        section = parser.add_argument_group(f"{group}: {(kind.__doc__ or '').rstrip('.')}")
+        about = (kind.__doc__ or "").rstrip(".")
+        section = parser.add_argument_group(f"{group} ({about[0] if about[1] == '_' else about[0].lower()}{about[1:]})")
         for name, field in kind.model_fields.items():
-            flag, setting = "--" + name.replace("_", "-"), ALL[name]
-            default = "null" if field.default is None else yaml_scalar(
-                list(field.default) if isinstance(field.default, tuple) else field.default)
-            text = f"{field.description} [{default}]".replace("%", "%%")
+            default = "" if field.default == () else f" [{yaml_scalar(field.default)}]"
+            text = f"{field.description}{default}".replace("%", "%%")
             if field.annotation is bool:
-                section.add_argument(flag, action=argparse.BooleanOptionalAction, dest=name, help=text)
+                section.add_argument(_flag(name), action=argparse.BooleanOptionalAction, dest=name, help=text)
             else:
-                section.add_argument(flag, dest=name, metavar=setting.metavar, help=text)
+                section.add_argument(_flag(name), dest=name, metavar=ALL[name].metavar, help=text)
+    parser.former = {_flag(old): f"{_flag(old)} is {_flag(new)} since 0.9" for old, new in RENAMED.items()}
+    parser.former |= {_flag(old): f"{_flag(old)} is gone since 0.9: {instead}" for old, instead in REMOVED.items()}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -93,5 +111,5 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[dict[st
                 for name, value in given.items() if name in ALL}
     wrong = check(settings, strict=False)
     if wrong:
-        raise ConfigError(f"--{wrong[0].replace('_', '-')}: {wrong[1].removeprefix(wrong[0] + ': ')}")
+        raise ConfigError(f"{_flag(wrong[0])}: {wrong[1].removeprefix(wrong[0] + ': ')}")
     return settings, {name: value for name, value in given.items() if name not in ALL}

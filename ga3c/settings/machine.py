@@ -54,7 +54,7 @@ def usable_memory() -> int:
 
 
 def left_in_container(what: Literal["memory", "pids"]) -> int | None:
-    """Bytes of memory, or processes and threads, that are free now within the limits around us; None without limits."""
+    """Bytes of memory, or processes and threads, that the limits around us still allow; None without any."""
     pairs = [(_limit(group, what), _used(group, what)) for group in _groups()]
     return min((max(0, most - now) for most, now in pairs if most is not None and now is not None), default=None)
 
@@ -74,7 +74,7 @@ def _used(group: Path, what: str) -> int | None:
 
 
 def oom_kills() -> int:
-    """Processes of our control group that the kernel has killed because memory ran out; without a group, of the machine.
+    """Processes that the kernel has killed because memory ran out: of our control group, or without one of the machine.
 
     0 where the system does not say.
     """

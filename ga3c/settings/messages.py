@@ -1,4 +1,4 @@
-"""What the user is told of a mistake in a setting: one line with the name, the value and what would be right."""
+"""Messages about mistakes in settings: one line with the name, the value and what would be right."""
 
 from __future__ import annotations
 

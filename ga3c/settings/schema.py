@@ -138,7 +138,7 @@ class AlgorithmSettings(Group):
     network: str = _setting(
         "auto", "small, large (paper): images; dense: vectors; auto: small or dense; or a module:function", "NAME")
     precision: Literal["auto", "float32", "bfloat16"] = _setting(
-        "auto", "inside small and large; auto: bfloat16 on processors that are faster at it, else float32", "X")
+        "auto", "inside small and large; auto: bfloat16 on processors that are faster at it, else float32")
     large_stride: int = _setting(4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
 
     @field_validator("network")

@@ -1,0 +1,63 @@
+"""The command line of ga3c-train as tests read it, and settings of every kind for hypothesis."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, get_args, get_origin
+
+import pytest
+from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
+
+from ga3c.commands.train import parser
+from ga3c.settings.files import resolve
+from ga3c.settings.flags import parse
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import GROUPS, MAX_SLOTS, NETWORKS, Settings
+
+
+def settled(*argv: str) -> Settings:
+    """The settings that ga3c-train makes of these arguments."""
+    given, options = parse(parser(), argv)
+    return resolve(given, options.get("config"))
+
+
+def mistake(*argv: str) -> str:
+    """The one line that ga3c-train says about a mistake in these arguments."""
+    with pytest.raises(ConfigError) as caught:
+        settled(*argv)
+    message = str(caught.value)
+    assert message.splitlines() == [message]
+    return message
+
+
+IMPORT_PATHS = st.from_regex(r"[a-z_]{1,5}(\.[a-z_]{1,5})?:[A-Za-z_]{1,5}", fullmatch=True)
+
+
+def values_of(name: str, field: FieldInfo) -> st.SearchStrategy:
+    """Values that the schema allows for a setting."""
+    if name == "wrappers":
+        return st.lists(IMPORT_PATHS, max_size=3).map(tuple)
+    if name == "network":
+        return st.sampled_from(NETWORKS) | IMPORT_PATHS
+    if get_origin(field.annotation) is Literal:
+        return st.sampled_from(get_args(field.annotation))
+    kind, *null = get_args(field.annotation) or (field.annotation,)
+    patterns = [limit.pattern for limit in field.metadata if hasattr(limit, "pattern")]
+    if patterns:
+        return st.none() | st.from_regex(patterns[0].removesuffix("$"), fullmatch=True)
+    value = st.from_type(Annotated[(kind, *field.metadata)]) if field.metadata else st.from_type(kind)
+    if kind is float:
+        value = value.filter(math.isfinite)
+    return st.none() | value if null else value
+
+
+# `resolve` also refuses settings that are fine one by one but ask for more slots than a ticket can name, for
+# rollouts to be dropped by a ceiling that is not there, or held back where they are not trained on in order.
+any_settings = st.builds(Settings, **{
+    group: st.builds(kind, **{name: values_of(name, field) for name, field in kind.model_fields.items()})
+    for group, kind in GROUPS.items()}).filter(
+        lambda made: made.agent_capacity * made.agents.slots_per_agent <= MAX_SLOTS
+        and not (made.batching.drop_stale and made.tuning.max_lag is None)
+        and (made.run.serial or not made.batching.training_delay))
+"""Settings that `resolve` takes."""

@@ -1,0 +1,270 @@
+"""Files of settings: there and back, files of earlier versions, and one line for every mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from parsing import any_settings, mistake, settled
+
+import ga3c
+from ga3c.settings.files import configured, recorded, recorded_values, resolve, to_yaml
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.presets import REMOVED, RENAMED
+from ga3c.settings.schema import ALL, GROUPS, Settings
+
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(text: str) -> str:
+        path = tmp_path / "mine.yaml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+# ------------------------------------------------------------------------------------------------ there and back
+
+@examples(deadline=None, max_examples=150)
+@given(any_settings)
+def test_any_settings_written_as_yaml_read_back_equal(tmp_path_factory: pytest.TempPathFactory, made: Settings) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(to_yaml(made), encoding="utf-8")
+    assert resolve({}, str(path)) == made == recorded(path)
+    assert configured(**recorded_values(path)) == made
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "env:\n", "env:  # all as it is\nrun:\n  # seed: 1\n"])
+def test_an_empty_file_or_group_changes_nothing(write: Write, text: str) -> None:
+    assert settled("--config", write(text)) == Settings()
+
+
+@pytest.mark.parametrize("no", ["no", "false", "False", "off"])
+def test_every_no_of_yaml_is_no(write: Write, no: str) -> None:
+    assert settled("--config", write(f"run:\n  tensorboard: {no}")).run.tensorboard is False
+
+
+def test_settings_from_python_go_over_preset_and_file(write: Write) -> None:
+    file = write("env:\n  game: Boxing\nalgorithm: {gamma: 0.9}\n")
+    made = configured(file, preset="paper", gamma=0.8, wrappers=["a:B"])
+    assert (made.env.game, made.env.wrappers, made.algorithm.gamma, made.tuning.trainers) == ("Boxing", ("a:B",), 0.8, 2)
+
+
+# ------------------------------------------------------------------------------------------------ earlier versions
+
+OF_08 = """# Every setting of ga3c-train. Change them in a file (--config FILE) or by flags (--learning-rate 1e-4).
+
+# Game
+preset: paper                 # starting values
+game: Boxing                  # Atari game
+envs_per_agent: 1             # environments that an agent plays together
+wrappers: []                  # wrappers around each environment
+sticky_actions: 0.25          # probability that the emulator repeats the last action
+agents: 12                    # N_A
+agents_per_process: 3         # agents that take turns in one process
+t_max: 7                      # agent steps of each environment in a rollout
+learning_rate: 1.0e-04        # learning rate at the start
+learning_rate_end: null       # learning rate after anneal_steps
+beta: 0.03                    # weight of the entropy
+beta_end: 0.002               # entropy weight after anneal_steps
+value_loss_factor: 0.25       # weight of the value loss
+gradient_clip_norm: 40.0      # largest norm
+max_lag: null                 # ceiling of the policy lag
+trainers: 4                   # N_T
+"""
+AS_OF_TODAY: dict[str, Any] = {
+    "preset": "paper", "game": "Boxing", "envs_per_agent": 1, "sticky_actions": 0.25, "agents": 12, "rollout_length": 7,
+    "learning_rate": 1e-4, "learning_rate_final": None, "entropy_coef": 0.03, "entropy_coef_final": 0.002,
+    "value_coef": 0.25, "max_grad_norm": 40.0, "max_lag": None, "trainers": 4}
+
+
+def test_the_settings_of_a_run_of_version_08_are_found_by_their_names_of_today(write: Write) -> None:
+    path = Path(write(OF_08))
+    assert recorded(path) == configured(**AS_OF_TODAY)
+    assert recorded(path, {"gamma": 0.5}) == configured(**AS_OF_TODAY, gamma=0.5)
+    assert recorded_values(path) == AS_OF_TODAY | {"wrappers": []}
+    assert set(yaml.safe_load(OF_08)) >= {*RENAMED, *REMOVED}
+
+
+def test_the_settings_of_a_run_of_today_take_what_is_given_besides(write: Write) -> None:
+    path = Path(write(to_yaml(configured(**AS_OF_TODAY))))
+    assert recorded(path, {"seed": 3}) == configured(**AS_OF_TODAY, seed=3)
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("t_max: 0", "rollout_length: 0 is not allowed: input should be greater than or equal to 1"),
+    ("of_tomorrow: 1", "unknown setting 'of_tomorrow'"), ("game: [", "cannot be read"), ("game: 3", "game: 3 is not")])
+def test_a_damaged_record_is_one_line(write: Write, text: str, told: str) -> None:
+    path = Path(write(text))
+    with pytest.raises(ConfigError) as caught:
+        recorded(path)
+    assert told in str(caught.value) and str(path) in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+@pytest.mark.parametrize("place", ["", "algorithm:\n  ", "env:\n  "])
+def test_an_old_name_in_a_file_is_told_with_the_new_one(write: Write, old: str, new: str, place: str) -> None:
+    path = write(f"{place}{old}: 1")
+    line = 2 if place else 1
+    assert mistake("--config", path) == f"{path}:{line}: '{old}' is '{new}' in the group 'algorithm' since 0.9"
+
+
+@pytest.mark.parametrize("old", REMOVED)
+@pytest.mark.parametrize("place", ["", "agents:\n  "])
+def test_a_name_that_is_gone_is_told_with_what_takes_its_place(write: Write, old: str, place: str) -> None:
+    assert f"'{old}' is gone since 0.9: {REMOVED[old]}" in mistake("--config", write(f"{place}{old}: 1"))
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in GROUPS])
+def test_a_setting_outside_its_group_is_told_with_the_group(write: Write, name: str) -> None:
+    assert f"1: '{name}' stands in the group '{ALL[name].group}' since 0.9" in mistake("--config", write(f"{name}: 1"))
+    other = next(group for group in GROUPS if group != ALL[name].group)
+    assert (f"2: '{name}' stands in the group '{ALL[name].group}', not in '{other}'"
+            in mistake("--config", write(f"{other}:\n  {name}: 1")))
+
+
+@pytest.mark.parametrize(("given", "told"), [
+    ({"t_max": 5}, "'t_max' is 'rollout_length' in the group 'algorithm' since 0.9"),
+    ({"agents_per_process": 2}, "'agents_per_process' is gone since 0.9"),
+    ({"gama": 1.0}, "unknown setting 'gama'; did you mean gamma?"),
+    ({"gamma": 2}, "gamma: 2 is not allowed: input should be less than or equal to 1"),
+    ({"seed": "1"}, "seed: '1' is not allowed: input should be a valid integer"),
+    ({"env": {"game": "Pong"}}, "unknown setting 'env'")])
+def test_a_mistake_in_python_is_one_line(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ga3c.ConfigError) as caught:
+        ga3c.Config(**given)
+    assert str(caught.value).startswith(told) and len(str(caught.value).splitlines()) == 1
+
+
+# ------------------------------------------------------------------------------------------------ mistakes in a file
+
+@pytest.mark.parametrize(("text", "line", "told"), [
+    ("run:\n  seed: 1\n  gama: 0.9", 3, "unknown setting 'gama'; did you mean gamma?"),
+    ("run:\n  seed: 1\n  x_y_z: 0.9", 3, "unknown setting 'x_y_z'"),
+    ("run:\n  seed: 1\n  yes: 0.9", 3, "unknown setting 'yes'"),
+    ("run:\n  seed: 1\n  <<: {gama: 0.9}", 3, "unknown setting"),
+    ("run:\n  seed: 1\n  ? |\n    a\n    b\n  : 1", 3, "unknown setting"),
+    ("run:\n\n  gamma: high", 3, "'gamma' stands in the group 'algorithm', not in 'run'"),
+    ("algorithm:\n\n  gamma: high", 3, "gamma: 'high' is not allowed: input should be a valid number"),
+    ("tuning:\n  agents: few", 2, "agents: 'few' is not allowed: input should be a valid integer"),
+    ("tuning:\n  agents: 2.5", 2, "agents: 2.5 is not allowed: input should be a valid integer"),
+    ("tuning:\n  agents: true", 2, "agents: True is not allowed: input should be a valid integer"),
+    ("tuning: {agents: true}", 1, "agents: True is not allowed: input should be a valid integer"),
+    ("algorithm:\n  gamma: true", 2, "gamma: True is not allowed: input should be a valid number"),
+    ("env:\n  life_loss: 1", 2, "life_loss: 1 is not allowed: input should be a valid boolean"),
+    ("env:\n  life_loss: 'False'", 2, "life_loss: 'False' is not allowed: input should be a valid boolean"),
+    ("env:\n  game: 12", 2, "game: 12 is not allowed: input should be a valid string"),
+    ("env:\n  wrappers: nothing", 2, "wrappers: 'nothing' is not allowed: each is to be module:Name"),
+    ("algorithm:\n  gamma:", 2, "gamma: None is not allowed"),
+    ("algorithm:\n  gamma: 1.5", 2, "gamma: 1.5 is not allowed: input should be less than or equal to 1"),
+    ("algorithm:\n  gamma: .nan", 2, "gamma: nan is not allowed: input should be a finite number"),
+    ("run:\n  minutes: .inf", 2, "minutes: inf is not allowed: input should be a finite number"),
+    ("algorithm:\n  rollout_length: 0", 2, "rollout_length: 0 is not allowed: input should be greater than"),
+    ("run:\n  preset: papr", 2, "preset: 'papr' is not allowed: input should be 'default' or 'paper'; did you mean "
+                                "paper?"),
+    ("algorithm:\n  network: smal", 2, "did you mean small?"),
+    ("run:\n  minutes: 9\n  seed: 1\n  minutes: 8", 4, "'minutes' is given twice, first in line 2"),
+    ("run:\n  seed: 1\nrun:\n  seed: 2", 3, "'run' is given twice, first in line 1"),
+    ("algorithm:\n  learning_rate: 1e-4", 2, "learning_rate: '1e-4' is not allowed: input should be a valid number; "
+                                             "YAML reads it as text, write "),
+    ("env:\n  game: !!python/object/apply:os.system [x]", 2, "not YAML: could not determine a constructor"),
+    ("env:\n  game: [a", 2, "not YAML"),
+    ("env:\n---\nenv:", 2, "not YAML"),
+    ("- seed", 1, "a configuration is groups of 'name: value'"),
+    ("seed", 1, "a configuration is groups of 'name: value'"),
+    ("run: 3", 1, "'run' is a group: indented lines 'name: value'"),
+    ("run:\n- seed", 2, "'run' is a group: indented lines 'name: value'"),
+    ("runs:\n  seed: 1", 1, "unknown group 'runs'; did you mean run?; the groups are env, agents, batching, algorithm"),
+    ("? [a]\n: 1", 1, "a setting's name is plain text"),
+])
+def test_a_mistake_in_a_file_is_told_with_file_line_and_key(write: Write, text: str, line: int, told: str) -> None:
+    path = write(text)
+    message = mistake("--config", path)
+    assert message.startswith(f"{path}:{line}: ")
+    assert told in message
+
+
+@pytest.mark.parametrize("text", ["1e-4", "5E-4", "1e4", "1e+4", "2.5e3", "1E-4"])
+def test_a_number_that_yaml_reads_as_text_is_right_if_written_as_told(write: Write, text: str) -> None:
+    told = mistake("--config", write(f"algorithm:\n  learning_rate: {text}")).split("write ")[1]
+    made = settled("--config", write(f"algorithm:\n  learning_rate: {told}"))
+    assert made.algorithm.learning_rate == float(text)
+
+
+@pytest.mark.parametrize("text", ["nan", "infinity", "'1e'", "high"])
+def test_text_that_is_no_number_is_not_told_to_be_written_otherwise(write: Write, text: str) -> None:
+    assert "write" not in mistake("--config", write(f"algorithm:\n  gamma: {text}"))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    missing, text = tmp_path / "missing.yaml", tmp_path / "latin1.yaml"
+    text.write_bytes("env: {game: Pong}  # für Elise".encode("latin-1"))
+    assert mistake("--config", str(missing)) == f"{missing}: No such file or directory"
+    assert mistake("--config", str(tmp_path)) == f"{tmp_path}: Is a directory"
+    assert mistake("--config", str(text)) == f"{text}: not UTF-8 text (byte 22)"
+
+
+@pytest.mark.parametrize("text", [
+    "gamma: !!bool x", "gamma: !!timestamp x", "seed: !!int ''", "gamma: !!float ''", "!!bool x: 1",
+    "agents: 0x" + "f" * 5000, "game: " + "[" * 400 + "]" * 400, "wrappers: &a [*a]", "seed: 0b_", "game: \0",
+])
+def test_what_yaml_itself_stumbles_over_is_one_line_too(write: Write, text: str) -> None:
+    group = ALL[text.split(":")[0]].group if text.split(":")[0] in ALL else "env"
+    path = write(f"{group}:\n  {text}")
+    assert mistake("--config", path).startswith(f"{path}:")
+    assert mistake("--config", write("&a {env: *a}")).startswith(f"{path}:1: unknown setting 'env'")
+
+
+def test_a_seed_too_long_to_write_down_is_refused(write: Write) -> None:
+    mistake("--config", write("run:\n  seed: 0x" + "f" * 5000))
+
+
+def test_what_goes_together_is_checked_together() -> None:
+    with pytest.raises(ConfigError, match="agents: 4096 x slots_per_agent 16 is over 65535 slots"):
+        configured(agents=4096, slots_per_agent=16)
+    assert settled("--drop-stale").tuning.max_lag == Settings().tuning.max_lag
+    assert mistake("--preset", "paper", "--drop-stale").startswith("drop_stale: needs max_lag")
+    assert settled("--preset", "paper", "--drop-stale", "--max-lag", "4").batching.drop_stale
+    assert mistake("--training-delay", "8").startswith("training_delay: needs serial")
+    assert settled("--training-delay", "8", "--serial").batching.training_delay == 8
+
+
+# ------------------------------------------------------------------------------------------------ anything at all
+
+yaml_pieces = st.sampled_from([
+    *GROUPS, *ALL, ": ", ":", "\n", "\n  ", "- ", "? ", "[", "]", "{", "}", ", ", "&a ", "*a", "<<: ", "'",
+    '"', "|\n", "---\n", "...\n", "%YAML 1.1\n", "#", "1e-4", ".nan", "0x", "0b_", "1:30", "2001-01-01", "null",
+    "yes", "=", "~", "0.5", "7", "paper"])
+yaml_tags = st.sampled_from(["", *(f"!!{tag} " for tag in (
+    "bool", "int", "float", "null", "timestamp", "set", "omap", "pairs", "binary", "str", "seq", "map", "python/x"))])
+yaml_values = st.tuples(yaml_tags, yaml_pieces | st.text(max_size=5) | st.just("''")).map("".join)
+yaml_lines = st.builds(lambda name, value: f"{ALL[name].group}:\n  {name}: {value}\n", st.sampled_from([*ALL]),
+                       yaml_values)
+yaml_groups = st.builds(lambda group, value: f"{group}: {value}\n", st.sampled_from([*GROUPS]), yaml_values)
+yaml_texts = st.lists(yaml_lines | yaml_groups | yaml_pieces | st.text(max_size=4), max_size=10).map("".join)
+
+
+@examples(deadline=None, max_examples=400)
+@given(yaml_lines.map(str.encode) | yaml_texts.map(str.encode) | st.binary())
+def test_no_file_raises_anything_but_a_mistake_of_one_line(
+        tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
+    path.write_bytes(content)
+    try:
+        to_yaml(resolve({}, str(path)))
+    except ConfigError as error:
+        assert str(error).startswith(f"{path}:")
+        assert len(str(error).splitlines()) == 1
+    try:
+        recorded(path)
+    except ConfigError as error:
+        assert str(path) in str(error) and len(str(error).splitlines()) == 1

@@ -1,0 +1,55 @@
+"""Presets: the paper's own values, and what a preset is beaten by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from parsing import settled
+
+from ga3c.settings.presets import PRESETS, REMOVED, RENAMED
+from ga3c.settings.schema import ALL, Settings
+
+
+def test_the_paper_preset_is_the_papers_own_values() -> None:
+    assert settled("--preset", "paper").flat() == Settings().flat() | {
+        "preset": "paper", "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
+        "slots_per_agent": 4, "prediction_batch_min": 1, "prediction_batch_max": 128, "training_batch_min": 40,
+        "rollout_length": 5, "gamma": 0.99, "reward_clip": 1.0, "value_coef": 0.5, "log_epsilon": 1e-6,
+        "learning_rate": 3e-4, "learning_rate_final": None, "entropy_coef": 0.01, "entropy_coef_final": None,
+        "gae_lambda": 1.0, "normalize_advantages": False, "correction": "none", "loss_reduction": "sum",
+        "optimizer": "rmsprop", "rmsprop_decay": 0.99, "rmsprop_epsilon": 0.1, "max_grad_norm": 0.0,
+        "network": "auto", "precision": "float32",
+        "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
+        "controller": "paper", "max_lag": None, "drop_stale": False, "window": 60.0, "temperature": 0.0,
+    }
+
+
+def test_presets_and_old_names_are_of_settings_that_there_are() -> None:
+    assert list(PRESETS) == ALL["preset"].choices
+    assert all(name in ALL for preset in PRESETS.values() for name in preset)
+    assert all(old not in ALL and new in ALL for old, new in RENAMED.items())
+    assert not set(REMOVED) & {*ALL, *RENAMED}
+
+
+def test_command_line_beats_file_beats_preset_beats_default(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("run:\n  preset: paper\ntuning:\n  predictors: 5\nalgorithm:\n  gamma: 0.9\n")
+    merged = settled("--config", str(file), "--gamma", "0.8").flat()
+    assert [merged[name] for name in ("gamma", "predictors", "trainers", "seed")] == [0.8, 5, 2, 0]
+
+
+def test_a_file_beats_a_preset_given_on_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("tuning:\n  predictors: 5\n")
+    merged = settled("--config", str(file), "--preset", "paper")
+    assert (merged.tuning.predictors, merged.tuning.trainers) == (5, 2)
+
+
+def test_a_preset_on_the_command_line_beats_the_one_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("run:\n  preset: paper\n")
+    assert settled("--config", str(file), "--preset", "default") == Settings()
+
+
+def test_null_takes_back_what_a_preset_gave() -> None:
+    assert settled("--preset", "paper", "--agents", "null").tuning.agents is None

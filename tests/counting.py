@@ -44,7 +44,7 @@ def value_of(moments: np.ndarray) -> np.ndarray:
 
 
 class CheckingModel:
-    """Predicts what names the observation; checks in `train` that everything came back together.
+    """Predicts what names the observation; checks in `update` that everything came back together.
 
     `on_update` is called with the number of updates so far, from a trainer's thread.
     """
@@ -63,7 +63,7 @@ class CheckingModel:
     def shared(self, observation: np.ndarray) -> np.ndarray:
         return observation
 
-    def predict(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    def predict(self, observation: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
         moments = decode(observation)
         value = value_of(moments)
         with self.lock:
@@ -71,9 +71,9 @@ class CheckingModel:
                 if step < Counting.length(episode):  # else: the last observation of a truncated episode
                     self.predicted[agent].add((episode, step))
         share = (value % 97 + 1) / 100
-        return np.stack([share, 1 - share], axis=1), value, self.version
+        return {"policy": np.stack([share, 1 - share], axis=1), "value": value}, self.version
 
-    def train(self, batch: Batch) -> UpdateStats:
+    def update(self, batch: Batch) -> UpdateStats:
         with self.lock:
             for i, steps in enumerate(batch.steps.tolist()):
                 for e in range(batch.reward.shape[2] if steps else 0):  # a last batch may be filled up with nothing
@@ -82,7 +82,7 @@ class CheckingModel:
             self.version += 1
             self.agent_steps += batch.agent_steps
             self.on_update(self.version)
-            return UpdateStats(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+            return UpdateStats(self.version, self.agent_steps, batch.agent_steps, {})
 
     def check(self, batch: Batch, i: int, e: int, steps: int) -> None:
         moments = decode(batch.observation[i, :steps, e])

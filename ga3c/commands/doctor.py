@@ -183,10 +183,10 @@ class _Uniform:
     def shared(self, observation: NDArray) -> NDArray:
         return observation
 
-    def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
+    def predict(self, observation: NDArray) -> tuple[dict[str, NDArray[np.float32]], int]:
         self.asked.set()
         n = len(observation)
-        return np.full((n, self._n), 1 / self._n, np.float32), np.zeros(n, np.float32), 0
+        return {"policy": np.full((n, self._n), 1 / self._n, np.float32), "value": np.zeros(n, np.float32)}, 0
 
 
 def _transport() -> list[Finding]:

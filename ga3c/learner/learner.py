@@ -3,7 +3,7 @@
 In a run only this, `losses` and `network` know TensorFlow. Its functions are compiled in the constructor, before
 any thread exists. Predictions do not wait for an update to end, as in the paper; updates take turns.
 
-Next hop of an observation, after `predict`: `channel.Channel.answer`. After `train` there is none.
+Next hop of an observation, after `predict`: `channel.Channel.answer`. After `update` there is none.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from ga3c.transport.slots import Batch
 
 
 class UpdateStats(NamedTuple):
-    """What one training did. `version` and `agent_steps` are totals after it; losses and entropy are means per agent
-    step; `gradient_norm` is before clipping; `explained_variance` is the part of the returns' variance that the value
-    predicted, 1 at best; `waited`: seconds for another trainer's update to end.
+    """What one update did.
+
+    version, agent_steps: totals after it. batch_steps: agent steps in its batch. metrics: what the algorithm measured,
+    means per agent step, and `learning_rate`, `gradient_norm` (before clipping). waited: seconds for another trainer's
+    update to end.
     """
 
     version: int
     agent_steps: int
     batch_steps: int
-    policy_loss: float
-    value_loss: float
-    entropy: float
-    gradient_norm: float
-    explained_variance: float
-    learning_rate: float
+    metrics: dict[str, float]
     waited: float = 0.0
 
 
 Observed = NDArray | Tensor
+Outputs = dict[str, NDArray[np.float32]]
+"""What the network says of n observations, by name: "policy" (n, A), probabilities; "value" (n,)."""
+
 _MEANS = ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance")
 
 
@@ -157,7 +157,7 @@ def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]
 
 
 class Learner:
-    """Network, optimiser and counters. `predict` and `train` may be called from any thread.
+    """Network, optimiser and counters. `predict` and `update` may be called from any thread.
 
     `version`: updates so far. `agent_steps`: agent steps trained on so far; the schedules follow it. `min_valid_version`: the
     first version of these weights' line; rollouts of earlier ones are not to be trained on. `precision`: of the
@@ -296,19 +296,19 @@ class Learner:
             observation = self.shared(observation)
         return tf.constant(observation) if isinstance(observation, np.ndarray) else observation
 
-    def predict(self, observation: Observed) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
-        """Policy (n, A), value (n,) and the version that made them, for observations (n, *shape), `shared` or not.
+    def predict(self, observation: Observed) -> tuple[Outputs, int]:
+        """Outputs for observations (n, *shape), `shared` or not, and the version that made them.
 
         Raises DeviceFailed.
         """
         version, weights = self._answers_with
         try:
             policy, value = self._predict(self._observed(observation), *weights)
-            return policy.numpy(), value.numpy(), version
+            return {"policy": policy.numpy(), "value": value.numpy()}, version
         except tf.errors.OpError as error:
             _fail(error, f"{len(observation)} predictions")
 
-    def train(self, batch: Batch) -> UpdateStats | None:
+    def update(self, batch: Batch) -> UpdateStats | None:
         """One update from all filled steps of `batch`; None if it is not finite, or has waited here while the weights
         that played it were given up: then nothing has changed.
 
@@ -345,8 +345,8 @@ class Learner:
             self.version += 1
             self._answers_with = self.version, weights
             self.agent_steps += batch.agent_steps
-            return UpdateStats(self.version, self.agent_steps, batch.agent_steps, **means,
-                          learning_rate=learning_rate, waited=waited)
+            return UpdateStats(self.version, self.agent_steps, batch.agent_steps,
+                               means | {"learning_rate": learning_rate}, waited)
 
     def _variables(self) -> dict[str, keras.Variable]:
         # By position: Keras numbers names by what else the process has built.

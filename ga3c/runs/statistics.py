@@ -195,8 +195,9 @@ class Statistics:
     def row(self, time: float, workers: Workers) -> tuple[dict[str, Any], list[Episode]]:
         """One line of metrics.jsonl for the window that ends at `time` (seconds), and the episodes that ended in it.
 
-        A window without an update repeats the last losses; a mean over nothing is None. `cpu_outside`: cores that
-        predictors, trainers and the thread that calls this take outside the model; None where they are the same.
+        A window without an update repeats the last metrics; before the first there are none. A mean over nothing is
+        None. `cpu_outside`: cores that predictors, trainers and the thread that calls this take outside the model; None
+        where they are the same.
         """
         self.drain()
         reports, self._taken = self._taken, []
@@ -222,9 +223,10 @@ class Statistics:
                 "lag_p95": float(np.percentile(lag.updates, 95)) if len(lag.updates) else None,
                 **{"lag_mean" if name == "updates" else f"lag_{name}":
                    round(float(values.mean()), 3) if len(values) else None for name, values in lag._asdict().items()},
-                "training_batch": float(steps.mean()), "learning_rate": updates[-1].learning_rate,
-            } | {name: float(np.average([getattr(update, name) for update in updates], weights=steps))
-                 for name in ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance")}
+                "training_batch": float(steps.mean()),
+                **{name: float(np.average([update.metrics[name] for update in updates], weights=steps))
+                   for name in updates[-1].metrics},
+            }
         row: dict[str, Any] = {
             "time": round(time, 3), "agent_steps": self.agent_steps, "frames": self.agent_steps * self._frames_per_step,
             "episodes": self.episodes, "trainings": self.trainings,
@@ -238,6 +240,5 @@ class Statistics:
             "score_mean": float(np.mean(self.recent_scores)) if self.recent_scores else None,
         }
         empty = dict.fromkeys(("training_batch", "lag_mean", "lag_p95", "lag_in_flight", "lag_queued",
-                               "lag_in_flight_ms", "lag_queued_ms", "policy_loss", "value_loss", "entropy",
-                               "gradient_norm", "explained_variance", "learning_rate"))
+                               "lag_in_flight_ms", "lag_queued_ms"))
         return row | empty | self._last | _waits(served, reports, seconds, workers), episodes

@@ -172,7 +172,7 @@ class View:
         table.add_row("Episodes", _number(row["episodes"]), "Prediction batch", _number(row["prediction_batch"], ".1f"),
                       "Queue", str(row["training_queue"]))
         table.add_row("Score", _number(row["score"], ".1f"), "Training batch", _number(row["training_batch"], ".1f"),
-                      "Entropy", _number(row["entropy"], ".3f"))
+                      "Entropy", _number(row.get("entropy"), ".3f"))
         table.add_row("RScore", _number(row["score_mean"], ".2f"), "Policy lag", lag)
         if row.get("dropped_steps"):
             table.add_row("Dropped steps", _number(row["dropped_steps"]))

@@ -1,4 +1,4 @@
-"""A predictor: a thread that answers the agents. Next hop of an observation: `model.Model.predict`, and back."""
+"""A predictor: a thread that answers the agents. Next hop of an observation: `learner.Learner.predict`, and back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run_predictor(channel: Channel, store: Slots, model: Learner, batch_max: int
         gathered, before = time.monotonic(), time.thread_time()
         count.outside += before - told
         try:
-            policy, value, version = model.predict(shared[n])
+            outputs, version = model.predict(shared[n])
         except BaseException:
             channel.ask_again(requests)  # their agents would wait for ever
             raise
@@ -53,7 +53,8 @@ def run_predictor(channel: Channel, store: Slots, model: Learner, batch_max: int
         asked = store.when_asked(requests.at)
         if 0.0 in asked:  # of an agent that has died meanwhile
             asked = [when or taken for when in asked]
-        channel.answer(requests, policy.reshape(n, n_envs, -1), value.reshape(-1, n_envs), version)
+        policy, value = outputs["policy"], outputs["value"]
+        channel.answer(requests, policy.reshape(n, n_envs, -1), value.reshape(n, n_envs), version)
         answered = time.monotonic()
         if count.trace is not None:
             count.trace.predicted(taken, gathered, predicted, answered, requests.agents, asked)
@@ -63,5 +64,5 @@ def run_predictor(channel: Channel, store: Slots, model: Learner, batch_max: int
         count.queued += n * taken - sum(asked)
         count.served += n * (answered - taken)
         count.requests += n
-        count.predictions += len(value)
+        count.predictions += n * n_envs
         count.calls += 1

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ga3c.agents.process import agent_seed, play, seeded
 from ga3c.envs.factory import EnvSpec, make_environment
-from ga3c.learner.learner import Learner
+from ga3c.learner.learner import Learner, Outputs
 from ga3c.runs.recorder import Run
 from ga3c.runs.statistics import Workers
 from ga3c.service.signals import Interruption
@@ -38,8 +38,8 @@ _ANSWERS = ("policy", "value", "version", "final_value", "bootstrap_value")
 Train = Callable[[Batch], None]
 
 
-def _as_before(policy: NDArray, observation: NDArray) -> tuple[NDArray, NDArray, int]:
-    return policy, np.zeros(len(policy), np.float32), 0
+def _as_before(policy: NDArray, observation: NDArray) -> tuple[Outputs, int]:
+    return {"policy": policy, "value": np.zeros(len(policy), np.float32)}, 0
 
 
 class Agents:
@@ -86,19 +86,19 @@ class Agents:
                 kind, slot, row = player.send(0)
         return slot, row
 
-    def answer(self, predict: Callable[[NDArray], tuple[NDArray, NDArray, int]]) -> int:
+    def answer(self, predict: Callable[[NDArray], tuple[Outputs, int]]) -> int:
         """Begins a round: all agents are answered by one call of `predict`; returns how many observations."""
         slots, rows = (list(column) for column in zip(*self._pending, strict=True))
-        policy, value, version = predict(self._looked().reshape(-1, *self._shape))
-        self._store.policy[slots, rows] = policy.reshape(self.n, self._n_envs, -1)
-        self._store.value[slots, rows] = value.reshape(self.n, self._n_envs)
+        outputs, version = predict(self._looked().reshape(-1, *self._shape))
+        self._store.policy[slots, rows] = outputs["policy"].reshape(self.n, self._n_envs, -1)
+        self._store.value[slots, rows] = outputs["value"].reshape(self.n, self._n_envs)
         self._store.version[slots, rows] = version
         self._too_many = self._too_many or (len(self._actions) + 1) * self.n * self._n_envs > MOST
         if self._too_many:
             self._actions.clear()
         self._actions.append(np.zeros((self.n, self._n_envs), np.uint16))
         self.moved = 0
-        return len(value)
+        return self.n * self._n_envs
 
     def move(self, train: Train) -> None:
         """The next agent of the round takes its step and goes on to its next prediction."""
@@ -200,7 +200,7 @@ def _play(agents: Agents, run: Run, model: Learner, interruption: Interruption) 
     count = run.statistics.new_count()
 
     def train(batch: Batch) -> None:
-        update = model.train(batch)
+        update = model.update(batch)
         if update is None:
             run.statistics.report_dropped(batch)
         else:

@@ -1,4 +1,4 @@
-"""A trainer: a thread that turns rollouts into updates. The last hop of an observation: `model.Model.train`."""
+"""A trainer: a thread that turns rollouts into updates. The last hop of an observation: `learner.Learner.update`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run_trainer(channel: Channel, store: Slots, model: Learner, n_rollouts: int,
                 part = batch[first:first + most]
                 before, entered = time.monotonic(), time.thread_time()
                 try:
-                    update = model.train(part)
+                    update = model.update(part)
                 except Exception as error:
                     if not isinstance(error, TooLarge) or len(part) == 1:
                         dropped(batch[first:filled])

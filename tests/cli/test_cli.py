@@ -475,7 +475,7 @@ def told(err: str) -> str:
 SLOW = "right = {0}\ndef slow(*arguments, **options):\n{1}\n    return right(*arguments, **options)\n{0} = slow"
 HELD = "    if {}:\n        print('held', flush=True)\n        time.sleep({})"
 DOING: dict[str, tuple[str, int | None, str]] = {
-    "queues full": (SLOW.format("model.Model.train", "    time.sleep(1.5)"), None, "--resume run"),
+    "queues full": (SLOW.format("model.Model.update", "    time.sleep(1.5)"), None, "--resume run"),
     "a predictor stuck": (SLOW.format("model.Model.predict", HELD.format("arguments[0].version > 20", 1000)), None,
                           "--resume run"),
     "a trainer stuck": (SLOW.format("model.scheduled", HELD.format("arguments[2] > 1e-5", 1000)), 6,
@@ -639,12 +639,12 @@ def test_a_device_that_is_lost_is_told_in_one_line_with_exit_code_6() -> None:
     program = ("import sys\nfrom ga3c import cli, model\n"
                "def wrong(*arguments):\n"
                "    raise model.tf.errors.InternalError(None, None, 'CUDA_ERROR_ILLEGAL_ADDRESS')\n"
-               "right = model.Model.train\n"
-               "def train(self, batch):\n"
+               "right = model.Model.update\n"
+               "def update(self, batch):\n"
                "    if self.version == 20:\n"
                "        self._predict = self._train = self._variables = wrong\n"
                "    return right(self, batch)\n"
-               "model.Model.train = train\n"
+               "model.Model.update = update\n"
                "sys.exit(cli.train(sys.argv[1:]))\n")
     done = subprocess.run([sys.executable, "-c", program, *QUICK, "--run-dir", "run", "--checkpoint-minutes", "0.005"],
                           capture_output=True, text=True, timeout=100, check=False)

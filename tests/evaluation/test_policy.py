@@ -73,7 +73,8 @@ def test_a_policy_answers_as_the_model_that_was_saved_and_so_does_its_file(
     assert (tmp_path / "mine.npz").stat().st_size < 4_000_000
     again = load_policy(tmp_path / "mine.npz")
     observation = np.random.default_rng(0).integers(0, 2, (5, *loaded.spec.observation_shape)).astype(dtype)
-    expected = model.predict(observation)
+    outputs, _ = model.predict(observation)
+    expected = outputs["policy"], outputs["value"]
     for each in (loaded, again):
         probabilities, value = each.predict(observation)
         assert probabilities.shape == (5, loaded.spec.n_actions) and value.shape == (5,)

@@ -151,7 +151,7 @@ def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
         make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
     paused: list[float] = []
-    predict, train = model.predict, model.train
+    predict, train = model.predict, model.update
 
     def slow(call, kind, seconds):
         def slowed(argument):
@@ -162,7 +162,7 @@ def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
         return slowed
 
     monkeypatch.setattr(model, "predict", slow(predict, "predict", 4.5))
-    monkeypatch.setattr(model, "train", slow(train, "train", 4.5))
+    monkeypatch.setattr(model, "update", slow(train, "train", 4.5))
     monkeypatch.setattr(service, "INATTENTION", 1.5)
     settings = counting(agent_timeout=3.0, steps=None, minutes=19 / 60)
     run = make_run(settings)
@@ -305,7 +305,7 @@ def test_a_thread_that_raises_once_is_started_again_and_no_agent_waits_for_ever(
 def test_a_batch_too_large_for_the_device_is_halved_and_retried(
         make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
-    right, fits = model.train, [99]
+    right, fits = model.update, [99]
 
     def small(batch):
         if model.version == 10:
@@ -314,7 +314,7 @@ def test_a_batch_too_large_for_the_device_is_halved_and_retried(
             raise TooLarge("the device has no memory")
         return right(batch)
 
-    monkeypatch.setattr(model, "train", small)
+    monkeypatch.setattr(model, "update", small)
     run = make_run(counting())
     assert Service(run.settings, run, model, interruption).run() == "--steps 4000"
     assert [(event["agent_steps"], event["before"]) for event in events(run, "batch_halved")] == [(20, 30), (10, 30)]
@@ -330,7 +330,7 @@ def test_a_device_without_memory_for_one_rollout_ends_the_run(
         raise TooLarge("the device has no memory for anything")
 
     model = CheckingModel()
-    monkeypatch.setattr(model, "train", never)
+    monkeypatch.setattr(model, "update", never)
     run = make_run(counting())
     with pytest.raises(TooLarge, match="for anything"):
         Service(run.settings, run, model, interruption).run()
@@ -377,7 +377,7 @@ def test_what_two_trainers_say_of_the_same_weights_is_mended_once(
 def test_divergence_is_mended_once_from_the_newest_finite_checkpoint(
         make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
-    model.learning_rate_factor, restored, right = 1.0, [], model.train
+    model.learning_rate_factor, restored, right = 1.0, [], model.update
     states = iter([np.ones(1), np.full(1, np.nan)])
     monkeypatch.setattr(model, "state", lambda: ({"weights": next(states)}, model.version, model.version))
     monkeypatch.setattr(model, "go_back", restored.append, raising=False)
@@ -392,7 +392,7 @@ def test_divergence_is_mended_once_from_the_newest_finite_checkpoint(
             raise Diverged(f"at {model.version}")
         return right(batch)
 
-    monkeypatch.setattr(model, "train", diverge)
+    monkeypatch.setattr(model, "update", diverge)
     with pytest.raises(Diverged, match="at 101"):
         Service(settings, run, model, interruption).run()
     arrays, = restored

@@ -67,7 +67,8 @@ def numpy_loss(model: Learner, s: Settings, batch: Batch) -> float:
                 elif batch.truncated[i, t, e]:
                     following = float(batch.final_value[i, t, e])
                 following = reward + s.algorithm.gamma * following
-                policy, value, _ = model.predict(batch.observation[i, t, e][None])
+                outputs, _ = model.predict(batch.observation[i, t, e][None])
+                policy, value = outputs["policy"], outputs["value"]
                 pi = policy[0].astype(np.float64)
                 advantage = following - float(value[0])
                 total -= np.log(pi[batch.action[i, t, e]] + s.algorithm.log_epsilon) * advantage
@@ -85,10 +86,10 @@ def test_one_update_is_one_rmsprop_step_down_the_papers_loss(cut: bool) -> None:
         batch.steps[:] = [3, 1, 2, 3]
     before = weights(model)
     losses = numpy_loss(model, s, batch)
-    update = model.train(batch)
-    n = batch.agent_steps
+    n, measured = batch.agent_steps, model.update(batch).metrics
     assert losses == pytest.approx(
-        n * (update.policy_loss + s.algorithm.value_coef * update.value_loss - s.algorithm.entropy_coef * update.entropy), rel=1e-4)
+        n * (measured["policy_loss"] + s.algorithm.value_coef * measured["value_loss"]
+             - s.algorithm.entropy_coef * measured["entropy"]), rel=1e-4)
     # Only the value head's bias has a gradient that is easy by hand: d/db 0.5 (R - V)^2 = -(R - V).
     bias = next(name for name, array in before.items() if array.shape == (1,))
     probe = Learner(s, VECTOR)
@@ -100,7 +101,7 @@ def test_one_update_is_one_rmsprop_step_down_the_papers_loss(cut: bool) -> None:
                 after = (0.0 if batch.terminated[i, t, e] else
                          float(batch.final_value[i, t, e]) if batch.truncated[i, t, e] else following)
                 following = float(np.clip(batch.reward[i, t, e], -1, 1)) + s.algorithm.gamma * after
-                gradient -= following - float(probe.predict(batch.observation[i, t, e][None])[1][0])
+                gradient -= following - float(probe.predict(batch.observation[i, t, e][None])[0]["value"][0])
     # The mean square starts at 1.
     expected = -s.algorithm.learning_rate * gradient / np.sqrt(0.99 + 0.01 * gradient ** 2 + s.algorithm.rmsprop_epsilon)
     assert weights(model)[bias] - before[bias] == pytest.approx(expected, rel=1e-3)
@@ -112,8 +113,8 @@ def test_rows_that_are_not_filled_change_nothing() -> None:
     for batch in (clean, dirty):
         batch.steps[:] = [3, 1, 2, 3]
     dirty.reward[1, 1:], dirty.observation[2, 2:], dirty.terminated[1, 1:] = 1e3, 50.0, True
-    one.train(clean)
-    other.train(dirty)
+    one.update(clean)
+    other.update(dirty)
     for name, array in weights(one).items():
         assert np.array_equal(array, weights(other)[name])
 
@@ -121,7 +122,7 @@ def test_rows_that_are_not_filled_change_nothing() -> None:
 def test_a_clipped_gradient_has_the_given_norm() -> None:
     model = Learner(settings(max_grad_norm=1e-3, rmsprop_epsilon=1e6, learning_rate=1e6), VECTOR)
     before = weights(model)
-    model.train(random_batch())
+    model.update(random_batch())
     after = weights(model)
     # With a huge epsilon RMSProp is plain descent with learning_rate / sqrt(epsilon) = 1e3.
     norm = np.sqrt(sum(((after[name] - before[name]) ** 2).sum() for name in before)) / 1e3
@@ -131,15 +132,15 @@ def test_a_clipped_gradient_has_the_given_norm() -> None:
 def test_the_mean_loss_has_the_gradient_of_the_summed_loss_over_the_filled_steps() -> None:
     batch = random_batch()
     batch.steps[:] = [3, 1, 2, 3]
-    summed, mean = (Learner(settings(loss_reduction=how), VECTOR).train(batch) for how in ("sum", "mean"))
-    assert summed.gradient_norm == pytest.approx(batch.agent_steps * mean.gradient_norm, rel=1e-5)
-    assert summed._replace(gradient_norm=0, waited=0) == mean._replace(gradient_norm=0, waited=0)
+    summed, mean = (Learner(settings(loss_reduction=how), VECTOR).update(batch).metrics for how in ("sum", "mean"))
+    assert summed["gradient_norm"] == pytest.approx(batch.agent_steps * mean["gradient_norm"], rel=1e-5)
+    assert summed | {"gradient_norm": 0} == mean | {"gradient_norm": 0}
 
 
 def test_the_first_step_of_adam_is_the_learning_rate_in_every_weight_that_has_a_gradient() -> None:
     model = Learner(settings(optimizer="adam", adam_epsilon=1e-12, learning_rate=1e-3), VECTOR)
     before = weights(model)
-    model.train(random_batch())
+    model.update(random_batch())
     moved = [abs(after - before[name]) for name, after in weights(model).items()]
     assert np.concatenate([step.ravel() for step in moved]) == pytest.approx(1e-3, rel=1e-3)
 
@@ -174,11 +175,12 @@ def test_normalized_advantages_have_mean_0_and_deviation_1_whatever_the_rewards(
         batch.reward *= size
         s = settings(rollout_length=1, normalize_advantages=True, reward_clip=0.0)
         model = Learner(s, VECTOR)
-        policy, value, _ = model.predict(batch.observation.reshape(-1, 3))
+        outputs, _ = model.predict(batch.observation.reshape(-1, 3))
+        policy, value = outputs["policy"], outputs["value"]
         advantage = batch.reward.ravel() - value
         advantage = (advantage - advantage.mean()) / advantage.std()
         likelihood = np.log(policy[np.arange(len(policy)), batch.action.ravel()] + s.algorithm.log_epsilon)
-        assert model.train(batch).policy_loss == pytest.approx(-(likelihood * advantage).mean(), rel=1e-4)
+        assert model.update(batch).metrics["policy_loss"] == pytest.approx(-(likelihood * advantage).mean(), rel=1e-4)
 
 
 @pytest.mark.parametrize("spec", [VECTOR, IMAGE])
@@ -188,10 +190,10 @@ def test_rollouts_without_a_step_change_nothing(spec: EnvSpec) -> None:
     filled_up.restore(*alone.state())
     batch, some = random_batch(5, seed=3, spec=spec), random_batch(5, seed=3, spec=spec)[:2]
     batch.empty(slice(2, None))
-    one, two = alone.train(some), filled_up.train(batch)
+    one, two = alone.update(some), filled_up.update(batch)
     assert one is not None and two is not None
     assert one.batch_steps == two.batch_steps == 12
-    assert np.allclose(one[3:8], two[3:8], rtol=1e-4, atol=1e-6)
+    assert one.metrics == pytest.approx(two.metrics, rel=1e-4, abs=1e-6)
     for name, array in weights(alone).items():
         assert np.allclose(array, weights(filled_up)[name], atol=1e-5), name
 
@@ -200,11 +202,11 @@ def test_going_back_marks_what_the_weights_that_are_gone_have_predicted() -> Non
     model = Learner(settings(), VECTOR)
     arrays, _, _ = model.state()
     for _ in range(3):
-        model.train(random_batch())
-    _, _, before = model.predict(np.zeros((1, 3), np.float32))
+        model.update(random_batch())
+    _, before = model.predict(np.zeros((1, 3), np.float32))
     model._skipped_in_a_row = 9
     model.go_back(arrays)
-    _, _, after = model.predict(np.zeros((1, 3), np.float32))
+    _, after = model.predict(np.zeros((1, 3), np.float32))
     assert before < model.min_valid_version <= after and model.agent_steps == 72 and model._skipped_in_a_row == 0
     assert all(np.array_equal(array, arrays[name]) for name, array in weights(model).items())
 
@@ -214,36 +216,37 @@ def test_an_update_that_waited_while_the_weights_were_given_up_is_not_made() -> 
     arrays, _, _ = model.state()
     batch.version[:] = model.version
     model.go_back(arrays)
-    assert model.train(batch) is None and model.version == 1 and model.skipped == 0
+    assert model.update(batch) is None and model.version == 1 and model.skipped == 0
     assert all(np.array_equal(array, arrays[name]) for name, array in weights(model).items())
     batch.version[:] = model.version
-    assert model.train(batch) is not None
+    assert model.update(batch) is not None
 
 
 def test_the_scale_of_advantages_is_remembered_across_updates_and_restored() -> None:
     s = settings(normalize_advantages=True)
     model, other = Learner(s, VECTOR), Learner(s, VECTOR)
-    model.train(random_batch(seed=1))
+    model.update(random_batch(seed=1))
     other.restore(*model.state())
-    one, two = (m.train(random_batch(seed=2)) for m in (model, other))
-    assert one.policy_loss == two.policy_loss
+    one, two = (m.update(random_batch(seed=2)) for m in (model, other))
+    assert one.metrics == two.metrics
     fresh = Learner(s, VECTOR)
     fresh.restore({**fresh.state()[0], **weights(model)}, 0, 0)
-    assert fresh.train(random_batch(seed=2)).policy_loss != one.policy_loss
+    assert fresh.update(random_batch(seed=2)).metrics["policy_loss"] != one.metrics["policy_loss"]
 
 
 @pytest.mark.parametrize("correction", ["clipped-is", "vtrace"])
 def test_corrections_do_nothing_on_policy_and_something_under_lag(correction: str) -> None:
     batch = random_batch()
     plain, corrected, lagging = (Learner(settings(correction=how), VECTOR) for how in ("none", correction, correction))
-    batch.policy[:] = plain.predict(batch.observation.reshape(-1, 3))[0].reshape(batch.policy.shape)
-    batch.bootstrap_value[:] = plain.predict(batch.following.reshape(-1, 3))[1].reshape(batch.bootstrap_value.shape)
-    plain.train(batch)
-    corrected.train(batch)
+    played, following = (plain.predict(each.reshape(-1, 3))[0] for each in (batch.observation, batch.following))
+    batch.policy[:] = played["policy"].reshape(batch.policy.shape)
+    batch.bootstrap_value[:] = following["value"].reshape(batch.bootstrap_value.shape)
+    plain.update(batch)
+    corrected.update(batch)
     for name, array in weights(plain).items():
         assert weights(corrected)[name] == pytest.approx(array, abs=1e-6)
     batch.policy[:] = [0.97, 0.01, 0.01, 0.01]
-    lagging.train(batch)
+    lagging.update(batch)
     assert any(abs(array - weights(lagging)[name]).max() > 1e-5 for name, array in weights(plain).items())
 
 
@@ -251,9 +254,9 @@ def test_corrections_do_nothing_on_policy_and_something_under_lag(correction: st
 def test_a_correction_takes_the_value_of_what_follows_from_the_weights_of_today(correction: str) -> None:
     one, other = Learner(settings(correction=correction), VECTOR), Learner(settings(correction=correction), VECTOR)
     batch = random_batch()
-    one.train(batch)
+    one.update(batch)
     batch.bootstrap_value += 5.0  # as recorded, long ago
-    other.train(batch)
+    other.update(batch)
     alike = all(np.array_equal(array, weights(other)[name]) for name, array in weights(one).items())
     assert alike == (correction != "none")
 
@@ -268,7 +271,7 @@ def test_explained_variance_of_the_best_constant_value_is_0() -> None:
         state[name] = np.zeros_like(state[name])
     state[next(name for name in names if state[name].shape == (1,))][:] = batch.reward.mean()
     model.restore(state, 0, 0)
-    assert model.train(batch).explained_variance == pytest.approx(0.0, abs=1e-5)
+    assert model.update(batch).metrics["explained_variance"] == pytest.approx(0.0, abs=1e-5)
 
 
 def test_rewards_beyond_the_clip_count_as_the_clip_unless_it_is_off() -> None:
@@ -278,7 +281,7 @@ def test_rewards_beyond_the_clip_count_as_the_clip_unless_it_is_off() -> None:
     for clip in (1.0, 0.0):
         for name, batch in (("large", large), ("clipped", clipped)):
             model = Learner(settings(reward_clip=clip), VECTOR)
-            results[clip, name] = model.train(batch).value_loss
+            results[clip, name] = model.update(batch).metrics["value_loss"]
     assert results[1.0, "large"] == results[1.0, "clipped"] == results[0.0, "clipped"] != results[0.0, "large"]
 
 
@@ -287,9 +290,9 @@ def test_version_steps_and_schedules_count_on() -> None:
     batch = random_batch()
     rates = []
     for number in range(1, 5):
-        update = model.train(batch)
+        update = model.update(batch)
         assert (update.version, update.agent_steps, update.batch_steps) == (number, 24 * number, 24)
-        rates.append(update.learning_rate)
+        rates.append(update.metrics["learning_rate"])
     assert rates == [1.0, 0.5, 0.0, 0.0]
     assert scheduled(2.0, None, 0.7) == 2.0
 
@@ -301,12 +304,13 @@ def test_updates_from_many_threads_are_all_made() -> None:
 
     def predict() -> None:
         while not stop.is_set():
-            predictions.append(model.predict(np.zeros((2, 3), np.float32))[2])
+            predictions.append(model.predict(np.zeros((2, 3), np.float32))[1])
 
     reader = threading.Thread(target=predict)
     reader.start()
     with ThreadPoolExecutor(3) as pool:
-        versions = [update.version for update in pool.map(lambda seed: model.train(random_batch(seed=seed)), range(90))]
+        updates = pool.map(lambda seed: model.update(random_batch(seed=seed)), range(90))
+        versions = [update.version for update in updates]
     stop.set()
     reader.join()
     assert sorted(versions) == list(range(1, 91)) and model.agent_steps == 90 * 24
@@ -317,12 +321,12 @@ def test_updates_from_many_threads_are_all_made() -> None:
 def test_a_restored_model_goes_on_exactly() -> None:
     whole, first, second = (Learner(settings(seed=seed), VECTOR) for seed in (0, 0, 1))
     for seed in range(6):
-        whole.train(random_batch(seed=seed))
+        whole.update(random_batch(seed=seed))
     for seed in range(3):
-        first.train(random_batch(seed=seed))
+        first.update(random_batch(seed=seed))
     second.restore(*first.state())
     for seed in range(3, 6):
-        second.train(random_batch(seed=seed))
+        second.update(random_batch(seed=seed))
     assert second.version == 6
     for name, array in whole.state()[0].items():
         assert np.array_equal(array, second.state()[0][name]), name
@@ -422,7 +426,7 @@ def test_updates_in_bfloat16_go_the_way_of_those_in_float32() -> None:
     models = [Learner(settings(precision=how), IMAGE) for how in ("float32", "bfloat16")]
     before = weights(models[0])
     for model in models:
-        model.train(random_batch(spec=IMAGE))
+        model.update(random_batch(spec=IMAGE))
     moves = [np.concatenate([(array - before[name]).ravel() for name, array in weights(model).items()])
              for model in models]
     cosine = moves[0] @ moves[1] / np.linalg.norm(moves[0]) / np.linalg.norm(moves[1])
@@ -451,25 +455,25 @@ def test_an_update_that_is_not_finite_changes_nothing_and_ten_in_a_row_are_diver
     model = Learner(settings(normalize_advantages=True, optimizer="adam"), VECTOR)
     good, bad = random_batch(), random_batch()
     bad.bootstrap_value[0] = np.nan
-    model.train(good)
+    model.update(good)
     before, version, steps = model.state()
     for _ in range(2):
         for _ in range(9):
-            assert model.train(bad) is None
+            assert model.update(bad) is None
         after = model.state()
         assert (after[1], after[2]) == (version, steps)
         assert all(array.tobytes() == before[name].tobytes() for name, array in after[0].items())
-        assert model.train(good) is not None, "nine are not ten"
+        assert model.update(good) is not None, "nine are not ten"
         before, version, steps = model.state()
     assert model.skipped == 18
     with pytest.raises(Diverged, match="update 4 is not finite: policy_loss nan"):
         for _ in range(10):
-            model.train(bad)
+            model.update(bad)
 
 
 def test_a_new_model_may_begin_with_the_weights_of_another_but_not_of_another_shape() -> None:
     one, other = Learner(settings(seed=1), VECTOR), Learner(settings(seed=2), VECTOR)
-    one.train(random_batch())
+    one.update(random_batch())
     other.start_from(one.state()[0])
     ours, theirs = one.state(), other.state()
     assert (theirs[1], theirs[2]) == (0, 0)
@@ -485,7 +489,7 @@ _DURING_AN_UPDATE = """
 import threading
 import time
 import numpy as np
-from ga3c.settings.schema import Settings
+from ga3c.settings.files import configured
 from ga3c.envs.factory import probe
 from ga3c.learner.learner import Learner, start_tensorflow
 from ga3c.transport.slots import Slots
@@ -498,7 +502,7 @@ store = Slots(spec, settings.algorithm.rollout_length, settings.agents.envs_per_
 store.steps[:] = settings.algorithm.rollout_length
 batch = store.empty_batch(4)
 store.gather(range(4), batch, 0)
-model.train(batch)
+model.update(batch)
 large = np.zeros((128, *spec.observation_shape), np.uint8)
 model.predict(large)
 ours, all_threads = time.thread_time(), time.process_time()
@@ -521,7 +525,7 @@ def watched(*tensors):
 
 
 model._train = watched
-updates = threading.Thread(target=lambda: [model.train(batch) for _ in range(3)])
+updates = threading.Thread(target=lambda: [model.update(batch) for _ in range(3)])
 updates.start()
 during = 0
 while updates.is_alive():
@@ -559,14 +563,14 @@ def test_failures_of_the_device_are_named_and_change_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(model, "_train", fail)
         patch.setattr(model, "_predict", fail)
-        for call, what in ((lambda: model.train(random_batch()), "an update of 24 agent steps"),
+        for call, what in ((lambda: model.update(random_batch()), "an update of 24 agent steps"),
                            (lambda: model.predict(random_batch().observation[0, 0]), "2 predictions")):
             with pytest.raises(told, match=what if issubclass(told, DeviceFailed) else message) as caught:
                 call()
             assert len(str(caught.value).splitlines()) == 1
     after = model.state()
     assert after[1:] == before[1:] and all(np.array_equal(before[0][name], after[0][name]) for name in before[0])
-    assert model.train(random_batch()) is not None, "the lock is free again"
+    assert model.update(random_batch()) is not None, "the lock is free again"
 
 
 def test_a_checkpoint_does_not_wait_for_ever_for_an_update_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -587,8 +591,8 @@ def test_aligned_observations_are_used_as_they_stand_and_others_copied(spec: Env
     ours, odd = aligned(given.shape, given.dtype), aligned((1 + given.size,), given.dtype)[1:].reshape(given.shape)
     ours[:] = odd[:] = given
     assert ours.ctypes.data % 64 == 0 and odd.ctypes.data % 64
-    expected = model.predict(odd)[:2]
-    assert all(map(np.array_equal, model.predict(ours)[:2], expected))
+    expected = model.predict(odd)[0]
+    np.testing.assert_equal(model.predict(ours)[0], expected)
     for array, shared in ((ours, True), (odd, False), (ours[:, ::-1], False), (ours[:0], False)):
         tensor = model._observed(array)
         before = tensor.numpy().copy()
@@ -612,39 +616,40 @@ def test_predictions_are_the_networks_own_after_updates_and_restoring(kind: str,
 
     before = np.zeros(())
     for _ in range(3):
-        policy, value, version = model.predict(observation)
+        outputs, version = model.predict(observation)
+        policy, value = outputs["policy"], outputs["value"]
         assert version == model.version and np.abs(policy - before).max() > 5 * close["atol"], "no update is in them"
         np.testing.assert_allclose(policy, own(model)[0], **close)
         np.testing.assert_allclose(value, own(model)[1][:, 0], rtol=0, atol=20 * close["atol"])
         before = policy
-        assert model.train(random_batch(spec=spec)) is not None
+        assert model.update(random_batch(spec=spec)) is not None
     other.restore(*model.state())
-    assert all(map(np.array_equal, other.predict(observation), model.predict(observation))), "versions, too"
+    np.testing.assert_equal(other.predict(observation), model.predict(observation), "versions, too")
     other = Learner(s.changed(**{"seed": 1}), spec)
     other.start_from(model.state()[0])
-    assert np.array_equal(other.predict(observation)[0], model.predict(observation)[0])
-    assert not np.array_equal(policy, model.predict(observation)[0]), "the last update is in them"
+    np.testing.assert_equal(other.predict(observation)[0], model.predict(observation)[0])
+    assert not np.array_equal(policy, model.predict(observation)[0]["policy"]), "the last update is in them"
     other.go_back(Learner(s, spec).state()[0])
-    assert other.predict(observation)[2] == other.version == other.min_valid_version == 1
-    np.testing.assert_allclose(other.predict(observation)[0], own(other)[0], **close)
+    assert other.predict(observation)[1] == other.version == other.min_valid_version == 1
+    np.testing.assert_allclose(other.predict(observation)[0]["policy"], own(other)[0], **close)
 
 
 def test_a_policy_is_of_the_version_that_it_is_said_to_be_of() -> None:
     model, observation = Learner(settings(learning_rate=0.01, optimizer="adam"), VECTOR), np.ones((1, 3), np.float32)
-    by_version = {0: model.predict(observation)[0]}
+    by_version = {0: model.predict(observation)[0]["policy"]}
     seen: list[tuple[int, np.ndarray]] = []
     ended = threading.Event()
 
     def predict() -> None:
         while not ended.is_set():
-            policy, _, version = model.predict(observation)
-            seen.append((version, policy))
+            outputs, version = model.predict(observation)
+            seen.append((version, outputs["policy"]))
 
     thread = threading.Thread(target=predict)
     thread.start()
     for version in range(1, 40):
-        assert model.train(random_batch()) is not None
-        by_version[version] = model.predict(observation)[0]
+        assert model.update(random_batch()) is not None
+        by_version[version] = model.predict(observation)[0]["policy"]
     ended.set()
     thread.join()
     assert all(np.array_equal(policy, by_version[version]) for version, policy in seen)

@@ -91,7 +91,9 @@ def learned(record: Run, version: int, *scores: float, spent: Spent | None = Non
     batch.steps[:], batch.seconds[:] = len(scores), 0.01
     batch.score[0, :len(scores), 0], batch.episode_length[:] = scores, 7
     batch.version[:] = batch.asked[:] = 0
-    record.statistics.report(UpdateStats(version, 10 * version, 10, 0.5, 2.0, 1.0, 9.0, 0.1, 3e-4), batch, spent)
+    record.statistics.report(UpdateStats(version, 10 * version, 10, {
+        "policy_loss": 0.5, "value_loss": 2.0, "entropy": 1.0, "gradient_norm": 9.0, "explained_variance": 0.1,
+        "learning_rate": 3e-4}), batch, spent)
     return model(version)
 
 

@@ -16,13 +16,13 @@ from ga3c.runs.statistics import Episode, Statistics, Workers
 from ga3c.service.trainer import Spent
 
 NOBODY = Workers(0, 0, 0, 0, 0)
-LOSSES = ("training_batch", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "learning_rate")
+LAST = ("training_batch", "lag_mean", "lag_p95")
+METRICS = {"policy_loss": 0.5, "value_loss": 2.0, "entropy": 1.0, "gradient_norm": 9.0, "explained_variance": 0.1,
+           "learning_rate": 3e-4}
 
 
 def update(version: int = 1, **changed: Any) -> UpdateStats:
-    facts: dict[str, Any] = {"agent_steps": 10 * version, "batch_steps": 10, "policy_loss": 0.5, "value_loss": 2.0,
-                             "entropy": 1.0, "gradient_norm": 9.0, "explained_variance": 0.1,
-                             "learning_rate": 3e-4}
+    facts: dict[str, Any] = {"agent_steps": 10 * version, "batch_steps": 10, "metrics": METRICS}
     return UpdateStats(version, **{**facts, **changed})
 
 
@@ -112,7 +112,8 @@ def test_a_resumed_run_counts_on() -> None:
 
 def test_before_anything_happened_there_are_no_means() -> None:
     row, episodes = Statistics(4).row(0.0, NOBODY)
-    assert [row[name] for name in (*LOSSES, "score", "score_mean", "prediction_batch")] == [None] * 10
+    assert [row[name] for name in (*LAST, "score", "score_mean", "prediction_batch")] == [None] * 6
+    assert not METRICS.keys() & row.keys()
     assert episodes == []
 
 
@@ -166,15 +167,14 @@ def test_lag_is_over_all_steps_of_the_window() -> None:
     assert statistics.row(2.0, NOBODY)[0]["lag_mean"] == 5.0
 
 
-def test_losses_are_means_per_agent_step_and_the_learning_rate_is_the_last() -> None:
+def test_metrics_are_means_per_agent_step_whatever_their_names() -> None:
     statistics = Statistics(4)
-    early = update(1, batch_steps=10, policy_loss=1.0, value_loss=8.0, entropy=0.0, learning_rate=2.0)
-    late = update(2, batch_steps=30, policy_loss=5.0, value_loss=4.0, entropy=2.0, learning_rate=1.0)
+    early = update(1, batch_steps=10, metrics={"policy_loss": 1.0, "surprise": 8.0})
+    late = update(2, batch_steps=30, metrics={"policy_loss": 5.0, "surprise": 4.0})
     for made in (early, late):
         statistics.report(made, batch())
     row, _ = statistics.row(1.0, NOBODY)
-    assert [row[name] for name in ("policy_loss", "value_loss", "entropy", "learning_rate", "training_batch")] == [
-        4.0, 5.0, 1.5, 1.0, 20.0]
+    assert [row[name] for name in ("policy_loss", "surprise", "training_batch")] == [4.0, 5.0, 20.0]
 
 
 def test_a_window_without_an_update_repeats_the_last_losses() -> None:
@@ -183,7 +183,7 @@ def test_a_window_without_an_update_repeats_the_last_losses() -> None:
     first, _ = statistics.row(1.0, NOBODY)
     second, _ = statistics.row(2.0, NOBODY)
     assert first["lag_mean"] == 3.0
-    assert [second[name] for name in LOSSES] == [first[name] for name in LOSSES]
+    assert [second[name] for name in (*LAST, *METRICS)] == [first[name] for name in (*LAST, *METRICS)]
 
 
 # ------------------------------------------------------------------------------------------------ threads

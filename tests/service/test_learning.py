@@ -47,7 +47,7 @@ class UntilItPlays(Run):
     def tick(self, *arguments: Any) -> Any:
         if self.model.agent_steps >= self._next:
             self._next = self.model.agent_steps + 20_000
-            played = play_episodes(lambda observation: self.model.predict(observation)[:2], self.spec,
+            played = play_episodes(lambda observation: tuple(self.model.predict(observation)[0].values()), self.spec,
                                    self.settings.changed(**{"game": self.clean}), Protocol(20, 0, False, 20), 1)
             self.plays = played.scores.mean() >= 0.95 * self.best
         return super().tick(*arguments)

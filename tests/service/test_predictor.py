@@ -28,9 +28,9 @@ class Uniform:
     def shared(self, observation: np.ndarray) -> np.ndarray:
         return observation
 
-    def predict(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    def predict(self, observation: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
         n = len(observation)
-        return np.full((n, 2), 0.5, np.float32), np.zeros(n, np.float32), 0
+        return {"policy": np.full((n, 2), 0.5, np.float32), "value": np.zeros(n, np.float32)}, 0
 
 
 def test_a_request_of_an_agent_that_has_died_has_waited_for_nothing() -> None:
@@ -53,7 +53,7 @@ def test_a_request_of_an_agent_that_has_died_has_waited_for_nothing() -> None:
 def test_what_a_predictor_takes_outside_the_model_is_told(
         inside: float, outside: float, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Uniform):
-        def predict(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        def predict(self, observation: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
             busy(inside)
             return super().predict(observation)
 

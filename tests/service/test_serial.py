@@ -58,8 +58,8 @@ def test_rollouts_held_back_are_older_by_as_many_updates(make_run: MakeRun, inte
         settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 1200, "training_delay": delay})
         run = make_run(settings)
         model, seen = Learner(settings, run.spec), []
-        train = model.train
-        model.train = lambda batch: (  # type: ignore[method-assign]
+        train = model.update
+        model.update = lambda batch: (  # type: ignore[method-assign]
             seen.append(model.version - batch.version.mean()), train(batch))[1]
         run_serial(settings, run, model, interruption)
         return float(np.mean(seen[20:]))

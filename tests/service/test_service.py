@@ -72,17 +72,17 @@ def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interrupt
     waited: dict[int, list[float]] = defaultdict(list)
 
     class Waits(CheckingModel):
-        def predict(self, observation: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        def predict(self, observation: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
             time.sleep(0.002)  # so that most of the agents wait
             return super().predict(observation)
 
-        def train(self, batch: Batch) -> UpdateStats:
+        def update(self, batch: Batch) -> UpdateStats:
             for i in np.flatnonzero(batch.steps):
                 agent = int(batch.observation[i, 0, 0].copy().view("<u4")[0])
                 waited[agent].append(float(batch.seconds[i, PREDICT]) / batch.steps[i])
             if len(waited) == 32 and min(map(len, waited.values())) > 20:
                 end_run()
-            return super().train(batch)
+            return super().update(batch)
 
     settings = counting(agents=32, agents_max=32, envs_per_agent=1, prediction_batch_max=4, steps=None, minutes=1)
     run = make_run(settings)
@@ -489,14 +489,14 @@ def test_an_exception_in_a_thread_ends_the_run_with_that_exception(
 def test_a_failure_while_stopping_is_not_swallowed(
         make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
-    right = model.train
+    right = model.update
 
     def wrong(batch: Batch) -> UpdateStats:
         if (batch.steps < 5).any():  # rollouts are cut only when agents leave
             raise ZeroDivisionError("at the end")
         return right(batch)
 
-    monkeypatch.setattr(model, "train", wrong)
+    monkeypatch.setattr(model, "update", wrong)
     settings = counting(agents=8)
     with pytest.raises(ZeroDivisionError, match="at the end"):
         Service(settings, make_run(settings), model, interruption).run()
@@ -547,14 +547,14 @@ def test_numbers_out_of_bounds_are_refused(make_run: MakeRun, interruption: Inte
 def test_rollouts_older_than_the_ceiling_are_not_trained_on_but_counted(
         make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
     model, lags, sizes = CheckingModel(), [], []
-    right = model.train
+    right = model.update
 
     def train(batch: Batch) -> UpdateStats:
         lags.extend((model.version - batch.version.mean(axis=1))[batch.steps == 5].tolist())
         sizes.append(len(batch))
         return right(batch)
 
-    monkeypatch.setattr(model, "train", train)
+    monkeypatch.setattr(model, "update", train)
     settings = counting(training_batch_min=20, slots_per_agent=4, max_lag=1.0, drop_stale=True)
     run = make_run(settings)
     assert Service(settings, run, model, interruption).run() == "--steps 6000"

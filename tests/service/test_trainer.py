@@ -31,7 +31,7 @@ class Learner:
         self.steps: list[list[int]] = []
         self.first_rewards: list[float] = []
 
-    def train(self, batch: Batch) -> Any:
+    def update(self, batch: Batch) -> Any:
         self.steps.append(batch.steps.tolist())
         self.first_rewards += batch.reward[batch.steps > 0, 0, 0].tolist()
         return SimpleNamespace(waited=0.0)
@@ -89,11 +89,11 @@ def test_rollouts_of_weights_that_are_gone_are_not_trained_on(n_rollouts: int) -
 
 def test_a_rollout_that_is_an_update_is_trained_on_in_its_slot_which_is_free_only_then() -> None:
     class Looking(Learner):
-        def train(self, batch: Batch) -> Any:
+        def update(self, batch: Batch) -> Any:
             assert np.shares_memory(batch.observation, store.observation) and batch.observation.shape[:3] == (1, 2, 1)
             assert not select.select([port._replies], [], [], 0)[0], "nothing is given back yet"
             assert batch.following.tolist() == [[[9.0] * 3]] and not batch.observation.any()
-            return super().train(batch)
+            return super().update(batch)
 
     learner, store = Looking(), Slots(SPEC, 2, 1, 2)
     channel = Channel(store, Seating(1), 2)
@@ -130,9 +130,9 @@ def hand_in(port: Port, store: Slots, slots: list[int], version: Callable[[int],
 
 def test_rollouts_side_by_side_are_trained_on_where_they_lie_in_whichever_order_they_came() -> None:
     class Looking(Learner):
-        def train(self, batch: Batch) -> Any:
+        def update(self, batch: Batch) -> Any:
             assert np.shares_memory(batch.observation, store.observation) and channel._lent == [4]
-            return super().train(batch)
+            return super().update(batch)
 
     learner = Looking()
     with at_play(4, 4) as (channel, store, port):
@@ -170,7 +170,7 @@ def test_of_a_block_what_is_old_is_left_out_and_told() -> None:
 
 def test_what_has_been_copied_is_told_when_the_update_of_a_block_fails() -> None:
     class Failing(Learner):
-        def train(self, batch: Batch) -> Any:
+        def update(self, batch: Batch) -> Any:
             raise ZeroDivisionError
 
     dropped: list[float] = []
@@ -184,7 +184,7 @@ def test_what_has_been_copied_is_told_when_the_update_of_a_block_fails() -> None
 @pytest.mark.parametrize("n_rollouts", [1, 2])
 def test_a_slot_is_given_back_whatever_an_update_raises(n_rollouts: int) -> None:
     class Failing(Learner):
-        def train(self, batch: Batch) -> Any:
+        def update(self, batch: Batch) -> Any:
             raise ZeroDivisionError
 
     with waiting(2) as (channel, store):
@@ -195,8 +195,8 @@ def test_a_slot_is_given_back_whatever_an_update_raises(n_rollouts: int) -> None
 
 def test_rollouts_of_an_update_that_is_not_made_are_told() -> None:
     class Refusing(Learner):
-        def train(self, batch: Batch) -> Any:
-            return super().train(batch) if self.steps else self.steps.append([])
+        def update(self, batch: Batch) -> Any:
+            return super().update(batch) if self.steps else self.steps.append([])
 
     _, reported, dropped = trained(2, 4, Refusing())
     assert [batch.agent_steps for batch in dropped] == [4] and len(reported) == 1
@@ -205,10 +205,10 @@ def test_rollouts_of_an_update_that_is_not_made_are_told() -> None:
 @pytest.mark.parametrize("failure", [ZeroDivisionError, TooLarge])
 def test_rollouts_of_an_update_that_fails_are_told(failure: type[Exception]) -> None:
     class Failing(Learner):
-        def train(self, batch: Batch) -> Any:
+        def update(self, batch: Batch) -> Any:
             if len(self.steps) == 1:
                 raise failure
-            return super().train(batch)
+            return super().update(batch)
 
     reported: list[int] = []
     dropped: list[int] = []
@@ -221,8 +221,8 @@ def test_rollouts_of_an_update_that_fails_are_told(failure: type[Exception]) -> 
 
 def test_the_wait_for_another_trainers_update_is_no_work() -> None:
     class Waiting(Learner):
-        def train(self, batch: Batch) -> Any:
-            super().train(batch)
+        def update(self, batch: Batch) -> Any:
+            super().update(batch)
             return SimpleNamespace(waited=-5.0)  # as if the update had taken five seconds more
 
     spent: list[Spent] = []
@@ -234,9 +234,9 @@ def test_the_wait_for_another_trainers_update_is_no_work() -> None:
 @pytest.mark.parametrize("n_rollouts", [1, 2])
 def test_the_update_before_is_no_wait(n_rollouts: int) -> None:
     class Busy(Learner):
-        def train(self, batch: Batch) -> Any:
+        def update(self, batch: Batch) -> Any:
             busy(0.2)
-            return super().train(batch)
+            return super().update(batch)
 
     spent: list[Spent] = []
     with waiting(2 * n_rollouts) as (channel, store):
@@ -248,9 +248,9 @@ def test_the_update_before_is_no_wait(n_rollouts: int) -> None:
 def test_what_a_trainer_takes_outside_the_model_is_told(
         inside: float, outside: float, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Learner):
-        def train(self, batch: Batch) -> Any:
+        def update(self, batch: Batch) -> Any:
             busy(inside)
-            return super().train(batch) if self.steps else self.steps.append([])  # the first update is not made
+            return super().update(batch) if self.steps else self.steps.append([])  # the first update is not made
 
     @contextlib.contextmanager
     def slowly(most: int, oldest: bool) -> Iterator[Any]:

@@ -121,7 +121,7 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     store.gather(range(n), made, 0)
 
     def train() -> int:
-        model.train(made)
+        model.update(made)
         return made.agent_steps
 
     return _microseconds(train, seconds)

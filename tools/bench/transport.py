@@ -19,7 +19,7 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import psutil
@@ -32,6 +32,9 @@ from ga3c.settings.machine import usable_cores
 from ga3c.transport.channel import Channel, Port, ServerGone
 from ga3c.transport.seating import PER_CORE, Seating
 from ga3c.transport.slots import Slots, Batch
+
+if TYPE_CHECKING:
+    from ga3c.learner.learner import Outputs
 
 SPEC = EnvSpec("null", (84, 84, 4), np.dtype(np.uint8), 6, 1)
 
@@ -71,17 +74,18 @@ class NullModel:
         """The array itself: a GPU's model would have to copy it, too."""
         return observation
 
-    def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
+    def predict(self, observation: NDArray) -> tuple[Outputs, int]:
         """Uniform policy (n, A) and value 0 (n,)."""
         n = len(observation)
-        return np.full((n, SPEC.n_actions), 1 / SPEC.n_actions, np.float32), np.zeros(n, np.float32), self.version
+        policy = np.full((n, SPEC.n_actions), 1 / SPEC.n_actions, np.float32)
+        return {"policy": policy, "value": np.zeros(n, np.float32)}, self.version
 
-    def train(self, batch: Batch) -> Any:
+    def update(self, batch: Batch) -> Any:
         """Counts the steps of `batch`."""
         from ga3c.learner.learner import UpdateStats
         self.version += 1
         self.agent_steps += batch.agent_steps
-        return UpdateStats(self.version, self.agent_steps, batch.agent_steps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return UpdateStats(self.version, self.agent_steps, batch.agent_steps, {})
 
 
 def null_agents(port: Port, store: Slots) -> None:

@@ -18,7 +18,7 @@ from hypothesis import settings as examples
 
 from ga3c.envs.factory import probe
 from ga3c.runs.recorder import Run
-from ga3c.service.signals import Interruption
+from ga3c.service.signals import Signals
 from ga3c.settings.schema import Settings
 
 # The same examples in every run, so that a red test is about the change at hand; `--hypothesis-profile explore` draws
@@ -78,8 +78,8 @@ def nothing_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def interruption() -> Iterator[Interruption]:
-    made = Interruption()
+def interruption() -> Iterator[Signals]:
+    made = Signals()
     yield made
     made.close()
 

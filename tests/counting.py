@@ -76,7 +76,7 @@ class CheckingModel:
     def update(self, batch: Batch) -> UpdateStats:
         with self.lock:
             for i, steps in enumerate(batch.steps.tolist()):
-                for e in range(batch.reward.shape[2] if steps else 0):  # a last batch may be filled up with nothing
+                for e in range(batch.reward.shape[2] if steps else 0):  # a last batch may have rollouts without a step
                     self.check(batch, i, e, steps)
             assert (batch.version[batch.filled[:, :, 0]] <= self.version).all()
             self.version += 1
@@ -123,7 +123,7 @@ class CheckingModel:
                 moment = successor(moment)
 
     def assert_nothing_lost(self) -> None:
-        """Everything predicted was trained, but the one observation on which the agent was told to leave."""
+        """Everything predicted was trained, but the one observation on which the agent drained."""
         for agent, moments in self.predicted.items():
             missing = moments - self.trained[agent].keys()
             assert len(missing) == 1, f"{agent}: {sorted(missing)[:5]} of {len(moments)} were lost"

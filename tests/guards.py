@@ -97,7 +97,7 @@ GUARDS = [
     Guard(10, "SIGTERM is not handled", "test_cli.py::test_it_stops_in_every_state[nothing trained-15]",
           [("interruption", "for number in (signal.SIGINT, signal.SIGTERM)}", "for number in (signal.SIGINT,)}")]),
     Guard(10, "SIGUSR1 is not heard", "test_cli.py::test_a_run_directory_has_one_process_and_its_killed_saves_are_"
-          "cleaned_up", [("service", "if interruption.take_checkpoint_wish():", "if False:")]),
+          "cleaned_up", [("service", "if interruption.take_checkpoint_request():", "if False:")]),
     Guard(11, "a terminal that goes away ends it",
           "test_cli.py::test_agents_leave_signals_to_the_main_process_and_nobody_is_on_the_network",
           [("interruption", "signal.signal(signal.SIGHUP, signal.SIG_IGN)", "signal.getsignal(signal.SIGHUP)")]),

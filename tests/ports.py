@@ -1,25 +1,27 @@
-"""What a process of agents does with its port, and a trainer with the channel."""
+"""A channel driven by hand, as an agent's process and a trainer would."""
 
 from __future__ import annotations
 
-from ga3c.transport.channel import WAIT, Channel, Port, Request
+import numpy as np
+
+from ga3c.envs.base import EnvSpec
+from ga3c.transport.channel import Channel
+from ga3c.transport.slots import Slots
+
+SPEC = EnvSpec("none", (3,), np.dtype(np.uint8), 2, 1)
 
 
-def serve(port: Port, request: Request, agent: int | None = None) -> int:
-    """Grants a request of `agent`, or of the only one, waiting as long as it takes; the others ask for nothing.
-
-    Raises ServerGone.
-    """
-    if agent is None:
-        agent, = port.agents
-    grant = port.ask(agent, request)
-    while grant == WAIT:
-        (whose, grant), = port.receive()
-        assert whose == agent
-    return grant
+def make_store(agents: int, slots_per_agent: int = 2) -> Slots:
+    """Small slots of so many agents."""
+    return Slots(SPEC, 2, 1, agents * slots_per_agent, agents)
 
 
-def collected(channel: Channel, most: int, oldest: bool = False) -> tuple[list[int], bool]:
-    """(slots of rollouts that were collected and given back at once, whether the trainer shall end)."""
-    with channel.collect(most, oldest) as found:
+def outputs(n: int, value: float = 0.0) -> dict[str, np.ndarray]:
+    """Of n requests of agents with one environment."""
+    return {"policy": np.full((n, 1, 2), 0.5, np.float32), "value": np.full((n, 1), value, np.float32)}
+
+
+def collected(channel: Channel, most: int) -> tuple[list[int], bool]:
+    """What `Channel.collect` gives, released at once."""
+    with channel.collect(most) as found:
         return found

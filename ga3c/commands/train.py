@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from ga3c.commands.entry import fail, guarded, quiet
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
-from ga3c.service.signals import Interruption
+from ga3c.service.signals import Signals
 from ga3c.settings.files import current_names, recorded, resolve, to_yaml
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.machine import before_tensorflow
@@ -77,7 +77,7 @@ def _prepare(argv: Sequence[str]) -> int:
     if options.get("print_config"):
         print(to_yaml(settings), end="")
         return 0
-    interruption = Interruption()
+    interruption = Signals()
     try:
         return _train(settings, directory, checkpoint, anew, bool(options.get("verbose")), interruption)
     finally:
@@ -95,18 +95,17 @@ def _resumed(argument: str) -> tuple[Path, Path | None]:
 
 
 def _train(settings: Settings, directory: Path | None, named: Path | None, anew: bool, verbose: bool,
-           interruption: Interruption) -> int:
+           interruption: Signals) -> int:
     from ga3c.agents.process import start_forkserver
     from ga3c.envs.factory import probe
     from ga3c.service.resources import preflight
-    from ga3c.transport.seating import seating
     spec = probe(settings)
     for finding in preflight(settings, directory or Path(settings.run.run_dir or "runs")):
         if not finding.ok:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.run.serial:
         # It makes what agents need while this process imports TensorFlow.
-        start_forkserver(settings.env.game, settings.agents.envs_per_agent * seating(settings).per_process)
+        start_forkserver(settings.env.game, settings.agents.envs_per_agent)
     before_tensorflow(verbose)
     with contextlib.suppress(OSError):  # nobody reads; the display will find out
         print(f"{spec.name}: loading TensorFlow and compiling the model", flush=True)
@@ -134,11 +133,12 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
 
 
 def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: Checkpoint,
-         checkpoint_path: Path | None, told: list[str], interruption: Interruption) -> int:
+         checkpoint_path: Path | None, told: list[str], interruption: Signals) -> int:
     from ga3c.learner.learner import DeviceFailed, Diverged
     from ga3c.runs.recorder import Run, write_settings
     from ga3c.service.serial import run_serial
-    from ga3c.service.supervisor import AgentsLost, Service
+    from ga3c.service.agent_pool import AgentsLost
+    from ga3c.service.supervisor import Service
     run = Run(settings, spec, directory, restored.progress)
     ending = False
     try:

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.agents.process import forkserver_running, sample, seeded
+from ga3c.agents.heads import sample
+from ga3c.agents.loop import seeded
+from ga3c.agents.process import forkserver_running
 from ga3c.envs.factory import make_environment
 from ga3c.settings.schema import Settings
 

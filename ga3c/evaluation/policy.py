@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.agents.process import sample
+from ga3c.agents.heads import sample
 from ga3c.envs.factory import probe
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import CheckpointError

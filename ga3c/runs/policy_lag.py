@@ -40,10 +40,10 @@ def measure(batch: Batch, version: int, now: float) -> Lag:
     """The lag of all filled rows of `batch`, trained on at `now` (monotonic seconds) by a model of `version`."""
     rollout, row = np.nonzero(batch.filled[:, :, 0])
     last = batch.version[np.arange(len(batch)), np.maximum(batch.steps - 1, 0)][rollout]
-    made, timed = batch.version[rollout, row], (batch.asked[:, 0] > 0.0)[rollout]
-    submitted = batch.submitted[rollout]
+    made, timed = batch.version[rollout, row], (batch.requested_at[:, 0] > 0.0)[rollout]
+    submitted = batch.submitted_at[rollout]
     return Lag(version - made, last - made, version - last,
-               1e3 * (submitted - batch.asked[rollout, row])[timed], 1e3 * (now - submitted)[timed])
+               1e3 * (submitted - batch.requested_at[rollout, row])[timed], 1e3 * (now - submitted)[timed])
 
 
 def join(lags: list[Lag]) -> Lag:

@@ -44,7 +44,7 @@ from ga3c.runs import reader as record
 from ga3c.runs.statistics import Statistics, Workers
 from ga3c.runs.terminal import Display, plain_line
 from ga3c.runs.trace import Trace
-from ga3c.service.signals import Interruption
+from ga3c.service.signals import Signals
 from ga3c.settings.files import to_yaml
 from ga3c.settings.machine import processor, usable_cores
 from ga3c.settings.messages import ConfigError
@@ -479,7 +479,7 @@ class Run:
         self.event("checkpoint", path=str(path.relative_to(self.directory)), agent_steps=agent_steps)
         return path
 
-    def evaluate_last(self, model: Learner, interruption: Interruption) -> None:
+    def evaluate_last(self, model: Learner, interruption: Signals) -> None:
         """Where checkpoints are evaluated the last one is as well: waits for that, until interrupted.
 
         Training must be over. Raises OSError or DeviceFailed if there is no checkpoint.
@@ -569,3 +569,4 @@ class Run:
         self._close_tensorboard()
         for log in self._logs:
             log.close()
+Recorder = Run

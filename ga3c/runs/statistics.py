@@ -18,9 +18,22 @@ from ga3c.learner.learner import UpdateStats
 from ga3c.runs import policy_lag as lags
 from ga3c.runs.policy_lag import Lag
 from ga3c.runs.trace import Trace
-from ga3c.service.predictor import PredictionCount
-from ga3c.service.trainer import Spent
 from ga3c.transport.slots import Batch
+
+
+class PredictionCount:
+    def __init__(self, trace=None):
+        self.trace = trace
+        self.predictions = self.calls = self.requests = 0
+        self.gathering = self.predicting = self.answering = 0.0
+        self.queued = self.served = self.outside = 0.0
+
+
+class Spent(NamedTuple):
+    waiting: float
+    gathering: float
+    updating: float
+    outside: float
 
 
 class Episode(NamedTuple):

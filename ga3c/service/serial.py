@@ -1,80 +1,85 @@
-"""Serial mode: the same agents, store, model and record in one thread, in a fixed order. Repeatable to the byte.
+"""Serial mode: the same agents, slots, learner and record in one thread, in a fixed order. Repeatable to the byte.
 
-Each round all agents' pending predictions are answered by one inference, in the order of the agents; then each agent
-goes on to its next prediction; a training is made as soon as enough rollouts have been handed in, and `training_delay`
-more, which wait.
+Each round one inference answers all agents' pending predictions, in the order of the agents. Then each agent goes on to
+its next prediction. An update is made as soon as enough rollouts have been submitted, and `training_delay` more, which
+wait.
 
-Its checkpoints also hold every action, as long as there are fewer than ten million, and the answers that are not
-trained on yet. A resumed run plays those actions again, without model and training, and so stands where the checkpoint
-was made: it goes on as if it had never ended. Where they lead to other observations, as with another seed, new agents
-begin.
+Checkpoints hold everything an agent needs to go on, where its environments can save their state: Atari and the toys. So
+a resumed run equals one that never ended. Other games begin new episodes on a resume.
 """
 
 from __future__ import annotations
 
-import functools
+import dataclasses
+import json
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.agents.process import agent_seed, play, seeded
-from ga3c.envs.factory import EnvSpec, make_environment
-from ga3c.learner.learner import Learner, Outputs
-from ga3c.runs.recorder import Run
+from ga3c.agents.loop import Progress, agent_seed, play, seeded
+from ga3c.envs.base import EnvSpec
+from ga3c.envs.factory import make_environment
+from ga3c.learner.learner import Learner
+from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
-from ga3c.service.signals import Interruption
-from ga3c.service.trainer import rollouts_per_batch
+from ga3c.service.batches import rollouts_per_batch
+from ga3c.service.signals import Signals
 from ga3c.settings.schema import Settings
-from ga3c.transport.channel import PREDICT, SUBMIT, TAKE
-from ga3c.transport.slots import Slots, Batch
+from ga3c.transport.fields import Outputs
+from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
+from ga3c.transport.slots import Batch, Slots
 
 SAVED = "serial."  # before the names of what `Agents.state` adds to a checkpoint
-MOST = 10_000_000  # actions that are kept: 20 MB in each checkpoint
-_ANSWERS = ("policy", "value", "version", "final_value", "bootstrap_value")
 
-Train = Callable[[Batch], None]
-
-
-def _as_before(policy: NDArray, observation: NDArray) -> tuple[Outputs, int]:
-    return {"policy": policy, "value": np.zeros(len(policy), np.float32)}, 0
+Update = Callable[[Batch], None]
 
 
 class Agents:
-    """All agents, each at its next prediction. Their seeds follow from `began_at`, agent steps when they began."""
+    """All agents, each at its next prediction.
 
-    def __init__(self, settings: Settings, spec: EnvSpec, began_at: int) -> None:
-        self.n, self._n_envs, self._n_actions = settings.agent_count, settings.agents.envs_per_agent, spec.n_actions
-        self._began_at, self._shape = began_at, spec.observation_shape
-        n_rollouts = rollouts_per_batch(settings)
-        # Nobody waits here: each agent has the rollout it writes and the one it is about to hand in; the rest wait to
+    Args:
+        began_at: agent steps when they began; their seeds follow from it.
+        saved: the `state` of such agents, which these go on from.
+    """
+
+    def __init__(self, settings: Settings, spec: EnvSpec, began_at: int,
+                 saved: Mapping[str, NDArray] | None = None) -> None:
+        self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
+        self._began_at = began_at
+        self._enough = rollouts_per_batch(settings) + settings.batching.training_delay
+        # Nobody waits here: each agent has the rollout it writes and the one it is about to submit; the rest wait to
         # be trained on.
-        self._enough = n_rollouts + settings.batching.training_delay
         self._store = Slots(spec, settings.algorithm.rollout_length, self._n_envs, 2 * self.n + self._enough)
         self._free = deque(range(self._store.n_slots))
         self._submitted: deque[int] = deque()
-        self._batch = self._store.empty_batch(n_rollouts)
-        self._actions: list[NDArray[np.uint16]] = []  # (agents, environments) of each round
-        self._too_many = False  # to be kept
+        self._batch = self._store.empty_batch(rollouts_per_batch(settings))
         self.moved = self.n  # agents that have taken their step of this round
-        self._environments, self._players = [], []
+        self._progress = [Progress.new(self._n_envs) for _ in range(self.n)]
+        self._environments, self._rngs, self._players = [], [], []
         for agent in range(self.n):
             environment_seed, rng = seeded(agent_seed(settings, agent, 1, began_at))
             environment = make_environment(settings, self._n_envs)
             environment.reset(environment_seed)
             self._environments.append(environment)
-            self._players.append(play(environment, self._store, rng))
+            self._rngs.append(rng)
+        if saved is not None:
+            self._restore(saved)
+        for agent, environment in enumerate(self._environments):
+            self._players.append(play(environment, self._store, self._rngs[agent], self._progress[agent],
+                                      resumed=saved is not None))
         self._pending = [self._advance(agent, None, lambda batch: None) for agent in range(self.n)]
 
-    def _advance(self, agent: int, grant: int | None, train: Train) -> tuple[int, int]:
-        """Resumes one agent until it asks for a prediction; returns that (slot, row)."""
+    def _advance(self, agent: int, granted: int | None, update: Update) -> tuple[int, int]:
+        """Resumes one agent until it asks for a prediction; returns that (slot, step)."""
         player = self._players[agent]
-        kind, slot, row = next(player) if grant is None else player.send(grant)
+        kind, slot, step = next(player) if granted is None else player.send(granted)
         while kind != PREDICT:
             if kind == TAKE:
-                kind, slot, row = player.send(self._free.popleft())
+                kind, slot, step = player.send(self._free.popleft())
             else:
                 assert kind == SUBMIT
                 self._submitted.append(slot)
@@ -82,146 +87,145 @@ class Agents:
                     slots = [self._submitted.popleft() for _ in range(len(self._batch))]
                     self._store.gather(slots, self._batch, 0)
                     self._free.extend(slots)
-                    train(self._batch)
-                kind, slot, row = player.send(0)
-        return slot, row
+                    update(self._batch)
+                kind, slot, step = player.send(0)
+        return slot, step
 
     def answer(self, predict: Callable[[NDArray], tuple[Outputs, int]]) -> int:
         """Begins a round: all agents are answered by one call of `predict`; returns how many observations."""
-        slots, rows = (list(column) for column in zip(*self._pending, strict=True))
-        outputs, version = predict(self._looked().reshape(-1, *self._shape))
-        self._store.policy[slots, rows] = outputs["policy"].reshape(self.n, self._n_envs, -1)
-        self._store.value[slots, rows] = outputs["value"].reshape(self.n, self._n_envs)
-        self._store.version[slots, rows] = version
-        self._too_many = self._too_many or (len(self._actions) + 1) * self.n * self._n_envs > MOST
-        if self._too_many:
-            self._actions.clear()
-        self._actions.append(np.zeros((self.n, self._n_envs), np.uint16))
+        rows = [self._store.row(slot, step) for slot, step in self._pending]
+        room = self._store.empty_observations(self.n)
+        self._store.observations(rows, room)
+        outputs, version = predict(room.reshape(-1, *self._shape))
+        self._store.answer(rows, {name: array.reshape(self.n, self._n_envs, *array.shape[1:])
+                                  for name, array in outputs.items()}, version)
         self.moved = 0
         return self.n * self._n_envs
 
-    def move(self, train: Train) -> None:
+    def move(self, update: Update) -> None:
         """The next agent of the round takes its step and goes on to its next prediction."""
-        agent, (slot, row) = self.moved, self._pending[self.moved]
-        self._pending[agent] = self._advance(agent, 0, train)
-        if row < self._store.rollout_length:  # else only the value of an episode's last observation was asked for
-            self._actions[-1][agent] = self._store.action[slot, row]
+        self._pending[self.moved] = self._advance(self.moved, GO_ON, update)
         self.moved += 1
-
-    def state(self) -> dict[str, NDArray]:
-        """What `replay` needs: actions (rounds, agents, environments), agents moved in the last round, answers, and a
-        sum over the observations that wait for one. Nothing after `MOST` actions.
-        """
-        if self._too_many:
-            return {}
-        shape = (len(self._actions), self.n, self._n_envs)
-        facts = {"moved": self.moved, "began_at": self._began_at, "observed": self._observed(),
-                 "at_once": len(self._batch)}
-        return {f"{SAVED}actions": np.array(self._actions, np.uint16).reshape(shape),
-                **{f"{SAVED}{name}": np.array(fact) for name, fact in facts.items()},
-                **{f"{SAVED}{name}": getattr(self._store, name).copy() for name in _ANSWERS}}
-
-    def _observed(self) -> int:
-        return zlib.crc32(self._looked().tobytes())
-
-    def _looked(self) -> NDArray:
-        """The observations (agents, E, *shape) that wait for an answer."""
-        room = self._store.room(self.n)
-        self._store.look([slot * self._store.slot_rows + row for slot, row in self._pending], room)
-        return room
-
-    def replays(self, state: Mapping[str, NDArray]) -> bool:
-        """Whether `state` may be replayed: it is of as many agents, environments, slots and actions."""
-        now = self.state()
-        if not now.keys() <= state.keys():
-            return False
-        actions, name = state[f"{SAVED}actions"], f"{SAVED}actions"
-        return bool(all(now[each].shape == state[each].shape for each in now.keys() - {name})
-                    and all(now[each].dtype == state[each].dtype for each in now)
-                    and actions.shape[1:] == now[name].shape[1:] and actions.max(initial=0) < self._n_actions
-                    and 0 <= state[f"{SAVED}moved"] <= self.n
-                    and state[f"{SAVED}at_once"] == len(self._batch))  # else slots were freed in another order
-
-    def replay(self, state: Mapping[str, NDArray], given_up: Callable[[], object]) -> bool:
-        """Goes from the beginning to where `state` was taken; whether it led there. `given_up` ends it early."""
-        actions = state[f"{SAVED}actions"]
-        for number, chosen in enumerate(actions):
-            if given_up():
-                return False
-            certain = np.eye(self._n_actions, dtype=np.float32)[chosen.ravel()]  # sampling then has no choice
-            self.answer(functools.partial(_as_before, certain))
-            for _ in range(self.n if number + 1 < len(actions) else int(state[f"{SAVED}moved"])):
-                self.move(lambda batch: None)
-        for name in _ANSWERS:
-            getattr(self._store, name)[:] = state[f"{SAVED}{name}"]
-        return bool(self._observed() == state[f"{SAVED}observed"])
 
     def close(self) -> None:
         """Closes the environments."""
         for environment in self._environments:
             environment.close()
 
+    # ------------------------------------------------------------------------------------ in checkpoints
 
-def run_serial(settings: Settings, run: Run, model: Learner, interruption: Interruption,
+    @property
+    def can_save(self) -> bool:
+        """Whether all environments can save their state."""
+        return all(environment.state() is not None for environment in self._environments)
+
+    def state(self) -> dict[str, NDArray]:
+        """Everything the agents need to go on, as plain arrays; {} if their environments cannot save theirs."""
+        found: dict[str, NDArray] = {}
+        for agent, environment in enumerate(self._environments):
+            state = environment.state()
+            if state is None:
+                return {}
+            found |= {f"{SAVED}{agent}.{name}": array for name, array in state.items()}
+        places = {"began_at": self._began_at, "moved": self.moved, "free": list(self._free),
+                  "submitted": list(self._submitted), "progress": [vars(progress) for progress in self._progress],
+                  "rngs": [rng.bit_generator.state for rng in self._rngs], "shape": self._facts_shape()}
+        facts = b"".join(array.tobytes() for array in self._store.facts().values())
+        # Most of it is observations, which are much alike.
+        return found | {f"{SAVED}places": _bytes(json.dumps(places).encode()),
+                        f"{SAVED}facts": _bytes(zlib.compress(facts, 1))}
+
+    def _facts_shape(self) -> list[Any]:
+        return [[name, str(array.dtype), list(array.shape)] for name, array in self._store.facts().items()]
+
+    def _restore(self, saved: Mapping[str, NDArray]) -> None:
+        """Raises ValueError or KeyError, LookupError, TypeError if `saved` does not fit."""
+        places = json.loads(saved[f"{SAVED}places"].tobytes())
+        if places["shape"] != self._facts_shape():
+            raise ValueError("it is of other agents")
+        for agent, environment in enumerate(self._environments):
+            own = f"{SAVED}{agent}."
+            environment.restore({name.removeprefix(own): array for name, array in saved.items()
+                                 if name.startswith(own)})
+            self._rngs[agent].bit_generator.state = places["rngs"][agent]
+        facts, at = self._store.facts(), 0
+        size = sum(array.nbytes for array in facts.values())
+        data = zlib.decompressobj().decompress(saved[f"{SAVED}facts"].tobytes(), size + 1)
+        if len(data) != size:
+            raise ValueError("its slots are of another size")
+        for array in facts.values():
+            array[:] = np.frombuffer(data, array.dtype, array.size, at).reshape(array.shape)
+            at += array.nbytes
+        slots = range(self._store.n_slots)
+        self._progress = [Progress(**progress) for progress in places["progress"]]
+        self._free, self._submitted, self.moved = (
+            deque(places["free"]), deque(places["submitted"]), int(places["moved"]))
+        taken = [slot for progress in self._progress for slot in (progress.slot, progress.full) if slot is not None]
+        if sorted([*self._free, *self._submitted, *taken]) != list(slots) or not 0 <= self.moved <= self.n:
+            raise ValueError("a slot is in two places, or in none")
+
+
+def _bytes(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, np.uint8)
+
+
+def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals: Signals,
                saved: Mapping[str, NDArray] | None = None) -> str:
     """Plays and trains until a limit is reached or a signal came; returns which.
 
-    `saved` are the arrays of the checkpoint that `model` was restored from. If they are of such a serial run, its
-    agents go on; else, as after a change of their number, new ones begin.
+    `saved` are the arrays of the checkpoint that `learner` was restored from. If they are of such a serial run, its
+    agents go on; else new ones begin.
     """
-    agents = _as_saved(settings, run, saved or {}, interruption)
-    if interruption.name:
-        return interruption.name
-    agents = agents or Agents(settings, run.spec, model.agent_steps)
+    agents = _restored(settings, recorder, saved or {}) or Agents(settings, recorder.spec, learner.agent_steps)
     try:
-        return _play(agents, run, model, interruption)
+        return _play(agents, recorder, learner, signals)
     finally:
         agents.close()
 
 
-def _as_saved(settings: Settings, run: Run, saved: Mapping[str, NDArray], interruption: Interruption) -> Agents | None:
-    """The agents as a checkpoint has them; None if it has none that lead there."""
-    began_at = saved.get(f"{SAVED}began_at")
-    if began_at is None or began_at.shape or began_at.dtype.kind != "i" or began_at < 0:
+def _restored(settings: Settings, recorder: Recorder, saved: Mapping[str, NDArray]) -> Agents | None:
+    """The agents of a checkpoint; None if it has none, or other ones."""
+    if f"{SAVED}places" not in saved:
+        if saved:
+            recorder.say("New episodes begin: the checkpoint does not hold those that were under way.")
         return None
-    agents = Agents(settings, run.spec, int(began_at))
-    if agents.replays(saved):
-        run.say(f"Playing {len(saved[f'{SAVED}actions']):,} rounds again, to go on as if there had been no end.")
-        if agents.replay(saved, lambda: interruption.name):
-            return agents
-    agents.close()
-    if not interruption.name:
-        run.say("New episodes begin: with these settings the run does not lead to where its checkpoint was made.")
-    return None
+    try:
+        began_at = json.loads(saved[f"{SAVED}places"].tobytes())["began_at"]
+        return Agents(settings, recorder.spec, began_at, saved)
+    except (ValueError, LookupError, TypeError, AttributeError, zlib.error, OverflowError) as error:
+        recorder.say(f"New episodes begin: those of the checkpoint do not fit, {' '.join(str(error).split())[:200]}.")
+        return None
 
 
-def _play(agents: Agents, run: Run, model: Learner, interruption: Interruption) -> str:
-    run.also_saved = agents.state
-    count = run.statistics.new_count()
+def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals) -> str:
+    count = recorder.statistics.new_count()
+    if not agents.can_save:
+        recorder.say("This game cannot save its state: a resume of this run will begin new episodes.")
+    recorder.also_saved = agents.state
 
-    def train(batch: Batch) -> None:
-        update = model.update(batch)
-        if update is None:
-            run.statistics.report_dropped(batch)
+    def update(batch: Batch) -> None:
+        stats = learner.update(batch)
+        if stats is None:
+            recorder.statistics.report_dropped(batch)
         else:
-            run.statistics.report(update, batch)
-        run.statistics.drain()  # so that a limit on episodes falls at the same update in every run
+            recorder.statistics.report(stats, batch)
+        recorder.statistics.drain()  # so that a limit on episodes falls at the same update in every run
 
-    run.start()
+    recorder.start()
     workers = Workers(agents.n, 1, 1, 0, 0)
     reason = None
     while reason is None:
         if agents.moved == agents.n:
-            count.predictions += agents.answer(model.predict)
+            count.predictions += agents.answer(learner.predict)
             count.calls += 1
         try:
-            while agents.moved < agents.n and not run.reached(model.agent_steps):
-                agents.move(train)
+            while agents.moved < agents.n and not recorder.reached(learner.agent_steps):
+                agents.move(update)
         except BaseException:
-            run.also_saved = dict  # played again, it would only fail again
+            recorder.also_saved = dict  # an agent stands in the middle of a step
             raise
-        run.tick(model, workers, [])
-        if interruption.take_checkpoint_wish():
-            run.save_or_warn(model)
-        reason = interruption.name or run.reached(model.agent_steps)
+        recorder.tick(learner, workers, [])
+        if signals.take_checkpoint_request():
+            recorder.save_or_warn(learner)
+        reason = signals.name or recorder.reached(learner.agent_steps)
     return reason

@@ -1,4 +1,4 @@
-"""The word to stop, from a signal, and the wake-up of the main thread."""
+"""Signals of the process as requests, and the wake-up of the main thread."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import signal
 from types import FrameType
 
 
-class Interruption:
-    """SIGINT and SIGTERM as a wish: `signum` says which came, `wake` is readable when one did.
+class Signals:
+    """SIGINT and SIGTERM as requests to stop: `signum` says which came.
 
-    A second signal, if it is Ctrl-C, asks to skip the last checkpoint (`hurried`), one more ends the process at once.
-    SIGUSR1 asks for a checkpoint and nothing else. SIGHUP, of a terminal that goes away, is ignored, here and in the
-    processes that are started from now on.
+    A second Ctrl-C asks to skip the last checkpoint (`hurried`), a third one ends the process at once. SIGUSR1 asks for
+    a checkpoint. SIGHUP, of a terminal that goes away, is ignored, here and in the processes that are started from now
+    on.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
         self.hurried = False
-        self._checkpoint_wish = False
+        self._checkpoint_requested = False
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
@@ -28,13 +28,13 @@ class Interruption:
         self._previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._note_checkpoint)
 
     def _note_checkpoint(self, number: int, frame: FrameType | None) -> None:
-        self._checkpoint_wish = True
+        self._checkpoint_requested = True
         self.wake()
 
-    def take_checkpoint_wish(self) -> bool:
+    def take_checkpoint_request(self) -> bool:
         """Whether a checkpoint has been asked for since the last call."""
-        wish, self._checkpoint_wish = self._checkpoint_wish, False
-        return wish
+        requested, self._checkpoint_requested = self._checkpoint_requested, False
+        return requested
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.signum is not None:  # a repeated SIGTERM is only a repetition
@@ -61,7 +61,7 @@ class Interruption:
             pass  # it is readable already
 
     def clear(self) -> None:
-        """Takes the wake-ups that have come."""
+        """Forgets the wake-ups that have come."""
         try:
             os.read(self._reader, 65_536)
         except BlockingIOError:

@@ -1,50 +1,180 @@
-"""What is done about what went wrong: restart, park or stop. Pure decisions; the service carries them out.
+"""The workers as objects with a state: agents, and pools of predictor or trainer threads; and the rules of restarting.
 
-A process whose agents have handed in a rollout and that dies is started again at once, whatever ended it. One that dies
-before that waits longer each time, unless it was shot (SIGKILL): that says little about its environments, or took long
-enough. After `PARK_AFTER` times in a row it is parked: another takes its place, or the run goes on without its agents.
-When all are parked there is nothing to go on with. A predictor or trainer thread is started again unless it was
-started after the last failure and that is less than `THREAD_PEACE` seconds ago: one fault may hit several. Divergence
-is mended once, from a checkpoint.
+An agent that lived for `HEALTHY_SECONDS` and submitted rollouts is restarted at once, whatever ended it. One that ends
+sooner waits longer each time. After `QUARANTINE_AFTER` times in a row it is quarantined: another takes its place, or
+the run goes on without it. When all are quarantined, there is nothing to go on with.
+
+A predictor or trainer thread is restarted unless it was started after the last failure and that is less than
+`THREAD_PEACE` seconds ago: one fault may hit several. Divergence is answered once, from a checkpoint.
 """
 
 from __future__ import annotations
 
-PARK_AFTER = 5
+import dataclasses
+import enum
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
+
+HEALTHY_SECONDS = 10.0   # of life, after which earlier failures are forgotten
+QUARANTINE_AFTER = 5     # failures in a row of an agent that submitted nothing
+QUARANTINE_DELIVERING = 10  # ... of one that did: it may be worth its restarts for longer
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds of back-off
 THREAD_PEACE = 60.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+THREAD_PAUSE = 30.0      # seconds until a thread that could not be started is tried again
 
 
-class Recovery:
-    """Remembers what went wrong. Times are monotonic seconds."""
+class AgentState(enum.Enum):
+    """Where an agent stands in its life; the numbers in brackets say which states may follow."""
+
+    GONE = 0           # no process, and its slots are not all back yet (1, 5)
+    VACANT = 1         # may be started after `start_after` (2)
+    STARTING = 2       # its process makes environments (3, 4, 0)
+    PLAYING = 3        # (4, 0)
+    DRAINING = 4       # it was sent the stop message (0)
+    QUARANTINED = 5    # it failed too often; it stays so
+
+
+@dataclasses.dataclass
+class Agent:
+    """One agent, by its number; its process while it has one. Times are monotonic seconds."""
+
+    number: int
+    state: AgentState = AgentState.VACANT
+    process: ForkServerProcess | None = None
+    started_at: float = 0.0
+    start_after: float = 0.0
+    kill_after: float = 0.0       # while it drains
+    interrupted: bool = False     # its stacks have been asked for, as it gave no sign of life
+    faults_seen: int = 0          # of its environments, in this generation
+    failures: int = 0             # in a row
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has a process."""
+        return self.process is not None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it plays, or will, and is not to end."""
+        return self.state in (AgentState.STARTING, AgentState.PLAYING)
+
+    def failed(self, delivered: bool, shot: bool, lived: float, now: float) -> bool:
+        """It ended unasked: sets when it may start again. Returns False if it is quarantined.
+
+        Args:
+            delivered: it submitted a rollout in this generation.
+            shot: it was killed by others, or because it hung: that says little about its environments.
+            lived: seconds since its start.
+        """
+        self.start_after = now
+        if delivered and (shot or lived >= HEALTHY_SECONDS):
+            self.failures = 0
+            return True
+        self.failures += 1
+        if self.failures >= (QUARANTINE_DELIVERING if delivered else QUARANTINE_AFTER):
+            return False
+        if shot:
+            self.start_after = now + FIRST_PAUSE
+        elif not delivered or self.failures > 1:
+            self.start_after = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**(self.failures - 1))
+        return True
+
+
+class ThreadState(enum.Enum):
+    """Where a thread stands in its life."""
+
+    WORKING = 0
+    ENDED = 1
+    FAILED = 2
+
+
+class WorkerThread:
+    """One predictor or trainer thread. `failed` gets what it raised, and when it began (monotonic seconds)."""
+
+    def __init__(self, name: str, work: Callable[[], None], failed: Callable[[BaseException, float], None]) -> None:
+        self.state = ThreadState.WORKING
+        self._work, self._failed, self._began = work, failed, time.monotonic()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: B036  # handed to the main thread, which decides
+            self.state = ThreadState.FAILED
+            self._failed(error, self._began)
+        else:
+            self.state = ThreadState.ENDED
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread has not ended."""
+        return self._thread.is_alive()
+
+    def join(self, seconds: float) -> None:
+        """Waits for its end, so long."""
+        self._thread.join(seconds)
+
+
+class WorkerPool:
+    """The threads of one kind. `resize` starts and dismisses; the one that takes the dismissal is the one to end."""
+
+    def __init__(self, name: str, work: Callable[[], None], dismiss: Callable[[], None],
+                 failed: Callable[[BaseException, float], None]) -> None:
+        self._name, self._work, self._dismiss, self._failed = name, work, dismiss, failed
+        self._threads: list[WorkerThread] = []
+        self._started = self._dismissed = 0
+        self._start_after = 0.0  # monotonic seconds
+
+    def __len__(self) -> int:
+        return len(self._threads)
+
+    def resize(self, wanted: int) -> str:
+        """Forgets threads that have ended, starts missing ones, dismisses spare ones.
+
+        Returns why one could not be started, "" else; then none is tried for a while. Raises RuntimeError if there is
+        none at all.
+        """
+        alive = [thread for thread in self._threads if thread.alive]
+        self._dismissed -= min(self._dismissed, len(self._threads) - len(alive))
+        self._threads = alive
+        for _ in range(len(alive) - self._dismissed - wanted):
+            self._dismissed += 1
+            self._dismiss()
+        for _ in range(wanted - (len(alive) - self._dismissed) if self._start_after <= time.monotonic() else 0):
+            try:
+                thread = WorkerThread(f"{self._name}-{self._started}", self._work, self._failed)
+            except RuntimeError as error:
+                if not alive:
+                    raise
+                self._start_after = time.monotonic() + THREAD_PAUSE
+                return f"{self._name}: {error}"
+            self._started += 1
+            alive.append(thread)
+        return ""
+
+    def join(self, deadline: float) -> bool:
+        """Waits for all until `deadline`, monotonic seconds; False if some are still at work."""
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.alive for thread in self._threads)
+
+
+class FailureRules:
+    """What is done about threads that fail and updates that diverge. Times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self.parked: set[int] = set()
-        self._fruitless: dict[int, int] = {}  # process -> its deaths in a row without a rollout before
         self._thread_failed_at: float | None = None
-        self._mended = False
+        self._diverged = False
 
-    def process_died(self, process: int, delivered: bool, shot: bool, now: float) -> float | None:
-        """When its agents are to be started again; None: never, it is parked.
-
-        `delivered`: one of them has handed in a rollout since it began; `shot`: killed, by others or because it hung.
-        """
-        if delivered:
-            self._fruitless.pop(process, None)
-            return now
-        times = self._fruitless[process] = self._fruitless.get(process, 0) + 1
-        if times >= PARK_AFTER:
-            self.parked.add(process)
-            return None
-        pause = _FIRST_PAUSE if shot else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**(times - 1))
-        return now + pause
-
-    def thread_failed(self, now: float, began: float) -> bool:
-        """Whether the thread, at work since `began`, is started again; False: the run ends."""
+    def restart_thread(self, now: float, began: float) -> bool:
+        """Whether a failed thread, at work since `began`, is restarted; False: the run ends."""
         before, self._thread_failed_at = self._thread_failed_at, now
         return before is None or began < before or now - before > THREAD_PEACE
 
-    def diverged(self) -> bool:
-        """Whether to go on from a checkpoint; False: the run ends."""
-        again, self._mended = not self._mended, True
-        return again
+    def go_back(self) -> bool:
+        """Whether a diverged run goes on from a checkpoint; False: it ends."""
+        first, self._diverged = not self._diverged, True
+        return first

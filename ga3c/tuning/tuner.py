@@ -19,7 +19,6 @@ from ga3c import __version__
 from ga3c.runs.recorder import Run
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import Settings, TuningSettings
-from ga3c.transport.seating import seating
 from ga3c.tuning.bottleneck import others
 from ga3c.tuning.controller import Controller, Fast, Measurement, Paper, Setting, Trial, name
 
@@ -136,7 +135,7 @@ def cache_file() -> Path:
 
 def _key(settings: Settings, run: Run) -> str:
     shape = (settings.algorithm.network, settings.algorithm.large_stride, settings.algorithm.precision, settings.agents.envs_per_agent,
-             seating(settings).per_process, settings.algorithm.rollout_length, settings.batching.prediction_batch_min, settings.batching.training_batch_min,
+             settings.algorithm.rollout_length, settings.batching.prediction_batch_min, settings.batching.training_batch_min,
              settings.agents.slots_per_agent, settings.tuning.max_lag)
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
     return " ".join(map(str, (platform.node(), usable_cores(), devices, __version__, run.spec.name, *shape)))

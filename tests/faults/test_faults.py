@@ -27,7 +27,7 @@ from ga3c.learner.learner import Diverged, TooLarge
 from ga3c.runs import reader as record
 from ga3c.runs.recorder import Run
 from ga3c.service import supervisor as service
-from ga3c.service.signals import Interruption
+from ga3c.service.signals import Signals
 from ga3c.service.supervisor import AgentsLost, Service
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
@@ -66,7 +66,7 @@ class Dropping(CheckingModel):
     ("crash", "RuntimeError: the emulator lost its mind"), ("nan", "a reward is not finite or too large"),
     ("huge", "a reward is not finite or too large"), ("misshapen", "ValueError")])
 def test_an_environment_that_fails_in_a_step_is_replaced_inside_its_agent(
-        fault: str, cause: str, make_run: MakeRun, interruption: Interruption, tmp_path: Path,
+        fault: str, cause: str, make_run: MakeRun, interruption: Signals, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     model = Dropping()
     run = make_run(counting(game=faulty.make(tmp_path, monkeypatch, fault)))
@@ -88,7 +88,7 @@ def test_an_environment_that_fails_in_a_step_is_replaced_inside_its_agent(
     ("stall", "step", "hung", -signal.SIGKILL), ("stall", "reset", "hung", -signal.SIGKILL),
     ("crash", "constructor", "exception", 1)])
 def test_an_agent_that_its_environment_ends_or_holds_up_is_replaced(
-        fault: str, where: str, cause: str, code: int, make_run: MakeRun, interruption: Interruption, tmp_path: Path,
+        fault: str, where: str, cause: str, code: int, make_run: MakeRun, interruption: Signals, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     probed = tmp_path / "failed-once"
     probed.touch()  # the main process makes one to look at it
@@ -125,7 +125,7 @@ def test_an_agent_that_its_environment_ends_or_holds_up_is_replaced(
 
 @pytest.mark.parametrize("shared_by", [1, 3])
 def test_a_stopped_agent_is_replaced_wherever_it_was(
-        shared_by: int, make_run: MakeRun, interruption: Interruption) -> None:
+        shared_by: int, make_run: MakeRun, interruption: Signals) -> None:
     stopped: list[int] = []
 
     def stop(updates: int) -> None:
@@ -148,7 +148,7 @@ def test_a_stopped_agent_is_replaced_wherever_it_was(
 
 
 def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
     paused: list[float] = []
     predict, train = model.predict, model.update
@@ -186,7 +186,7 @@ def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
 
 
 def test_an_agent_that_never_plays_is_parked_and_the_others_go_on(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga3c.service.workers._FIRST_PAUSE", 0.02)
     made = []
 
@@ -210,7 +210,7 @@ def test_an_agent_that_never_plays_is_parked_and_the_others_go_on(
 
 
 def test_running_out_of_memory_is_named_and_takes_one_agent_away(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
     monkeypatch.setattr(service, "oom_kills", lambda: len(killed))
 
@@ -231,7 +231,7 @@ def test_running_out_of_memory_is_named_and_takes_one_agent_away(
 
 
 def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     monkeypatch.setattr(service, "oom_kills", lambda: looks.append(1) or (4 if len(looks) > 1 else 3))
 
@@ -251,7 +251,7 @@ def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
 
 
 def test_nobody_rests_once_memory_has_run_out(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
     monkeypatch.setattr(service, "oom_kills", lambda: len(killed))
 
@@ -279,7 +279,7 @@ def test_nobody_rests_once_memory_has_run_out(
 
 @pytest.mark.parametrize("method", ["predict", "train"])
 def test_a_thread_that_raises_once_is_started_again_and_no_agent_waits_for_ever(
-        method: str, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        method: str, make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
     right, calls = getattr(model, method), []
 
@@ -303,7 +303,7 @@ def test_a_thread_that_raises_once_is_started_again_and_no_agent_waits_for_ever(
 
 
 def test_a_batch_too_large_for_the_device_is_halved_and_retried(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
     right, fits = model.update, [99]
 
@@ -325,7 +325,7 @@ def test_a_batch_too_large_for_the_device_is_halved_and_retried(
 
 
 def test_a_device_without_memory_for_one_rollout_ends_the_run(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(batch):
         raise TooLarge("the device has no memory for anything")
 
@@ -338,7 +338,7 @@ def test_a_device_without_memory_for_one_rollout_ends_the_run(
 
 
 def test_when_nothing_moves_all_stacks_are_told(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "STALL_SECONDS", 1.0)
     model = CheckingModel()
     right, stuck = model.predict, threading.Event()
@@ -359,7 +359,7 @@ def test_when_nothing_moves_all_stacks_are_told(
 
 
 def test_what_two_trainers_say_of_the_same_weights_is_mended_once(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(counting())
     monkeypatch.setattr(run, "back_to_finite", lambda model: run.directory / "checkpoints/000000000001")
     model = CheckingModel()
@@ -375,7 +375,7 @@ def test_what_two_trainers_say_of_the_same_weights_is_mended_once(
 
 
 def test_divergence_is_mended_once_from_the_newest_finite_checkpoint(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
     model.learning_rate_factor, restored, right = 1.0, [], model.update
     states = iter([np.ones(1), np.full(1, np.nan)])
@@ -401,7 +401,7 @@ def test_divergence_is_mended_once_from_the_newest_finite_checkpoint(
     assert told["back_to"] == "checkpoints/000000000020" and told["cause"] == "at 61"
 
 
-def test_all_parked_names_the_exception(make_run: MakeRun, interruption: Interruption, tmp_path: Path,
+def test_all_parked_names_the_exception(make_run: MakeRun, interruption: Signals, tmp_path: Path,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga3c.service.workers._FIRST_PAUSE", 0.02)
     run = make_run(counting(game=faulty.make(tmp_path, monkeypatch, "crash", "reset")))
@@ -410,7 +410,7 @@ def test_all_parked_names_the_exception(make_run: MakeRun, interruption: Interru
     assert len(events(run, "agent_died")) == 15 and len(events(run, "environment_failed")) == 1
 
 
-def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: Interruption) -> None:
+def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: Signals) -> None:
     chance = random.Random(4)
     stopped: set[int] = set()  # which are left to the service
     settings = counting(steps=None, minutes=10 / 60, agents=6, agents_max=6, agent_timeout=3.0)

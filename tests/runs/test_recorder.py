@@ -29,7 +29,7 @@ from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 from ga3c.envs.factory import EnvSpec
 from ga3c.evaluation.background import Outcome
-from ga3c.service.signals import Interruption
+from ga3c.service.signals import Signals
 from ga3c.settings.machine import processor
 from ga3c.learner.learner import DeviceFailed, Learner, UpdateStats
 from ga3c.transport.slots import Slots, Batch
@@ -736,7 +736,7 @@ def test_the_end_stops_an_evaluation_but_takes_one_that_is_ready(
 
 @pytest.mark.parametrize("under_way", [True, False])
 def test_the_last_checkpoint_is_evaluated_when_training_is_over(
-        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]], interruption: Interruption,
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]], interruption: Signals,
         under_way: bool) -> None:
     record, evaluator = evaluated()
     seconds(record, clock, 1, 3)
@@ -768,7 +768,7 @@ def test_the_last_checkpoint_is_evaluated_when_training_is_over(
 
 def test_whoever_interrupts_the_last_evaluation_does_without_it(
         tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]],
-        interruption: Interruption) -> None:
+        interruption: Signals) -> None:
     record, evaluator = evaluated()
     seconds(record, clock, 1, 2)
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
@@ -781,7 +781,7 @@ def test_whoever_interrupts_the_last_evaluation_does_without_it(
 
 
 def test_a_last_evaluation_that_cannot_begin_is_told(
-        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]], interruption: Interruption,
+        tmp_path: Path, clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]], interruption: Signals,
         capsys: pytest.CaptureFixture[str]) -> None:
     record, evaluator = evaluated()
     seconds(record, clock, 1, 2)
@@ -792,7 +792,7 @@ def test_a_last_evaluation_that_cannot_begin_is_told(
 
 
 def test_a_run_that_is_interrupted_evaluates_nothing_more(
-        clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]], interruption: Interruption) -> None:
+        clock: Clock, evaluated: Callable[..., tuple[Run, Evaluations]], interruption: Signals) -> None:
     record, evaluator = evaluated()
     seconds(record, clock, 1, 2)
     interruption.signum = signal.SIGINT

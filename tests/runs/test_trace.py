@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ga3c.settings.files import configured
-from ga3c.service.signals import Interruption
+from ga3c.service.signals import Signals
 from ga3c.runs.recorder import Run
 from ga3c.service.supervisor import Service
 from ga3c.runs.trace import Trace
@@ -67,7 +67,7 @@ def test_an_empty_trace_is_still_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("on", [True, False])
 def test_a_run_leaves_a_track_for_everyone_who_worked_if_asked_to(
-        make_run: Callable[..., Run], interruption: Interruption, on: bool) -> None:
+        make_run: Callable[..., Run], interruption: Signals, on: bool) -> None:
     run = make_run(configured(game="toy:counting", steps=6000, agents=2, envs_per_agent=2, rollout_length=5, training_batch_min=30,
                               dynamic=False, tensorboard=False, trace=on))
     model = CheckingModel()

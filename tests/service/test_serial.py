@@ -14,7 +14,7 @@ from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Run
 from ga3c.service.serial import SAVED, Agents, run_serial
-from ga3c.service.signals import Interruption
+from ga3c.service.signals import Signals
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 
@@ -23,7 +23,7 @@ SERIAL = {"serial": True, "tensorboard": False, "agents": 3, "envs_per_agent": 2
 
 
 @pytest.fixture
-def learned(make_run: MakeRun, interruption: Interruption) -> Callable[..., tuple[Checkpoint, str]]:
+def learned(make_run: MakeRun, interruption: Signals) -> Callable[..., tuple[Checkpoint, str]]:
     """Trains to so many steps, from a checkpoint if one is given; returns the next one and what was said."""
 
     def train(game: str, steps: int, before: Checkpoint | None = None, **changes: Any) -> tuple[Checkpoint, str]:
@@ -53,7 +53,7 @@ def test_with_breaks_a_run_learns_what_it_learns_without(
         np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
 
 
-def test_rollouts_held_back_are_older_by_as_many_updates(make_run: MakeRun, interruption: Interruption) -> None:
+def test_rollouts_held_back_are_older_by_as_many_updates(make_run: MakeRun, interruption: Signals) -> None:
     def lag(delay: int) -> float:
         settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 1200, "training_delay": delay})
         run = make_run(settings)
@@ -106,7 +106,7 @@ def test_what_was_tampered_with_is_not_replayed(
 
 
 def test_after_an_environment_has_failed_new_episodes_begin(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     from ga3c.service import serial
     made = serial.make_environment
 
@@ -133,7 +133,7 @@ def test_after_an_environment_has_failed_new_episodes_begin(
 
 
 def test_a_replay_can_be_interrupted(
-        make_run: MakeRun, interruption: Interruption, learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+        make_run: MakeRun, interruption: Signals, learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     import os
     import signal
     before, _ = learned("toy:catch", 600)

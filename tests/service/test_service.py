@@ -24,7 +24,7 @@ from counting import CheckingModel, agent_processes, end_run
 
 from ga3c.learner.learner import UpdateStats
 from ga3c.runs.recorder import Run
-from ga3c.service.signals import Interruption
+from ga3c.service.signals import Signals
 from ga3c.service.supervisor import AgentsLost, Service
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
@@ -50,7 +50,7 @@ def events(run: Run, kind: str) -> list[dict]:
                           (5, 1, 1, 2, 8)])
 def test_every_observation_comes_back_once_and_whole(
         agents: int, predictors: int, trainers: int, envs: int, shared_by: int, make_run: MakeRun,
-        interruption: Interruption) -> None:
+        interruption: Signals) -> None:
     def stop(updates: int) -> None:
         if updates % 20 == 0 and model.agent_steps >= 4000 and len(model.trained) == agents * envs:
             end_run()
@@ -68,7 +68,7 @@ def test_every_observation_comes_back_once_and_whole(
             assert path == sorted(path)
 
 
-def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interruption: Interruption) -> None:
+def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interruption: Signals) -> None:
     waited: dict[int, list[float]] = defaultdict(list)
 
     class Waits(CheckingModel):
@@ -93,7 +93,7 @@ def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interrupt
 
 @pytest.mark.parametrize("shared_by", [1, 3])
 def test_workers_added_and_removed_meanwhile_lose_nothing(
-        shared_by: int, make_run: MakeRun, interruption: Interruption) -> None:
+        shared_by: int, make_run: MakeRun, interruption: Signals) -> None:
     chance = random.Random(1)
     sizes: list[tuple[int, int, int]] = []
 
@@ -114,7 +114,7 @@ def test_workers_added_and_removed_meanwhile_lose_nothing(
 
 
 def test_agents_that_are_added_one_by_one_get_a_process_each_before_any_two_share(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga3c.transport.seating.usable_cores", lambda: 2)
     lived: list[list[int]] = []
 
@@ -133,7 +133,7 @@ def test_agents_that_are_added_one_by_one_get_a_process_each_before_any_two_shar
     assert not events(run, "agent_died")
 
 
-def test_others_take_the_place_of_parked_agents(make_run: MakeRun, interruption: Interruption) -> None:
+def test_others_take_the_place_of_parked_agents(make_run: MakeRun, interruption: Signals) -> None:
     stages = [{0, 1, 2}, {0, 1, 3}, {0, 1, 3, 4}]
     end = [math.inf]
 
@@ -161,7 +161,7 @@ def test_others_take_the_place_of_parked_agents(make_run: MakeRun, interruption:
 
 @pytest.mark.parametrize("after", [0, 2])
 def test_an_agent_for_which_the_system_has_no_process_is_done_without(
-        after: int, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        after: int, make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     start, starts = ForkServerProcess.start, []
 
     def failing(process: ForkServerProcess) -> None:
@@ -185,7 +185,7 @@ def test_an_agent_for_which_the_system_has_no_process_is_done_without(
 
 
 def test_agents_are_replaced_when_the_process_they_were_forked_from_has_died(
-        make_run: MakeRun, interruption: Interruption) -> None:
+        make_run: MakeRun, interruption: Signals) -> None:
     def change(updates: int) -> None:
         if updates == 30:
             forkservers = {process.parent() for process in agent_processes()}
@@ -216,7 +216,7 @@ def test_agents_are_replaced_when_the_process_they_were_forked_from_has_died(
 @pytest.mark.parametrize("times, kind", [(1, ConnectionRefusedError), (2, ConnectionRefusedError), (1, EOFError)],
                          ids=["refuses", "refuses twice", "took the request with it"])
 def test_a_fork_server_that_is_just_ending_is_waited_for_once(
-        times: int, kind: type[Exception], make_run: MakeRun, interruption: Interruption,
+        times: int, kind: type[Exception], make_run: MakeRun, interruption: Signals,
         monkeypatch: pytest.MonkeyPatch) -> None:
     start, refused = ForkServerProcess.start, []
 
@@ -236,7 +236,7 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
 
 
 def test_no_agent_is_started_while_a_fork_server_is_just_ending(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     start, begun, refused = ForkServerProcess.start, [], []
 
     def refusing(process: ForkServerProcess) -> None:
@@ -257,7 +257,7 @@ def test_no_agent_is_started_while_a_fork_server_is_just_ending(
 
 
 def test_a_system_without_another_thread_goes_on_with_those_there_are_and_tries_again(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     start, tried = threading.Thread.start, []
 
     def refusing(thread: threading.Thread) -> None:
@@ -283,7 +283,7 @@ def test_a_system_without_another_thread_goes_on_with_those_there_are_and_tries_
 
 
 def test_an_agent_that_rests_comes_back_with_its_environments_as_they_stood(
-        make_run: MakeRun, interruption: Interruption) -> None:
+        make_run: MakeRun, interruption: Signals) -> None:
     def change(updates: int) -> None:
         if updates % 40 == 0:
             rested, returned = len(events(run, "agent_rests")), len(events(run, "agent_returned"))
@@ -301,7 +301,7 @@ def test_an_agent_that_rests_comes_back_with_its_environments_as_they_stood(
 
 
 def test_the_supervisor_sleeps_while_an_agent_is_on_its_way_to_rest(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(counting(agents=2))
     monkeypatch.setattr(run, "seconds_to_next", lambda: 0.7)
     service = Service(run.settings, run, CheckingModel(lambda updates: None), interruption)
@@ -313,7 +313,7 @@ def test_the_supervisor_sleeps_while_an_agent_is_on_its_way_to_rest(
 
 @pytest.mark.parametrize("how", ["too long", "killed"])
 def test_an_agent_that_rests_too_long_or_is_killed_meanwhile_is_no_loss(
-        how: str, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        how: str, make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     if how == "too long":
         monkeypatch.setattr("ga3c.service.supervisor.REST_SECONDS", 0.0)
     killed: list[int] = []
@@ -366,7 +366,7 @@ def change_at_random(most: int, make_run: MakeRun, shared_by: int) -> Run:
 
     model = CheckingModel(change)
     run = make_run(counting(steps=None, agents_per_process=shared_by))
-    with contextlib.closing(Interruption()) as interruption:
+    with contextlib.closing(Signals()) as interruption:
         service = Service(run.settings, run, model, interruption)
         assert service.run() == "SIGTERM" and changes == most
     model.assert_nothing_doubled()
@@ -400,7 +400,7 @@ def test_hundreds_of_changes_lose_and_leave_nothing(
 
 
 def test_the_controller_tunes_a_real_run_and_loses_nothing(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga3c.tuning.controller.REMEASURE", 2)
     monkeypatch.setattr("ga3c.tuning.controller.LONGEST_LOOK", 5)
 
@@ -422,7 +422,7 @@ def test_the_controller_tunes_a_real_run_and_loses_nothing(
 @pytest.mark.parametrize(("number", "shared_by"), [
     (signal.SIGKILL, 1), (signal.SIGKILL, 2), pytest.param(signal.SIGSEGV, 1, marks=pytest.mark.slow)])
 def test_killed_agents_are_replaced_and_their_rollouts_not_mixed_up(
-        number: signal.Signals, shared_by: int, make_run: MakeRun, interruption: Interruption) -> None:
+        number: signal.Signals, shared_by: int, make_run: MakeRun, interruption: Signals) -> None:
     chance = random.Random(2)
     killed: list[int] = []
 
@@ -449,7 +449,7 @@ def test_killed_agents_are_replaced_and_their_rollouts_not_mixed_up(
     model.assert_no_gap()
 
 
-def test_a_death_is_noticed_and_mended_within_two_seconds(make_run: MakeRun, interruption: Interruption) -> None:
+def test_a_death_is_noticed_and_mended_within_two_seconds(make_run: MakeRun, interruption: Signals) -> None:
     def kill(updates: int) -> None:
         if updates == 200:
             agent_processes()[0].kill()
@@ -469,7 +469,7 @@ def test_a_death_is_noticed_and_mended_within_two_seconds(make_run: MakeRun, int
 
 @pytest.mark.parametrize("method", ["predict", "train"])
 def test_an_exception_in_a_thread_ends_the_run_with_that_exception(
-        method: str, make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        method: str, make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
     calls = []
     right = getattr(model, method)
@@ -487,7 +487,7 @@ def test_an_exception_in_a_thread_ends_the_run_with_that_exception(
 
 
 def test_a_failure_while_stopping_is_not_swallowed(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
     right = model.update
 
@@ -502,7 +502,7 @@ def test_a_failure_while_stopping_is_not_swallowed(
         Service(settings, make_run(settings), model, interruption).run()
 
 
-def test_a_signal_ends_the_run_and_loses_nothing(make_run: MakeRun, interruption: Interruption) -> None:
+def test_a_signal_ends_the_run_and_loses_nothing(make_run: MakeRun, interruption: Signals) -> None:
     model = CheckingModel(lambda updates: end_run() if updates == 50 else None)
     settings = counting(steps=None)
     assert Service(settings, make_run(settings), model, interruption).run() == "SIGTERM"
@@ -510,7 +510,7 @@ def test_a_signal_ends_the_run_and_loses_nothing(make_run: MakeRun, interruption
 
 
 def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceback_is(
-        make_run: MakeRun, interruption: Interruption, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "world_without_a_level.py").write_text(
         "import os, gymnasium\n"
         "class Broken(gymnasium.Env):\n"
@@ -535,7 +535,7 @@ def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceb
     assert [event["cause"] for event in events(run, "environment_failed")] == ["LookupError: no such level"]
 
 
-def test_numbers_out_of_bounds_are_refused(make_run: MakeRun, interruption: Interruption) -> None:
+def test_numbers_out_of_bounds_are_refused(make_run: MakeRun, interruption: Signals) -> None:
     settings = counting()
     service = Service(settings, make_run(settings), CheckingModel(), interruption)
     for wrong in ((0, 1, 1), (9, 1, 1), (1, 0, 1), (1, 1, 0)):
@@ -545,7 +545,7 @@ def test_numbers_out_of_bounds_are_refused(make_run: MakeRun, interruption: Inte
 
 
 def test_rollouts_older_than_the_ceiling_are_not_trained_on_but_counted(
-        make_run: MakeRun, interruption: Interruption, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model, lags, sizes = CheckingModel(), [], []
     right = model.update
 

@@ -20,7 +20,7 @@ from PIL import Image
 from ga3c.learner import checkpoint
 from ga3c.runs import reader as record
 from ga3c.runs.recorder import lock_directory
-from ga3c.service.trainer import rollouts_per_batch
+from ga3c.service.batches import rollouts_per_batch
 from ga3c.settings.files import resolve, to_yaml
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings

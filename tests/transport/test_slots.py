@@ -1,9 +1,8 @@
-"""Rollouts in shared memory: layout, the one copy or none, and two processes that see the same bytes."""
+"""Slots in shared memory: layout, the one copy or none, and two processes that see the same bytes."""
 
 from __future__ import annotations
 
 import multiprocessing
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +11,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from ga3c.agents.process import start_forkserver
-from ga3c.envs.factory import EnvSpec
+from ga3c.envs.base import EnvSpec
+from ga3c.transport.fields import Field
 from ga3c.transport.slots import Slots
 
 WITH_EXTRA_ROW = {"policy", "value", "version"}
@@ -83,20 +83,26 @@ def test_every_field_has_its_shape_and_begins_on_a_cache_line(made: tuple[EnvSpe
 
 @examples(deadline=None, max_examples=100)
 @given(stores, st.data())
-def test_slots_side_by_side_are_lent_as_they_lie(made: tuple[EnvSpec, int, int, int],
-                                                 data: st.DataObject) -> None:
+def test_a_rollout_can_be_trained_on_as_it_lies(made: tuple[EnvSpec, int, int, int], data: st.DataObject) -> None:
     store = Slots(*made)
     content = filled_at_random(store, list(shapes(*made[:3])), 0)
-    slots = data.draw(st.lists(st.integers(0, made[3] - 1), unique=True, min_size=1))
-    batch = store.lend(slots)
-    if any(after != before + 1 for before, after in pairwise(slots)):
-        assert batch is None
-        return
-    assert batch is not None and len(batch) == len(slots) and batch.observation.flags.c_contiguous
+    slot = data.draw(st.integers(0, made[3] - 1))
+    batch = store.view(slot)
+    assert len(batch) == 1 and batch.observation.flags.c_contiguous
     for name, facts in content.items():
         got = getattr(batch, name)
         assert np.shares_memory(got, getattr(store, name))
-        assert np.array_equal(got, (facts[:, :made[1]] if name in WITH_EXTRA_ROW else facts)[slots])
+        assert np.array_equal(got[0], (facts[:, :made[1]] if name in WITH_EXTRA_ROW else facts)[slot])
+
+
+def test_an_algorithm_adds_its_outputs_to_a_slot() -> None:
+    store = Slots(spec((2,)), 3, 2, 4, 2, {"quantiles": Field((5, 7), np.float32)})
+    rows = [store.row(2, 3), store.row(0, 1)]
+    store.answer(rows, {"quantiles": np.arange(140, dtype=np.float32).reshape(2, 2, 5, 7)}, 6)
+    assert store.outputs_at(2, 3)["quantiles"].ravel().tolist() == list(range(70))
+    assert store.outputs_at(0, 1)["quantiles"].ravel().tolist() == list(range(70, 140))
+    assert store.version[2, 3] == store.version[0, 1] == 6 and store.version.sum() == 12
+    assert store.empty_batch(1).arrays["quantiles"].shape == (1, 3, 2, 5, 7)
 
 
 def test_a_slice_of_a_batch_is_a_view_of_its_first_rollouts() -> None:
@@ -106,7 +112,7 @@ def test_a_slice_of_a_batch_is_a_view_of_its_first_rollouts() -> None:
     assert (batch.reward[:2] == 7).all()
 
 
-def test_rows_after_the_steps_of_a_cut_rollout_are_not_filled_and_not_counted() -> None:
+def test_rows_after_the_steps_of_a_short_rollout_are_not_filled_and_not_counted() -> None:
     batch = Slots(spec((2,)), 3, 2, 1).empty_batch(3)
     batch.steps[:] = [3, 1, 0]
     assert batch.filled.tolist() == [[[True], [True], [True]], [[True], [False], [False]], [[False]] * 3]
@@ -155,14 +161,14 @@ def test_rollouts_that_are_kept_move_to_the_front_and_others_are_copied_out() ->
     assert batch.keep(np.array([False, False, False, False])) == 0
 
 
-def test_looking_copies_the_rows_asked_for_to_the_front_of_the_room() -> None:
+def test_observations_are_copied_to_the_front_of_the_room() -> None:
     spec = EnvSpec("none", (3,), np.dtype(np.float32), 2, 1)
     store = Slots(spec, rollout_length=2, n_envs=2, n_slots=40_000)  # slot x row is more than 16 bits hold
     store.observation[:] = np.arange(store.observation.size).reshape(store.observation.shape)
     store.following[:] = -1.0 - np.arange(store.following.size).reshape(store.following.shape)
-    room = store.room(4)
+    room = store.empty_observations(4)
     slots, rows = [39_999, 0, 7], [2, 0, 1]
-    store.look([slot * store.slot_rows + row for slot, row in zip(slots, rows, strict=True)], room)
-    assert np.array_equal(room[0], store.following[39_999]), "of an episode that was truncated"
+    store.observations([store.row(*each) for each in zip(slots, rows, strict=True)], room)
+    assert np.array_equal(room[0], store.following[39_999]), "of a truncated episode"
     assert np.array_equal(room[1:3], store.observation[slots[1:], rows[1:]]) and not room[3].any()
     assert room.ctypes.data % 64 == 0

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ga3c.runs import reader as record
 from ga3c.runs.recorder import Run
-from ga3c.service.signals import Interruption
+from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
 from ga3c.transport.channel import Channel
@@ -229,7 +229,7 @@ def slow(owner: Any, method: str, seconds: float) -> Any:
     ("slow gathering", "trainers"), ("slow answers", "predictors"),
     ("a sleeping environment under a low ceiling", "policy lag")])
 def test_a_run_made_slow_on_purpose_is_recognised(
-        how: str, limit: str, make_run: Callable[..., Run], interruption: Interruption, tmp_path: Path,
+        how: str, limit: str, make_run: Callable[..., Run], interruption: Signals, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sleepy.py").write_text(
         "import time\nimport gymnasium\nfrom ga3c.envs.toys import Counting\n"

@@ -97,7 +97,7 @@ def _environment(settings: Settings, seconds: float) -> float:
 
 def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     from ga3c.learner.learner import Learner, start_tensorflow
-    from ga3c.service.trainer import rollouts_per_batch
+    from ga3c.service.batches import rollouts_per_batch
     settings = settings.changed(**{"device_threads": 1})
     start_tensorflow(settings)
     spec = make_environment(settings, 1).spec
@@ -198,7 +198,7 @@ def attribute(costs: dict[str, float], run: dict[str, Any], cores: int) -> dict[
 
 def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """Everything about one game. Each run is judged by the costs measured just before and just after it."""
-    from ga3c.service.trainer import rollouts_per_batch
+    from ga3c.service.batches import rollouts_per_batch
     cores = usable_cores()
     settings = train_settings(game, flags)
 

@@ -1,0 +1,37 @@
+"""Action heads: how an agent draws its actions from the outputs of the model."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.transport.fields import Outputs
+
+
+class ActionHead(Protocol):
+    """One way to draw actions."""
+
+    def sample(self, outputs: Outputs, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Actions (n,) for outputs of n observations."""
+
+
+class Categorical:
+    """Draws from the probabilities `policy` (n, A)."""
+
+    def sample(self, outputs: Outputs, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Actions (n,)."""
+        return sample(outputs["policy"], rng)
+
+
+def sample(policy: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Actions (n,) drawn from the probabilities `policy` (n, A), by inverse transform sampling."""
+    actions = []
+    for probabilities, uniform in zip(policy.tolist(), rng.random(len(policy)).tolist(), strict=True):
+        cumulative = list(accumulate(probabilities))
+        # Scaled by the sum, so that rounding cannot pick an action out of range.
+        actions.append(bisect(cumulative, uniform * cumulative[-1], 0, len(cumulative) - 1))
+    return np.array(actions)

@@ -1,0 +1,142 @@
+"""An agent's life: it plays, asks for predictions, submits rollouts. `play` has no I/O.
+
+`play` is a generator that yields requests and is resumed when they are granted. In a process `transport.port.Port`
+grants them through the queues; in serial mode a plain loop grants them in turn. One code path, two ways to run it.
+
+Next hop of an observation: `transport.port.Port.grant`, which sends a ticket to the predictors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Generator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.agents.heads import ActionHead, Categorical
+from ga3c.envs.base import Environment
+from ga3c.settings.schema import Settings
+from ga3c.transport.port import DRAIN, PREDICT, SUBMIT, TAKE, Request
+from ga3c.transport.slots import Slots
+
+Player = Generator[Request, int, None]
+
+
+@dataclasses.dataclass
+class Progress:
+    """Where an agent stands: what `play` needs to go on, beside its environments, generator and slots.
+
+    `slot`, `step`: where the next step is written. `full`: the slot before, which waits for its bootstrap value.
+    `score` and `began` (E): of the episodes under way, and the agent step they began at. `now`: agent steps so far.
+    `final`: the final observation of a truncated episode is being predicted.
+    """
+
+    score: list[float]
+    began: list[int]
+    now: int = 0
+    slot: int = 0
+    step: int = 0
+    full: int | None = None
+    final: bool = False
+
+    @classmethod
+    def new(cls, n_envs: int) -> Progress:
+        """Before the first step."""
+        return cls([0.0] * n_envs, [0] * n_envs)
+
+
+def play(environment: Environment, store: Slots, rng: np.random.Generator, at: Progress | None = None,
+         resumed: bool = False, head: ActionHead | None = None) -> Player:
+    """The life of an agent, until a prediction is granted with DRAIN. The environment must have been reset.
+
+    Requests and what they are granted with: TAKE: a free slot; PREDICT: GO_ON or DRAIN, once the model's outputs and
+    their version stand in the named row; SUBMIT: nothing, the slot belongs to the trainers. A drained agent submits the
+    steps it has and ends; so no step is lost.
+
+    Args:
+        at: where the agent stands; kept up to date, so that it can be saved at every PREDICT.
+        resumed: it goes on from `at` instead of beginning there.
+        head: draws the actions; None: `Categorical`.
+    """
+    head = head or Categorical()
+    T = store.rollout_length
+    at = at or Progress.new(store.n_envs)
+    if not resumed:
+        at.slot = yield from _take(store)
+        environment.show(store.observation[at.slot, 0])
+    while True:
+        if at.final:
+            yield PREDICT, at.slot, T
+            store.final_value[at.slot, at.step] = store.value[at.slot, T]
+            at.final = False
+            yield from _next_step(environment, store, at)
+        granted = yield PREDICT, at.slot, at.step
+        if at.full is not None:
+            full, at.full = at.full, None
+            yield _filled(store, full, T, store.value[at.slot, 0])
+        if granted == DRAIN:
+            if at.step:
+                store.following[at.slot] = store.observation[at.slot, at.step]
+                yield _filled(store, at.slot, at.step, store.value[at.slot, at.step])
+            return
+        _step(environment, store, at, head.sample(store.outputs_at(at.slot, at.step), rng))
+        if not at.final:
+            yield from _next_step(environment, store, at)
+
+
+def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[np.int64]) -> None:
+    """Steps the environments and records the facts. Sets `at.final` if a final observation must be predicted."""
+    slot, t = at.slot, at.step
+    transition = environment.step(action)
+    store.action[slot, t] = action
+    store.reward[slot, t] = transition.reward
+    # Lists where there is little to compute: NumPy would cost more than there is to do.
+    at.score = list(map(operator.add, at.score, transition.reward.tolist()))
+    at.now += 1
+    if True in transition.terminated.tolist() or True in transition.truncated.tolist():
+        store.terminated[slot, t] = transition.terminated
+        store.truncated[slot, t] = transition.truncated
+        for env in np.flatnonzero(transition.score_ended).tolist():
+            store.score[slot, t, env], store.episode_length[slot, t, env] = at.score[env], at.now - at.began[env]
+        for env in np.flatnonzero(transition.score_ended | transition.truncated).tolist():
+            at.score[env], at.began[env] = 0.0, at.now
+    if transition.dropped:  # what came next is not known: the value of the last observation stands for it
+        store.final_value[slot, t] = store.value[slot, t]
+    elif transition.final_observation is not None:
+        store.following[slot] = transition.final_observation
+        at.final = True
+
+
+def _next_step(environment: Environment, store: Slots, at: Progress) -> Generator[Request, int, None]:
+    at.step += 1
+    if at.step == store.rollout_length:
+        environment.show(store.following[at.slot])
+        at.full, at.slot, at.step = at.slot, (yield from _take(store)), 0
+    environment.show(store.observation[at.slot, at.step])
+
+
+def _take(store: Slots) -> Generator[Request, int, int]:
+    """A free slot, in which no episode ends yet."""
+    slot = yield TAKE, 0, 0
+    store.terminated[slot] = store.truncated[slot] = False
+    store.score[slot], store.episode_length[slot] = np.nan, 0
+    return slot
+
+
+def _filled(store: Slots, slot: int, steps: int, bootstrap_value: NDArray[np.float32]) -> Request:
+    store.steps[slot] = steps
+    store.bootstrap_value[slot] = bootstrap_value
+    return SUBMIT, slot, 0
+
+
+def seeded(seed: np.random.SeedSequence) -> tuple[int, np.random.Generator]:
+    """An agent's (seed of its environments, generator of its actions), both from its own seed sequence."""
+    environments, actions = seed.spawn(2)
+    return int(environments.generate_state(1)[0]) % 2**31, np.random.default_rng(actions)
+
+
+def agent_seed(settings: Settings, agent: int, generation: int, resumed_at: int) -> np.random.SeedSequence:
+    """One child of the run's SeedSequence for every agent, generation and resume."""
+    return np.random.SeedSequence(settings.run.seed, spawn_key=(agent, generation, resumed_at))

@@ -1,0 +1,1 @@
+from ga3c.envs.factory import EnvSpec, Environment, Transition

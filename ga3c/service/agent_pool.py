@@ -1,0 +1,345 @@
+"""The agent processes: started, stopped, watched, restarted. Used by the supervisor's thread alone."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterator
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerProcess
+
+from ga3c.agents.loop import agent_seed
+from ga3c.agents.process import agent_main, forkserver_running
+from ga3c.runs.recorder import Recorder
+from ga3c.service.workers import Agent, AgentState
+from ga3c.settings.machine import oom_kills
+from ga3c.settings.schema import Settings
+from ga3c.transport.channel import Channel
+from ga3c.transport.port import Port
+from ga3c.transport.slots import AgentStatus, Slots
+
+DRAIN_SECONDS = 3.0      # an agent takes one step to drain; a slow environment gets this long
+START_PAUSE = 30.0       # after the system had no process for an agent
+FORKSERVER_SECONDS = 1.0  # a fork server that was killed takes this long, at the most, until multiprocessing notices
+INATTENTION = 3.0        # after such a gap between two looks (suspend, SIGSTOP, a slow disk) old heartbeats say nothing
+START_TIMES = 20         # newest start-up times that the median is taken of
+
+
+class AgentsLost(Exception):
+    """No agent is left: all are quarantined, or none can be started."""
+
+
+def signal_name(number: int) -> str:
+    """As in "SIGKILL"."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+class AgentPool:
+    """All agents of a run, one object each.
+
+    Args:
+        resumed_at: agent steps when the process began; agents' seeds depend on it.
+    """
+
+    def __init__(self, settings: Settings, store: Slots, channel: Channel, recorder: Recorder,
+                 resumed_at: int) -> None:
+        self._settings, self._store, self._channel, self._recorder = settings, store, channel, recorder
+        self._resumed_at = resumed_at
+        self.agents = [Agent(number) for number in range(store.n_agents)]
+        self._vacated: deque[int] = deque()  # written by trainers' threads
+        self._most = len(self.agents)        # as many as memory and the system allow
+        self._refused_at = float("-inf")
+        self._fault_kinds: set[tuple[str, ...]] = set()
+        self._last_fault = ""
+        self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
+        self._looked_at = self._attentive_since = time.monotonic()
+        self._start_times: deque[float] = deque(maxlen=START_TIMES)
+
+    # ------------------------------------------------------------------------------------ what there is
+
+    def vacate(self, number: int) -> None:
+        """All slots of the agent are back. From any thread."""
+        self._vacated.append(number)
+
+    def _in(self, *states: AgentState) -> list[Agent]:
+        return [agent for agent in self.agents if agent.state in states]
+
+    @property
+    def _at_work(self) -> list[Agent]:
+        return [agent for agent in self.agents if agent.at_work]
+
+    @property
+    def at_work(self) -> int:
+        """Agents that play, or will."""
+        return len(self._at_work)
+
+    @property
+    def settled(self) -> bool:
+        """Whether none is starting, or on its way out."""
+        self._note_playing()
+        return not self._in(AgentState.STARTING, AgentState.DRAINING)
+
+    @property
+    def processes(self) -> list[ForkServerProcess]:
+        """Those that have not been seen to end."""
+        return [agent.process for agent in self.agents if agent.process is not None]
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes."""
+        return [process.pid or 0 for process in self.processes]
+
+    @property
+    def available(self) -> int:
+        """The most agents there can be."""
+        return min(self._most, len(self.agents) - len(self._in(AgentState.QUARANTINED)))
+
+    @property
+    def start_seconds(self) -> float | None:
+        """Median of the newest start-up times, from the start of a process to its first step; None before the first."""
+        return statistics.median(self._start_times) if self._start_times else None
+
+    def next_start(self, wanted: int) -> float | None:
+        """When the next agent that is wanted may be started (monotonic seconds); None if none is missing."""
+        vacant = self._in(AgentState.VACANT)
+        if self.at_work >= wanted or not vacant:
+            return None
+        return min(agent.start_after for agent in vacant)
+
+    def wanted(self, asked: int, played: bool) -> int:
+        """As many of the agents asked for as there can be; 0 if there are none.
+
+        Args:
+            played: the game has been played in this run, so that others take the place of the quarantined.
+        """
+        if played:
+            return min(asked, self.available)
+        quarantined = len(self._in(AgentState.QUARANTINED))
+        return max(min(asked - quarantined, self._most), min(1, len(self.processes)))
+
+    # ------------------------------------------------------------------------------------ starting and stopping
+
+    def reconcile(self, wanted: int) -> None:
+        """Starts and stops agents so that `wanted` are at work."""
+        now = time.monotonic()
+        while self._vacated:
+            agent = self.agents[self._vacated.popleft()]
+            if agent.state is AgentState.GONE:
+                agent.state = AgentState.VACANT
+                agent.start_after = max(agent.start_after, self._refused_at + FORKSERVER_SECONDS)
+        self._note_playing()
+        at_work = self._at_work
+        ready = [agent for agent in self._in(AgentState.VACANT) if agent.start_after <= now]
+        for agent in ready[:max(0, wanted - len(at_work))]:
+            if not self._start(agent):
+                break
+        for agent in at_work[max(wanted, 0):]:
+            agent.state, agent.kill_after = AgentState.DRAINING, now + DRAIN_SECONDS
+            self._channel.stop(agent.number)
+        self._kill_stuck(now)
+
+    def _note_playing(self) -> None:
+        for agent in self._in(AgentState.STARTING):
+            if self._store.state[agent.number] != AgentStatus.STARTING:
+                agent.state = AgentState.PLAYING
+                self._start_times.append(float(self._store.playing_since[agent.number]) - agent.started_at)
+
+    def _kill_stuck(self, now: float) -> None:
+        """Kills agents that do not drain, as their environment is stuck; one that waits for us is not."""
+        for agent in self._in(AgentState.DRAINING):
+            plays = self._store.state[agent.number] in (AgentStatus.STARTING, AgentStatus.PLAYING)
+            if agent.process and now >= agent.kill_after and plays and self._silent(agent, now) >= DRAIN_SECONDS:
+                agent.process.kill()
+
+    def _start(self, agent: Agent) -> bool:
+        """Whether the system had a process for it."""
+        port, s = self._channel.open(agent.number), self._settings
+        process = multiprocessing.get_context("forkserver").Process(
+            target=agent_main,
+            args=(port, self._store, s, agent_seed(s, agent.number, port.generation, self._resumed_at),
+                  self._recorder.log_path),
+            name=f"agent-{agent.number}", daemon=True)
+        try:
+            with forkserver_running(s.env.game, s.agents.envs_per_agent):
+                process.start()
+        except (OSError, EOFError) as error:  # no process or memory, of which the fork server dies
+            port.close()
+            self._not_started(agent, error)
+            return False
+        port.close()
+        agent.process, agent.state, agent.started_at = process, AgentState.STARTING, time.monotonic()
+        agent.interrupted, agent.faults_seen = False, 0
+        self._recorder.event("agent_started", agent=agent.number, generation=port.generation, pid=process.pid)
+        return True
+
+    def _not_started(self, agent: Agent, error: Exception) -> None:
+        self._channel.hang_up(agent.number)
+        now, cause = time.monotonic(), f"{type(error).__name__}: {error}"
+        self._recorder.event("agent_not_started", agent=agent.number, cause=cause)
+        if isinstance(error, (ConnectionError, EOFError)) and now - self._refused_at > 2 * FORKSERVER_SECONDS:
+            self._refused_at = now  # the fork server has died: multiprocessing starts another
+            for vacant in self._in(AgentState.VACANT):
+                vacant.start_after = max(vacant.start_after, now + FORKSERVER_SECONDS)
+            return
+        if not self.processes:
+            raise AgentsLost(f"agents: not one can be started: {cause}; `ulimit -u` and the container's limit of "
+                             "processes say how many there may be")
+        agent.start_after = now + START_PAUSE
+        self._most = len(self.processes)
+        self._recorder.disturbances += 1
+        self._recorder.say(f"Agent {agent.number} cannot be started ({cause}): {self._most} agents from now on.")
+
+    def stop_all(self, at_once: bool) -> None:
+        """Ends every process: by the stop message, unless `at_once`, then by hanging up, then by SIGKILL."""
+        if not at_once:
+            for agent in self.agents:
+                if agent.at_work:
+                    agent.state = AgentState.DRAINING
+                    self._channel.stop(agent.number)
+            self._join(DRAIN_SECONDS)
+        for agent in self.agents:
+            if agent.alive:
+                self._channel.hang_up(agent.number)
+        self._join(1.0)
+        for process in self.processes:
+            process.kill()
+        self._join(1.0)
+        for agent in self.agents:
+            self._count_faults(agent)  # of the last second
+
+    def _join(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.processes and (left := deadline - time.monotonic()) > 0:
+            wait([process.sentinel for process in self.processes], left)
+            for _ in self._ended():
+                pass
+
+    # ------------------------------------------------------------------------------------ ends, faults, silence
+
+    def reap(self) -> None:
+        """Takes note of every process that has ended, and retires its agent."""
+        for agent, exitcode in self._ended():
+            self._count_faults(agent)
+            if agent.state is AgentState.DRAINING:
+                self._recorder.event("agent_left", agent=agent.number, exitcode=exitcode)
+                agent.state = AgentState.GONE
+                if exitcode == -signal.SIGKILL:
+                    self._ran_out_of_memory()
+            else:
+                self._died(agent, exitcode)
+            self._channel.retire(agent.number)
+
+    def lost(self) -> AgentsLost:
+        """What to raise when none is left."""
+        n = len(self._in(AgentState.QUARANTINED))
+        return AgentsLost(f"agents: all {n} failed again and again and are quarantined; the last one: "
+                          f"{self._last_fault}")
+
+    def _ended(self) -> Iterator[tuple[Agent, int]]:
+        for agent in self.agents:
+            process = agent.process
+            code = process.exitcode if process else None
+            if process is None or code is None:
+                continue
+            agent.process = None
+            if code == 255 and process.pid:  # or the fork server has died, and it lives
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            process.close()
+            yield agent, code
+
+    def _died(self, agent: Agent, exitcode: int) -> None:
+        now, recorder = time.monotonic(), self._recorder
+        lived = now - agent.started_at
+        how = f"was killed by {signal_name(-exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
+        hung = agent.interrupted and exitcode in (-signal.SIGKILL, -signal.SIGUSR1)
+        cause = "hung" if hung else "signal" if exitcode < 0 else "exception" if exitcode == 1 else "exit"
+        if exitcode == -signal.SIGKILL and not hung and self._ran_out_of_memory():
+            cause, how = "out of memory", "was killed, likely because memory ran out,"
+            self._most = max(1, len(self.processes))
+        if cause != "exception":
+            self._last_fault = how
+        recorder.statistics.agent_deaths += 1
+        recorder.disturbances += 1
+        shot = exitcode == -signal.SIGKILL and cause != "out of memory"
+        restarts = agent.failed(self._channel.has_delivered(agent.number), shot, lived, now)
+        agent.state = AgentState.GONE if restarts else AgentState.QUARANTINED
+        recorder.event("agent_died", agent=agent.number, exitcode=exitcode, cause=cause, after=round(lived, 3),
+                       quarantined=not restarts)
+        then = ("is quarantined: it failed again and again" if not restarts else "is restarted"
+                if agent.start_after <= now else f"is restarted in {agent.start_after - now:.1f} s")
+        why = f" ({self._last_fault})" if cause == "exception" else ""
+        recorder.say(f"Agent {agent.number} {how} after {lived:.1f} s{why} and {then}.")
+
+    def _ran_out_of_memory(self) -> bool:
+        """Whether the kernel has just killed for want of memory, and this was not reported before."""
+        now = oom_kills()
+        if now <= self._oom_kills[0]:
+            return False
+        self._oom_kills.clear()
+        self._oom_kills.append(now)
+        return True
+
+    def _count_faults(self, agent: Agent) -> None:
+        """Counts the environments that failed since the last look; logs each kind once."""
+        count, trace = self._channel.faults(agent.number)
+        new = count - agent.faults_seen
+        if new <= 0:
+            return
+        agent.faults_seen = count
+        self._recorder.statistics.environment_faults += new
+        lines = trace.strip().splitlines() or ["unknown"]
+        self._last_fault = lines[-1][:200]
+        # Its type and where it was raised: a message may have a number in it that is different each time.
+        kind = (lines[-1].split(":")[0], *[line for line in lines if line.startswith("  File ")][-1:])
+        if kind not in self._fault_kinds and len(self._fault_kinds) < 1000:
+            self._fault_kinds.add(kind)
+            self._recorder.event("environment_failed", agent=agent.number, cause=self._last_fault)
+            self._recorder.say(f"An environment of agent {agent.number} failed: {self._last_fault}. Others of this "
+                               f"kind are only counted; the traceback is in {self._recorder.log_path}")
+            self._recorder.note(trace)
+
+    def watch(self) -> float:
+        """Once a second: counts faults, kills agents without a sign of life. Returns since when we look regularly."""
+        now = time.monotonic()
+        if now - self._looked_at > INATTENTION:
+            self._attentive_since = now
+        self._looked_at = now
+        self._oom_kills.append(oom_kills())
+        for agent in self.agents:
+            if agent.process is None:
+                continue
+            self._count_faults(agent)
+            silent = self._silent(agent, now)
+            if silent < self._settings.agents.agent_timeout:
+                agent.interrupted = False
+            elif agent.interrupted:
+                agent.process.kill()
+            else:
+                self._interrupt(agent, silent)
+        return self._attentive_since
+
+    def _silent(self, agent: Agent, now: float) -> float:
+        """Seconds since the agent's last heartbeat, as far as we were there to see it."""
+        return now - max(float(self._store.heartbeat[agent.number]), self._attentive_since)
+
+    def _interrupt(self, agent: Agent, silent: float) -> None:
+        """Asks for its stacks; a second later it is killed."""
+        assert agent.process is not None and agent.process.pid
+        agent.interrupted = True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(agent.process.pid, signal.SIGUSR1)
+        starting = self._store.state[agent.number] == AgentStatus.STARTING
+        where = "making its environments" if starting else "in its environment"
+        self._recorder.event("agent_hung", agent=agent.number, where=where, silent=round(silent, 3))
+        self._recorder.say(f"Agent {agent.number} has given no sign of life for {silent:.0f} s {where} and is killed; "
+                           f"where exactly, if it still runs, is in {self._recorder.log_path}")

@@ -1,0 +1,114 @@
+"""Where a trainer's batches come from. GA3C's source is the queue: any rollouts, as many as an update needs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.settings.schema import Settings
+from ga3c.transport.channel import Channel
+from ga3c.transport.slots import Batch, Slots
+
+
+class Collected(NamedTuple):
+    """A batch to train on, of which the first `filled` rollouts have steps. `waiting` and `gathering`: the seconds that
+    waiting for its rollouts and copying them took.
+    """
+
+    batch: Batch
+    filled: int
+    waiting: float
+    gathering: float
+
+
+class BatchSource(Protocol):
+    """What a trainer loops over."""
+
+    def batches(self) -> Generator[Collected]:
+        """Batch after batch; each may be used until the next is asked for, or the generator is closed."""
+
+
+def rollouts_per_batch(settings: Settings) -> int:
+    """The fewest full rollouts that hold `training_batch_min` agent steps."""
+    steps = settings.algorithm.rollout_length * settings.agents.envs_per_agent
+    return -(-settings.batching.training_batch_min // steps)
+
+
+def stale(batch: Batch, version: int, max_lag: float) -> NDArray[np.bool_]:
+    """(B,): whether a rollout's steps are more than `max_lag` updates older than `version` in the mean."""
+    filled = batch.filled[:, :, 0]
+    mean: NDArray = (batch.version * filled).sum(axis=1) / np.maximum(filled.sum(axis=1), 1)
+    return version - mean > max_lag
+
+
+class RolloutQueue:
+    """Batches of `n_rollouts` rollouts from the training queue, until the trainer is dismissed.
+
+    A rollout that is a batch by itself is trained on where it lies. Several are copied together, which frees their
+    slots at once. The last batch, after the dismissal, may be short: it is filled up with rollouts without a step,
+    since TensorFlow keeps buffers for every size it meets.
+
+    Args:
+        refused: (B,) whether a rollout must not be trained on; asked once the batch is full.
+        dropped: gets rollouts that are not trained on.
+    """
+
+    def __init__(self, channel: Channel, store: Slots, n_rollouts: int,
+                 refused: Callable[[Batch], NDArray[np.bool_]], dropped: Callable[[Batch], None]) -> None:
+        self._channel, self._store, self._n_rollouts = channel, store, n_rollouts
+        self._refused, self._dropped = refused, dropped
+
+    def batches(self) -> Generator[Collected]:
+        """As of any source; releases slots when the generator goes on or is closed."""
+        return self._in_place() if self._n_rollouts == 1 else self._copied()
+
+    def _in_place(self) -> Generator[Collected]:
+        ended, began = False, time.monotonic()
+        while not ended:
+            with self._channel.collect(1) as (slots, ended):
+                if slots and self._sound(batch := self._store.view(slots[0])).any():
+                    yield Collected(batch, 1, time.monotonic() - began, 0.0)
+                    began = time.monotonic()
+
+    def _copied(self) -> Generator[Collected]:
+        room, filled, ended = self._store.empty_batch(self._n_rollouts), 0, False
+        began, gathering = time.monotonic(), 0.0
+        try:
+            while not ended:
+                with self._channel.collect(self._n_rollouts - filled) as (slots, ended):
+                    before = time.monotonic()
+                    self._store.gather(slots, room, filled)
+                    gathering += time.monotonic() - before
+                filled += len(slots)
+                if filled == self._n_rollouts or ended:
+                    sound = self._sound(room[:filled])
+                    filled = filled if sound.all() else room.keep(sound)
+                if filled == self._n_rollouts or (ended and filled):
+                    room.clear(slice(filled, None))
+                    full, filled = filled, 0
+                    yield Collected(room, full, time.monotonic() - began - gathering, gathering)
+                    began, gathering = time.monotonic(), 0.0
+        finally:
+            if filled:
+                self._dropped(room[:filled])
+
+    def _sound(self, batch: Batch) -> NDArray[np.bool_]:
+        refused = self._refused(batch)
+        if refused.any():
+            self._dropped(batch[refused])
+        return ~refused
+
+
+def refusal(max_lag: float, version: Callable[[], int], min_valid_version: Callable[[], int]
+            ) -> Callable[[Batch], NDArray[np.bool_]]:
+    """Refuses rollouts that are `stale`, or played by weights that were given up."""
+    def refused(batch: Batch) -> NDArray[np.bool_]:
+        old: NDArray[np.bool_] = batch.version[:, 0] < min_valid_version()
+        return old | stale(batch, version(), max_lag) if max_lag < math.inf else old
+
+    return refused

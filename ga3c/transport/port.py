@@ -1,0 +1,96 @@
+"""The agent's end of the channel: it grants what `agents.loop.play` asks for."""
+
+from __future__ import annotations
+
+import functools
+import os
+import select
+import time
+from collections import deque
+from multiprocessing.connection import Connection
+
+from ga3c.transport.slots import AgentStatus, Slots
+from ga3c.transport.tickets import FREED, STOP, TICKET
+
+TAKE, PREDICT, SUBMIT = range(3)
+Request = tuple[int, int, int]
+"""What an agent asks for: (TAKE, 0, 0), (PREDICT, slot, step) or (SUBMIT, slot, 0)."""
+GO_ON, DRAIN = range(2)
+"""What a prediction is granted with: play on, or submit what there is and end."""
+
+HEARTBEAT_SECONDS = 0.25  # between two signs of life of an agent that waits
+
+
+class ServerGone(Exception):
+    """The main process has hung up on this agent, or has died."""
+
+
+class Port:
+    """One agent's requests and their grants. Made by `Channel.open`, handed over as an argument of Process.
+
+    It also keeps the agent's status row: its state, and a heartbeat at every request and four times a second while it waits.
+    """
+
+    def __init__(self, agent: int, slots: range, generation: int, predictions: Connection, rollouts: Connection,
+                 replies: Connection) -> None:
+        self.agent, self.generation = agent, generation
+        self._predictions, self._rollouts, self._replies = predictions, rollouts, replies
+        self._free = deque(slots)
+        self._stopped = self._answered = False
+
+    def close(self) -> None:
+        """The agent's process has its own copy: without ours, its death closes the pipe."""
+        self._replies.close()
+
+    @functools.cached_property
+    def _files(self) -> tuple[int, int, int]:
+        return self._predictions.fileno(), self._rollouts.fileno(), self._replies.fileno()
+
+    @functools.cached_property
+    def _replied(self) -> select.poll:
+        poll = select.poll()
+        poll.register(self._files[2], select.POLLIN)
+        return poll
+
+    def status(self, store: Slots, state: AgentStatus) -> None:
+        """Writes the agent's state and a heartbeat."""
+        store.state[self.agent], store.heartbeat[self.agent] = state, time.monotonic()
+
+    def grant(self, request: Request, store: Slots) -> int:
+        """Waits until the request is granted; a free slot, GO_ON or DRAIN, or 0 for a submission. Raises ServerGone."""
+        kind, slot, step = request
+        if kind == TAKE:
+            if not self._free:
+                self._wait(store, AgentStatus.WAITING_FOR_SLOT)
+            return self._free.popleft()
+        try:
+            if kind == SUBMIT:
+                os.write(self._files[1], TICKET.pack(self.agent, slot, 0, self.generation))
+                return 0
+            self._answered = False
+            os.write(self._files[0], TICKET.pack(self.agent, slot, step, self.generation))
+        except BrokenPipeError:
+            raise ServerGone from None
+        self._wait(store, AgentStatus.WAITING_FOR_PREDICTION)
+        return DRAIN if self._stopped else GO_ON
+
+    def _wait(self, store: Slots, state: AgentStatus) -> None:
+        """Until a slot is free or the prediction has been answered, whichever `state` says."""
+        store.state[self.agent] = state
+        while not (self._free if state == AgentStatus.WAITING_FOR_SLOT else self._answered):
+            store.heartbeat[self.agent] = time.monotonic()
+            if self._replied.poll(1000 * HEARTBEAT_SECONDS):
+                self._read()
+        self.status(store, AgentStatus.PLAYING)
+
+    def _read(self) -> None:
+        data = os.read(self._files[2], 32 * TICKET.size)
+        if not data:
+            raise ServerGone
+        for _, slot, step, _ in TICKET.iter_unpack(data):
+            if step == FREED:
+                self._free.append(slot)
+            elif step == STOP:
+                self._stopped = True
+            else:
+                self._answered = True

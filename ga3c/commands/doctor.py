@@ -25,8 +25,9 @@ from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser
 from ga3c.settings.machine import before_tensorflow, cuda_libraries, usable_cores
 from ga3c.settings.schema import Settings
+from ga3c.tuning.memory import cache_file, entries
 
-PATIENCE, MEASURED = 20.0, 1.0   # seconds: until an agent plays; of a measurement
+START_SECONDS, MEASURED = 20.0, 1.0   # seconds: an agent may take to start; of a measurement
 _CUDA = ("libcuda.so.1", "libcudart.so.12", "libcublas.so.12", "libcufft.so.11", "libcusparse.so.12",
          "libcusolver.so.11", "libcudnn.so.9")  # what TensorFlow 2.21 opens before it takes a GPU
 
@@ -191,16 +192,17 @@ class _Uniform:
 
 def _transport() -> list[Finding]:
     """Requests a second that one agent process gets answered, through the queues and slots of a run."""
-    from ga3c.agents.process import agent_seed, agents_main, forkserver_running
+    from ga3c.agents.loop import agent_seed
+    from ga3c.agents.process import agent_main, forkserver_running
     from ga3c.envs.factory import probe
-    from ga3c.service.predictor import PredictionCount, run_predictor
+    from ga3c.runs.statistics import PredictionCount
+    from ga3c.service.predictor import run_predictor
     from ga3c.transport.channel import Channel
-    from ga3c.transport.seating import Seating
     from ga3c.transport.slots import Slots
     settings = configured(game="toy:catch", envs_per_agent=1)
     spec = probe(settings)
     store = Slots(spec, settings.algorithm.rollout_length, 1, settings.agents.slots_per_agent)
-    channel = Channel(store, Seating(1), settings.agents.slots_per_agent)
+    channel = Channel(store, settings.agents.slots_per_agent)
     count, model = PredictionCount(), _Uniform(spec.n_actions)
 
     def collect() -> None:
@@ -215,13 +217,13 @@ def _transport() -> list[Finding]:
         thread.start()
     port = channel.open(0)
     agent: Any = multiprocessing.get_context("forkserver").Process(
-        target=agents_main, args=(port, store, settings, [agent_seed(settings, 0, 1, 0)], os.devnull))
+        target=agent_main, args=(port, store, settings, agent_seed(settings, 0, 1, 0), os.devnull))
     rate = 0.0
     try:
         with forkserver_running(settings.env.game, 1):
             agent.start()
-        Channel.handed_over(port)
-        model.asked.wait(PATIENCE)
+        port.close()
+        model.asked.wait(START_SECONDS)
         before, began = count.requests, time.monotonic()
         agent.join(MEASURED)  # which it does not do
         rate = (count.requests - before) / (time.monotonic() - began)
@@ -242,16 +244,12 @@ def _transport() -> list[Finding]:
 
 
 def _remembered() -> list[Finding]:
-    from ga3c.tuning.tuner import cache_file
-    file = cache_file()
+    """The counts that runs on this machine begin with."""
     try:
-        entries = json.loads(file.read_text(encoding="utf-8"))
-        found = [(key.split(), "/".join(map(str, entry["counts"])), float(entry["rate"]))
-                 for key, entry in entries.items()]
-    except FileNotFoundError:
-        return [Finding("best settings", True, "none remembered yet: the first run will search", "")]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return [Finding("best settings", False, f"{file} cannot be read: {error}", f"rm {file}")]
-    here = [f"{words[4]} {counts} with {words[8]} environments an agent, {rate:,.0f} agent steps/s"
-            for words, counts, rate in found if words[0] == platform.node() and len(words) > 8]
-    return [Finding("best settings", True, "; ".join(here) or "none remembered for this machine", "")]
+        found = [entry for entry in entries() if entry.get("machine") == platform.node()]
+    except (OSError, ValueError) as error:
+        return [Finding("best settings", False, f"{cache_file()} cannot be read: {error}", f"rm {cache_file()}")]
+    here = [f"{entry.get('game')} {'/'.join(map(str, entry['counts']))} with {entry.get('envs_per_agent')} "
+            f"environments an agent, {entry['rate']:,.0f} agent steps/s" for entry in found
+            if entry.get("version") == __version__]
+    return [Finding("best settings", True, "; ".join(here) or "none remembered yet: the first run will search", "")]

@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 def moments(predict: Predict, watched: Watched, seed: int, episodes: int, greedy: bool) -> Iterator[Moment]:
     """Plays the episodes of `seed`, one agent step at a time."""
     from ga3c.agents.heads import sample
-from ga3c.agents.loop import seeded
+    from ga3c.agents.loop import seeded
     for episode in range(episodes):
         world, rng = seeded(np.random.SeedSequence(seed, spawn_key=(episode,)))
         watched.reset(world)

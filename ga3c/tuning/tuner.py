@@ -1,26 +1,18 @@
 """The controller at work in a run: where it starts, what it may ask for, what it hears each second, what is remembered.
 
-No thread of its own: the supervisor calls `Tuner.second` after each row of metrics.
-
-What a search finds is kept in `$XDG_CACHE_HOME/ga3c/tuned.json` (else `~/.cache/ga3c/tuned.json`), one entry for each
-machine, version, game and shape of work. The file is replaced whole; of two runs whose searches end at the same moment
-only the later one's entry may be kept, which costs the other a search.
+No thread of its own: the supervisor calls `Tuner.second` after each row of metrics. `memory` keeps what a search finds.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-from pathlib import Path
 from typing import Any
 
-from ga3c import __version__
 from ga3c.runs.recorder import Run
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import Settings, TuningSettings
 from ga3c.tuning.bottleneck import others
 from ga3c.tuning.controller import Controller, Fast, Measurement, Paper, Setting, Trial, name
+from ga3c.tuning.memory import recall, remember
 
 SETTLED = 2        # undisturbed rows after a change, the first of which still has some of it in its second
 WARM_UP = 4        # first rows, which say nothing: memory and TensorFlow's kernels are new, rollouts are on their way
@@ -41,7 +33,7 @@ def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
         return (n_a, n_p, n_t), False
     given = (settings.tuning.agents, settings.tuning.predictors, settings.tuning.trainers)
     default = tuple(getattr(TuningSettings(), each) for each in ("agents", "predictors", "trainers"))
-    remembered = recall(settings, run) if settings.tuning.remember and given == default else None
+    remembered = recall(settings, run.spec.name, run.say) if settings.tuning.remember and given == default else None
     return remembered or (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers), remembered is not None
 
 
@@ -123,56 +115,4 @@ class Tuner:
         if not self.controller.searching:
             self._run.tuning = f"{name(accepted)} found"
             if self._settings.tuning.remember and not self.controller.beside_others:
-                remember(self._settings, self._run, accepted, rate)
-
-
-# ------------------------------------------------------------------------------------------------ what is remembered
-
-def cache_file() -> Path:
-    """Where the counts found are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ga3c" / "tuned.json"
-
-
-def _key(settings: Settings, run: Run) -> str:
-    shape = (settings.algorithm.network, settings.algorithm.large_stride, settings.algorithm.precision, settings.agents.envs_per_agent,
-             settings.algorithm.rollout_length, settings.batching.prediction_batch_min, settings.batching.training_batch_min,
-             settings.agents.slots_per_agent, settings.tuning.max_lag)
-    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
-    return " ".join(map(str, (platform.node(), usable_cores(), devices, __version__, run.spec.name, *shape)))
-
-
-def _read(run: Run) -> dict[str, Any]:
-    """All entries; none, with a line to the user, if the file is not what `remember` writes."""
-    try:
-        entries = json.loads(cache_file().read_text(encoding="utf-8"))
-        if not isinstance(entries, dict):
-            raise ValueError("not an object")
-        return entries
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        run.say(f"Remembered counts are ignored: {cache_file()}: {error}")
-        return {}
-
-
-def recall(settings: Settings, run: Run) -> Setting | None:
-    """The counts remembered for such a run, if any. Whatever is in the file, they are three positive integers."""
-    entry = _read(run).get(_key(settings, run))
-    counts = entry.get("counts") if isinstance(entry, dict) else None
-    if isinstance(counts, list) and len(counts) == 3 and all(type(count) is int and count > 0 for count in counts):
-        n_a, n_p, n_t = counts
-        return n_a, n_p, n_t
-    return None
-
-
-def remember(settings: Settings, run: Run, counts: Setting, rate: float) -> None:
-    """Keeps these counts for the next such run; a failure to write is told and harmless."""
-    path = cache_file()
-    aside = path.with_name(f".tuned.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        entries = _read(run) | {_key(settings, run): {"counts": list(counts), "rate": round(rate, 1)}}
-        aside.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
-        aside.replace(path)
-    except OSError as error:
-        run.say(f"Counts are not remembered: {error.filename or path}: {error.strerror or error}")
+                remember(self._settings, self._run.spec.name, accepted, rate, self._run.say)

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import os
+import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ga3c import __version__
 from ga3c.commands import doctor as examined
 from ga3c.commands.doctor import Finding, doctor
-from ga3c.tuning.tuner import cache_file
+from ga3c.settings.files import configured
+from ga3c.tuning.memory import cache_file, remember
 
 
 def named(findings: list[Finding], name: str) -> Finding:
@@ -96,26 +97,28 @@ def test_cores_that_may_not_be_used_are_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_agent_that_cannot_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga3c.agents.process.agents_main", os.abort)  # which takes no arguments
-    monkeypatch.setattr(examined, "PATIENCE", 0.5)
+    monkeypatch.setattr("ga3c.agents.process.agent_main", os.abort)  # which takes no arguments
+    monkeypatch.setattr(examined, "START_SECONDS", 0.5)
     found, = examined._transport()
     assert not found.ok and "no answer" in found.numbers
 
 
-def test_what_is_remembered_is_told_and_what_cannot_be_read_is_to_be_removed() -> None:
+def test_what_is_remembered_is_shown_and_what_cannot_be_read_is_to_be_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "node", lambda: "a laptop")  # names may have spaces
     assert "none remembered yet" in examined._remembered()[0].numbers
-    file = cache_file()
-    file.parent.mkdir(parents=True)
-    here = f"{os.uname().nodename} 2 all {__version__} Boxing auto 1 auto 4 10 160 2 10.0"
-    elsewhere = f"elsewhere 64 all {__version__} Pong auto 1 auto 4 10 160 2 10.0"
-    file.write_text(json.dumps({here: {"counts": [16, 1, 2], "rate": 3085.2},
-                                elsewhere: {"counts": [99, 1, 2], "rate": 9.0}}))
-    told = "Boxing 16/1/2 with 4 environments an agent, 3,085 agent steps/s"
+    settings = configured(envs_per_agent=4)
+    remember(settings, "mine:A game", (16, 1, 2), 3085.2, print)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(platform, "node", lambda: "elsewhere")
+        remember(settings, "Pong", (99, 1, 2), 9.0, print)
+        elsewhere.setattr("ga3c.tuning.memory.__version__", "0.1")
+        remember(settings, "Boxing", (99, 1, 2), 9.0, print)
+    told = "mine:A game 16/1/2 with 4 environments an agent, 3,085 agent steps/s"
     assert examined._remembered() == [Finding("best settings", True, told, "")]
-    for damaged in ("{", "[1]", '{"a": 1}'):
-        file.write_text(damaged)
+    for damaged in ("{", "7", "null"):
+        cache_file().write_text(damaged)
         found, = examined._remembered()
-        assert not found.ok and found.remedy == f"rm {file}"
+        assert not found.ok and found.remedy == f"rm {cache_file()}"
 
 
 def test_an_unknown_game_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

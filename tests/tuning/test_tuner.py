@@ -14,7 +14,8 @@ from ga3c.runs.recorder import Run
 from ga3c.settings.files import configured
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import MAX_SLOTS, Settings
-from ga3c.tuning.tuner import SETTLED, WARM_UP, Tuner, limits, recall, remember, start
+from ga3c.tuning.memory import recall, remember
+from ga3c.tuning.tuner import SETTLED, WARM_UP, Tuner, limits, start
 
 MakeRun = Callable[..., Run]
 
@@ -61,7 +62,7 @@ def test_it_starts_where_told_else_as_given_else_as_remembered_else_by_default(
         cache: Path, make_run: MakeRun, given: dict[str, Any], first: tuple[int, int, int] | None) -> None:
     settings = toy(**given)
     run = make_run(settings)
-    remember(settings, run, (7, 2, 1), 900.0)
+    remember(settings, run.spec.name, (7, 2, 1), 900.0, run.say)
     counts, remembered = start(settings, run)
     assert counts == (first or (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers))
     assert remembered == (first == (7, 2, 1))
@@ -70,7 +71,7 @@ def test_it_starts_where_told_else_as_given_else_as_remembered_else_by_default(
 def test_what_is_remembered_is_brought_into_bounds(cache: Path, make_run: MakeRun) -> None:
     settings = toy(agents_max=9)
     run = make_run(settings)
-    remember(settings, run, (4000, 50, 1), 900.0)
+    remember(settings, run.spec.name, (4000, 50, 1), 900.0, run.say)
     assert Tuner(settings, run, True).setting == (max(9, settings.agent_count), limits(settings)[1], 1)
 
 
@@ -212,9 +213,8 @@ def test_a_finished_search_is_recorded_and_remembered(cache: Path, make_run: Mak
     seconds.pass_by(900, rate=lambda agents: 1000.0 * min(agents, 8))
     over = events(run, "search")[0]
     assert over["over"] is True and over["setting"] == "8/1/1" and abs(over["rate"] - 8000) < 1
-    assert recall(run.settings, run) == (8, 1, 1)
-    assert recall(toy(game="toy:identity"), make_run(toy(game="toy:identity"))) is None
-    assert recall(toy(envs_per_agent=1), run) is None
+    assert recall(run.settings, "toy:catch", run.say) == (8, 1, 1)
+    assert recall(run.settings, "toy:identity", run.say) is None
 
 
 def test_what_is_best_beside_other_programs_is_not_remembered(cache: Path, make_run: MakeRun) -> None:
@@ -257,80 +257,3 @@ def test_a_state_of_another_kind_is_told_and_begun_anew(
     run.resumed_controller = state
     assert Tuner(settings, run, True).setting == (2, 1, 1)
     assert ("begins anew" in capsys.readouterr().out) == bool(state)
-
-
-# ------------------------------------------------------------------------------------------------ the file
-
-@pytest.mark.parametrize("content", [
-    b"", b"{", b"[]", b"7", b"\xff\xfe", b"[" * 100_000, b'{"x": 1}', b"null"])
-def test_a_damaged_file_is_ignored_with_one_line_and_replaced(
-        cache: Path, make_run: MakeRun, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
-    settings = toy()
-    run = make_run(settings)
-    cache.parent.mkdir(parents=True)
-    cache.write_bytes(content)
-    assert recall(settings, run) is None
-    assert capsys.readouterr().out.count("\n") == (content != b'{"x": 1}')
-    remember(settings, run, (3, 1, 1), 5.0)
-    assert recall(settings, run) == (3, 1, 1)
-    assert os.listdir(cache.parent) == ["tuned.json"]
-
-
-@pytest.mark.parametrize(
-    "counts", [None, [], [1, 1], [0, 1, 1], [1, 1, -1], [1.5, 1, 1], ["1", 1, 1], [True, 1, 1], {}])
-def test_an_entry_that_is_no_counts_is_ignored(cache: Path, make_run: MakeRun, counts: Any) -> None:
-    settings = toy()
-    run = make_run(settings)
-    remember(settings, run, (3, 1, 1), 5.0)
-    key, = json.loads(cache.read_text())
-    cache.write_text(json.dumps({key: {"counts": counts}}))
-    assert recall(settings, run) is None
-    cache.write_text(json.dumps({key: counts}))
-    assert recall(settings, run) is None
-
-
-def test_a_directory_that_cannot_be_written_is_told_in_one_line(
-        cache: Path, make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
-    cache.parent.parent.write_text("a file where a directory is wanted")
-    settings = toy()
-    run = make_run(settings)
-    remember(settings, run, (3, 1, 1), 5.0)
-    assert recall(settings, run) is None
-    assert "Counts are not remembered" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("where", "other"), [
-    ("ga3c.tuning.tuner.__version__", "99.0"), ("ga3c.tuning.tuner.platform.node", lambda: "another machine"),
-    ("ga3c.tuning.tuner.usable_cores", lambda: 99)])
-def test_what_was_found_by_another_version_or_machine_is_not_recalled(
-        cache: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, where: str, other: Any) -> None:
-    settings = toy()
-    run = make_run(settings)
-    remember(settings, run, (3, 1, 1), 5.0)
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(where, other)
-        assert recall(settings, run) is None
-    assert recall(settings, run) == (3, 1, 1)
-
-
-@pytest.mark.parametrize("changed", [
-    {"network": "large"}, {"precision": "float32"}, {"envs_per_agent": 1}, {"training_batch_min": 40}, {"rollout_length": 5},
-    {"slots_per_agent": 4}, {"max_lag": None}])
-def test_what_was_found_for_another_shape_of_work_is_not_recalled(
-        cache: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    settings = toy(precision="bfloat16")
-    run = make_run(settings)
-    remember(settings, run, (3, 1, 1), 5.0)
-    assert recall(settings, run) == (3, 1, 1)
-    assert recall(settings.changed(**changed), run) is None
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    assert recall(settings, run) is None
-
-
-def test_entries_of_other_runs_are_kept(cache: Path, make_run: MakeRun) -> None:
-    one, two = toy(), toy(rollout_length=7)
-    run = make_run(one)
-    remember(one, run, (3, 1, 1), 5.0)
-    remember(two, run, (4, 2, 1), 6.0)
-    assert (recall(one, run), recall(two, run)) == ((3, 1, 1), (4, 2, 1))

@@ -1,0 +1,119 @@
+"""What is remembered of a search: found again by the same kind of run only, whatever is in the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ga3c.settings.files import configured
+from ga3c.settings.schema import Settings
+from ga3c.tuning.memory import Counts, entries, recall, remember
+
+SETTINGS = configured(game="toy:catch", precision="bfloat16")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "ga3c" / "tuned.json"
+
+
+class Lines(list[str]):
+    """What was said."""
+
+    def __call__(self, line: str) -> None:
+        assert line.splitlines() == [line]
+        self.append(line)
+
+
+def kept(counts: Counts, settings: Settings = SETTINGS, game: str = "toy:catch") -> None:
+    said = Lines()
+    remember(settings, game, counts, 5.0, said)
+    assert said == []
+
+
+def found(settings: Settings = SETTINGS, game: str = "toy:catch") -> Counts | None:
+    return recall(settings, game, Lines())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"7", b"\xff\xfe", b"[" * 100_000, b"null"])
+def test_a_damaged_file_is_ignored_with_one_line_and_replaced(cache: Path, content: bytes) -> None:
+    cache.parent.mkdir(parents=True)
+    cache.write_bytes(content)
+    said = Lines()
+    assert recall(SETTINGS, "toy:catch", said) is None and len(said) == 1 and str(cache) in said[0]
+    remember(SETTINGS, "toy:catch", (3, 1, 1), 5.0, said)
+    assert found() == (3, 1, 1)
+    assert os.listdir(cache.parent) == ["tuned.json"]
+
+
+@pytest.mark.parametrize("content", ['{"x": 1}', '{"host 2 all 0.8.0 Pong": {"counts": [1, 1, 1], "rate": 2.0}}', "[]"])
+def test_a_file_of_an_earlier_version_is_an_empty_one(cache: Path, content: str) -> None:
+    cache.parent.mkdir(parents=True)
+    cache.write_text(content)
+    assert entries() == [] and found() is None
+    kept((3, 1, 1))
+    assert found() == (3, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "counts", [None, [], [1, 1], [0, 1, 1], [1, 1, -1], [1.5, 1, 1], ["1", 1, 1], [True, 1, 1], {}])
+def test_an_entry_that_is_no_counts_is_ignored(cache: Path, counts: Any) -> None:
+    kept((3, 1, 1))
+    entry, = json.loads(cache.read_text())
+    for damaged in ({**entry, "counts": counts}, {**entry, "rate": "fast"}, counts):
+        cache.write_text(json.dumps([damaged]))
+        assert entries() == [] and found() is None
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(cache: Path) -> None:
+    cache.parent.parent.write_text("a file where a directory is wanted")
+    said = Lines()
+    remember(SETTINGS, "toy:catch", (3, 1, 1), 5.0, said)
+    assert any(line.startswith("Counts are not remembered: ") for line in said) and found() is None
+
+
+@pytest.mark.parametrize(("where", "other"), [
+    ("ga3c.tuning.memory.__version__", "99.0"), ("ga3c.tuning.memory.platform.node", lambda: "another machine"),
+    ("ga3c.tuning.memory.usable_cores", lambda: 99)])
+def test_what_was_found_by_another_version_or_machine_is_not_recalled(
+        cache: Path, monkeypatch: pytest.MonkeyPatch, where: str, other: Any) -> None:
+    kept((3, 1, 1))
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(where, other)
+        assert found() is None
+    assert found() == (3, 1, 1)
+
+
+@pytest.mark.parametrize("changed", [
+    {"network": "large"}, {"precision": "float32"}, {"envs_per_agent": 1}, {"training_batch_min": 40},
+    {"rollout_length": 5}, {"slots_per_agent": 4}, {"max_lag": None}])
+def test_what_was_found_for_another_shape_of_work_is_not_recalled(
+        cache: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    kept((3, 1, 1))
+    assert found() == (3, 1, 1) and found(SETTINGS.changed(**changed)) is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    assert found() is None
+
+
+def test_entries_of_other_runs_are_kept_and_the_own_is_replaced(cache: Path) -> None:
+    other = SETTINGS.changed(rollout_length=7)
+    kept((3, 1, 1))
+    kept((4, 2, 1), other)
+    kept((5, 1, 1))
+    assert (found(), found(other), len(entries())) == ((5, 1, 1), (4, 2, 1), 2)
+
+
+def test_names_with_spaces_are_names(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "node", lambda: "a laptop")
+    kept((3, 1, 1), game="mine:A game")
+    kept((4, 1, 1), game="mine:A")
+    assert found(game="mine:A game") == (3, 1, 1) and found(game="mine:A") == (4, 1, 1)
+    assert [(entry["machine"], entry["game"]) for entry in entries()] == [
+        ("a laptop", "mine:A game"), ("a laptop", "mine:A")]

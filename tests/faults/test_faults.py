@@ -25,10 +25,11 @@ from guards import GUARDS, HERE
 from ga3c.envs.toys import Counting
 from ga3c.learner.learner import Diverged, TooLarge
 from ga3c.runs import reader as record
-from ga3c.runs.recorder import Run
-from ga3c.service import supervisor as service
+from ga3c.runs.recorder import Recorder as Run
+from ga3c.service import agent_pool, supervisor
+from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.signals import Signals
-from ga3c.service.supervisor import AgentsLost, Service
+from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 
@@ -65,7 +66,7 @@ class Dropping(CheckingModel):
 @pytest.mark.parametrize(("fault", "cause"), [
     ("crash", "RuntimeError: the emulator lost its mind"), ("nan", "a reward is not finite or too large"),
     ("huge", "a reward is not finite or too large"), ("misshapen", "ValueError")])
-def test_an_environment_that_fails_in_a_step_is_replaced_inside_its_agent(
+def test_an_environment_that_fails_in_a_step_is_restarted_inside_its_agent(
         fault: str, cause: str, make_run: MakeRun, interruption: Signals, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     model = Dropping()
@@ -87,7 +88,7 @@ def test_an_environment_that_fails_in_a_step_is_replaced_inside_its_agent(
     ("segfault", "step", "signal", -signal.SIGSEGV), ("leave", "step", "exit", 7),
     ("stall", "step", "hung", -signal.SIGKILL), ("stall", "reset", "hung", -signal.SIGKILL),
     ("crash", "constructor", "exception", 1)])
-def test_an_agent_that_its_environment_ends_or_holds_up_is_replaced(
+def test_an_agent_that_its_environment_ends_or_holds_up_is_restarted(
         fault: str, where: str, cause: str, code: int, make_run: MakeRun, interruption: Signals, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     probed = tmp_path / "failed-once"
@@ -123,9 +124,8 @@ def test_an_agent_that_its_environment_ends_or_holds_up_is_replaced(
         assert "Fatal Python error: Segmentation fault" in log
 
 
-@pytest.mark.parametrize("shared_by", [1, 3])
-def test_a_stopped_agent_is_replaced_wherever_it_was(
-        shared_by: int, make_run: MakeRun, interruption: Signals) -> None:
+def test_a_stopped_agent_is_restarted_wherever_it_was(
+        make_run: MakeRun, interruption: Signals) -> None:
     stopped: list[int] = []
 
     def stop(updates: int) -> None:
@@ -139,7 +139,7 @@ def test_a_stopped_agent_is_replaced_wherever_it_was(
             end_run()
 
     model = CheckingModel(stop)
-    settings = counting(steps=None, agents=6, agents_max=6, agent_timeout=3.0, agents_per_process=shared_by)
+    settings = counting(steps=None, agents=6, agents_max=6, agent_timeout=3.0)
     run = make_run(settings)
     Service(settings, run, model, interruption).run()
     assert {event["cause"] for event in events(run, "agent_died")} == {"hung"}
@@ -151,7 +151,7 @@ def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
     paused: list[float] = []
-    predict, train = model.predict, model.update
+    predict, update = model.predict, model.update
 
     def slow(call, kind, seconds):
         def slowed(argument):
@@ -162,8 +162,8 @@ def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
         return slowed
 
     monkeypatch.setattr(model, "predict", slow(predict, "predict", 4.5))
-    monkeypatch.setattr(model, "update", slow(train, "train", 4.5))
-    monkeypatch.setattr(service, "INATTENTION", 1.5)
+    monkeypatch.setattr(model, "update", slow(update, "update", 4.5))
+    monkeypatch.setattr(agent_pool, "INATTENTION", 1.5)
     settings = counting(agent_timeout=3.0, steps=None, minutes=19 / 60)
     run = make_run(settings)
     tick = run.tick
@@ -180,14 +180,14 @@ def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
 
     monkeypatch.setattr(run, "tick", inattentive)
     Service(settings, run, model, interruption).run()
-    assert set(paused) == {"predict", "train", "all"}
+    assert set(paused) == {"predict", "update", "all"}
     # To make environments may take longer on a busy machine.
     assert [event for event in events(run, "agent_hung") if event["where"] == "in its environment"] == []
 
 
-def test_an_agent_that_never_plays_is_parked_and_the_others_go_on(
+def test_an_agent_that_never_plays_is_quarantined_and_the_others_go_on(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga3c.service.workers._FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("ga3c.service.workers.FIRST_PAUSE", 0.02)
     made = []
 
     def kill(updates: int) -> None:
@@ -196,7 +196,7 @@ def test_an_agent_that_never_plays_is_parked_and_the_others_go_on(
                 made.append(event["pid"])
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(event["pid"], signal.SIGKILL)
-        if any(event["parked"] for event in events(run, "agent_died")) and updates % 50 == 0:
+        if any(event["quarantined"] for event in events(run, "agent_died")) and updates % 50 == 0:
             end_run()
 
     model = CheckingModel(kill)
@@ -204,7 +204,7 @@ def test_an_agent_that_never_plays_is_parked_and_the_others_go_on(
     run = make_run(settings)
     monkeypatch.setattr("ga3c.transport.channel.Channel.has_delivered", lambda self, agent: agent != 1)
     Service(settings, run, model, interruption).run()
-    assert [(event["agent"], event["parked"]) for event in events(run, "agent_died")] == [
+    assert [(event["agent"], event["quarantined"]) for event in events(run, "agent_died")] == [
         (1, False)] * 4 + [(1, True)]
     assert len(events(run, "agent_started")) == 3 + 4
 
@@ -212,7 +212,7 @@ def test_an_agent_that_never_plays_is_parked_and_the_others_go_on(
 def test_running_out_of_memory_is_named_and_takes_one_agent_away(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
-    monkeypatch.setattr(service, "oom_kills", lambda: len(killed))
+    monkeypatch.setattr(agent_pool, "oom_kills", lambda: len(killed))
 
     def kill(updates: int) -> None:
         if updates == 50:
@@ -233,7 +233,7 @@ def test_running_out_of_memory_is_named_and_takes_one_agent_away(
 def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(service, "oom_kills", lambda: looks.append(1) or (4 if len(looks) > 1 else 3))
+    monkeypatch.setattr(agent_pool, "oom_kills", lambda: looks.append(1) or (4 if len(looks) > 1 else 3))
 
     def kill(updates: int) -> None:
         if len(looks) >= 4 and not killed:
@@ -250,35 +250,8 @@ def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
     assert len(events(run, "agent_started")) == 4
 
 
-def test_nobody_rests_once_memory_has_run_out(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[int] = []
-    monkeypatch.setattr(service, "oom_kills", lambda: len(killed))
-
-    def kill(updates: int) -> None:
-        if updates == 40:
-            made.resize(1, 1, 1)
-        elif updates % 20 == 0:
-            resting = [event["agent"] for event in events(run, "agent_rests")]
-            if not killed and len(resting) == 2:
-                killed.extend(e["pid"] for e in events(run, "agent_started") if e["agent"] == resting[0])
-                os.kill(killed[0], signal.SIGKILL)
-            left = len(events(run, "agent_left"))
-            if left == 2:
-                made.resize(3, 1, 1)  # which are not too many: who was killed did not play
-            if len(events(run, "agent_started")) == 5:
-                made.resize(1, 1, 1)
-            if left == 4:
-                end_run()
-
-    run = make_run(counting(steps=None))
-    made = Service(run.settings, run, CheckingModel(kill), interruption)
-    assert made.run() == "SIGTERM"
-    assert not events(run, "agent_died") and not events(run, "agent_returned")
-
-
-@pytest.mark.parametrize("method", ["predict", "train"])
-def test_a_thread_that_raises_once_is_started_again_and_no_agent_waits_for_ever(
+@pytest.mark.parametrize("method", ["predict", "update"])
+def test_a_thread_that_raises_once_is_restarted_and_no_agent_waits_for_ever(
         method: str, make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
     right, calls = getattr(model, method), []
@@ -337,9 +310,9 @@ def test_a_device_without_memory_for_one_rollout_ends_the_run(
     assert len(events(run, "thread_failed")) == 1, "it is tried again once"
 
 
-def test_when_nothing_moves_all_stacks_are_told(
+def test_when_nothing_moves_all_stacks_are_logged(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(supervisor, "STALL_SECONDS", 1.0)
     model = CheckingModel()
     right, stuck = model.predict, threading.Event()
 
@@ -358,23 +331,23 @@ def test_when_nothing_moves_all_stacks_are_told(
     assert "in hold" in (run.directory / "log.txt").read_text()
 
 
-def test_what_two_trainers_say_of_the_same_weights_is_mended_once(
+def test_what_two_trainers_say_of_the_same_weights_is_answered_once(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(counting())
     monkeypatch.setattr(run, "back_to_finite", lambda model: run.directory / "checkpoints/000000000001")
     model = CheckingModel()
     made = Service(run.settings, run, model, interruption)
     made._failures.extend([(Diverged("at 1"), 0.0), (Diverged("at 1, too"), 0.0)])
-    made._mend()
+    made._answer_failures()
     assert len(events(run, "diverged")) == 1 and not made._failures
     made._failures.append((Diverged("at 9"), 0.0))
     with pytest.raises(Diverged, match="at 9"):
-        made._mend()
+        made._answer_failures()
     made._failures.clear()
     made._channel.close()
 
 
-def test_divergence_is_mended_once_from_the_newest_finite_checkpoint(
+def test_divergence_is_answered_once_from_the_newest_finite_checkpoint(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
     model.learning_rate_factor, restored, right = 1.0, [], model.update
@@ -401,11 +374,11 @@ def test_divergence_is_mended_once_from_the_newest_finite_checkpoint(
     assert told["back_to"] == "checkpoints/000000000020" and told["cause"] == "at 61"
 
 
-def test_all_parked_names_the_exception(make_run: MakeRun, interruption: Signals, tmp_path: Path,
+def test_all_quarantined_names_the_exception(make_run: MakeRun, interruption: Signals, tmp_path: Path,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga3c.service.workers._FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("ga3c.service.workers.FIRST_PAUSE", 0.02)
     run = make_run(counting(game=faulty.make(tmp_path, monkeypatch, "crash", "reset")))
-    with pytest.raises(AgentsLost, match="all 3 died again and again.*RuntimeError: the emulator lost its mind"):
+    with pytest.raises(AgentsLost, match="all 3 failed again and again.*RuntimeError: the emulator lost its mind"):
         Service(run.settings, run, CheckingModel(), interruption).run()
     assert len(events(run, "agent_died")) == 15 and len(events(run, "environment_failed")) == 1
 

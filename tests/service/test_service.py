@@ -23,12 +23,14 @@ import pytest
 from counting import CheckingModel, agent_processes, end_run
 
 from ga3c.learner.learner import UpdateStats
-from ga3c.runs.recorder import Run
+from ga3c.runs.recorder import Recorder as Run
 from ga3c.service.signals import Signals
-from ga3c.service.supervisor import AgentsLost, Service
+from ga3c.service.agent_pool import AgentsLost
+from ga3c.service.supervisor import Service
+from ga3c.service.workers import AgentState
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
-from ga3c.transport.channel import PREDICT
+from ga3c.transport.port import PREDICT
 from ga3c.transport.slots import Batch
 
 MakeRun = Callable[..., Run]
@@ -45,19 +47,17 @@ def events(run: Run, kind: str) -> list[dict]:
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
-@pytest.mark.parametrize(("agents", "predictors", "trainers", "envs", "shared_by"),
-                         [(1, 1, 1, 1, 1), (8, 1, 1, 1, 1), (3, 3, 3, 2, 1), (8, 2, 3, 4, 1), (8, 2, 2, 1, 4),
-                          (5, 1, 1, 2, 8)])
+@pytest.mark.parametrize(("agents", "predictors", "trainers", "envs"),
+                         [(1, 1, 1, 1), (8, 1, 1, 1), (3, 3, 3, 2), (8, 2, 3, 4)])
 def test_every_observation_comes_back_once_and_whole(
-        agents: int, predictors: int, trainers: int, envs: int, shared_by: int, make_run: MakeRun,
-        interruption: Signals) -> None:
+        agents: int, predictors: int, trainers: int, envs: int, make_run: MakeRun, interruption: Signals) -> None:
     def stop(updates: int) -> None:
         if updates % 20 == 0 and model.agent_steps >= 4000 and len(model.trained) == agents * envs:
             end_run()
 
     model = CheckingModel(stop)
     settings = counting(agents=agents, predictors=predictors, trainers=trainers, envs_per_agent=envs, steps=None,
-                        minutes=1, agents_per_process=shared_by)
+                        minutes=1)
     run = make_run(settings)
     assert Service(settings, run, model, interruption).run() == "SIGTERM"
     assert len(model.trained) == agents * envs
@@ -91,9 +91,8 @@ def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interrupt
     assert len(means) == 32 and means.max() < 3 * np.median(means), np.sort(means)
 
 
-@pytest.mark.parametrize("shared_by", [1, 3])
 def test_workers_added_and_removed_meanwhile_lose_nothing(
-        shared_by: int, make_run: MakeRun, interruption: Signals) -> None:
+        make_run: MakeRun, interruption: Signals) -> None:
     chance = random.Random(1)
     sizes: list[tuple[int, int, int]] = []
 
@@ -103,49 +102,30 @@ def test_workers_added_and_removed_meanwhile_lose_nothing(
             service.resize(*sizes[-1])
 
     model = CheckingModel(change)
-    settings = counting(steps=40_000, agents_per_process=shared_by)
+    settings = counting(steps=40_000)
     run = make_run(settings)
     service = Service(settings, run, model, interruption)
     service.run()
     assert len(sizes) > 20
-    assert len(events(run, "agent_rests")) > 10 and not events(run, "agent_died")
+    assert len(events(run, "agent_left")) > 10 and not events(run, "agent_died")
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
 
 
-def test_agents_that_are_added_one_by_one_get_a_process_each_before_any_two_share(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga3c.transport.seating.usable_cores", lambda: 2)
-    lived: list[list[int]] = []
-
-    def change(updates: int) -> None:
-        if updates % 5 or len(lived) == 6 or not service._settled():
-            return
-        lived.append([service._seating.process_of(agent) for agent in service._present()])
-        if len(lived) == 6:
-            end_run()
-        service.resize((2, 3, 4, 6, 2, 2)[len(lived) - 1], 1, 1)
-
-    run = make_run(counting(steps=None, agents=1, agents_max=8, agents_per_process=4, training_batch_min=10))
-    service = Service(run.settings, run, CheckingModel(change), interruption)
-    assert service.run() == "SIGTERM"
-    assert lived == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 0, 1], [0, 1]]
-    assert not events(run, "agent_died")
-
-
-def test_others_take_the_place_of_parked_agents(make_run: MakeRun, interruption: Signals) -> None:
+def test_others_take_the_place_of_quarantined_agents(make_run: MakeRun, interruption: Signals) -> None:
     stages = [{0, 1, 2}, {0, 1, 3}, {0, 1, 3, 4}]
     end = [math.inf]
 
     def change(updates: int) -> None:
         if updates > end[0]:
             end_run()
-        if not stages or service._processes.keys() != stages[0] or model.agent_steps == 0:
+        alive = {agent.number for agent in service._agents.agents if agent.alive}
+        if not stages or alive != stages[0] or model.agent_steps == 0:
             return
         del stages[0]
         if len(stages) == 2:
-            service._recovery.parked.add(2)  # as if it had died five times in a row
-            service._processes[2].kill()
+            service._agents.agents[2].failed = lambda *how: False  # as if it had failed five times in a row
+            service._agents.agents[2].process.kill()
         elif stages:
             service.resize(5, 1, 1)  # one more than there can be
         else:
@@ -179,7 +159,7 @@ def test_an_agent_for_which_the_system_has_no_process_is_done_without(
             service.run()
         return
     assert service.run() == "--steps 6000"
-    assert starts == ["agents-0", "agents-1", "agents-2"], "it is not tried each second"
+    assert starts == ["agent-0", "agent-1", "agent-2"], "it is not tried each second"
     told, = events(run, "agent_not_started")
     assert told["agent"] == 2 and "Resource temporarily unavailable" in told["cause"]
 
@@ -221,13 +201,13 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
     start, refused = ForkServerProcess.start, []
 
     def refusing(process: ForkServerProcess) -> None:
-        if process.name == "agents-2" and len(refused) < times:
+        if process.name == "agent-2" and len(refused) < times:
             refused.append(time.monotonic())
             raise kind
         start(process)
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
-    monkeypatch.setattr("ga3c.service.supervisor.END_SECONDS", 1.0)
+    monkeypatch.setattr("ga3c.service.agent_pool.FORKSERVER_SECONDS", 1.0)
     run = make_run(counting(steps=None, minutes=0.07))
     Service(run.settings, run, CheckingModel(), interruption).run()
     assert len(events(run, "agent_not_started")) == len(refused) == times
@@ -240,7 +220,7 @@ def test_no_agent_is_started_while_a_fork_server_is_just_ending(
     start, begun, refused = ForkServerProcess.start, [], []
 
     def refusing(process: ForkServerProcess) -> None:
-        if process.name == "agents-2" and not refused:
+        if process.name == "agent-2" and not refused:
             refused.append(time.monotonic())
             begun[0][0].kill()  # its index is vacant in a moment
             raise ConnectionRefusedError(111, "Connection refused")
@@ -248,11 +228,11 @@ def test_no_agent_is_started_while_a_fork_server_is_just_ending(
         begun.append((process, time.monotonic()))
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
-    monkeypatch.setattr("ga3c.service.supervisor.END_SECONDS", 1.0)
+    monkeypatch.setattr("ga3c.service.agent_pool.FORKSERVER_SECONDS", 1.0)
     run = make_run(counting(steps=None, minutes=0.05))
     Service(run.settings, run, CheckingModel(), interruption).run()
     again = [(process.name, when) for process, when in begun[2:]]
-    assert sorted(name for name, _ in again) == ["agents-0", "agents-2"]
+    assert sorted(name for name, _ in again) == ["agent-0", "agent-2"]
     assert all(when >= refused[0] + 1.0 for _, when in again)
 
 
@@ -272,71 +252,12 @@ def test_a_system_without_another_thread_goes_on_with_those_there_are_and_tries_
             end_run()
 
     monkeypatch.setattr(threading.Thread, "start", refusing)
-    monkeypatch.setattr("ga3c.service.supervisor.START_SECONDS", 0.3)
+    monkeypatch.setattr("ga3c.service.workers.THREAD_PAUSE", 0.3)
     model = CheckingModel(stop)
     run = make_run(counting(steps=None, minutes=1, predictors=2))
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     event, = events(run, "thread_not_started")
     assert event["cause"] == "predictor: can't start new thread" and tried[1] - tried[0] >= 0.3
-    model.assert_nothing_doubled()
-    model.assert_nothing_lost()
-
-
-def test_an_agent_that_rests_comes_back_with_its_environments_as_they_stood(
-        make_run: MakeRun, interruption: Signals) -> None:
-    def change(updates: int) -> None:
-        if updates % 40 == 0:
-            rested, returned = len(events(run, "agent_rests")), len(events(run, "agent_returned"))
-            service.resize(3 if rested > returned else 1, 1, 1)
-            if returned >= 6:
-                end_run()
-
-    model = CheckingModel(change)
-    run = make_run(counting(steps=None, agents=3))
-    service = Service(run.settings, run, model, interruption)
-    assert service.run() == "SIGTERM"
-    assert len(events(run, "agent_started")) == 3 and not events(run, "agent_left") and not events(run, "agent_died")
-    model.assert_nothing_doubled()
-    model.assert_nothing_lost()
-
-
-def test_the_supervisor_sleeps_while_an_agent_is_on_its_way_to_rest(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run(counting(agents=2))
-    monkeypatch.setattr(run, "seconds_to_next", lambda: 0.7)
-    service = Service(run.settings, run, CheckingModel(lambda updates: None), interruption)
-    assert service._patience() == 0.0, "two are missing, and there is room for them"
-    service._processes = dict.fromkeys(range(2))
-    service._pausing = {1: 0.0}  # wanted again, and not started anew
-    assert service._patience() == 0.7
-
-
-@pytest.mark.parametrize("how", ["too long", "killed"])
-def test_an_agent_that_rests_too_long_or_is_killed_meanwhile_is_no_loss(
-        how: str, make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    if how == "too long":
-        monkeypatch.setattr("ga3c.service.supervisor.REST_SECONDS", 0.0)
-    killed: list[int] = []
-
-    def change(updates: int) -> None:
-        if updates == 40:
-            service.resize(1, 1, 1)
-        elif updates % 40 == 0:
-            resting = {event["agent"] for event in events(run, "agent_rests")}
-            if how == "killed" and not killed and len(resting) == 2:
-                killed.extend(event["pid"] for event in events(run, "agent_started") if event["agent"] in resting)
-                for pid in killed:
-                    os.kill(pid, signal.SIGKILL)
-            if len(events(run, "agent_left")) == 2:
-                service.resize(3, 1, 1)
-            if len(events(run, "agent_started")) == 5:
-                end_run()
-
-    model = CheckingModel(change)
-    run = make_run(counting(steps=None, agents=3))
-    service = Service(run.settings, run, model, interruption)
-    assert service.run() == "SIGTERM"
-    assert not events(run, "agent_died") and not events(run, "agent_returned")
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
 
@@ -349,7 +270,7 @@ def belongings(process: psutil.Process) -> tuple[int, int, int]:
             tracemalloc.get_traced_memory()[0] if ours else process.memory_info().rss)
 
 
-def change_at_random(most: int, make_run: MakeRun, shared_by: int) -> Run:
+def change_at_random(most: int, make_run: MakeRun) -> Run:
     """A whole run in which the numbers of workers are changed `most` times, checked for what it lost or doubled."""
     chance = random.Random(3)
     wanted, changes = [3, 1, 1], 0
@@ -365,7 +286,7 @@ def change_at_random(most: int, make_run: MakeRun, shared_by: int) -> Run:
             end_run()
 
     model = CheckingModel(change)
-    run = make_run(counting(steps=None, agents_per_process=shared_by))
+    run = make_run(counting(steps=None))
     with contextlib.closing(Signals()) as interruption:
         service = Service(run.settings, run, model, interruption)
         assert service.run() == "SIGTERM" and changes == most
@@ -374,25 +295,21 @@ def change_at_random(most: int, make_run: MakeRun, shared_by: int) -> Run:
     return run
 
 
-@pytest.mark.parametrize(("most", "rest", "shared_by"), [
-    (100, 0.0, 1), (60, 0.0, 2), pytest.param(300, 0.0, 1, marks=pytest.mark.slow),
-    pytest.param(300, 600.0, 1, marks=pytest.mark.slow)])
-def test_hundreds_of_changes_lose_and_leave_nothing(
-        most: int, rest: float, shared_by: int, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga3c.service.supervisor.REST_SECONDS", rest)
+@pytest.mark.parametrize("most", [60, pytest.param(300, marks=pytest.mark.slow)])
+def test_hundreds_of_changes_lose_and_leave_nothing(most: int, make_run: MakeRun) -> None:
     tracemalloc.start()
     try:
-        change_at_random(20, make_run, shared_by).close()  # what is there once, whatever is done with it
+        change_at_random(20, make_run).close()  # what is there once, whatever is done with it
         alive = [psutil.Process(), *psutil.Process().children()]  # the fork server and the resource tracker
         before = [belongings(process) for process in alive]
-        run = change_at_random(most, make_run, shared_by)
+        run = change_at_random(most, make_run)
         run.close()
         after = [belongings(process) for process in alive]
     finally:
         tracemalloc.stop()
-    assert len(events(run, "agent_rests")) > most // 3 and not events(run, "agent_died")
     left = events(run, "agent_left")
-    assert {event["exitcode"] for event in left} <= {0} and (len(left) > most // (3 * shared_by)) == (rest == 0.0)
+    assert not events(run, "agent_died")
+    assert {event["exitcode"] for event in left} == {0} and len(left) > most // 3
     assert "memfd:rollouts" not in Path("/proc/self/maps").read_text()
     for (descriptors, threads, memory), base in zip(after, before, strict=True):
         assert descriptors <= base[0] and threads <= base[1]
@@ -419,10 +336,9 @@ def test_the_controller_tunes_a_real_run_and_loses_nothing(
     model.assert_nothing_lost()
 
 
-@pytest.mark.parametrize(("number", "shared_by"), [
-    (signal.SIGKILL, 1), (signal.SIGKILL, 2), pytest.param(signal.SIGSEGV, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.slow)])
 def test_killed_agents_are_replaced_and_their_rollouts_not_mixed_up(
-        number: signal.Signals, shared_by: int, make_run: MakeRun, interruption: Signals) -> None:
+        number: signal.Signals, make_run: MakeRun, interruption: Signals) -> None:
     chance = random.Random(2)
     killed: list[int] = []
 
@@ -435,15 +351,14 @@ def test_killed_agents_are_replaced_and_their_rollouts_not_mixed_up(
             victim.send_signal(number)
 
     model = CheckingModel(kill)
-    agents = 3 * shared_by
-    settings = counting(steps=30_000, agents=agents, agents_max=agents, agents_per_process=shared_by)
+    settings = counting(steps=30_000, agents=3, agents_max=3)
     run = make_run(settings)
     Service(settings, run, model, interruption).run()
     died = events(run, "agent_died")
     started = events(run, "agent_started")
     assert {event["exitcode"] for event in died} == {-number} and len(killed) == 6
     assert len(died) == sum(event["pid"] in killed for event in started) >= 6
-    assert len(started) >= agents + len(died) - shared_by  # the last one may have come at the end
+    assert len(started) >= 3 + len(died) - 1  # the last one may have come at the end
     assert run.statistics.agent_deaths == len(died)
     model.assert_nothing_doubled()
     model.assert_no_gap()
@@ -462,12 +377,12 @@ def test_a_death_is_noticed_and_mended_within_two_seconds(make_run: MakeRun, int
     Service(settings, run, model, interruption).run()
     died, = events(run, "agent_died")
     again = [event for event in events(run, "agent_started") if event["time"] >= died["time"]]
-    assert [event["agent"] for event in again] == [died["agent"]] and again[0]["incarnation"] == 2
+    assert [event["agent"] for event in again] == [died["agent"]] and again[0]["generation"] == 2
     assert again[0]["time"] - died["time"] < 2.0
     assert run.disturbances == 1 + len(events(run, "checkpoint"))
 
 
-@pytest.mark.parametrize("method", ["predict", "train"])
+@pytest.mark.parametrize("method", ["predict", "update"])
 def test_an_exception_in_a_thread_ends_the_run_with_that_exception(
         method: str, make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()
@@ -492,7 +407,7 @@ def test_a_failure_while_stopping_is_not_swallowed(
     right = model.update
 
     def wrong(batch: Batch) -> UpdateStats:
-        if (batch.steps < 5).any():  # rollouts are cut only when agents leave
+        if (batch.steps < 5).any():  # rollouts are short only when agents drain
             raise ZeroDivisionError("at the end")
         return right(batch)
 
@@ -527,11 +442,11 @@ def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceb
     monkeypatch.syspath_prepend(str(tmp_path))
     settings = counting(game="world_without_a_level:NoLevel-v0", agents=1, agents_max=1)
     run = make_run(settings)
-    monkeypatch.setattr("ga3c.service.workers._FIRST_PAUSE", 0.05)
-    with pytest.raises(AgentsLost, match="all 1 died.*LookupError: no such level"):
+    monkeypatch.setattr("ga3c.service.workers.FIRST_PAUSE", 0.05)
+    with pytest.raises(AgentsLost, match="all 1 failed.*LookupError: no such level"):
         Service(settings, run, CheckingModel(), interruption).run()
     assert (run.directory / "log.txt").read_text().count("Traceback") == 1, "once per kind"
-    assert [event["parked"] for event in events(run, "agent_died")] == [False] * 4 + [True]
+    assert [event["quarantined"] for event in events(run, "agent_died")] == [False] * 4 + [True]
     assert [event["cause"] for event in events(run, "environment_failed")] == ["LookupError: no such level"]
 
 
@@ -562,5 +477,5 @@ def test_rollouts_older_than_the_ceiling_are_not_trained_on_but_counted(
     dropped, trained = run.statistics.dropped_steps, sum(map(len, model.trained.values()))
     assert max(lags) <= 1.0 and dropped > 0
     assert set(sizes[:-1]) == {2}, "what was dropped is made up for"
-    assert sum(map(len, model.predicted.values())) - trained - dropped == 3 * 2, "all but those told to leave"
+    assert sum(map(len, model.predicted.values())) - trained - dropped == 3 * 2, "all but those on which agents drained"
     model.assert_nothing_doubled()

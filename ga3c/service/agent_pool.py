@@ -55,7 +55,9 @@ class AgentPool:
         self._resumed_at = resumed_at
         self.agents = [Agent(number) for number in range(store.n_agents)]
         self._vacated: deque[int] = deque()  # written by trainers' threads
-        self._most = len(self.agents)        # as many as memory and the system allow
+        self._fit = len(self.agents)         # as many as fit into memory
+        self._allowed = len(self.agents)     # as many as the system has processes for, until `_asked_again_at`
+        self._asked_again_at = 0.0
         self._refused_at = float("-inf")
         self._fault_kinds: set[tuple[str, ...]] = set()
         self._last_fault = ""
@@ -103,6 +105,10 @@ class AgentPool:
         return min(self._most, len(self.agents) - len(self._in(AgentState.QUARANTINED)))
 
     @property
+    def _most(self) -> int:
+        return min(self._fit, self._allowed)
+
+    @property
     def start_seconds(self) -> float | None:
         """Median of the newest start-up times, from the start of a process to its first step; None before the first."""
         return statistics.median(self._start_times) if self._start_times else None
@@ -130,6 +136,8 @@ class AgentPool:
     def reconcile(self, wanted: int) -> None:
         """Starts and stops agents so that `wanted` are at work."""
         now = time.monotonic()
+        if now >= self._asked_again_at:
+            self._allowed = len(self.agents)
         while self._vacated:
             agent = self.agents[self._vacated.popleft()]
             if agent.state is AgentState.GONE:
@@ -193,9 +201,10 @@ class AgentPool:
             raise AgentsLost(f"agents: not one can be started: {cause}; `ulimit -u` and the container's limit of "
                              "processes say how many there may be")
         agent.start_after = now + START_PAUSE
-        self._most = len(self.processes)
+        self._allowed, self._asked_again_at = len(self.processes), agent.start_after
         self._recorder.disturbances += 1
-        self._recorder.say(f"Agent {agent.number} cannot be started ({cause}): {self._most} agents from now on.")
+        self._recorder.say(f"Agent {agent.number} cannot be started ({cause}): {self._allowed} agents for now; the "
+                           f"next try is in {START_PAUSE:.0f} s.")
 
     def stop_all(self, at_once: bool) -> None:
         """Ends every process: by the stop message, unless `at_once`, then by hanging up, then by SIGKILL."""
@@ -265,7 +274,7 @@ class AgentPool:
         cause = "hung" if hung else "signal" if exitcode < 0 else "exception" if exitcode == 1 else "exit"
         if exitcode == -signal.SIGKILL and not hung and self._ran_out_of_memory():
             cause, how = "out of memory", "was killed, likely because memory ran out,"
-            self._most = max(1, len(self.processes))
+            self._fit = max(1, len(self.processes))
         if cause != "exception":
             self._last_fault = how
         recorder.statistics.agent_deaths += 1

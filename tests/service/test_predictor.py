@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from counting import busy
 
-from ga3c.envs.factory import EnvSpec
-from ga3c.runs.statistics import Statistics
-from ga3c.service.predictor import PredictionCount, run_predictor
+from ga3c.envs.base import EnvSpec
+from ga3c.runs.statistics import PredictionCount, Statistics
+from ga3c.service.predictor import run_predictor
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
 from ga3c.transport.channel import Channel
-from ga3c.transport.seating import Seating
 from ga3c.transport.slots import Slots
 
 SPEC = EnvSpec("test", (3,), np.dtype(np.float32), 2, 1)
@@ -34,13 +33,13 @@ class Uniform:
 
 
 def test_a_request_of_an_agent_that_has_died_has_waited_for_nothing() -> None:
-    store = Slots(SPEC, 2, 1, 4)
-    channel, count = Channel(store, Seating(2), 2), PredictionCount()
+    store = Slots(SPEC, 2, 1, 4, 2)
+    channel, count = Channel(store, 2), PredictionCount()
     dead, alive = channel.open(0), channel.open(1)
     for port in (dead, alive):
-        (agent, first), = port.first_slot.items()
-        store.asked[first, 0] = time.monotonic() - 0.5
-        channel._predictions.put(agent, first, 0, port.incarnation)
+        first = 2 * port.agent
+        store.requested_at[first, 0] = time.monotonic() - 0.5
+        channel._predictions.put(port.agent, first, 0, port.generation)
     channel.hang_up(0)
     channel.open(0)  # its successor has asked for nothing yet
     channel.dismiss_predictor()
@@ -50,7 +49,7 @@ def test_a_request_of_an_agent_that_has_died_has_waited_for_nothing() -> None:
 
 
 @pytest.mark.parametrize(("inside", "outside"), [(0.3, 0.0), (0.0, 0.3)])
-def test_what_a_predictor_takes_outside_the_model_is_told(
+def test_what_a_predictor_takes_outside_the_model_is_counted(
         inside: float, outside: float, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Uniform):
         def predict(self, observation: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
@@ -62,15 +61,15 @@ def test_what_a_predictor_takes_outside_the_model_is_told(
         return looked(*args)
 
     store = Slots(SPEC, 2, 1, 2)
-    looked = store.look
-    monkeypatch.setattr(store, "look", look)
-    channel, count = Channel(store, Seating(1), 2), PredictionCount()
+    looked = store.observations
+    monkeypatch.setattr(store, "observations", look)
+    channel, count = Channel(store, 2), PredictionCount()
     port = channel.open(0)
-    channel._predictions.put(0, 0, 0, port.incarnation)
+    channel._predictions.put(0, 0, 0, port.generation)
     channel.dismiss_predictor()
     run_predictor(channel, store, cast(Any, Slow()), 8, count)
     assert outside <= count.outside < outside + 0.2
-    channel.handed_over(port)
+    port.close()
     channel.close()
 
 
@@ -91,7 +90,7 @@ def test_it_waits_for_as_many_agents_as_have_so_many_observations(
 def test_the_service_has_its_predictors_wait_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     monkeypatch.setattr("ga3c.service.supervisor.run_predictor", lambda *arguments: given.extend(arguments))
-    service = SimpleNamespace(_run=SimpleNamespace(statistics=Statistics(1)), _channel=None, _store=None, _model=None,
+    service = SimpleNamespace(_recorder=SimpleNamespace(statistics=Statistics(1)), _channel=None, _store=None, _learner=None,
                               _settings=configured(prediction_batch_min=7, prediction_batch_max=90))
     Service._predict(cast(Any, service))
     assert given[3] == 90 and given[5] == 7

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import select
+import math
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,14 +11,15 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from counting import busy
-from ports import serve
 
-from ga3c.envs.factory import EnvSpec
+from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import TooLarge
-from ga3c.service.trainer import Spent, run_trainer
-from ga3c.transport.channel import SUBMIT, TAKE, Channel, Port
-from ga3c.transport.seating import Seating
-from ga3c.transport.slots import Slots, Batch
+from ga3c.runs.statistics import Spent
+from ga3c.service.batches import RolloutQueue, refusal
+from ga3c.service.trainer import run_trainer
+from ga3c.transport.channel import Channel
+from ga3c.transport.port import SUBMIT, TAKE, Port
+from ga3c.transport.slots import Batch, Slots
 
 SPEC = EnvSpec("test", (3,), np.dtype(np.float32), 2, 1)
 
@@ -37,37 +38,45 @@ class Learner:
         return SimpleNamespace(waited=0.0)
 
 
-def handed_in(port: Port, store: Slots, slot: int, version: int) -> None:
+def submit(port: Port, store: Slots, version: int) -> None:
+    slot = port.grant((TAKE, 0, 0), store)
     store.steps[slot], store.version[slot], store.reward[slot] = 2, version, slot
     store.seconds[slot] = 1.0
-    serve(port, (SUBMIT, slot, 0))
+    port.grant((SUBMIT, slot, 0), store)
 
 
 @contextlib.contextmanager
 def waiting(rollouts: int, version: Callable[[int], int] = lambda slot: 7) -> Iterator[tuple[Channel, Slots]]:
-    """So many rollouts, of these versions, that wait for a trainer, and the word to end."""
+    """So many rollouts, of these versions, that wait for a trainer, and its dismissal."""
     store = Slots(SPEC, 2, 1, 16)
-    channel = Channel(store, Seating(1), 16)
+    channel = Channel(store, 16)
     port = channel.open(0)
-    for slot in range(rollouts):
-        assert serve(port, (TAKE, 0, 0)) == slot
-        handed_in(port, store, slot, version(slot))
+    for number in range(rollouts):
+        submit(port, store, version(number))
     channel.dismiss_trainer()
     yield channel, store
-    channel.handed_over(port)
+    port.close()
     channel.close()
+
+
+def run(channel: Channel, store: Slots, learner: Any, n_rollouts: int,
+        report: Callable[..., object] = lambda update, batch, spent: None,
+        dropped: Callable[[Batch], object] = lambda batch: None, **more: Any) -> None:
+    """A trainer over the queue."""
+    refused = refusal(math.inf, lambda: learner.version, lambda: learner.min_valid_version)
+    source = RolloutQueue(channel, store, n_rollouts, refused, cast(Any, dropped))
+    run_trainer(source, learner, cast(Any, report), dropped=cast(Any, dropped), **more)
 
 
 def trained(n_rollouts: int, rollouts: int, learner: Learner,
             version: Callable[[int], int] = lambda slot: 7) -> tuple[Learner, list[Batch], list[Batch]]:
-    """What a trainer does with so many rollouts, of these versions, and the word to end."""
+    """What a trainer does with so many rollouts, of these versions, and its dismissal."""
     reported: list[Batch] = []
     dropped: list[Batch] = []
     with waiting(rollouts, version) as (channel, store):
-        run_trainer(channel, store, cast(Any, learner), n_rollouts,
-                    lambda update, batch, spent: reported.append(batch),
-                    # A copy, as the room is used again.
-                    dropped=lambda batch: dropped.append(batch[np.ones(len(batch), np.bool_)]))
+        run(channel, store, learner, n_rollouts, lambda update, batch, spent: reported.append(batch),
+            # A copy, as the room is used again.
+            lambda batch: dropped.append(batch[np.ones(len(batch), np.bool_)]))
     return learner, reported, dropped
 
 
@@ -91,109 +100,55 @@ def test_a_rollout_that_is_an_update_is_trained_on_in_its_slot_which_is_free_onl
     class Looking(Learner):
         def update(self, batch: Batch) -> Any:
             assert np.shares_memory(batch.observation, store.observation) and batch.observation.shape[:3] == (1, 2, 1)
-            assert not select.select([port._replies], [], [], 0)[0], "nothing is given back yet"
+            assert not port._replied.poll(0), "nothing is released yet"
             assert batch.following.tolist() == [[[9.0] * 3]] and not batch.observation.any()
             return super().update(batch)
 
     learner, store = Looking(), Slots(SPEC, 2, 1, 2)
-    channel = Channel(store, Seating(1), 2)
+    channel = Channel(store, 2)
     port = channel.open(0)
     store.following[0] = 9.0
-    store.steps[0] = 1
-    serve(port, (SUBMIT, 0, 0))
+    submit(port, store, 7)
     channel.dismiss_trainer()
-    run_trainer(channel, store, cast(Any, learner), 1, lambda update, batch, spent: None)
-    assert learner.steps[-1] == [1] and select.select([port._replies], [], [], 0)[0]
-    channel.handed_over(port)
+    run(channel, store, learner, 1)
+    assert learner.steps[-1] == [2] and port._replied.poll(0)
+    port.close()
     channel.close()
-
-
-@contextlib.contextmanager
-def at_play(agents: int, of: int) -> Iterator[tuple[Channel, Slots, Port]]:
-    """A process of so many agents that play, two slots each, side by side; an update needs `of` rollouts."""
-    store = Slots(SPEC, 2, 1, 2 * agents)
-    channel = Channel(store, Seating(agents, agents), 2, rollouts_per_update=of)
-    port = channel.open(0)
-    channel._answered_at = [each + 1.0 for each in channel._opened_at]
-    assert [port.ask(slot % agents, (TAKE, 0, 0)) for slot in range(2 * agents)] == [*range(2 * agents)]
-    yield channel, store, port
-    channel.handed_over(port)
-    channel.close()
-
-
-def hand_in(port: Port, store: Slots, slots: list[int], version: Callable[[int], int] = lambda slot: 7) -> None:
-    for slot in slots:
-        store.steps[slot], store.version[slot], store.reward[slot] = 2, version(slot), slot
-        assert port.ask(slot % len(port.agents), (SUBMIT, slot, 0)) == 0
-    port._submit()  # whatever would be in step
-
-
-def test_rollouts_side_by_side_are_trained_on_where_they_lie_in_whichever_order_they_came() -> None:
-    class Looking(Learner):
-        def update(self, batch: Batch) -> Any:
-            assert np.shares_memory(batch.observation, store.observation) and channel._lent == [4]
-            return super().update(batch)
-
-    learner = Looking()
-    with at_play(4, 4) as (channel, store, port):
-        hand_in(port, store, [3, 0, 2, 1])
-        channel.dismiss_trainer()
-        run_trainer(channel, store, cast(Any, learner), 4, lambda update, batch, spent: None)
-        assert learner.first_rewards == [0, 1, 2, 3] and channel._lent == [0]
-
-
-@pytest.mark.parametrize(("others_play", "rewards", "steps"), [
-    (True, [4, 5, 0, 2, 6, 7, 3], [[2, 2]] * 3 + [[2, 0]]),
-    (False, [4, 5, 0, 2, 3, 6, 7], [[2, 2], [2, 0], [2, 2], [2, 2]])])
-def test_what_has_been_copied_is_trained_on_after_one_block(
-        others_play: bool, rewards: list[int], steps: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = Learner()
-    with at_play(4, 2) as (channel, store, port):
-        assert channel.only_blocks()
-        monkeypatch.setattr(channel, "only_blocks", lambda: not others_play)
-        hand_in(port, store, [0, 5, 4, 2, 3, 6, 7])  # the first will not be whole: who was to fill it is in the next
-        channel.dismiss_trainer()
-        run_trainer(channel, store, cast(Any, learner), 2, lambda update, batch, spent: None)
-    assert learner.first_rewards == rewards and learner.steps == steps
-
-
-def test_of_a_block_what_is_old_is_left_out_and_told() -> None:
-    learner, dropped, reported = Learner(oldest=6), list[float](), list[int]()
-    with at_play(2, 2) as (channel, store, port):
-        hand_in(port, store, [0, 1, 2, 3], lambda slot: 5 if slot < 3 else 6)
-        channel.dismiss_trainer()
-        run_trainer(channel, store, cast(Any, learner), 2,
-                    lambda update, batch, spent: reported.append(batch.agent_steps),
-                    dropped=lambda batch: dropped.extend(batch.reward[:, 0, 0].tolist()))
-    assert learner.steps == [[0, 2]] and learner.first_rewards == [3] and reported == [2] and dropped == [0, 1, 2]
-
-
-def test_what_has_been_copied_is_told_when_the_update_of_a_block_fails() -> None:
-    class Failing(Learner):
-        def update(self, batch: Batch) -> Any:
-            raise ZeroDivisionError
-
-    dropped: list[float] = []
-    with at_play(4, 2) as (channel, store, port), pytest.raises(ZeroDivisionError):
-        hand_in(port, store, [0, 5, 2, 3])
-        run_trainer(channel, store, cast(Any, Failing()), 2, lambda update, batch, spent: None,
-                    dropped=lambda batch: dropped.extend(batch.reward[:, 0, 0].tolist()))
-    assert dropped == [2, 3, 0]
 
 
 @pytest.mark.parametrize("n_rollouts", [1, 2])
-def test_a_slot_is_given_back_whatever_an_update_raises(n_rollouts: int) -> None:
+def test_a_slot_is_released_whatever_an_update_raises(n_rollouts: int) -> None:
     class Failing(Learner):
         def update(self, batch: Batch) -> Any:
             raise ZeroDivisionError
 
     with waiting(2) as (channel, store):
         with pytest.raises(ZeroDivisionError) as kept:  # with its traceback
-            run_trainer(channel, store, cast(Any, Failing()), n_rollouts, lambda update, batch, spent: None)
-        assert channel._freed[0] == n_rollouts and channel._lent == [2 - n_rollouts] and kept, "the rest is another's"
+            run(channel, store, Failing(), n_rollouts)
+        assert channel._lines[0].collected == 0 and kept
+        assert channel.training_queue == 3 - n_rollouts, "the rest, and the dismissal, are another's"
 
 
-def test_rollouts_of_an_update_that_is_not_made_are_told() -> None:
+def test_the_half_of_a_batch_without_a_step_is_not_trained_on() -> None:
+    class Small(Learner):
+        def update(self, batch: Batch) -> Any:
+            if len(batch) > 2:
+                raise TooLarge("the device has no memory")
+            return super().update(batch)
+
+    learner, halved = Small(), list[tuple[int, int]]()
+    with waiting(5) as (channel, store):
+        run(channel, store, learner, 4, halved=lambda most, n_rollouts: halved.append((most, n_rollouts)))
+    assert learner.steps == [[2, 2], [2, 2], [2, 0]] and halved == [(2, 4)]
+
+
+def test_what_was_dropped_is_made_up_for() -> None:
+    learner, _, dropped = trained(2, 6, Learner(oldest=6), lambda i: 5 if i in (1, 2) else 6)
+    assert learner.steps == [[2, 2], [2, 2]] and learner.first_rewards == [0, 3, 4, 5]
+    assert sum(batch.agent_steps for batch in dropped) == 4
+
+
+def test_rollouts_of_an_update_that_is_not_made_are_reported() -> None:
     class Refusing(Learner):
         def update(self, batch: Batch) -> Any:
             return super().update(batch) if self.steps else self.steps.append([])
@@ -203,7 +158,7 @@ def test_rollouts_of_an_update_that_is_not_made_are_told() -> None:
 
 
 @pytest.mark.parametrize("failure", [ZeroDivisionError, TooLarge])
-def test_rollouts_of_an_update_that_fails_are_told(failure: type[Exception]) -> None:
+def test_rollouts_of_an_update_that_fails_are_reported(failure: type[Exception]) -> None:
     class Failing(Learner):
         def update(self, batch: Batch) -> Any:
             if len(self.steps) == 1:
@@ -213,9 +168,9 @@ def test_rollouts_of_an_update_that_fails_are_told(failure: type[Exception]) -> 
     reported: list[int] = []
     dropped: list[int] = []
     with waiting(4) as (channel, store), pytest.raises(failure):
-        run_trainer(channel, store, cast(Any, Failing()), 2,
-                    lambda update, batch, spent: reported.append(batch.agent_steps),
-                    dropped=lambda batch: dropped.append(batch.agent_steps))
+        run(channel, store, Failing(), 2,
+            lambda update, batch, spent: reported.append(batch.agent_steps),
+            lambda batch: dropped.append(batch.agent_steps))
     assert (reported, dropped) == ([4], [4])
 
 
@@ -227,7 +182,7 @@ def test_the_wait_for_another_trainers_update_is_no_work() -> None:
 
     spent: list[Spent] = []
     with waiting(1) as (channel, store):
-        run_trainer(channel, store, cast(Any, Waiting()), 1, lambda update, batch, time: spent.append(time))
+        run(channel, store, Waiting(), 1, lambda update, batch, time: spent.append(time))
     assert spent[0].updating > 5.0 and spent[0].waiting < -4.0
 
 
@@ -240,12 +195,12 @@ def test_the_update_before_is_no_wait(n_rollouts: int) -> None:
 
     spent: list[Spent] = []
     with waiting(2 * n_rollouts) as (channel, store):
-        run_trainer(channel, store, cast(Any, Busy()), n_rollouts, lambda update, batch, time: spent.append(time))
+        run(channel, store, Busy(), n_rollouts, lambda update, batch, time: spent.append(time))
     assert len(spent) == 2 and spent[1].waiting < 0.1 and spent[1].updating > 0.15
 
 
 @pytest.mark.parametrize(("inside", "outside"), [(0.3, 0.0), (0.0, 0.3)])
-def test_what_a_trainer_takes_outside_the_model_is_told(
+def test_what_a_trainer_takes_outside_the_model_is_reported(
         inside: float, outside: float, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Learner):
         def update(self, batch: Batch) -> Any:
@@ -253,15 +208,15 @@ def test_what_a_trainer_takes_outside_the_model_is_told(
             return super().update(batch) if self.steps else self.steps.append([])  # the first update is not made
 
     @contextlib.contextmanager
-    def slowly(most: int, oldest: bool) -> Iterator[Any]:
+    def slowly(most: int) -> Iterator[Any]:
         busy(outside)
-        with collect(most, oldest) as found:
+        with collect(most) as found:
             yield found
 
     spent: list[Spent] = []
     with waiting(2) as (channel, store):
         collect = channel.collect
         monkeypatch.setattr(channel, "collect", slowly)
-        run_trainer(channel, store, cast(Any, Slow()), 1, lambda update, batch, time: spent.append(time))
+        run(channel, store, Slow(), 1, lambda update, batch, time: spent.append(time))
     told, = spent
     assert 2 * outside <= told.outside < 2 * outside + 0.2, "of both updates"

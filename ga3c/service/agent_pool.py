@@ -20,7 +20,6 @@ from ga3c.service.workers import Agent, AgentState
 from ga3c.settings.machine import oom_kills
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
-from ga3c.transport.port import Port
 from ga3c.transport.slots import AgentStatus, Slots
 
 DRAIN_SECONDS = 3.0      # an agent takes one step to drain; a slow environment gets this long

@@ -10,7 +10,6 @@ a resumed run equals one that never ended. Other games begin new episodes on a r
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import zlib
 from collections import deque

@@ -6,6 +6,7 @@ An algorithm adds the outputs of its model: they stand beside the observation th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ class Field(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes of one such array."""
-        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * int(np.dtype(self.dtype).itemsize)
 
 
 Outputs = Mapping[str, Any]

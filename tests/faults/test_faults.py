@@ -375,7 +375,7 @@ def test_divergence_is_answered_once_from_the_newest_finite_checkpoint(
 
 
 def test_all_quarantined_names_the_exception(make_run: MakeRun, interruption: Signals, tmp_path: Path,
-                                        monkeypatch: pytest.MonkeyPatch) -> None:
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga3c.service.workers.FIRST_PAUSE", 0.02)
     run = make_run(counting(game=faulty.make(tmp_path, monkeypatch, "crash", "reset")))
     with pytest.raises(AgentsLost, match="all 3 failed again and again.*RuntimeError: the emulator lost its mind"):

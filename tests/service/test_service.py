@@ -27,7 +27,6 @@ from ga3c.runs.recorder import Recorder as Run
 from ga3c.service.signals import Signals
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.supervisor import Service
-from ga3c.service.workers import AgentState
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT
@@ -164,7 +163,29 @@ def test_an_agent_for_which_the_system_has_no_process_is_done_without(
     assert told["agent"] == 2 and "Resource temporarily unavailable" in told["cause"]
 
 
-def test_agents_are_replaced_when_the_process_they_were_forked_from_has_died(
+def test_an_agent_that_was_refused_is_tried_again_later(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, refused = ForkServerProcess.start, []
+
+    def refusing(process: ForkServerProcess) -> None:
+        if process.name == "agent-2" and len(refused) < 2:
+            refused.append(time.monotonic())
+            raise OSError(11, "Resource temporarily unavailable")
+        start(process)
+
+    def stop(updates: int) -> None:
+        if len(events(run, "agent_started")) == 3:
+            end_run()
+
+    monkeypatch.setattr(ForkServerProcess, "start", refusing)
+    monkeypatch.setattr("ga3c.service.agent_pool.START_PAUSE", 0.3)
+    run = make_run(counting(steps=None, minutes=1))
+    assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
+    assert [event["agent"] for event in events(run, "agent_started")] == [0, 1, 2]
+    assert refused[1] - refused[0] >= 0.3
+
+
+def test_agents_are_restarted_when_the_process_they_were_forked_from_has_died(
         make_run: MakeRun, interruption: Signals) -> None:
     def change(updates: int) -> None:
         if updates == 30:
@@ -448,6 +469,29 @@ def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceb
     assert (run.directory / "log.txt").read_text().count("Traceback") == 1, "once per kind"
     assert [event["quarantined"] for event in events(run, "agent_died")] == [False] * 4 + [True]
     assert [event["cause"] for event in events(run, "environment_failed")] == ["LookupError: no such level"]
+
+
+def test_a_new_agent_is_nice_while_it_makes_its_environments_and_its_start_up_is_measured(
+        make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_make.py").write_text(
+        "import os, time, gymnasium\n"
+        "from ga3c.envs.toys import Counting\n"
+        "class Slow(Counting):\n"
+        "    def __init__(self):\n"
+        f"        if os.getpid() != {os.getpid()}:\n"  # which has a look at it first
+        f"            open({str(tmp_path / 'niceness')!r}, 'a').write(f'{{os.nice(0)}} ')\n"
+        "            time.sleep(0.25)\n"
+        "        super().__init__()\n"
+        "gymnasium.register('Slow-v0', Slow)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = make_run(counting(game="slow_to_make:Slow-v0", agents=2, agent_nice=7, steps=1000))
+    service = Service(run.settings, run, CheckingModel(), interruption)
+    assert service._agents.start_seconds is None
+    service.run()
+    assert set((tmp_path / "niceness").read_text().split()) == {str(os.nice(0) + 7)}
+    seconds = service._agents.start_seconds
+    assert seconds is not None and 0.5 <= seconds < 10.0, "of two environments"
 
 
 def test_numbers_out_of_bounds_are_refused(make_run: MakeRun, interruption: Signals) -> None:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,7 +73,8 @@ def test_an_answer_stands_in_the_row_asked_for_when_the_agent_wakes(channel: Cha
 def test_a_predictor_takes_what_waits_by_its_sizes(most: int, taken: list[int]) -> None:
     channel = Channel(make_store(5), 2)
     ports = [channel.open(agent) for agent in range(5)]
-    threads = [in_thread(lambda port=port: serve(channel, port, (PREDICT, serve(channel, port, (TAKE, 0, 0)), 0)))[0] for port in ports]
+    threads = [in_thread(lambda port=port: serve(
+        channel, port, (PREDICT, serve(channel, port, (TAKE, 0, 0)), 0)))[0] for port in ports]
     while channel.prediction_queue < 5:
         threading.Event().wait(0.001)
     assert [len(answer_once(channel, most=most)) for _ in taken] == taken

@@ -485,7 +485,7 @@ def test_a_new_agent_is_nice_while_it_makes_its_environments_and_its_start_up_is
         "gymnasium.register('Slow-v0', Slow)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    run = make_run(counting(game="slow_to_make:Slow-v0", agents=2, agent_nice=7, steps=1000))
+    run = make_run(counting(game="slow_to_make:Slow-v0", agents=2, agent_nice=7, steps=None, minutes=0.05))
     service = Service(run.settings, run, CheckingModel(), interruption)
     assert service._agents.start_seconds is None
     service.run()

@@ -485,10 +485,15 @@ def test_a_new_agent_is_nice_while_it_makes_its_environments_and_its_start_up_is
         "gymnasium.register('Slow-v0', Slow)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    run = make_run(counting(game="slow_to_make:Slow-v0", agents=2, agent_nice=7, steps=None, minutes=0.05))
-    service = Service(run.settings, run, CheckingModel(), interruption)
+    run = make_run(counting(game="slow_to_make:Slow-v0", agents=2, agent_nice=7, steps=None, minutes=1))
+
+    def stop(updates: int) -> None:
+        if len(service._agents._start_times) == 2:
+            end_run()
+
+    service = Service(run.settings, run, CheckingModel(stop), interruption)
     assert service._agents.start_seconds is None
-    service.run()
+    assert service.run() == "SIGTERM"
     assert set((tmp_path / "niceness").read_text().split()) == {str(os.nice(0) + 7)}
     seconds = service._agents.start_seconds
     assert seconds is not None and 0.5 <= seconds < 10.0, "of two environments"

@@ -1,0 +1,1 @@
+"""The games: Atari, Gymnasium, toys, all behind the protocol in `base.py`."""

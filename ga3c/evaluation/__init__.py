@@ -1,0 +1,1 @@
+"""How well it plays: trained policies, episodes, scores. Start with `policy.py`."""

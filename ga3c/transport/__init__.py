@@ -1,0 +1,1 @@
+"""Between processes: slots of shared memory, tickets, queues. Start with `channel.py`."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -15,10 +17,12 @@ import psutil
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
+from recording import SPEC, Clock
 
 from ga3c.envs.factory import probe
-from ga3c.runs.recorder import Run
+from ga3c.runs.recorder import Recorder
 from ga3c.service.signals import Signals
+from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 
 # The same examples in every run, so that a red test is about the change at hand; `--hypothesis-profile explore` draws
@@ -85,11 +89,11 @@ def interruption() -> Iterator[Signals]:
 
 
 @pytest.fixture
-def make_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    """Makes the record of a run of these settings in a directory of its own; `kind` may be a class derived from Run."""
-    made: list[Run] = []
+def make_run(tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
+    """Makes recorders, each in a directory of its own; `kind` may be a class derived from Recorder."""
+    made: list[Recorder] = []
 
-    def make(settings: Settings, kind: type[Run] = Run) -> Run:
+    def make(settings: Settings, kind: type[Recorder] = Recorder) -> Recorder:
         directory = tmp_path / f"run-{len(made)}"
         directory.mkdir()
         made.append(kind(settings, probe(settings), directory, {}))
@@ -98,3 +102,28 @@ def make_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     yield make
     for run in made:
         run.close()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Recorders go by this clock."""
+    made = Clock()
+    monkeypatch.setattr("ga3c.runs.recorder.time", SimpleNamespace(monotonic=made, strftime=time.strftime))
+    return made
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
+    """Begins a run in tmp_path; given `resumed`, goes on with the one that is there."""
+    made: list[Recorder] = []
+
+    def begin(resumed: dict[str, Any] | None = None, wake: Callable[[], None] = lambda: None,
+              **changed: Any) -> Recorder:
+        settings = configured(**{"tensorboard": False, **changed})
+        made.append(Recorder(settings, SPEC, tmp_path, resumed or {}, wake))
+        return made[-1]
+
+    yield begin
+    for each in made:
+        each.wait_for_checkpoint()
+        each.close()

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.runs import reader as record
+from ga3c.runs.directory import new_directory
 from ga3c.settings.files import configured, to_yaml
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -89,7 +90,7 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
         else:
             config = config or configured(**settings)
             directory = made = (Path(config.run.run_dir) if config.run.run_dir else
-                                record.new_directory(config.env.game, config.run.seed))
+                                new_directory(config.env.game, config.run.seed))
             file = Path(aside) / "config.yaml"
             file.write_text(to_yaml(config.changed(**{"run_dir": str(directory)})), encoding="utf-8")
             arguments = ["--config", str(file)]

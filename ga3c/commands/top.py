@@ -22,7 +22,7 @@ from ga3c.commands.entry import guarded
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
 from ga3c.settings.schema import Settings
-from ga3c.tuning.bottleneck import Judge, Verdict
+from ga3c.tuning.bottleneck import Diagnoser, Diagnosis
 
 SILENT = 10.0   # seconds without a row, after which a run is called silent; it writes one every second
 PAUSE = 1.0     # seconds between two looks
@@ -65,9 +65,8 @@ class Followed:
             envs = Settings().agents.envs_per_agent
         max_lag = known.get("max_lag") if known.get("dynamic") else None
         max_lag = max_lag if isinstance(max_lag, float | int) else None
-        shared_by = known.get("agents_per_process")
-        self._judge = Judge(cores, envs, max_lag, shared_by if isinstance(shared_by, int) else 1) if cores else None
-        self._verdict: Verdict | None = None
+        self._diagnoser = Diagnoser(cores, envs, max_lag) if cores else None
+        self._diagnosis: Diagnosis | None = None
         self._tuning = ""
         self._messages: list[str] = []
         self.rows = 0
@@ -83,8 +82,8 @@ class Followed:
         new = self._rows.new()
         for row in new:
             self.view.add(row)
-            if self._judge and row["agents"]:
-                self._verdict = self._judge.hear(row)
+            if self._diagnoser and row["agents"]:
+                self._diagnosis = self._diagnoser.observe(row)
         self.rows += len(new)
         return new
 
@@ -112,8 +111,8 @@ class Followed:
             self._messages.append(f"{at}an evaluation failed: {event['cause']}")
 
     def notes(self) -> dict[str, str]:
-        """The controller's last verdict and what limits the run, where known; how to go on with one that has ended."""
-        notes = {"Tuning": self._tuning, "Limit": str(self._verdict or ""),
+        """The controller's last decision and what limits the run, where known; how to go on with one that has ended."""
+        notes = {"Tuning": self._tuning, "Bottleneck": str(self._diagnosis or ""),
                  "Go on with": f"ga3c-train --resume {self._run}" if self.ended else ""}
         return {name: note for name, note in notes.items() if note}
 
@@ -147,14 +146,14 @@ def _top(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.live import Live
 
-    from ga3c.runs.terminal import bears_panels, plain_line
+    from ga3c.runs.terminal import can_show_panel, plain_line
     followed = Followed(record.find_run(options.run))
     console = Console(highlight=False)
     rows = followed.look()
     if options.once or (followed.ended and rows):
         console.print(followed.panel())
         return 0
-    if not bears_panels(console):
+    if not can_show_panel(console):
         rows = rows[-1:]
         while True:
             for row in rows:

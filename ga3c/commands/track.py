@@ -151,7 +151,7 @@ def _remember(note: Path, identity: str, rows: int) -> None:
 def point(row: dict[str, Any]) -> Point:
     """A row of metrics.jsonl as trackers take it: numbers only, and `seconds`, as they have a `time` of their own."""
     return int(row["agent_steps"]), {"seconds" if name == "time" else name: float(value) for name, value in row.items()
-                                     if value is not None and name not in ("agent_steps", "limit")}
+                                     if value is not None and name not in ("agent_steps", "bottleneck")}
 
 
 def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], None],

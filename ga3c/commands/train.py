@@ -111,7 +111,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
         print(f"{spec.name}: loading TensorFlow and compiling the model", flush=True)
     with quiet(verbose):
         from ga3c.learner.learner import Learner, start_tensorflow
-        from ga3c.runs.recorder import create_directory, lock_directory
+        from ga3c.runs.directory import create_directory, lock_directory
         start_tensorflow(settings)
         model = Learner(settings, spec)
 
@@ -135,12 +135,20 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
 def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: Checkpoint,
          checkpoint_path: Path | None, told: list[str], interruption: Signals) -> int:
     from ga3c.learner.learner import DeviceFailed, Diverged
-    from ga3c.runs.recorder import Run, write_settings
-    from ga3c.service.serial import run_serial
+    from ga3c.runs.directory import write_settings
+    from ga3c.runs.recorder import Recorder
     from ga3c.service.agent_pool import AgentsLost
+    from ga3c.service.evaluations import Evaluations
+    from ga3c.service.serial import run_serial
     from ga3c.service.supervisor import Service
-    run = Run(settings, spec, directory, restored.progress)
+    run = Recorder(settings, spec, directory, restored.progress, interruption.wake)
+    evaluations = Evaluations(run)
     ending = False
+
+    def finish(reason: str, skip_checkpoint: bool) -> None:
+        evaluations.stop()
+        run.finish(model, reason, skip_checkpoint)
+
     try:
         reached = run.reached(model.agent_steps)
         if reached:
@@ -154,32 +162,33 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: C
             run.say(line)
         run.say(f"{spec.name}: {'going on' if restored.progress else 'a new run'} in {directory}")
         try:
-            reason = (run_serial(settings, run, model, interruption, restored.arrays) if settings.run.serial
-                      else Service(settings, run, model, interruption).run())
+            reason = (run_serial(settings, run, model, interruption, restored.arrays, evaluations)
+                      if settings.run.serial else Service(settings, run, model, interruption, evaluations).run())
         except AgentsLost as error:
             ending = True
-            run.finish(model, "lost agents", skip_checkpoint=not model.readable())
+            finish("lost agents", skip_checkpoint=not model.readable())
             return _failed(str(error), 3)
         ending = True
-        run.evaluate_last(model, interruption)
-        run.finish(model, reason, skip_checkpoint=interruption.hurried)
+        evaluations.evaluate_last(model, interruption)
+        finish(reason, skip_checkpoint=interruption.hurried)
         return 128 + interruption.signum if interruption.signum else 0
     except ConfigError:
         raise
     except Diverged as error:
-        run.finish(model, "divergence", skip_checkpoint=True)
+        finish("divergence", skip_checkpoint=True)
         return _failed(f"diverged: {error}", 4)
     except DeviceFailed as error:
-        run.finish(model, "a failure of the device", skip_checkpoint=not model.readable())
+        finish("a failure of the device", skip_checkpoint=not model.readable())
         return _failed(str(error), 6)
     except Exception as error:
         storage = isinstance(error, OSError) and (ending or error.errno in _STORAGE)
         run.say(f"Ended by a failure of storage: {error}" if storage else
                 f"An error in the service itself:\n{traceback.format_exc()}")
         with contextlib.suppress(OSError):
-            run.finish(model, "an error", skip_checkpoint=storage or not model.readable())
+            finish("an error", skip_checkpoint=storage or not model.readable())
         return 5 if storage else 6
     finally:
+        evaluations.close()
         run.close()
 
 

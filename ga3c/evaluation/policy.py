@@ -35,7 +35,7 @@ _PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
 
 
 class Trained(NamedTuple):
-    """What was found: `weights` by name (`network.00`, ...), `progress` as in `Run.save`, `run` its directory if any.
+    """What was found: `weights` by name (`network.00`, ...), `progress` as in `Recorder.save`, `run` its directory if any.
 
     `passed_over` says why newer checkpoints of the run were not taken.
     """

@@ -24,7 +24,7 @@ from rich.text import Text
 from ga3c.envs.factory import EnvSpec, atari_id
 from ga3c.evaluation.episodes import Protocol, playing
 from ga3c.evaluation.policy import Trained
-from ga3c.runs.recorder import Log
+from ga3c.runs.directory import Log
 from ga3c.settings.schema import Settings
 
 Predict = Callable[[NDArray], tuple[NDArray[np.float32], NDArray[np.float32]]]

@@ -76,7 +76,7 @@ def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int, spared: 
 def clean(directory: Path) -> list[str]:
     """Removes what a killed `save` has left, puts back what it was about to replace; says what, one line each.
 
-    Only while nobody else saves there: see `run.lock_directory`.
+    Only while nobody else saves there: see `runs.directory.lock_directory`.
     """
     told = []
     for path in sorted(directory.glob(".*.*")) if directory.is_dir() else []:

@@ -1,8 +1,8 @@
 """Policy lag: how old samples are when they are trained on, in updates and in milliseconds, and where they aged.
 
-In flight, a step waits in its rollout for the rollout to be full; then both wait in the queue, for the rest of their
-batch, and for its update. What divides the two is in milliseconds when the rollout is handed in, in updates its last
-prediction, which is one step before. Milliseconds end as its update begins; updates count until that one.
+In flight, a step waits for its rollout to be full. Queued, the rollout waits in the queue, for the rest of its batch
+and for the update. In milliseconds, the moment when the rollout is submitted divides the two, and the start of the
+update ends the second. In updates, the rollout's last prediction divides them, which is one step earlier.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ EDGES: dict[str, tuple[float, ...]] = {
 
 
 class Lag(NamedTuple):
-    """Of samples, one row for all environments of an agent: updates (n,) = in_flight + queued; milliseconds (m,), m = 0
-    where nobody looked at the clock, as in serial mode.
+    """The lag of n samples; a sample is one step of all environments of an agent.
+
+    `updates` (n,) is `in_flight` + `queued`, int64. Milliseconds are (m,) float64, with m = 0 where times were not
+    taken, as in serial mode.
     """
 
     updates: NDArray[np.int64]
@@ -37,7 +39,12 @@ NOTHING = Lag(_NO_UPDATES, _NO_UPDATES, _NO_UPDATES, _NO_MS, _NO_MS)
 
 
 def measure(batch: Batch, version: int, now: float) -> Lag:
-    """The lag of all filled rows of `batch`, trained on at `now` (monotonic seconds) by a model of `version`."""
+    """The lag of all filled rows of `batch`.
+
+    Args:
+        version: of the model before the update.
+        now: when the update began, in monotonic seconds.
+    """
     rollout, row = np.nonzero(batch.filled[:, :, 0])
     last = batch.version[np.arange(len(batch)), np.maximum(batch.steps - 1, 0)][rollout]
     made, timed = batch.version[rollout, row], (batch.requested_at[:, 0] > 0.0)[rollout]
@@ -47,8 +54,15 @@ def measure(batch: Batch, version: int, now: float) -> Lag:
 
 
 def join(lags: list[Lag]) -> Lag:
-    """All of them, one after the other."""
+    """The samples of all `lags`, one after the other."""
     return Lag(*map(np.concatenate, zip(NOTHING, *lags, strict=True)))
+
+
+def columns(lag: Lag) -> dict[str, float | None]:
+    """Means, and a percentile, for a row of metrics; None where there is no sample."""
+    p95 = float(np.percentile(lag.updates, 95)) if len(lag.updates) else None
+    return {"lag_mean" if name == "updates" else f"lag_{name}": round(float(values.mean()), 3) if len(values) else None
+            for name, values in lag._asdict().items()} | {"lag_p95": p95}
 
 
 def unit(name: str) -> str:
@@ -57,12 +71,12 @@ def unit(name: str) -> str:
 
 
 def histograms(lag: Lag) -> dict[str, NDArray[np.int64]]:
-    """For each field, how many rows are in each bin of `EDGES`; what is below 0, as clocks may have it, is in none."""
+    """For each field of `Lag`, how many samples are in each bin of `EDGES`, int64. Values below 0 are in no bin."""
     return {name: np.histogram(values, [*EDGES[unit(name)], np.inf])[0] for name, values in lag._asdict().items()}
 
 
 def added(events: list[dict[str, Any]]) -> dict[str, NDArray[np.int64]]:
-    """The sum of the histograms in `lag` events of a run; those that are none are left out."""
+    """The sum of the histograms in the `lag` events of a run; malformed ones are left out."""
     sums = {name: np.zeros(len(EDGES[unit(name)]), np.int64) for name in Lag._fields}
     for event in events:
         for name, total in sums.items():

@@ -1,15 +1,13 @@
-"""Where runs are, and what one has written, read back: while it goes on or afterwards, by `ga3c-top`, `ga3c-plot` and
-the tools.
+"""Finds runs and reads what they have written, during a run or afterwards, for `ga3c-top`, `ga3c-plot` and the tools.
 
-A line that a crash has torn is passed over; so is the last one while it is being written, and whatever is neither a row
-of metrics nor an event. Rows of earlier versions, which measured less, get None for what they lack.
+A line torn by a crash is skipped. So is a last line that is still being written, and whatever is neither a row of
+metrics nor an event. Rows of earlier versions, which measured less, get None for what they lack.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,16 +29,17 @@ _MOST = 1e15  # a number beyond is none that a run has written
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number that a run may have written: neither a truth value nor NaN nor infinite."""
+    """Whether a run may have written this number: no truth value, not NaN, not infinite."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
 
 
 def _row(entry: Entry) -> Entry | None:
     if not all(is_number(entry.get(name)) for name in _NUMBERS):
         return None
-    limit = {"limit": entry["limit"]} if isinstance(entry.get("limit"), str) else {}
-    numbers = {name: value for name, value in entry.items() if name != "limit" and is_number(value)}
-    return {**dict.fromkeys(_NUMBERS_OR_NONE), **numbers, **limit}
+    diagnosis = entry.get("bottleneck", entry.get("limit"))  # its name before version 0.9
+    numbers = {name: value for name, value in entry.items() if name not in ("bottleneck", "limit") and is_number(value)}
+    return {**dict.fromkeys(_NUMBERS_OR_NONE), **numbers,
+            **({"bottleneck": diagnosis} if isinstance(diagnosis, str) else {})}
 
 
 def _event(entry: Entry) -> Entry | None:
@@ -48,13 +47,17 @@ def _event(entry: Entry) -> Entry | None:
 
 
 class Follower:
-    """The objects of a file of JSON lines as they are added to it; `sound` says what is kept of each, if anything."""
+    """Reads the objects of a file of JSON lines as they are appended.
 
-    def __init__(self, path: Path, sound: Callable[[Entry], Entry | None] = lambda entry: entry) -> None:
-        self._path, self._at, self._sound = path, 0, sound
+    Args:
+        checked: returns what is kept of an object, or None to skip it.
+    """
+
+    def __init__(self, path: Path, checked: Callable[[Entry], Entry | None] = lambda entry: entry) -> None:
+        self._path, self._at, self._checked = path, 0, checked
 
     def new(self) -> list[Entry]:
-        """Those added since it was asked last; at first, all. Raises OSError."""
+        """Returns the objects appended since the last call, at first all. Raises OSError."""
         with open(self._path, "rb") as file:
             file.seek(self._at)
             data = file.read()
@@ -66,43 +69,48 @@ class Follower:
                 entry = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            sound = self._sound(entry) if isinstance(entry, dict) else None
-            if sound is not None:
-                found.append(sound)
+            kept = self._checked(entry) if isinstance(entry, dict) else None
+            if kept is not None:
+                found.append(kept)
         return found
 
 
 def rows(run: Path) -> Follower:
-    """The rows of a run's metrics.jsonl: numbers by column; the columns every version writes are there, maybe None."""
+    """Follows a run's metrics.jsonl: numbers by column, and `bottleneck`; columns of every version may be None."""
     return Follower(run / "metrics.jsonl", _row)
 
 
 def lasting(entries: Sequence[Entry]) -> list[Entry]:
-    """Those that no later one goes back behind in `time`: a resumed run begins where its checkpoint was."""
+    """Without the entries that a resume cut off: those later in `time` than an entry that follows them.
+
+    A resumed run begins where its checkpoint was.
+    """
     return list(itertools.compress(entries, _lasts(column(entries, "time"))))
 
 
 def _lasts(time: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """(n,): whether nothing after it is earlier."""
+    """(n,) bool: whether nothing after an entry is earlier. `time`: (n,) seconds."""
     lasts: NDArray[np.bool_] = time <= np.fmin.accumulate(time[::-1])[::-1]
     return lasts
 
 
 def events(run: Path) -> Follower:
-    """The events of a run's events.jsonl: each has its kind as `event` and a `time`; the rest is as it stands there."""
+    """Follows a run's events.jsonl: each has its kind as `event` and a `time`; the rest is as it stands there."""
     return Follower(run / "events.jsonl", _event)
 
 
 def lasting_events(run: Path) -> list[Entry]:
-    """The events that the run has not gone back behind since; no evaluations by `ga3c-eval`, which have the time of
-    their checkpoint. Raises OSError.
+    """The events of a run without those that a resume cut off. Raises OSError.
+
+    Evaluations by `ga3c-eval` are left out, as they have the time of their checkpoint.
     """
     return lasting([event for event in events(run).new() if event["event"] != "evaluation" or "best" in event])
 
 
 def episodes(run: Path) -> dict[str, NDArray[np.float64]]:
-    """The columns of a run's episodes.csv, float64: time (s), agent_step, raw score, length (agent steps); without
-    those that a resume went back behind. Raises OSError.
+    """The columns of a run's episodes.csv by name, (n,) float64; without episodes that a resume cut off.
+
+    They are time (seconds), agent_step, score (raw) and length (agent steps). Raises OSError.
     """
     names = ("time", "agent_step", "score", "length")
     found = []
@@ -118,39 +126,23 @@ def episodes(run: Path) -> dict[str, NDArray[np.float64]]:
 
 
 def column(rows: Iterable[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
-    """One field of the rows, float64; NaN where it was not measured."""
+    """One column of n rows, (n,) float64; NaN where it was not measured."""
     return np.array([row[name] if is_number(row.get(name)) else np.nan for row in rows], np.float64)
 
 
 def settings(run: Path) -> dict[str, Any]:
-    """The values by setting in the run's config.yaml, of whatever version; {} if there is none. Raises ConfigError."""
+    """The settings in the run's config.yaml, by name, of any version; {} if there is no file. Raises ConfigError."""
     return recorded_values(run / "config.yaml")
 
 
 def whole_settings(run: Path) -> dict[str, Any]:
-    """As `settings`; those that the run's version of ga3c lacked are today's defaults."""
+    """As `settings`, with today's defaults for settings that the run's version of ga3c lacked."""
     found = settings(run)
     return json.loads(json.dumps(Settings().flat())) | found if found else {}
 
 
-def new_directory(game: str, seed: int) -> Path:
-    """Makes runs/<game>-<date>-<time>-s<seed>, or that with a number behind it. Raises ConfigError."""
-    path = stem = Path("runs") / f"{game.replace(':', '-').replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-s{seed}"
-    try:
-        stem.parent.mkdir(exist_ok=True)
-        for number in itertools.count(2):
-            try:
-                path.mkdir()
-                break
-            except FileExistsError:
-                path = stem.with_name(f"{stem.name}-{number}")
-    except OSError as error:
-        raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
-    return path
-
-
 def find_run(where: Path | None) -> Path:
-    """The run directory `where`, or the one below runs/ that was written to last. Raises ConfigError if it is none."""
+    """The run directory `where`, or the one in runs/ that was written to last. Raises ConfigError if it is no run."""
     if where is None:
         runs = [path.parent for path in Path("runs").glob("*/metrics.jsonl")]
         if not runs:

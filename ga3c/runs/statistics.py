@@ -1,6 +1,10 @@
-"""Numbers of a run: trainers report updates, predictors count, and once a second the main thread takes a row.
+"""The numbers of a run. Trainers report updates, predictors count, and the main thread takes a row once a second.
 
-No counter here is written by two threads: reports travel through a deque, whose append and popleft are atomic.
+A row is the union of what each source measures: totals, speed, workers, policy lag, learning, times. The metrics of
+learning come with the updates under the names that the algorithm gave them; nothing here knows those.
+
+No counter is written by two threads: a predictor owns its count, and reports travel through a deque, whose append and
+popleft are atomic.
 """
 
 from __future__ import annotations
@@ -8,36 +12,25 @@ from __future__ import annotations
 import contextlib
 import time as clock
 from collections import deque
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.learner.learner import UpdateStats
-from ga3c.runs import policy_lag as lags
+from ga3c.runs import policy_lag
 from ga3c.runs.policy_lag import Lag
 from ga3c.runs.trace import Trace
-from ga3c.transport.slots import Batch
 
+if TYPE_CHECKING:
+    from ga3c.learner.learner import UpdateStats
+    from ga3c.transport.slots import Batch
 
-class PredictionCount:
-    def __init__(self, trace=None):
-        self.trace = trace
-        self.predictions = self.calls = self.requests = 0
-        self.gathering = self.predicting = self.answering = 0.0
-        self.queued = self.served = self.outside = 0.0
-
-
-class Spent(NamedTuple):
-    waiting: float
-    gathering: float
-    updating: float
-    outside: float
+Columns = dict[str, float | None]
 
 
 class Episode(NamedTuple):
-    """One finished episode: when (seconds and agent steps into the run), raw score, length in agent steps."""
+    """A finished episode: when (seconds and agent steps into the run), raw score, length in agent steps."""
 
     time: float
     agent_step: int
@@ -46,7 +39,7 @@ class Episode(NamedTuple):
 
 
 class Workers(NamedTuple):
-    """How many of each are at work, and how many tickets wait in the two queues."""
+    """How many agents, predictors and trainers work, and how many tickets wait in the two queues."""
 
     agents: int
     predictors: int
@@ -55,70 +48,102 @@ class Workers(NamedTuple):
     training_queue: int
 
 
+class PredictionCount:
+    """Totals of one predictor, which alone writes them; any thread may read. Times are sums of wall-clock seconds.
+
+    Attributes:
+        predictions, calls, requests: observations; calls of the model; tickets, one for each agent that waited.
+        gathering, predicting, answering: over calls; copying observations, in the model, writing answers.
+        queued, served: over requests; in the queue, and from then until the answer.
+        outside: processor seconds that the thread took outside of the model.
+        trace: gets every call, if given.
+    """
+
+    def __init__(self, trace: Trace | None = None) -> None:
+        self.trace = trace
+        self.predictions = self.calls = self.requests = 0
+        self.gathering = self.predicting = self.answering = 0.0
+        self.queued = self.served = self.outside = 0.0
+
+    def totals(self) -> dict[str, float]:
+        """All totals by name."""
+        return {name: total for name, total in vars(self).items() if name != "trace"}
+
+
+class Spent(NamedTuple):
+    """Where a trainer's time went between two of its reports.
+
+    In wall-clock seconds: waiting for rollouts or for another trainer's update; copying rollouts; updating. `outside`:
+    processor seconds that its thread took outside of the model.
+    """
+
+    waiting: float
+    gathering: float
+    updating: float
+    outside: float
+
+
 class _Report(NamedTuple):
     update: UpdateStats
     scores: list[float]
     lengths: list[int]
-    rows: int                      # filled rows of all rollouts, one wait for a prediction each
-    agent_seconds: NDArray[np.float64]
+    rows: int                      # filled rows of all rollouts; an agent waits once for each
+    agent_seconds: NDArray[np.float64]  # (3,): waiting for a slot, for predictions, playing
     spent: Spent | None
     lag: Lag
 
 
-class _Served(NamedTuple):
-    """Totals of all predictors, or their growth; seconds but for the first three, as `PredictionCount` has them."""
-
-    predictions: float = 0
-    calls: float = 0
-    requests: float = 0
-    gathering: float = 0.0
-    predicting: float = 0.0
-    answering: float = 0.0
-    queued: float = 0.0
-    served: float = 0.0
-    outside: float = 0.0
+def _learned(reports: list[_Report]) -> Columns:
+    """Means of the updates' metrics, weighted by agent steps, and the mean size of a batch."""
+    steps = np.array([report.update.batch_steps for report in reports])
+    metrics = [report.update.metrics for report in reports]
+    return {"training_batch": float(steps.mean()), **{
+        name: float(np.average([each[name] for each in metrics], weights=steps)) for name in metrics[-1]}}
 
 
-_WAITS = ("wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms", "predictor_busy", "predict_ms",
-          "trainer_busy", "gather_ms", "update_ms")
+_AGENT_TIMES = ("wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms")
+_THREAD_TIMES = ("predictor_busy", "predict_ms", "trainer_busy", "gather_ms", "update_ms")
 
 
-def _waits(served: _Served, reports: list[_Report], seconds: float, workers: Workers) -> dict[str, float | None]:
+def _times(served: Mapping[str, float], reports: list[_Report], seconds: float, workers: Workers) -> Columns:
     """Where time went in a window, as in the paper's section 5.1; None where nothing was measured.
 
-    Per prediction of one agent: `wait_ms` as the agent sees it is `queue_ms` + `service_ms` + `reply_ms`;
-    `slot_wait_ms` and `play_ms` beside it. `predictor_busy`, `trainer_busy`: share of a thread's time that is not
-    waiting. Per call: `predict_ms` and `update_ms` in the model, `gather_ms` copying a training batch.
+    For each prediction of an agent: `wait_ms`, as the agent sees it, is `queue_ms` + `service_ms` + `reply_ms`. Beside
+    it are `slot_wait_ms` and `play_ms`. For each call: `predict_ms` and `update_ms` in the model, and `gather_ms` for
+    copying a training batch. `predictor_busy`, `trainer_busy`: the share of a thread's time that is not waiting.
     """
-    waits: dict[str, float | None] = dict.fromkeys(_WAITS)
-    if served.requests and served.calls and served.queued > 0.0:  # a call may be counted between two reads
-        waits |= {"queue_ms": served.queued / served.requests, "service_ms": served.served / served.requests,
-                  "predict_ms": served.predicting / served.calls}
+    times: dict[str, float | None] = dict.fromkeys((*_AGENT_TIMES, *_THREAD_TIMES))
+    if served["requests"] and served["calls"] and served["queued"] > 0.0:  # a call may be counted between two reads
+        times |= {"queue_ms": served["queued"] / served["requests"],
+                  "service_ms": served["served"] / served["requests"],
+                  "predict_ms": served["predicting"] / served["calls"]}
         if seconds and workers.predictors:
-            waits["predictor_busy"] = ((served.gathering + served.predicting + served.answering)
-                                       / (seconds * workers.predictors))
+            busy = served["gathering"] + served["predicting"] + served["answering"]
+            times["predictor_busy"] = busy / (seconds * workers.predictors)
     rows = sum(report.rows for report in reports)
     slot, prediction, play = sum((report.agent_seconds for report in reports), np.zeros(3)).tolist()
     if rows and play:
-        waits |= {"wait_ms": prediction / rows, "slot_wait_ms": slot / rows, "play_ms": play / rows}
-        if waits["queue_ms"] is not None and waits["service_ms"] is not None:
-            waits["reply_ms"] = max(0.0, prediction / rows - waits["queue_ms"] - waits["service_ms"])
+        times |= {"wait_ms": prediction / rows, "slot_wait_ms": slot / rows, "play_ms": play / rows}
+        if times["queue_ms"] is not None and times["service_ms"] is not None:
+            times["reply_ms"] = max(0.0, prediction / rows - times["queue_ms"] - times["service_ms"])
     spent = [report.spent for report in reports if report.spent is not None]
     if spent:
         gathering, updating = (float(np.mean([getattr(s, name) for s in spent])) for name in ("gathering", "updating"))
-        waits |= {"gather_ms": gathering, "update_ms": updating}
+        times |= {"gather_ms": gathering, "update_ms": updating}
         if seconds and workers.trainers:
-            waits["trainer_busy"] = (gathering + updating) * len(spent) / (seconds * workers.trainers)
+            times["trainer_busy"] = (gathering + updating) * len(spent) / (seconds * workers.trainers)
     return {name: value if value is None else round(1000 * value if name.endswith("_ms") else min(value, 1.0), 4)
-            for name, value in waits.items()}
+            for name, value in times.items()}
 
 
 class Statistics:
-    """Totals since the run began (also across resumes) and rates over the last window.
+    """Totals since the run began, over all resumes, and rates over the last window.
 
-    `agent_deaths` and `environment_faults` are the supervisor's, since the process began: agents that ended unasked,
-    and environments that their agents made anew. `lag`: of what the last window trained on. `dropped_steps`: agent
-    steps not trained on.
+    Attributes:
+        agent_deaths, environment_faults: since the process began, counted by the supervisor: agents that ended
+            unasked, and environments that their agents made again.
+        dropped_steps: agent steps that were played and not trained on.
+        lag: of what the last window trained on.
 
     Args:
         frames_per_step: emulator frames in one agent step.
@@ -135,6 +160,7 @@ class Statistics:
         self.recent_scores = deque(scores, maxlen=100)
         self.agent_deaths = self.environment_faults = 0
         self.dropped_steps = dropped_steps
+        self.lag = policy_lag.NOTHING
         self._reports: deque[_Report] = deque()
         self._dropped: deque[tuple[int, list[float], list[int]]] = deque()
         self._taken: list[_Report] = []
@@ -143,11 +169,10 @@ class Statistics:
         self._unused: list[PredictionCount] = []
         self._predictions_before = predictions
         self._window_start: float | None = None
-        self._window_served = _Served()
+        self._window_served = PredictionCount().totals()
         self._window_trainings = 0
         self._window_thread = 0.0  # processor seconds of the thread that takes rows
-        self._last: dict[str, Any] = {}
-        self.lag = lags.NOTHING
+        self._last: Columns = {"training_batch": None, **policy_lag.columns(policy_lag.NOTHING)}
 
     @property
     def predictions(self) -> int:
@@ -155,7 +180,7 @@ class Statistics:
         return self._predictions_before + sum(count.predictions for count in self._counts)
 
     def new_count(self) -> PredictionCount:
-        """A count for one more predictor, its only writer until it is given back; from any thread."""
+        """A count for one more predictor, its only writer until it is given back. From any thread."""
         with contextlib.suppress(IndexError):
             return self._unused.pop()
         count = PredictionCount(self.trace)
@@ -163,20 +188,20 @@ class Statistics:
         return count
 
     def give_back(self, count: PredictionCount) -> None:
-        """Its predictor has ended: another one goes on with it; from any thread."""
+        """The count's predictor has ended; another one goes on with it. From any thread."""
         self._unused.append(count)
 
     def report(self, update: UpdateStats, batch: Batch, spent: Spent | None = None) -> None:
-        """One update, the batch it was made of and the trainer's time, if measured; from any thread."""
+        """Takes an update, its batch and the trainer's time, if that was measured. From any thread."""
         if self.trace is not None and spent is not None:
             self.trace.trained(spent.gathering, spent.updating, update.batch_steps)
         began = clock.monotonic() - (spent.updating if spent is not None else 0.0)
         self._reports.append(_Report(
             update, *self._ended_in(batch), int(batch.steps.sum()), batch.seconds.sum(axis=0, dtype=np.float64), spent,
-            lags.measure(batch, update.version - 1, began)))
+            policy_lag.measure(batch, update.version - 1, began)))
 
     def report_dropped(self, batch: Batch) -> None:
-        """Rollouts that are not trained on, as too old ones: their episodes count all the same; from any thread."""
+        """Takes rollouts that are not trained on; their episodes count all the same. From any thread."""
         self._dropped.append((batch.agent_steps, *self._ended_in(batch)))
 
     @staticmethod
@@ -186,7 +211,7 @@ class Statistics:
         return batch.score[ended].tolist(), batch.episode_length[ended].tolist()
 
     def drain(self) -> None:
-        """Takes what has been reported into the totals; from the main thread."""
+        """Adds to the totals what has been reported. From the main thread."""
         while self._reports:
             report = self._reports.popleft()
             update, scores, lengths = report[:3]
@@ -208,50 +233,51 @@ class Statistics:
     def row(self, time: float, workers: Workers) -> tuple[dict[str, Any], list[Episode]]:
         """One line of metrics.jsonl for the window that ends at `time` (seconds), and the episodes that ended in it.
 
-        A window without an update repeats the last metrics; before the first there are none. A mean over nothing is
-        None. `cpu_outside`: cores that predictors, trainers and the thread that calls this take outside the model; None
-        where they are the same.
+        A window without an update repeats the last losses and lag. A mean over nothing is None; before the first update
+        the algorithm's metrics are missing.
         """
         self.drain()
         reports, self._taken = self._taken, []
-        updates = [report.update for report in reports]
         episodes, self._ended = [Episode(time, *ended) for ended in self._ended], []
-
-        totals = _Served(**{name: sum(getattr(count, name) for count in self._counts) for name in _Served._fields})
         seconds = time - self._window_start if self._window_start is not None else 0.0
-        served = _Served(*(now - then for now, then in zip(totals, self._window_served, strict=True)))
-        trainings = self.trainings - self._window_trainings
-        thread = clock.thread_time()
-        spent = [report.spent.outside for report in reports if report.spent is not None]
-        outside = served.outside + sum(spent) + thread - self._window_thread
-        if self._window_start is None:
-            served, trainings = _Served(), 0
-        self._window_start, self._window_served, self._window_trainings = time, totals, self.trainings
-        self._window_thread = thread
+        served, trainings, thread = self._since_last_row()
+        self._window_start = time
+        self.lag = policy_lag.join([report.lag for report in reports])
+        if reports:
+            self._last = policy_lag.columns(self.lag) | _learned(reports)
+        return {"time": round(time, 3), **self._totals(), **workers._asdict(),
+                **self._speed(served, trainings, seconds), "cpu_outside": _outside(served, reports, thread, seconds),
+                **self._last, **_times(served, reports, seconds, workers)}, episodes
 
-        self.lag = lag = lags.join([report.lag for report in reports])
-        if updates:
-            steps = np.array([update.batch_steps for update in updates])
-            self._last = {
-                "lag_p95": float(np.percentile(lag.updates, 95)) if len(lag.updates) else None,
-                **{"lag_mean" if name == "updates" else f"lag_{name}":
-                   round(float(values.mean()), 3) if len(values) else None for name, values in lag._asdict().items()},
-                "training_batch": float(steps.mean()),
-                **{name: float(np.average([update.metrics[name] for update in updates], weights=steps))
-                   for name in updates[-1].metrics},
-            }
-        row: dict[str, Any] = {
-            "time": round(time, 3), "agent_steps": self.agent_steps, "frames": self.agent_steps * self._frames_per_step,
-            "episodes": self.episodes, "trainings": self.trainings,
-            "pps": round(served.predictions / seconds, 1) if seconds else 0.0,
-            "tps": round(trainings / seconds, 2) if seconds else 0.0,
-            **workers._asdict(), "agent_deaths": self.agent_deaths,
-            "environment_faults": self.environment_faults, "dropped_steps": self.dropped_steps,
-            "prediction_batch": round(served.predictions / served.calls, 2) if served.calls else None,
-            "cpu_outside": round(outside / seconds, 4) if seconds and (spent or served.outside) else None,
-            "score": self.recent_scores[-1] if self.recent_scores else None,
-            "score_mean": float(np.mean(self.recent_scores)) if self.recent_scores else None,
-        }
-        empty = dict.fromkeys(("training_batch", "lag_mean", "lag_p95", "lag_in_flight", "lag_queued",
-                               "lag_in_flight_ms", "lag_queued_ms"))
-        return row | empty | self._last | _waits(served, reports, seconds, workers), episodes
+    def _since_last_row(self) -> tuple[dict[str, float], int, float]:
+        """Growth of the predictors' totals, trainings, and processor seconds of this thread; of the first row, 0."""
+        totals = PredictionCount().totals()
+        for count in self._counts:
+            for name, total in count.totals().items():
+                totals[name] += total
+        thread = clock.thread_time()
+        served = {name: total - self._window_served[name] for name, total in totals.items()}
+        grown = served, self.trainings - self._window_trainings, thread - self._window_thread
+        self._window_served, self._window_trainings, self._window_thread = totals, self.trainings, thread
+        return grown if self._window_start is not None else (PredictionCount().totals(), 0, 0.0)
+
+    def _totals(self) -> dict[str, Any]:
+        return {"agent_steps": self.agent_steps, "frames": self.agent_steps * self._frames_per_step,
+                "episodes": self.episodes, "trainings": self.trainings, "agent_deaths": self.agent_deaths,
+                "environment_faults": self.environment_faults, "dropped_steps": self.dropped_steps,
+                "score": self.recent_scores[-1] if self.recent_scores else None,
+                "score_mean": float(np.mean(self.recent_scores)) if self.recent_scores else None}
+
+    def _speed(self, served: Mapping[str, float], trainings: int, seconds: float) -> Columns:
+        """Predictions and trainings a second, and observations in a prediction."""
+        return {"pps": round(served["predictions"] / seconds, 1) if seconds else 0.0,
+                "tps": round(trainings / seconds, 2) if seconds else 0.0,
+                "prediction_batch": round(served["predictions"] / served["calls"], 2) if served["calls"] else None}
+
+
+def _outside(served: Mapping[str, float], reports: list[_Report], thread: float, seconds: float) -> float | None:
+    """Cores that predictors, trainers and the main thread take outside of the model; None where they are one thread."""
+    spent = [report.spent.outside for report in reports if report.spent is not None]
+    if not seconds or not (spent or served["outside"]):
+        return None
+    return round((served["outside"] + sum(spent) + thread) / seconds, 4)

@@ -1,6 +1,6 @@
-"""What TensorBoard shows of a run: scalars in groups, the policy lag as histograms, evaluations, the settings as text.
+"""Shows a run in TensorBoard: scalars in groups, the policy lag as histograms, evaluations, the settings as text.
 
-Everything goes through one writer into one file: TensorBoard follows the newest file of a directory only.
+TensorBoard follows only the newest file of a directory, so one writer writes everything into one file.
 """
 
 from __future__ import annotations
@@ -31,35 +31,41 @@ _OF_SCALARS = scalars.create_summary_metadata(None, None)
 _GROUPS = {
     "score": ("score", "score_mean", "episodes", "best_evaluation"),
     "speed": ("pps", "tps", "frames", "trainings", "prediction_batch", "training_batch"),
-    "lag": ("lag_mean", "lag_p95", "lag_in_flight", "lag_queued", "lag_in_flight_ms", "lag_queued_ms", "dropped_steps"),
-    "learning": ("policy_loss", "value_loss", "entropy", "gradient_norm", "explained_variance", "learning_rate"),
+    "lag": ("dropped_steps",),
     "workers": ("agents", "predictors", "trainers", "prediction_queue", "training_queue", "agent_deaths",
                 "environment_faults"),
-    "machine": ("memory_mb", "cpu_agents", "cpu_server", "cpu_outside", "cpu_evaluator", "cpu_machine"),
+    "machine": ("memory_mb",),
 }
 _GROUP = {name: group for group, names in _GROUPS.items() for name in names}
+_PREFIXES = {"lag": "lag", "cpu": "machine"}
+_SUFFIXES = {"ms": "time", "busy": "time"}
 
 
-def tag(name: str) -> str:
-    """The scalar of a field of metrics.jsonl, as in `score/score_mean`; what has no group says where time goes."""
-    return f"{_GROUP.get(name, 'time')}/{name}"
+def tag(column: str) -> str:
+    """The name of a scalar for a column of metrics.jsonl, with its group, as in `score/score_mean`.
+
+    A column of no other source is one of the algorithm's metrics, whatever its name: `learning/...`.
+    """
+    group = (_GROUP.get(column) or _PREFIXES.get(column.split("_")[0]) or _SUFFIXES.get(column.split("_")[-1])
+             or "learning")
+    return f"{group}/{column}"
 
 
 def scalar(name: str, value: float) -> Summary.Value:
-    """As TensorBoard's own `scalar_pb`, which takes a tenth of a millisecond for each of the fifty of a row."""
+    """As TensorBoard's own `scalar_pb`, which takes 0.1 ms; a row has fifty scalars."""
     number = TensorProto(dtype=DT_FLOAT, tensor_shape=TensorShapeProto(), float_val=[value])
     return Summary.Value(tag=name, metadata=_OF_SCALARS, tensor=number)
 
 
 def _image(name: str, gif: bytes) -> Summary.Value:
-    """What TensorBoard keeps of a picture: width, height and the file as it is; browsers play it."""
+    """An image as TensorBoard keeps it: width, height and the file, which a browser plays."""
     size = [str(int.from_bytes(gif[at:at + 2], "little")).encode() for at in (6, 8)]
     return Summary.Value(tag=name, metadata=images.create_summary_metadata(None, None),
                          tensor=make_tensor_proto([*size, gif]))
 
 
 class TensorBoard:
-    """Writes into `directory`; the scale is agent steps. Used by the main thread. Raises OSError."""
+    """Writes into `directory`, with agent steps as the horizontal axis. Used by the main thread. Raises OSError."""
 
     def __init__(self, directory: Path, settings: str, agent_steps: int) -> None:
         self._writer = EventFileWriter(str(directory))
@@ -68,7 +74,7 @@ class TensorBoard:
         self._add(agent_steps, *text_pb("settings", "".join(f"    {line}\n" for line in settings.splitlines())).value)
 
     def row(self, row: Mapping[str, Any], lag: Lag) -> None:
-        """A row of metrics.jsonl and the policy lag of what was trained on in its second."""
+        """Adds a row of metrics.jsonl, and the policy lag of what was trained on in its second."""
         shown = {tag(name): value for name, value in row.items()
                  if isinstance(value, int | float) and name not in ("time", "agent_steps")}
         values = [scalar(name, value) for name, value in shown.items()]
@@ -82,7 +88,7 @@ class TensorBoard:
         self._add(row["agent_steps"], *values)
 
     def evaluation(self, report: Mapping[str, Any], video: bytes = b"") -> None:
-        """The report of an evaluation and a GIF of its play, at the agent steps of its checkpoint."""
+        """Adds the report of an evaluation, and a GIF of its play, at the agent steps of its checkpoint."""
         self._add(report["agent_steps"],
                   *(scalar(f"evaluation/{name}", report[name])
                     for name in ("mean", "median", "iqm", "human_normalised", "length_mean") if name in report),
@@ -93,5 +99,5 @@ class TensorBoard:
         self._writer.add_event(Event(wall_time=time.time(), step=agent_steps, summary=Summary(value=values)))
 
     def close(self) -> None:
-        """Writes what is still held back."""
+        """Writes what is still buffered."""
         self._writer.close()

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live panel on a terminal, plain lines elsewhere. Never stops a run.
+"""Shows a run: as a live panel on a terminal, as plain lines elsewhere. A failure here never stops a run.
 
 `ga3c-top` shows the same panel for any run from another terminal.
 """
@@ -24,11 +24,11 @@ from rich.table import Table
 from rich.text import Text
 
 _PANEL_COLUMNS, _CURVE_COLUMNS, _CURVE_ROWS, _BAR_COLUMNS = 74, 60, 3, 28
-_KEPT = 1024     # points of the score's curve; when there are more, every second one is dropped
-_RECENT = 60     # rows that the speed towards a limit is taken from
-_MESSAGES = 4    # shown
-_SMOOTH = 10     # rows that the cores' limit is taken from
-_PATIENCE = 0.1  # seconds a terminal or pipe gets to take what is shown
+_CURVE_POINTS = 1024  # when the score's curve has more, every second one is dropped
+_RECENT = 60          # rows from which the speed towards a limit is computed
+_MESSAGES = 4         # shown
+_SMOOTH = 10          # rows from which `pps_limit` is computed
+_WRITE_SECONDS = 0.1  # a terminal or pipe gets so long to accept what is written
 _TOTALS = ("time", "agent_steps", "frames", "episodes", "trainings", "score", "score_mean")
 _LIMITS = {"steps": "agent_steps", "frames": "frames", "minutes": "time", "episodes": "episodes"}
 
@@ -42,7 +42,7 @@ def _clock(seconds: float) -> str:
 
 
 def plain_line(row: Mapping[str, Any], notes: Mapping[str, str]) -> str:
-    """A row of metrics, and notes such as the controller's last verdict, as one line with the field's names."""
+    """A row of metrics as one line, with notes by name, such as the controller's last decision."""
     return (f"[Time: {_clock(row['time'])}] [Steps: {_number(row['agent_steps'])} Frames: {_number(row['frames'])}] "
             f"[Episode: {_number(row['episodes'])} Score: {_number(row['score'], '.1f')} "
             f"RScore: {_number(row['score_mean'], '.2f')}] "
@@ -55,8 +55,8 @@ def plain_line(row: Mapping[str, Any], notes: Mapping[str, str]) -> str:
             + "".join(f" [{name}: {note}]" for name, note in notes.items()))
 
 
-def blocks(values: Sequence[float], columns: int, rows: int) -> list[str]:
-    """`values` as a filled curve of block characters, top row first; of more values than columns, means are shown."""
+def block_curve(values: Sequence[float], columns: int, rows: int) -> list[str]:
+    """`values` as a filled curve of block characters, top row first. A column is the mean of its values."""
     n = min(columns, len(values))
     bounds = [len(values) * i // n for i in range(n + 1)]
     means = [sum(values[low:high]) / (high - low) for low, high in zip(bounds, bounds[1:], strict=False)]
@@ -67,12 +67,12 @@ def blocks(values: Sequence[float], columns: int, rows: int) -> list[str]:
 
 
 class View:
-    """The panel of a run, made of the rows of metrics it is given in their order.
+    """The panel of a run, made from its rows of metrics.
 
     Args:
-        limits: when the run ends: its settings `steps`, `frames`, `minutes` and `episodes`; what is no number is no
+        limits: when the run ends: its settings `steps`, `frames`, `minutes` and `episodes`. What is no number is no
             limit.
-        cores: of the machine it runs on; None if not known.
+        cores: of the machine that it runs on; None if not known.
     """
 
     def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
@@ -85,7 +85,7 @@ class View:
         self._skipped = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """A second has passed. Of the last row, which is written without workers, only the totals count."""
+        """Adds the row of a second that has passed. Of the last row, which has no workers, only the totals count."""
         if self._recent and not row["agents"]:
             row = {**self._recent[-1], **{name: row[name] for name in _TOTALS}}
         if self._recent and row["time"] < self._recent[-1]["time"]:  # resumed from an older checkpoint
@@ -97,17 +97,17 @@ class View:
         if self._skipped >= self._stride:
             self._skipped = 0
             self._scores.append(row["score_mean"])
-        if len(self._scores) > _KEPT:
+        if len(self._scores) > _CURVE_POINTS:
             self._scores, self._stride = self._scores[::2], 2 * self._stride
 
     def pps_limit(self) -> float | None:
-        """PPS if all cores did what agents and model now do, and nothing else; None where that was not measured."""
+        """PPS if agents and model had all cores; None where the processor time was not measured."""
         rows = [row for row in list(self._recent)[-_SMOOTH:] if row["pps"] and row.get("cpu_agents")]
         busy = sum(row["cpu_agents"] + (row.get("cpu_server") or 0.0) for row in rows)
         return sum(row["pps"] for row in rows) * self._cores / busy if self._cores and busy else None
 
-    def left(self) -> tuple[str, float, float | None] | None:
-        """(flag, share done, seconds left if that can be told) of the limit that will end the run first."""
+    def remaining(self) -> tuple[str, float, float | None] | None:
+        """The limit that will end the run first: its flag, the share done, seconds left (None if not known)."""
         if not self._limits or not self._recent:
             return None
         first, row = self._recent[0], self._recent[-1]
@@ -123,13 +123,13 @@ class View:
         return min(found, key=lambda each: (each[2] is None, each[2] or 0.0))
 
     def panel(self, messages: Iterable[str], notes: Mapping[str, str], footer: str) -> Panel:
-        """The newest row, the score's curve, notes by name, and the last messages."""
+        """Draws the newest row, the score's curve, notes by name, and the last messages."""
         row = self._recent[-1]
         body = Table.grid()
         body.add_column(min_width=_PANEL_COLUMNS)  # so that it stays as it is when a note changes
         body.add_row(self._curve())
         body.add_row(self._numbers(row))
-        left = self.left()
+        left = self.remaining()
         if left is not None:
             flag, share, seconds = left
             progress = Table.grid(padding=(0, 2))
@@ -155,7 +155,7 @@ class View:
         grid = Table.grid(padding=(0, 1))
         grid.add_column(justify="right", style="dim")
         grid.add_column(style="green", no_wrap=True)
-        for label, line in zip(labels, blocks(scores, _CURVE_COLUMNS, _CURVE_ROWS), strict=True):
+        for label, line in zip(labels, block_curve(scores, _CURVE_COLUMNS, _CURVE_ROWS), strict=True):
             grid.add_row(label, line)
         return grid
 
@@ -181,21 +181,21 @@ class View:
         return table
 
 
-def bears_panels(console: Console) -> bool:
-    """Whether the panel can be drawn in place: a terminal that moves its cursor and has the block characters."""
+def can_show_panel(console: Console) -> bool:
+    """Whether the panel can be drawn in place: on a terminal that moves its cursor and has block characters."""
     return console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf")
 
 
-class _Screen(io.TextIOBase):
-    """A terminal or pipe that is never waited for: what it has no room for, as nobody reads it, is not shown.
+class _NonBlocking(io.TextIOBase):
+    """A terminal or pipe to which writing never blocks; what it does not accept in time is dropped.
 
-    It is opened anew, as only then nobody else's writing changes. Raises OSError if it is neither.
+    It is opened a second time, so that other writers to the same stream still block. Raises OSError for a file.
     """
 
     def __init__(self, stream: TextIO) -> None:
         mode = os.fstat(stream.fileno()).st_mode
         if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
-            raise OSError("a file never lets us wait")
+            raise OSError("writing to a file does not block")
         self._stream, self._text, self._full = stream, "", False
         self._descriptor = os.open(f"/proc/self/fd/{stream.fileno()}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
 
@@ -214,7 +214,7 @@ class _Screen(io.TextIOBase):
         data, self._text = self._text.encode(self.encoding, "replace"), ""
         room = select.poll()
         room.register(self._descriptor, select.POLLOUT)
-        deadline = time.monotonic() + (0.0 if self._full else _PATIENCE)
+        deadline = time.monotonic() + (0.0 if self._full else _WRITE_SECONDS)
         while data:
             try:
                 data = data[os.write(self._descriptor, data):]
@@ -232,23 +232,23 @@ class _Screen(io.TextIOBase):
 
 
 class Display:
-    """Shows rows and messages on standard output; if that goes away, or is not read, is silent and the run goes on."""
+    """Shows rows and messages on standard output. If that is closed or not read, the run goes on without."""
 
     def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
         self._view = View(title, limits, cores)
         self._messages: deque[str] = deque(maxlen=_MESSAGES)
         self._gone = False
-        self._screen: _Screen | None = None
+        self._screen: _NonBlocking | None = None
         try:
-            self._screen = _Screen(sys.stdout)
+            self._screen = _NonBlocking(sys.stdout)
         except (OSError, ValueError, AttributeError):  # a file; what a test or notebook has instead; nothing
             pass
         console = Console(highlight=False, file=cast(TextIO, self._screen))
-        self._live = Live(console=console, auto_refresh=False, transient=False) if bears_panels(console) else None
+        self._live = Live(console=console, auto_refresh=False, transient=False) if can_show_panel(console) else None
         self._started = False
 
-    def show(self, row: Mapping[str, Any], notes: Mapping[str, str], limit: object = None) -> None:
-        """One row of metrics, and what else is worth a line, by name; `limit`: more than the note Limit."""
+    def show(self, row: Mapping[str, Any], notes: Mapping[str, str], diagnosis: object = None) -> None:
+        """Shows a row of metrics, with notes by name; the panel shows the whole `diagnosis` as the note Bottleneck."""
         if self._live is None:
             self._line(plain_line(row, notes))
             return
@@ -256,14 +256,14 @@ class Display:
         if not self._started:
             self._started = True
             self._try(self._live.start)
-        shown = self._view.panel(self._messages, {**notes, "Limit": str(limit)} if limit else notes,
+        shown = self._view.panel(self._messages, {**notes, "Bottleneck": str(diagnosis)} if diagnosis else notes,
                                  "Ctrl-C ends the run with a checkpoint")
         live = self._live
         # The ^C that a terminal echoes needs room beside the panel: on a line of its own it would leave a stale one.
         self._try(lambda: live.update(Constrain(shown, live.console.width - 3), refresh=True))
 
     def message(self, text: str) -> None:
-        """One line that is not a row: an event, a warning, the way on."""
+        """Shows a line that is not a row: an event, a warning, how to go on."""
         self._messages.append(text)
         if not self._started:
             self._line(text)
@@ -278,7 +278,7 @@ class Display:
         self._started = False
 
     def close(self) -> None:
-        """Nothing more is shown."""
+        """Ends the display; nothing more is shown."""
         self.leave_panel()
         if self._screen is not None:
             self._try(self._screen.close)
@@ -289,6 +289,6 @@ class Display:
             return
         try:
             write()
-        except (OSError, ValueError, SystemExit):  # closed pipe, terminal gone (rich then exits): the log has it all
+        except (OSError, ValueError, SystemExit):  # closed pipe, terminal gone (rich then exits); log.txt has all
             self._gone = True
             sys.stdout = None  # so that the interpreter does not flush it at exit either

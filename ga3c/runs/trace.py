@@ -1,6 +1,7 @@
-"""The last minute or so of agents, predictors and trainers, moment by moment, for Perfetto or chrome://tracing.
+"""Traces the last minute or so of agents, predictors and trainers, for Perfetto or chrome://tracing.
 
-What agents did follows from what predictors see: an agent waits from asking until it is answered and plays in between.
+What agents did follows from what predictors see. An agent waits from its request until the answer, and plays in
+between.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class _Training(NamedTuple):
 
 
 class Trace:
-    """Keeps the newest calls and updates; `predicted` and `trained` may be called from any thread."""
+    """Keeps the newest 10,000 calls and 2,000 updates. `predicted` and `trained` may be called from any thread."""
 
     def __init__(self) -> None:
         self._calls: deque[_Call] = deque(maxlen=_MOST_CALLS)
@@ -43,11 +44,11 @@ class Trace:
 
     def predicted(self, taken: float, gathered: float, predicted: float, answered: float,
                   agents: Sequence[int], asked: Sequence[float]) -> None:
-        """One prediction call, in monotonic seconds, with the agents it answered and when each had asked."""
+        """Adds a prediction call: its moments in monotonic seconds, the agents answered, and when each had asked."""
         self._calls.append(_Call(threading.current_thread().name, taken, gathered, predicted, answered, agents, asked))
 
     def trained(self, gathering: float, updating: float, steps: int) -> None:
-        """One update, which ends now, after so many seconds of copying and updating."""
+        """Adds an update that ends now, after so many seconds of copying and updating; `steps`: its agent steps."""
         self._trainings.append(_Training(threading.current_thread().name, time.monotonic(), gathering, updating, steps))
 
     def write(self, path: Path) -> None:
@@ -55,7 +56,7 @@ class Trace:
         path.write_text(json.dumps({"traceEvents": self.events(), "displayTimeUnit": "ms"}) + "\n", encoding="utf-8")
 
     def events(self) -> list[dict[str, Any]]:
-        """Complete events ("X") of one track per agent and thread, after the tracks' names ("M")."""
+        """Returns complete events ("X") of one track for each agent and thread, after the tracks' names ("M")."""
         calls, trainings = list(self._calls), list(self._trainings)
         spans: list[tuple[str, str, float, float, dict[str, Any]]] = []
         answered: dict[int, float] = {}

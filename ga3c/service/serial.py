@@ -26,6 +26,7 @@ from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
 from ga3c.service.batches import rollouts_per_batch
+from ga3c.service.evaluations import Evaluations
 from ga3c.service.signals import Signals
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Outputs
@@ -169,7 +170,7 @@ def _bytes(data: bytes) -> NDArray[np.uint8]:
 
 
 def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals: Signals,
-               saved: Mapping[str, NDArray] | None = None) -> str:
+               saved: Mapping[str, NDArray] | None = None, evaluations: Evaluations | None = None) -> str:
     """Plays and trains until a limit is reached or a signal came; returns which.
 
     `saved` are the arrays of the checkpoint that `learner` was restored from. If they are of such a serial run, its
@@ -177,7 +178,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     """
     agents = _restored(settings, recorder, saved or {}) or Agents(settings, recorder.spec, learner.agent_steps)
     try:
-        return _play(agents, recorder, learner, signals)
+        return _play(agents, recorder, learner, signals, evaluations)
     finally:
         agents.close()
 
@@ -196,7 +197,8 @@ def _restored(settings: Settings, recorder: Recorder, saved: Mapping[str, NDArra
         return None
 
 
-def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals) -> str:
+def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals,
+          evaluations: Evaluations | None) -> str:
     count = recorder.statistics.new_count()
     if not agents.can_save:
         recorder.say("This game cannot save its state: a resume of this run will begin new episodes.")
@@ -223,6 +225,8 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
         except BaseException:
             recorder.also_saved = dict  # an agent stands in the middle of a step
             raise
+        if evaluations:
+            evaluations.tick(learner)
         recorder.tick(learner, workers, [])
         if signals.take_checkpoint_request():
             recorder.save_or_warn(learner)

@@ -53,6 +53,7 @@ from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent, Workers
 from ga3c.service.agent_pool import AgentPool
 from ga3c.service.batches import RolloutQueue, refusal, rollouts_per_batch
+from ga3c.service.evaluations import Evaluations
 from ga3c.service.predictor import run_predictor
 from ga3c.service.signals import Signals
 from ga3c.service.trainer import run_trainer
@@ -96,8 +97,10 @@ class _StallAlarm:
 class Service:
     """Everything that works while a run goes on. `run` blocks; `resize` may be called from any thread meanwhile."""
 
-    def __init__(self, settings: Settings, recorder: Recorder, learner: Learner, signals: Signals) -> None:
+    def __init__(self, settings: Settings, recorder: Recorder, learner: Learner, signals: Signals,
+                 evaluations: Evaluations | None = None) -> None:
         self._settings, self._recorder, self._learner, self._signals = settings, recorder, learner, signals
+        self._evaluations = evaluations
         self._store = Slots(
             recorder.spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent,
             settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity)
@@ -170,12 +173,15 @@ class Service:
             while reason is None:
                 self._reconcile()
                 sentinels = [process.sentinel for process in agents.processes]
-                wait([signals.fileno(), *sentinels, *recorder.evaluator.sentinels], self._time_out())
+                evaluation = self._evaluations.sentinels if self._evaluations else []
+                wait([signals.fileno(), *sentinels, *evaluation], self._time_out())
                 signals.clear()
                 agents.reap()
                 if self._agents_wanted() <= 0:
                     raise agents.lost()
                 self._answer_failures()
+                if self._evaluations:
+                    self._evaluations.tick(self._learner)
                 row = recorder.tick(self._learner, self._workers(), agents.pids)
                 if row:
                     self._watch()

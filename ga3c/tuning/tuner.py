@@ -5,18 +5,40 @@ No thread of its own: the supervisor calls `Tuner.second` after each row of metr
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from ga3c.runs.recorder import Run
+from ga3c.envs.factory import EnvSpec
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import Settings, TuningSettings
-from ga3c.tuning.bottleneck import others
+from ga3c.tuning.bottleneck import external_load
 from ga3c.tuning.controller import Controller, Fast, Measurement, Paper, Setting, Trial, name
 from ga3c.tuning.memory import recall, remember
 
 SETTLED = 2        # undisturbed rows after a change, the first of which still has some of it in its second
 WARM_UP = 4        # first rows, which say nothing: memory and TensorFlow's kernels are new, rollouts are on their way
 LONG_SECOND = 1.5  # seconds; a row that comes later says nothing of a setting
+
+
+class Run(Protocol):
+    """What the tuner needs of the run's recorder (`runs.recorder.Recorder`)."""
+
+    spec: EnvSpec
+    disturbances: int
+    controller: Controller | None
+    tuning: str
+    resumed_controller: dict[str, Any] | None
+    resumed_settings: dict[str, Any]
+
+    @property
+    def evaluating(self) -> Path | None:
+        """The checkpoint under evaluation."""
+
+    def say(self, text: str) -> None:
+        """Shows the user a message."""
+
+    def event(self, kind: str, **facts: Any) -> None:
+        """Appends a line to events.jsonl."""
 
 
 def limits(settings: Settings) -> Setting:
@@ -77,7 +99,7 @@ class Tuner:
         there can be.
         """
         self._record(self.controller.restrict(max(1, agents)))
-        evaluating = self._run.evaluator.checkpoint is not None
+        evaluating = self._run.evaluating is not None
         if evaluating:
             self._record(self.controller.interrupt("an evaluation has begun"))
         (time, steps, disturbances), self._before = self._before, (
@@ -91,7 +113,8 @@ class Tuner:
         trial = self.controller.observe(Measurement(
             row["time"], (row["agent_steps"] - steps) / max(seconds, 1e-3), row["lag_mean"] or 0.0,
             row["prediction_queue"], row["training_queue"], self._quiet < SETTLED or row["lag_mean"] is None,
-            others(row) / self._cores, max(0.0, 1 - row["cpu_machine"] / self._cores) if self._on_cores else 1.0))
+            external_load(row) / self._cores,
+            max(0.0, 1 - row["cpu_machine"] / self._cores) if self._on_cores else 1.0))
         if self.controller.setting != setting:
             self._quiet = 0
         self._record(trial)

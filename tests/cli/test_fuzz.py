@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from test_display import ROW
+from rows import ROW
 
 from ga3c.commands import doctor, export, play, plot, top, track
 from ga3c.commands import train as cli
@@ -70,7 +70,7 @@ def lines(entries: list[dict]) -> st.SearchStrategy[bytes]:
 MEASURED = dict.fromkeys(("cpu_agents", "cpu_server", "cpu_machine", "wait_ms", "slot_wait_ms", "play_ms", "queue_ms",
                           "service_ms", "reply_ms", "predict_ms", "predictor_busy", "trainer_busy", "gather_ms",
                           "update_ms", "memory_mb", "best_evaluation"), 0.9)
-ROWS = [ROW | MEASURED | {"time": float(second), "agent_steps": 100 * second, "limit": "device"}
+ROWS = [ROW | MEASURED | {"time": float(second), "agent_steps": 100 * second, "bottleneck": "device"}
         for second in range(1, 9)]
 YAML = ["steps: !!bool maybe", "minutes: !!timestamp later", "game: !!int x", "frames: " + 3000 * "[",
         "seed: !!python/x 1", "episodes: !!float 1e999", "steps: .nan", "? [a]", "&a *a", "%YAML 9.9"]

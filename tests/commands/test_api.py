@@ -133,11 +133,11 @@ def test_metrics_and_episodes_are_arrays_whatever_is_torn_or_missing(tmp_path: P
     row = dict.fromkeys(("agent_steps", "frames", "episodes", "agents", "predictors", "trainers"), 1)
     (tmp_path / "metrics.jsonl").write_text(
         json.dumps(row | {"time": 1.0, "pps": 5, "score": None}) + "\n"
-        + json.dumps(row | {"time": 2.0, "limit": "agents", "score": 3}) + '\n{"time": 3')
+        + json.dumps(row | {"time": 2.0, "bottleneck": "agents", "score": 3}) + '\n{"time": 3')
     (tmp_path / "episodes.csv").write_text("time,agent_step,score,length\n1.0,10,0.5,7\n2.0,20,-1e3,8\n3.0,3")
     run = load_run(tmp_path)
     metrics = run.metrics()
-    assert {"time", "pps", "score", "agents"} <= metrics.keys() and "limit" not in metrics
+    assert {"time", "pps", "score", "agents"} <= metrics.keys() and "bottleneck" not in metrics
     assert metrics["time"].tolist() == [1.0, 2.0]
     np.testing.assert_array_equal(metrics["score"], [np.nan, 3.0])
     np.testing.assert_array_equal(metrics["pps"], [5.0, np.nan])

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyte
 import pytest
-from test_display import ROW, rows
+from rows import ROW, rows
 
 TOP = [sys.executable, "-c", "from ga3c.commands.top import main; main()"]
 BUSY = {"cpu_agents": 1.5, "cpu_server": 0.4, "cpu_machine": 1.98, "wait_ms": 5.0, "slot_wait_ms": 0.5, "play_ms": 1.5,
@@ -134,7 +134,7 @@ def test_it_follows_a_run_to_its_end(run: Written, opened: Callable[..., Termina
         run.row(row)
     run.event(**TRIAL)
     shown = ("GA3C  Boxing", "10,000", "12,346", "N_A", "Policy lag", "16/1/1 kept +9%",
-             "Limit  environments: all 2 cores", "--steps 400,000", "at work; q leaves")
+             "Bottleneck  environments: all 2 cores", "--steps 400,000", "at work; q leaves")
     terminal.wait(lambda text: all(each in text for each in shown))  # a read may end in the middle of a screen
     run.row(rows(7)[-1])
     terminal.wait(lambda text: "14,000" in text)

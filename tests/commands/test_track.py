@@ -36,7 +36,7 @@ def write_rows(run: Path, *numbers: int, end: bool = False) -> None:
         for number in numbers:
             file.write(json.dumps({"time": float(number), "agent_steps": 10 * number, "pps": 1.5 * number,
                                    "frames": 0, "episodes": 0, "agents": 1, "predictors": 1, "trainers": 1,
-                                   "score": None, "limit": "agents"}) + "\n")
+                                   "score": None, "bottleneck": "agents"}) + "\n")
     with open(run / "events.jsonl", "a") as file:
         file.write(json.dumps({"time": 1.0, "event": "end" if end else "start"}) + "\n")
 
@@ -85,7 +85,7 @@ def test_every_row_is_sent_once_in_order_while_the_run_goes_on(run: Path) -> Non
     assert said == "the run has ended, 453 rows sent" and not script
     assert steps(recorder.points) == [10 * number for number in range(1, 454)]
     assert recorder.points[1][0] == 20 and recorder.points[1][1].items() >= {"seconds": 2.0, "pps": 3.0}.items()
-    assert not {"score", "limit", "time", "agent_steps"} & recorder.points[1][1].keys()
+    assert not {"score", "bottleneck", "time", "agent_steps"} & recorder.points[1][1].keys()
     assert remembered == [200, 400, 450, 451, 453]
 
 

@@ -25,7 +25,7 @@ from guards import GUARDS, HERE
 from ga3c.envs.toys import Counting
 from ga3c.learner.learner import Diverged, TooLarge
 from ga3c.runs import reader as record
-from ga3c.runs.recorder import Recorder as Run
+from ga3c.runs.recorder import Recorder
 from ga3c.service import agent_pool, supervisor
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.signals import Signals
@@ -33,7 +33,7 @@ from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 
-MakeRun = Callable[..., Run]
+MakeRun = Callable[..., Recorder]
 
 
 def counting(**changes: object) -> Settings:
@@ -42,7 +42,7 @@ def counting(**changes: object) -> Settings:
         "agents": 3, "agents_max": 3, "envs_per_agent": 2, "rollout_length": 5, "training_batch_min": 30, **changes})
 
 
-def events(run: Run, kind: str) -> list[dict]:
+def events(run: Recorder, kind: str) -> list[dict]:
     lines = (run.directory / "events.jsonl").read_text().splitlines()
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 

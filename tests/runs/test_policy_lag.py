@@ -18,7 +18,7 @@ def batch(version: list[list[int]], steps: list[int], asked: list[list[float]],
           submitted: list[float]) -> Batch:
     spec = EnvSpec("a world", (1,), np.dtype("u1"), 2, 4)
     made = Slots(spec, len(version[0]), 2, 1).empty_batch(len(version))
-    made.version[:], made.steps[:], made.asked[:], made.submitted[:] = version, steps, asked, submitted
+    made.version[:], made.steps[:], made.requested_at[:], made.submitted_at[:] = version, steps, asked, submitted
     return made
 
 

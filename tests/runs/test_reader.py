@@ -35,11 +35,13 @@ LEAST = dict.fromkeys(("time", "agent_steps", "frames", "episodes", "agents", "p
 
 def test_a_row_has_numbers_and_none_where_an_earlier_version_measured_nothing(tmp_path: Path) -> None:
     odd = [LEAST, {"time": 1}, LEAST | {"agents": "many"}, LEAST | {"frames": float("nan")}, LEAST | {"time": True},
-           LEAST | {"pps": 7, "tps": "fast", "score": 10**400, "limit": "device", "odd": [1]}, LEAST | {"limit": 3}]
+           LEAST | {"pps": 7, "tps": "fast", "score": 10**400, "limit": "device", "odd": [1]},
+           LEAST | {"bottleneck": 3}, LEAST | {"bottleneck": "agents"}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in odd))
-    first, second, third = rows(tmp_path).new()
+    first, second, third, last = rows(tmp_path).new()
     assert first == third and set(first.values()) == {1, None} and first["tps"] is None
-    assert second == first | {"pps": 7, "limit": "device"}
+    assert second == first | {"pps": 7, "bottleneck": "device"}
+    assert last == first | {"bottleneck": "agents"}
 
 
 def test_an_event_has_a_kind_and_a_time(tmp_path: Path) -> None:

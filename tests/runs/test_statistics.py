@@ -12,8 +12,7 @@ from counting import busy
 from ga3c.envs.factory import EnvSpec
 from ga3c.learner.learner import UpdateStats
 from ga3c.transport.slots import Slots, Batch
-from ga3c.runs.statistics import Episode, Statistics, Workers
-from ga3c.service.trainer import Spent
+from ga3c.runs.statistics import Episode, Spent, Statistics, Workers
 
 NOBODY = Workers(0, 0, 0, 0, 0)
 LAST = ("training_batch", "lag_mean", "lag_p95")
@@ -33,7 +32,7 @@ def batch(rollout_length: int = 3, n_envs: int = 2, steps: tuple[int, ...] = (3,
     made.score[:] = np.nan
     made.episode_length[:] = 0
     made.steps[:], made.seconds[:] = steps, 0.0
-    made.version[:] = made.asked[:] = 0
+    made.version[:] = made.requested_at[:] = 0
     return made
 
 

@@ -24,6 +24,7 @@ from ga3c.settings.files import to_yaml
 from ga3c.settings.files import configured
 from ga3c.evaluation.video import clip
 from ga3c.runs.policy_lag import NOTHING, Lag
+from ga3c.runs.statistics import Statistics, Workers
 from ga3c.runs.tensorboard import TensorBoard, scalar, tag
 
 LAGS = np.array([0, 0, 1, 1, 1, 7])
@@ -35,8 +36,9 @@ REPORT = {"agent_steps": 15, "mean": 2.0, "median": 2.0, "iqm": 2.0, "length_mea
 def logs(tmp_path: Path) -> Path:
     writer = TensorBoard(tmp_path / "logs", to_yaml(configured(seed=123)), 0)
     for second in range(1, 13):
-        writer.row({"time": float(second), "agent_steps": 10 * second, "pps": 5.0, "wait_ms": None, "limit": "agents",
-                    "score_mean": 0.5 * second, "play_ms": 1.5}, LAG if second != 5 else NOTHING)
+        writer.row({"time": float(second), "agent_steps": 10 * second, "pps": 5.0, "wait_ms": None,
+                    "bottleneck": "agents", "score_mean": 0.5 * second, "play_ms": 1.5},
+                   LAG if second != 5 else NOTHING)
     writer.evaluation(REPORT, clip([np.full((84, 84, 4), shade, np.uint8) for shade in (0, 100, 200)], 15.0))
     writer.close()
     return tmp_path / "logs"
@@ -75,11 +77,14 @@ def test_scalars_histograms_evaluations_and_settings_are_in_one_file(logs: Path)
     assert events.SummaryMetadata("lag/policy_lag").plugin_data.plugin_name == "histograms"
 
 
-def test_every_field_of_a_row_has_a_group_of_its_own_or_says_where_time_goes() -> None:
-    from ga3c.runs.statistics import Statistics, Workers
+def test_every_column_has_a_group_and_what_the_algorithm_measures_is_learning() -> None:
     row, _ = Statistics(4).row(1.0, Workers(1, 1, 1, 0, 0))
-    rest = {name for name in row if tag(name).startswith("time/")} - {"time", "agent_steps"}
-    assert all(name.endswith(("_ms", "_busy")) for name in rest)
+    groups = {name: tag(name).split("/")[0] for name in row if name not in ("time", "agent_steps")}
+    assert "learning" not in groups.values()
+    assert {name for name, group in groups.items() if group == "time"} == {
+        name for name in row if name.endswith(("_ms", "_busy")) and not name.startswith("lag")}
+    assert [tag(name) for name in ("policy_loss", "q_max", "lag_p95", "cpu_agents", "play_ms")] == [
+        "learning/policy_loss", "learning/q_max", "lag/lag_p95", "machine/cpu_agents", "time/play_ms"]
 
 
 @contextlib.contextmanager

@@ -11,16 +11,10 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rows import ROW, rows
 
-from ga3c.runs.terminal import Display, View, blocks, plain_line
+from ga3c.runs.terminal import Display, View, block_curve, plain_line
 
-ROW: dict[str, Any] = {
-    "time": 3 * 3600 + 25 * 60 + 7.9, "agent_steps": 123_456_789, "frames": 493_827_156, "episodes": 98_765,
-    "trainings": 3_086_419, "pps": 12_345.6, "tps": 432.1, "agents": 128, "predictors": 2, "trainers": 3,
-    "prediction_queue": 4, "training_queue": 57, "agent_deaths": 0, "prediction_batch": 63.9, "score": -21.0,
-    "score_mean": -20.37, "training_batch": 41.8, "lag_mean": 6.4, "lag_p95": 19.0, "policy_loss": 0.1,
-    "value_loss": 0.2, "entropy": 1.639, "learning_rate": 3e-4,
-}
 BEGUN = ROW | dict.fromkeys(("score", "score_mean", "prediction_batch", "training_batch", "lag_mean", "lag_p95",
                              "entropy"))
 SHOWN = ("3:25:07", "123,456,789", "493,827,156", "98,765", "-21.0", "-20.37", "12,346", "432.1", "128", "63.9", "41.8",
@@ -68,8 +62,8 @@ def test_dropped_steps_are_on_the_screen_once_there_are_some() -> None:
 
 
 def test_notes_end_the_line_and_have_rows_of_their_own_on_the_screen() -> None:
-    notes = {"Tuning": "16/1/1 kept +9%", "Limit": "environments"}
-    assert plain_line(ROW, notes) == f"{plain_line(ROW, {})} [Tuning: 16/1/1 kept +9%] [Limit: environments]"
+    notes = {"Tuning": "16/1/1 kept +9%", "Bottleneck": "environments"}
+    assert plain_line(ROW, notes) == f"{plain_line(ROW, {})} [Tuning: 16/1/1 kept +9%] [Bottleneck: environments]"
     assert "environments" in screen(80, ROW, notes=notes)
 
 
@@ -100,7 +94,7 @@ def test_the_panel_names_what_it_shows() -> None:
 
 def test_a_note_too_long_for_a_line_goes_on_in_the_next() -> None:
     why = "environments: all 2 cores are busy, agents take 1.5; only more cores, or a lighter game, would be faster"
-    text = screen(80, ROW, notes={"Limit": why})
+    text = screen(80, ROW, notes={"Bottleneck": why})
     assert why in " ".join(line.strip("│ ") for line in text.splitlines())
 
 
@@ -108,12 +102,6 @@ def test_the_panel_shows_the_last_four_messages_one_line_each() -> None:
     text = screen(80, ROW, messages=[f"message {number} " + "x" * 100 for number in range(6)])
     assert [f"message {number}" in text for number in range(6)] == [False, False, True, True, True, True]
     assert len(text.splitlines()) - len(screen(80, ROW).splitlines()) == 4
-
-
-def rows(n: int, **of: Any) -> list[dict[str, Any]]:
-    """A run of n seconds, 2,000 agent steps each; a list in `of` has a value for each row."""
-    return [ROW | {"time": t + 1.0, "agent_steps": 2000 * (t + 1), "frames": 8000 * (t + 1), "episodes": t // 10}
-            | {name: value[t] if isinstance(value, list) else value for name, value in of.items()} for t in range(n)]
 
 
 def viewed(given: list[dict[str, Any]], cores: int | None = None, **limits: Any) -> View:
@@ -124,10 +112,10 @@ def viewed(given: list[dict[str, Any]], cores: int | None = None, **limits: Any)
 
 
 def test_blocks_rise_with_the_values() -> None:
-    assert blocks([0, 1, 2, 3, 4, 5, 6, 7], 8, 1) == ["▁▂▃▄▅▆▇█"]
-    assert blocks([-5.0, 10.0], 9, 2) == [" █", "▁█"]
-    assert blocks([1, 3, 7, 5, 0, 0], 3, 1) == ["▃█▁"], "means of two each: 2, 6, 0"
-    assert blocks([4.0, 4.0], 9, 1) == ["▁▁"]
+    assert block_curve([0, 1, 2, 3, 4, 5, 6, 7], 8, 1) == ["▁▂▃▄▅▆▇█"]
+    assert block_curve([-5.0, 10.0], 9, 2) == [" █", "▁█"]
+    assert block_curve([1, 3, 7, 5, 0, 0], 3, 1) == ["▃█▁"], "means of two each: 2, 6, 0"
+    assert block_curve([4.0, 4.0], 9, 1) == ["▁▁"]
 
 
 def test_the_curve_is_of_the_mean_score_over_the_whole_run_however_long() -> None:
@@ -170,8 +158,8 @@ def test_time_left_is_by_the_speed_of_the_last_minute(limits: dict[str, Any], to
     given = rows(40, agent_steps=[1000 * t for t in range(40)], frames=[4000 * t for t in range(40)])
     given += [row | {"time": 40.0 + t, "agent_steps": 80_000 + 2000 * t, "frames": 320_000 + 8000 * t}
               for t, row in enumerate(rows(61), 0)]
-    assert viewed(given, **limits).left() == (told if told is None else (told[0], pytest.approx(told[1]),
-                                                                         pytest.approx(told[2])))
+    assert viewed(given, **limits).remaining() == (
+        told if told is None else (told[0], pytest.approx(told[1]), pytest.approx(told[2])))
 
 
 def test_what_will_end_the_run_is_shown_with_the_time_left() -> None:
@@ -180,7 +168,7 @@ def test_what_will_end_the_run_is_shown_with_the_time_left() -> None:
 
 
 def test_a_limit_that_nothing_comes_nearer_to_has_no_time_left() -> None:
-    assert viewed(rows(9, agent_steps=0), steps=100).left() == ("--steps 100", 0.0, None)
+    assert viewed(rows(9, agent_steps=0), steps=100).remaining() == ("--steps 100", 0.0, None)
 
 
 def test_the_last_row_of_a_run_keeps_its_speed_and_workers_on_the_panel() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ga3c.settings.files import configured
 from ga3c.service.signals import Signals
-from ga3c.runs.recorder import Run
+from ga3c.runs.recorder import Recorder
 from ga3c.service.supervisor import Service
 from ga3c.runs.trace import Trace
 from counting import CheckingModel
@@ -67,9 +67,9 @@ def test_an_empty_trace_is_still_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("on", [True, False])
 def test_a_run_leaves_a_track_for_everyone_who_worked_if_asked_to(
-        make_run: Callable[..., Run], interruption: Signals, on: bool) -> None:
-    run = make_run(configured(game="toy:counting", steps=6000, agents=2, envs_per_agent=2, rollout_length=5, training_batch_min=30,
-                              dynamic=False, tensorboard=False, trace=on))
+        make_run: Callable[..., Recorder], interruption: Signals, on: bool) -> None:
+    run = make_run(configured(game="toy:counting", steps=6000, agents=2, envs_per_agent=2, rollout_length=5,
+                              training_batch_min=30, dynamic=False, tensorboard=False, trace=on))
     model = CheckingModel()
     reason = Service(run.settings, run, model, interruption).run()
     run.finish(model, reason, skip_checkpoint=True)

@@ -12,7 +12,7 @@ import pytest
 
 from ga3c.evaluation.scores import Protocol, play_episodes
 from ga3c.learner.learner import Learner
-from ga3c.runs.recorder import Run
+from ga3c.runs.recorder import Recorder
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
@@ -26,7 +26,7 @@ WORLDS = {"toy:catch": (1.0, 400_000, TOY), "toy:last-step-reward": (1.0, 400_00
           "CartPole-v1": (500.0, 1_000_000, CARTPOLE)}
 
 
-class UntilLearned(Run):
+class UntilLearned(Recorder):
     """A run that is over when the mean score of the last 100 episodes is 95 % of the best."""
 
     best = 0.0
@@ -38,7 +38,7 @@ class UntilLearned(Run):
         return super().reached(agent_steps)
 
 
-class UntilItPlays(Run):
+class UntilItPlays(Recorder):
     """A run that is over when the policy reaches 95 % of the best in a world without faults: where one step in a
     hundred fails, hardly an episode of 500 steps ends by itself, and those that do are the bad ones."""
 
@@ -63,7 +63,7 @@ class UntilItPlays(Run):
 @pytest.mark.parametrize(("game", "world"), [
     ("toy:catch", "Catch()"), ("CartPole-v1", "gymnasium.make('CartPole-v1')")])
 def test_it_learns_though_one_step_in_a_hundred_fails(
-        game: str, world: str, make_run: Callable[..., Run], interruption: Signals, tmp_path: Path,
+        game: str, world: str, make_run: Callable[..., Recorder], interruption: Signals, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     best, steps, changes = WORLDS[game]
     failing = faulty.make(tmp_path, monkeypatch, "mixed", after=0.01, world=world)
@@ -84,7 +84,7 @@ OFTEN = {"toy:catch": ("serial-4",), "toy:last-step-reward": ("service-1", "seri
     pytest.param(game, mode, envs, id=f"{game}-{mode}-{envs}",
                  marks=[] if f"{mode}-{envs}" in OFTEN[game] else pytest.mark.slow)
     for game in WORLDS for mode in ("service", "serial") for envs in (1, 4)])
-def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Run], interruption: Signals) -> None:
+def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Recorder], interruption: Signals) -> None:
     best, steps, changes = WORLDS[game]
     settings = configured(game=game, envs_per_agent=envs, agents=8 // envs * 2, steps=steps, tensorboard=False,
                           dynamic=False, serial=mode == "serial", **changes)
@@ -101,7 +101,7 @@ def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Run]
 @pytest.mark.slow
 @pytest.mark.parametrize(("correction", "learns"), [("vtrace", True), ("clipped-is", True), ("none", False)])
 def test_from_samples_a_hundred_updates_old_it_learns_if_they_are_corrected(
-        correction: str, learns: bool, make_run: Callable[..., Run], interruption: Signals) -> None:
+        correction: str, learns: bool, make_run: Callable[..., Recorder], interruption: Signals) -> None:
     settings = resolve({"game": "toy:catch", "serial": True, "training_batch_min": 1, "training_delay": 100,
                         "rollout_length": 10, "learning_rate": 3.5e-4, "correction": correction, "seed": 2, "steps": 350_000,
                         "tensorboard": False})

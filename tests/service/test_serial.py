@@ -13,13 +13,13 @@ from ga3c.envs.base import Environment
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import Learner
-from ga3c.runs.recorder import Recorder as Run
+from ga3c.runs.recorder import Recorder
 from ga3c.service.serial import SAVED, run_serial
 from ga3c.service.signals import Signals
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 
-MakeRun = Callable[..., Run]
+MakeRun = Callable[..., Recorder]
 SERIAL = {"serial": True, "tensorboard": False, "agents": 3, "envs_per_agent": 2, "rollout_length": 5,
           "training_batch_min": 20}
 

@@ -23,7 +23,7 @@ import pytest
 from counting import CheckingModel, agent_processes, end_run
 
 from ga3c.learner.learner import UpdateStats
-from ga3c.runs.recorder import Recorder as Run
+from ga3c.runs.recorder import Recorder
 from ga3c.service.signals import Signals
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.supervisor import Service
@@ -32,7 +32,7 @@ from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT
 from ga3c.transport.slots import Batch
 
-MakeRun = Callable[..., Run]
+MakeRun = Callable[..., Recorder]
 
 
 def counting(**changes: object) -> Settings:
@@ -41,7 +41,7 @@ def counting(**changes: object) -> Settings:
         "agents": 3, "agents_max": 8, "envs_per_agent": 2, "rollout_length": 5, "training_batch_min": 30, **changes})
 
 
-def events(run: Run, kind: str) -> list[dict]:
+def events(run: Recorder, kind: str) -> list[dict]:
     lines = (run.directory / "events.jsonl").read_text().splitlines()
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
@@ -291,7 +291,7 @@ def belongings(process: psutil.Process) -> tuple[int, int, int]:
             tracemalloc.get_traced_memory()[0] if ours else process.memory_info().rss)
 
 
-def change_at_random(most: int, make_run: MakeRun) -> Run:
+def change_at_random(most: int, make_run: MakeRun) -> Recorder:
     """A whole run in which the numbers of workers are changed `most` times, checked for what it lost or doubled."""
     chance = random.Random(3)
     wanted, changes = [3, 1, 1], 0

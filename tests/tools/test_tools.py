@@ -19,7 +19,7 @@ from PIL import Image
 
 from ga3c.learner import checkpoint
 from ga3c.runs import reader as record
-from ga3c.runs.recorder import lock_directory
+from ga3c.runs.directory import lock_directory
 from ga3c.service.batches import rollouts_per_batch
 from ga3c.settings.files import resolve, to_yaml
 from ga3c.settings.messages import ConfigError
@@ -88,11 +88,11 @@ def test_steps_that_were_dropped_are_told_where_there_are_some(tmp_path: Path) -
 def test_what_limited_a_run_is_told_by_shares_of_its_seconds(tmp_path: Path) -> None:
     run = written_run(tmp_path / "one", 60, 1000.0)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()[:-1]]
-    rows[3:60] = [row | {"limit": "environments" if number < 46 else "other load"}
+    rows[3:60] = [row | {"bottleneck": "environments" if number < 46 else "external load"}
                   for number, row in enumerate(rows[3:60], 3)]
     (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     lines = [[cell.strip() for cell in line.split("│")[1:3]] for line in profile(run).stdout.splitlines()]
-    assert ["limit", "environments 75%, other load 25%"] in lines
+    assert ["bottleneck", "environments 75%, external load 25%"] in lines
 
 
 def test_runs_of_one_name_have_a_column_each(tmp_path: Path) -> None:

@@ -18,15 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ga3c.runs import reader as record
-from ga3c.runs.recorder import Run
+from ga3c.runs.recorder import Recorder
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Slots
-from ga3c.tuning.bottleneck import Judge, averages, verdict
+from ga3c.tuning.bottleneck import Diagnoser, averages, diagnose
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "simulate"))
 
 import plant  # noqa: E402
 
@@ -36,10 +36,10 @@ HEALTHY = {"cpu_agents": 2.2, "cpu_server": 1.6, "cpu_machine": 3.9, "wait_ms": 
 IDLE = {**HEALTHY, "cpu_agents": 0.6, "cpu_server": 0.9, "cpu_machine": 1.6}
 
 
-@pytest.mark.parametrize(("numbers", "limit"), [
+@pytest.mark.parametrize(("numbers", "bottleneck"), [
     pytest.param(HEALTHY, "environments", id="full, agents most"),
     pytest.param({**HEALTHY, "cpu_agents": 1.0, "cpu_server": 2.8}, "device", id="full, model most"),
-    pytest.param({**HEALTHY, "cpu_agents": 1.2, "cpu_server": 1.0}, "other load", id="full, others"),
+    pytest.param({**HEALTHY, "cpu_agents": 1.2, "cpu_server": 1.0}, "external load", id="full, external load"),
     pytest.param({**HEALTHY, "cpu_agents": 1.2, "cpu_server": 1.0, "cpu_evaluator": 1.6}, "environments",
                  id="full, the run's own evaluator"),
     pytest.param({**IDLE, "play_ms": 20.0}, "environments", id="idle, agents play"),
@@ -51,33 +51,27 @@ IDLE = {**HEALTHY, "cpu_agents": 0.6, "cpu_server": 0.9, "cpu_machine": 1.6}
     pytest.param({**IDLE, "wait_ms": 30.0, "predictor_busy": 0.95, "predict_ms": 0.3}, "predictors", id="idle, busy"),
     pytest.param({**IDLE, "wait_ms": 30.0}, "transport", id="idle, nobody busy"),
 ])
-def test_the_part_that_holds_the_others_up_is_named(numbers: dict[str, float], limit: str) -> None:
-    assert verdict(numbers, cores=4, envs_per_agent=16).limit == limit
+def test_the_part_that_holds_the_others_up_is_named(numbers: dict[str, float], bottleneck: str) -> None:
+    assert diagnose(numbers, cores=4, envs_per_agent=16).bottleneck == bottleneck
 
 
 def test_where_more_agents_would_help_the_ceiling_on_lag_is_named_if_it_keeps_them_down() -> None:
     rows = [{**IDLE, "play_ms": 20.0, "agents": 5, "lag_mean": lag} for lag in (2.4, None, 2.8)]
     measured = averages(rows)
     assert measured is not None and measured["lag_of_one_more"] == pytest.approx(2.6 * 6 / 5)
-    assert verdict(measured, 4, 16, max_lag=3.0).limit == "policy lag"
-    assert "training_batch_min" in verdict(measured, 4, 16, max_lag=3.0).advice
-    assert verdict(measured, 4, 16, max_lag=3.2).limit == verdict(measured, 4, 16).limit == "environments"
+    assert diagnose(measured, 4, 16, max_lag=3.0).bottleneck == "policy lag"
+    assert "training_batch_min" in diagnose(measured, 4, 16, max_lag=3.0).advice
+    assert diagnose(measured, 4, 16, max_lag=3.2).bottleneck == diagnose(measured, 4, 16).bottleneck == "environments"
     waiting = {**measured, "play_ms": 1.5, "wait_ms": 30.0}
-    assert verdict(waiting, 4, 16, max_lag=3.0).limit == "policy lag" and verdict(waiting, 4, 16).limit == "transport"
+    assert diagnose(waiting, 4, 16, max_lag=3.0).bottleneck == "policy lag"
+    assert diagnose(waiting, 4, 16).bottleneck == "transport"
     busy = {**HEALTHY, "lag_of_one_more": measured["lag_of_one_more"]}
-    assert verdict(busy, 4, 16, max_lag=3.0).limit == "environments", "no agent more would help"
+    assert diagnose(busy, 4, 16, max_lag=3.0).bottleneck == "environments", "no agent more would help"
 
 
 def test_whose_agents_have_few_environments_is_told_of_more() -> None:
-    assert "envs_per_agent" in verdict(HEALTHY, 4, envs_per_agent=1).advice
-    assert "envs_per_agent" not in verdict(HEALTHY, 4, envs_per_agent=16).advice
-
-
-def test_agents_that_wait_for_their_turn_in_a_process_are_told_of_if_they_share_one() -> None:
-    measured = {**IDLE, "wait_ms": 30.0, "reply_ms": 25.0}
-    assert verdict(measured, 4, 1).limit == "transport"
-    found = verdict(measured, 4, 1, agents_per_process=4)
-    assert found.limit == "environments" and found.advice == "fewer agents_per_process"
+    assert "envs_per_agent" in diagnose(HEALTHY, 4, envs_per_agent=1).advice
+    assert "envs_per_agent" not in diagnose(HEALTHY, 4, envs_per_agent=16).advice
 
 
 numbers = st.fixed_dictionaries({name: st.floats(0, 1 if name.endswith("_busy") else 1e4) for name in HEALTHY})
@@ -85,7 +79,7 @@ numbers = st.fixed_dictionaries({name: st.floats(0, 1 if name.endswith("_busy") 
 
 @given(numbers, st.integers(1, 256), st.integers(1, 64))
 def test_every_run_gets_one_printable_line(measured: dict[str, float], cores: int, envs: int) -> None:
-    line = str(verdict(measured, cores, envs))
+    line = str(diagnose(measured, cores, envs))
     assert line.isprintable() and "nan" not in line
 
 
@@ -100,15 +94,15 @@ def test_averages_leave_out_what_a_second_did_not_measure_and_are_none_without_a
     assert averages([{**HEALTHY, "wait_ms": None}]) is None and averages([]) is None
 
 
-def test_a_verdict_is_of_the_last_ten_seconds() -> None:
-    judge, same = Judge(4, 16, None), {"agents": 4, "predictors": 1, "trainers": 1}
+def test_a_diagnosis_is_of_the_last_ten_seconds() -> None:
+    diagnoser, same = Diagnoser(4, 16, None), {"agents": 4, "predictors": 1, "trainers": 1}
     waiting, playing = ({**IDLE, **same, name: 30.0} for name in ("wait_ms", "play_ms"))
     for _ in range(20):
-        judge.hear(waiting)
-    mixed = judge.hear(playing)
-    assert mixed is not None and mixed.limit == "transport"
-    told = [judge.hear(playing) for _ in range(9)]
-    assert told[-1] == verdict(averages([playing]) or {}, 4, 16) != told[-2]
+        diagnoser.observe(waiting)
+    mixed = diagnoser.observe(playing)
+    assert mixed is not None and mixed.bottleneck == "transport"
+    found = [diagnoser.observe(playing) for _ in range(9)]
+    assert found[-1] == diagnose(averages([playing]) or {}, 4, 16) != found[-2]
 
 
 # ------------------------------------------------------------------------------------------------ simulated machines
@@ -118,15 +112,15 @@ EIGHT, GPU = plant.MACHINES["8 cores"], plant.MACHINES["16 cores, 1 GPU"]
 
 def judged(m: plant.Machine, setting: tuple[int, int, int], cores_taken: int = 0,
            max_lag: float | None = None) -> tuple[str, str, float]:
-    """(limit, advice, agent steps/s) of a simulated run."""
+    """(bottleneck, advice, agent steps/s) of a simulated run."""
     row = plant.profile(m, setting, cores_taken=cores_taken)
     measured = averages([row])
     assert measured is not None
-    found = verdict(measured, m.cores, m.envs, max_lag)
-    return found.limit, found.advice, row["steps_per_second"]
+    found = diagnose(measured, m.cores, m.envs, max_lag)
+    return found.bottleneck, found.advice, row["steps_per_second"]
 
 
-@pytest.mark.parametrize(("slow", "setting", "limit", "advice", "most", "better"), [
+@pytest.mark.parametrize(("slow", "setting", "bottleneck", "advice", "most", "better"), [
     pytest.param(EIGHT._replace(step=5e-3), (4, 1, 1), "environments", "more agents", 128, (8, 1, 1), id="games"),
     pytest.param(EIGHT._replace(wake=30e-3), (4, 1, 1), "transport", "more agents", 128, (8, 1, 1), id="wake-ups"),
     pytest.param(EIGHT._replace(observation=9e-4), (16, 1, 1), "device", "more predictors", 128, (16, 2, 1),
@@ -135,25 +129,25 @@ def judged(m: plant.Machine, setting: tuple[int, int, int], cores_taken: int = 0
                  id="calls"),
 ])
 def test_who_follows_the_advice_on_a_simulated_machine_is_faster(
-        slow: plant.Machine, setting: plant.Setting, limit: str, advice: str, most: int,
+        slow: plant.Machine, setting: plant.Setting, bottleneck: str, advice: str, most: int,
         better: plant.Setting) -> None:
     found, said, rate = judged(slow, setting)
-    assert found == limit and said.startswith(advice)
+    assert found == bottleneck and said.startswith(advice)
     assert judged(slow._replace(most=most), better)[2] > 1.15 * rate
 
 
 def test_of_several_predictors_that_fill_the_interpreter_fewer_are_faster() -> None:
     slow = GPU._replace(call=8e-3, most=1024)
-    limit, advice, rate = judged(slow, (48, 2, 1))
-    assert limit == "predictors" and advice.endswith("else fewer predictors, for larger predictions")
+    bottleneck, advice, rate = judged(slow, (48, 2, 1))
+    assert bottleneck == "predictors" and advice.endswith("else fewer predictors, for larger predictions")
     assert judged(slow, (48, 1, 1))[2] > 1.3 * rate
     small = slow._replace(most=128)  # predictions are that large already
-    limit, advice, rate = judged(small, (48, 2, 1))
-    assert limit == "predictors" and advice.startswith("a larger prediction_batch_max")
+    bottleneck, advice, rate = judged(small, (48, 2, 1))
+    assert bottleneck == "predictors" and advice.startswith("a larger prediction_batch_max")
     assert judged(small, (48, 1, 1))[2] < rate and judged(slow, (48, 2, 1))[2] > 1.15 * rate
 
 
-@pytest.mark.parametrize(("machine", "setting", "limit", "cheaper"), [
+@pytest.mark.parametrize(("machine", "setting", "bottleneck", "cheaper"), [
     pytest.param(EIGHT._replace(step=2e-3), (24, 1, 1), "environments", {"step": 0.5}, id="cores full of agents"),
     pytest.param(EIGHT._replace(sample=2e-3), (24, 1, 1), "device", {"sample": 0.5}, id="slow updates, idle cores"),
     pytest.param(EIGHT._replace(sample=1.5e-3), (24, 1, 3), "device", {"sample": 0.5}, id="updates one by one"),
@@ -162,16 +156,16 @@ def test_of_several_predictors_that_fill_the_interpreter_fewer_are_faster() -> N
     pytest.param(GPU._replace(sample=120e-6), (64, 2, 2), "device", {"sample": 0.5}, id="updates wait for the GPU"),
 ])
 def test_what_a_simulated_machine_is_limited_by_makes_it_faster_where_it_costs_half(
-        machine: plant.Machine, setting: plant.Setting, limit: str, cheaper: dict[str, float]) -> None:
+        machine: plant.Machine, setting: plant.Setting, bottleneck: str, cheaper: dict[str, float]) -> None:
     found, _, rate = judged(machine, setting)
-    assert found == limit
+    assert found == bottleneck
     light = machine._replace(**{name: share * getattr(machine, name) for name, share in cheaper.items()})
     assert judged(light, setting)[2] > 1.2 * rate
 
 
 def test_other_programs_on_a_simulated_machine_are_told_from_its_own_load() -> None:
     full = EIGHT._replace(step=2e-3)
-    assert judged(full, (24, 1, 1), cores_taken=4)[0] == "other load"
+    assert judged(full, (24, 1, 1), cores_taken=4)[0] == "external load"
     assert judged(full, (24, 1, 1), cores_taken=1)[0] == "environments"
 
 
@@ -223,13 +217,13 @@ def slow(owner: Any, method: str, seconds: float) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "limit"), [
+@pytest.mark.parametrize(("how", "bottleneck"), [
     ("a sleeping environment", "environments"), ("a heavy model that predicts", "device"),
-    ("a heavy model that trains", "device"), ("busy cores", "other load"), ("few agents", "transport"),
+    ("a heavy model that trains", "device"), ("busy cores", "external load"), ("few agents", "transport"),
     ("slow gathering", "trainers"), ("slow answers", "predictors"),
     ("a sleeping environment under a low ceiling", "policy lag")])
 def test_a_run_made_slow_on_purpose_is_recognised(
-        how: str, limit: str, make_run: Callable[..., Run], interruption: Signals, tmp_path: Path,
+        how: str, bottleneck: str, make_run: Callable[..., Recorder], interruption: Signals, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sleepy.py").write_text(
         "import time\nimport gymnasium\nfrom ga3c.envs.toys import Counting\n"
@@ -254,5 +248,5 @@ def test_a_run_made_slow_on_purpose_is_recognised(
     run = make_run(settings)
     with busy_cores((os.cpu_count() or 1) * 2) if how == "busy cores" else contextlib.nullcontext():
         Service(settings, run, model, interruption).run()
-    limits = Counter(row["limit"] for row in record.rows(run.directory).new() if "limit" in row)
-    assert limits.most_common(1)[0][0] == limit, limits
+    limits = Counter(row["bottleneck"] for row in record.rows(run.directory).new() if "bottleneck" in row)
+    assert limits.most_common(1)[0][0] == bottleneck, limits

@@ -6,18 +6,19 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ga3c.runs.recorder import Run
+from ga3c.runs.recorder import Recorder
 from ga3c.settings.files import configured
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import MAX_SLOTS, Settings
 from ga3c.tuning.memory import recall, remember
 from ga3c.tuning.tuner import SETTLED, WARM_UP, Tuner, limits, start
 
-MakeRun = Callable[..., Run]
+MakeRun = Callable[..., Recorder]
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ class Seconds:
                               self.tuner.controller._limits[0] if most is None else most)
 
 
-def events(run: Run, kind: str) -> list[dict]:
+def events(run: Recorder, kind: str) -> list[dict]:
     lines = (run.directory / "events.jsonl").read_text().splitlines()
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
@@ -111,7 +112,7 @@ def test_room_is_no_more_than_the_machine_can_hold(
 
 # ------------------------------------------------------------------------------------------------ seconds
 
-def trial_begun(make_run: MakeRun, **changed: Any) -> tuple[Run, Seconds]:
+def trial_begun(make_run: MakeRun, **changed: Any) -> tuple[Recorder, Seconds]:
     settings = toy(start="2/1/1", agents_max=64, max_lag=None, **changed)
     run = make_run(settings)
     seconds = Seconds(Tuner(settings, run, True))
@@ -179,11 +180,11 @@ def test_a_trial_during_which_another_program_began_is_given_up(cache: Path, mak
 
 
 def test_while_a_checkpoint_is_evaluated_the_accepted_setting_is_at_work(
-        cache: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+        cache: Path, make_run: MakeRun) -> None:
     run, seconds = trial_begun(make_run)
     trial = seconds.tuner.setting
     assert trial == (4, 1, 1)
-    monkeypatch.setattr(type(run.evaluator), "checkpoint", Path("checkpoints/1"))
+    run.evaluator = SimpleNamespace(checkpoint=Path("checkpoints/1"), pid=None)
     seconds.pass_by(1)
     assert seconds.tuner.setting == (2, 1, 1)
     given_up, = events(run, "trial")
@@ -191,7 +192,7 @@ def test_while_a_checkpoint_is_evaluated_the_accepted_setting_is_at_work(
         "4/1/1", "given up", "an evaluation has begun")
     seconds.pass_by(200)
     assert seconds.tuner.setting == (2, 1, 1) and len(events(run, "trial")) == 1
-    monkeypatch.setattr(type(run.evaluator), "checkpoint", None)
+    run.evaluator.checkpoint = None
     seconds.pass_by(30)
     assert [(event["to"], event["verdict"]) for event in events(run, "trial")[1:2]] == [("4/1/1", "kept")]
 

@@ -71,9 +71,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
         result["memory MB"] = f"{memory[known][-1]:,.0f} ({slope:+.2f} per minute)"
     if dropped := last.get("dropped_steps"):
         result["dropped steps"] = f"{dropped:,} ({dropped / (dropped + last['agent_steps']):.1%} of all played)"
-    limits = Counter(row["limit"] for row in rows if row.get("limit"))
-    if limits:
-        result["limit"] = ", ".join(f"{limit} {count / limits.total():.0%}" for limit, count in limits.most_common())
+    named = Counter(row["bottleneck"] for row in rows if row.get("bottleneck"))
+    if named:
+        result["bottleneck"] = ", ".join(f"{name} {count / named.total():.0%}" for name, count in named.most_common())
     result["agent deaths"] = "-" if last["agent_deaths"] is None else f"{last['agent_deaths']:,}"
     result["score (last 100)"] = "-" if last["score_mean"] is None else f"{last['score_mean']:.2f}"
     return result

@@ -314,7 +314,7 @@ def main() -> int:
         with quiet(False):
             import tensorflow as tf  # for which a mistake in the flags need not wait
 
-            from ga3c.runs.recorder import versions
+            from ga3c.runs.directory import versions
             gpus = tf.config.list_physical_devices("GPU")
         if gpus:
             raise ConfigError("the limit is of processors, and here a GPU computes; CUDA_VISIBLE_DEVICES=-1 hides it")

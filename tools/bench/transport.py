@@ -100,9 +100,9 @@ def null_agents(port: Port, store: Slots) -> None:
 def measure(seating: Seating, envs: int, rollout_length: int, batch: int, seconds: float) -> dict[str, float]:
     """One run; its first two seconds are not counted."""
     from ga3c.learner.learner import Learner, UpdateStats
-    from ga3c.runs.statistics import Statistics
+    from ga3c.runs.statistics import Spent, Statistics
     from ga3c.service.predictor import run_predictor
-    from ga3c.service.trainer import Spent, run_trainer
+    from ga3c.service.trainer import run_trainer
     store = Slots(SPEC, rollout_length, envs, 2 * seating.capacity)
     n_rollouts = -(-batch // (rollout_length * envs))
     channel = Channel(store, seating, 2, rollouts_per_update=n_rollouts)
@@ -173,7 +173,7 @@ def main() -> int:
           f"server {middle['server_us']:.1f} us, of which gathering {middle['gather_us']:.1f}, agents "
           f"{middle['agents_us']:.1f} us per step")
     if options.json:
-        from ga3c.runs.recorder import versions
+        from ga3c.runs.directory import versions
         found = {**versions(), "runs": runs}
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -43,7 +43,7 @@ import ga3c
 from ga3c.commands.plot import SUFFIXES, figure_by_game, grouped
 from ga3c.learner import checkpoint
 from ga3c.runs import reader as record
-from ga3c.runs.recorder import lock_directory
+from ga3c.runs.directory import lock_directory
 from ga3c.settings.files import resolve
 from ga3c.settings.flags import build_parser, parse
 from ga3c.settings.messages import ConfigError

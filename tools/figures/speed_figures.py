@@ -127,7 +127,7 @@ def main() -> int:
     log = options.out / "speed.jsonl"
     before_tensorflow()
     with quiet(False):
-        from ga3c.runs.recorder import versions  # brings TensorFlow, for which a mistake in the flags need not wait
+        from ga3c.runs.directory import versions  # brings TensorFlow, for which a mistake in the flags need not wait
     machine = versions()
     kind = (options.flags, options.seconds, machine["ga3c"], machine["commit"], sizes(settings))
     wanted = [(options.game, network, *counts, *kind) for network, *counts in itertools.product(

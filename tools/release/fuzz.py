@@ -63,7 +63,7 @@ def metrics(path: Path) -> object:
     """As metrics.jsonl."""
     (path.parent / "metrics.jsonl").write_bytes(path.read_bytes())
     rows = record.rows(path.parent).new()
-    return [record.column(rows, name) for name in ("time", "score_mean", "limit")]
+    return [record.column(rows, name) for name in ("time", "score_mean", "bottleneck")]
 
 
 def events(path: Path) -> object:
@@ -78,7 +78,7 @@ TARGETS: dict[str, tuple[Callable[[Path], object], bytes]] = {
     "progress": (progress, b'{"version": 1, "agent_steps": 7, "episodes": 0, "predictions": 9, "time": 4000.0, '
                            b'"recent_scores": [1.0], "checkpoint": "000000000007", "mean": 1.0}'),
     "metrics": (metrics, b'{"time": 1.0, "agent_steps": 9, "frames": 36, "episodes": 0, "agents": 1, "predictors": 1, '
-                         b'"trainers": 1, "limit": "device"}\n'),
+                         b'"trainers": 1, "bottleneck": "device"}\n'),
     "events": (events, b'{"time": 1.0, "event": "end", "reason": "SIGINT"}\n')}
 
 

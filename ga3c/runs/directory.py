@@ -1,0 +1,164 @@
+"""The directory of a run: how it is made, described, locked and appended to.
+
+    runs/Boxing-20260131-120000-s0/
+        config.yaml     settings as resolved           metrics.jsonl   one row a second (columns: statistics.py)
+        versions.json   packages, machine, commit      episodes.csv    time, agent step, score, length
+        log.txt         messages, tracebacks           events.jsonl    starts, deaths, checkpoints, the end
+        checkpoints/    see learner/checkpoint.py      tensorboard/    see tensorboard.py
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import importlib.metadata
+import itertools
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import cv2
+import psutil
+
+from ga3c import __version__
+from ga3c.envs.factory import EnvSpec
+from ga3c.learner.checkpoint import sync
+from ga3c.settings.files import to_yaml
+from ga3c.settings.machine import processor, usable_cores
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+
+_PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "ale-py", "pydantic", "PyYAML", "rich")
+
+
+def create_directory(settings: Settings, spec: EnvSpec) -> Path:
+    """Makes the directory of a new run, with config.yaml and versions.json in it.
+
+    An empty `run_dir` is used, one that holds files is refused. Raises ConfigError.
+    """
+    try:
+        if settings.run.run_dir:
+            path = Path(settings.run.run_dir)
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise ConfigError(f"run_dir: {path} is not empty; choose another, or go on with it: --resume {path}")
+        else:
+            path = new_directory(spec.name, settings.run.seed)
+    except OSError as error:
+        raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
+    write_settings(path, settings)
+    (path / "versions.json").write_text(json.dumps(versions(), indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def new_directory(game: str, seed: int) -> Path:
+    """Makes runs/<game>-<date>-<time>-s<seed>, with a number appended if that exists. Raises ConfigError."""
+    path = stem = Path("runs") / f"{game.replace(':', '-').replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-s{seed}"
+    try:
+        stem.parent.mkdir(exist_ok=True)
+        for number in itertools.count(2):
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:
+                path = stem.with_name(f"{stem.name}-{number}")
+    except OSError as error:
+        raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
+    return path
+
+
+def write_settings(directory: Path, settings: Settings) -> None:
+    """Replaces the run's config.yaml in one step; `--resume` starts from it. Raises OSError."""
+    aside = directory / ".config.yaml"
+    aside.write_text(to_yaml(settings), encoding="utf-8")
+    sync(aside)
+    aside.replace(directory / "config.yaml")
+    sync(directory)
+
+
+def versions() -> dict[str, Any]:
+    """What a result depends on: versions of packages, the machine and its usable `cores`, command, commit."""
+    return {"ga3c": __version__, "python": platform.python_version(), "platform": platform.platform(),
+            "processor": processor(), "cores": usable_cores(),
+            "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+            **{name: importlib.metadata.version(name) for name in _PACKAGES}, "opencv": cv2.__version__,
+            "command": sys.argv, "commit": _commit()}
+
+
+@functools.cache
+def _commit() -> str | None:
+    """The commit of the checkout that runs this file, with "+" after local changes; None outside of a checkout."""
+    here = Path(__file__)
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "--no-optional-locks", "-C", str(here.parent), *arguments], check=True,
+                              timeout=5.0, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL)
+        return done.stdout.decode(errors="replace").strip()
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)
+        return git("rev-parse", "--short=12", "HEAD") + "+" * bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def lock_directory(directory: Path) -> int:
+    """Locks the run directory for this process, until the returned descriptor is closed or the process has ended.
+
+    Raises ConfigError, with the number of the process that holds the lock.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        inode = f":{os.fstat(descriptor).st_ino}"
+        os.close(descriptor)
+        owners = [fields[4] for fields in map(str.split, Path("/proc/locks").read_text(encoding="ascii").splitlines())
+                  if fields[1] == "FLOCK" and fields[5].endswith(inode)]
+        raise ConfigError(f"run_dir: {directory} is in use by process {', '.join(owners) or 'unknown'}") from None
+    except OSError:
+        pass  # a file system without locks
+    return descriptor
+
+
+class Log:
+    """A file to which whole lines are appended, unbuffered.
+
+    On a full disk lines are dropped and counted in `lost`; the run goes on. A last line torn by a crash is ended first,
+    so that the next one stands alone. The constructor raises OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.lost = 0
+        self._torn = False
+        if path.is_file() and path.stat().st_size:
+            with open(path, "rb") as file:
+                file.seek(-1, os.SEEK_END)
+                self._torn = file.read(1) != b"\n"
+        self._file = open(path, "ab", buffering=0)
+        self.empty = self._file.tell() == 0
+        self.closed = False
+
+    def write(self, text: str) -> None:
+        """Appends `text`, which ends with a newline."""
+        data = (b"\n" if self._torn else b"") + text.encode(errors="replace")
+        try:
+            self._torn = os.write(self._file.fileno(), data) < len(data)
+            self.lost += self._torn
+        except OSError:
+            self.lost += 1
+
+    def fileno(self) -> int:
+        """The descriptor, for faulthandler."""
+        return self._file.fileno()
+
+    def close(self) -> None:
+        """Closes the file. Nothing is buffered, so nothing can fail."""
+        self.closed = True
+        self._file.close()

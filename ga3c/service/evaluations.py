@@ -1,0 +1,146 @@
+"""Evaluates checkpoints while a run goes on, and its last one when training is over; knows which is the best so far.
+
+An evaluation that is due begins with a checkpoint. Once that is on disk, a process of its own plays with it
+(`evaluation/background.py`). The supervisor calls `Evaluations.tick` whenever it is awake, before `Recorder.tick`.
+"""
+
+from __future__ import annotations
+
+import math
+from multiprocessing.connection import wait
+from pathlib import Path
+from socket import socket
+
+from ga3c.evaluation.background import Evaluator
+from ga3c.learner import checkpoint
+from ga3c.learner.learner import Learner
+from ga3c.runs.recorder import Recorder
+from ga3c.service.signals import Signals
+
+
+class Evaluations:
+    """The evaluations of one run, one at a time; each begins so many minutes after the last one ended.
+
+    Used by the main thread. Without the setting `evaluation_minutes` nothing is evaluated.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self._settings = recorder, recorder.settings
+        self.evaluator = Evaluator(recorder.settings.agents.agent_nice // 2)
+        recorder.evaluator = self.evaluator
+        self._evaluated: Path | None = None  # the checkpoint of the last evaluation
+        self._next = math.inf                # seconds of training
+        self._saving = False                 # the checkpoint to evaluate is being written
+        self._await_next()
+
+    @property
+    def sentinels(self) -> list[socket]:
+        """For `multiprocessing.connection.wait`: ready once an evaluation has ended; `tick` is then due."""
+        return self.evaluator.sentinels
+
+    def tick(self, model: Learner) -> None:
+        """Records an evaluation that has ended; begins a checkpoint for the next one, if that is due. Else cheap."""
+        self._record()
+        if not self._saving and self.evaluator.checkpoint is None and self._recorder.time >= self._next:
+            self._saving = True
+            self._recorder.save_or_warn(model, self._begin_when_saved)
+
+    def _begin_when_saved(self, path: Path | None) -> None:
+        self._saving = False
+        if path is None:
+            self._next = self._recorder.next_checkpoint
+        elif not self._recorder.over:
+            self._begin(path)
+
+    def _begin(self, path: Path) -> None:
+        self._evaluated = path
+        self._await_next()
+        run = self._settings.run
+        # Other episodes than those of `ga3c-eval`, which would else judge the checkpoint by what it was chosen for.
+        seed = (run.seed + 1 + int(path.name)) % 2**31
+        try:
+            self.evaluator.start(path, run.evaluation_episodes, seed, film=run.tensorboard)
+        except OSError as error:
+            self._failed(path, f"its process cannot be started: {error}")
+
+    def _await_next(self) -> None:
+        self._next = self._recorder.time + 60.0 * (self._settings.run.evaluation_minutes or math.inf)
+
+    def _record(self) -> None:
+        outcome = self.evaluator.collect()
+        if outcome is None:
+            return
+        self._await_next()  # from its end, as the controller needs time as well
+        path, report, cause, video = outcome
+        if report is None:
+            self._failed(path, cause)
+            return
+        recorder = self._recorder
+        protocol = {name: value for name, value in report["protocol"].items() if name != "seed"}
+        candidate = checkpoint.Best(path.name, report["mean"], protocol)
+        best = self._is_best(candidate)
+        if best:
+            try:
+                checkpoint.set_best(path.parent, candidate)
+                recorder.best_evaluation = candidate
+            except OSError as error:
+                best = False  # the one that is noted is the one that is kept
+                recorder.say(f"best.json: {error.strerror or error}{self._goes_on('; ')}.")
+        recorder.event("evaluation", **{**report, "checkpoint": str(path.relative_to(recorder.directory)),
+                                        "best": best})
+        recorder.show_evaluation(report, video)
+        low, high = report["mean_interval"]
+        recorder.say(f"Evaluation at {report['agent_steps']:,} agent steps: mean {report['mean']:.2f} ({low:.2f} to "
+                     f"{high:.2f}) of {len(report['scores'])} episodes{', the best so far' if best else ''}.")
+
+    def _is_best(self, candidate: checkpoint.Best) -> bool:
+        """Whether it beats the best so far, or that one was found under another protocol, before a resume."""
+        so_far = self._recorder.best_evaluation
+        return math.isfinite(candidate.mean) and (
+            so_far is None or candidate.mean > so_far.mean or so_far.protocol not in (None, candidate.protocol))
+
+    def _failed(self, path: Path, cause: str) -> None:
+        self._recorder.event("evaluation_failed", checkpoint=str(path.relative_to(self._recorder.directory)),
+                             cause=cause)
+        self._recorder.say(f"The evaluation of {path.name} failed{self._goes_on(', ')}: {cause}")
+
+    def _goes_on(self, separator: str) -> str:
+        return "" if self._recorder.over else f"{separator}training goes on"
+
+    def evaluate_last(self, model: Learner, interruption: Signals) -> None:
+        """Training is over: evaluates the last checkpoint, if checkpoints are evaluated, and waits for the outcome.
+
+        A signal ends the waiting. Raises OSError or DeviceFailed if there is no checkpoint.
+        """
+        recorder = self._recorder
+        recorder.end_training()
+        self._record()
+        if self._settings.run.evaluation_minutes is None or interruption.signum:
+            return
+        last = recorder.save_last(model)
+        if last is None:
+            return
+        if last != self._evaluated:
+            self.stop()
+            self._begin(last)
+        if self.evaluator.checkpoint is not None:
+            recorder.event("last_evaluation", checkpoint=str(last.relative_to(recorder.directory)))
+            recorder.display.leave_panel()  # no second follows that it could show
+            recorder.say("Training is over; the last checkpoint is evaluated. Ctrl-C leaves that out.")
+        while self.evaluator.checkpoint is not None and not interruption.signum:
+            wait([interruption.fileno(), *self.sentinels], self.evaluator.seconds_left)
+            interruption.clear()
+            self._record()
+
+    def stop(self) -> None:
+        """Training is over: records an evaluation that has just ended, stops one that is under way."""
+        self._recorder.end_training()
+        self._record()
+        if self.evaluator.checkpoint is not None:
+            path = self.evaluator.checkpoint.relative_to(self._recorder.directory)
+            self._recorder.event("evaluation_stopped", checkpoint=str(path))
+            self.evaluator.stop()
+
+    def close(self) -> None:
+        """Ends an evaluation that is under way, without a trace."""
+        self.evaluator.stop()

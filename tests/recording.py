@@ -1,0 +1,71 @@
+"""What tests of the record of a run are built from: a clock that the test sets, and a learner that only counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from ga3c.envs.factory import EnvSpec
+from ga3c.learner import checkpoint
+from ga3c.learner.learner import Learner, UpdateStats
+from ga3c.runs.recorder import Recorder
+from ga3c.runs.statistics import Spent, Workers
+from ga3c.transport.slots import Batch, Slots
+
+SPEC = EnvSpec("Pong", (2,), np.dtype("u1"), 3, 4)
+WORKERS = Workers(2, 1, 1, 0, 0)
+
+
+class Clock:
+    """Monotonic seconds, as the test sets them."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Learned:
+    """As much of a learner as a recorder uses: it has made `version` updates of ten agent steps each."""
+
+    def __init__(self, version: int = 0) -> None:
+        self.version, self.agent_steps, self.learning_rate_factor = version, 10 * version, 1.0
+
+    def state(self) -> tuple[dict[str, np.ndarray], int, int]:
+        return {"weights": np.full(3, self.version, np.float32)}, self.version, self.agent_steps
+
+
+def model(version: int = 0) -> Learner:
+    return cast(Learner, Learned(version))
+
+
+def learned(record: Recorder, version: int, *scores: float, spent: Spent | None = None) -> Learner:
+    """Reports an update in which episodes ended with these scores; the learner after it."""
+    batch: Batch = Slots(SPEC, max(1, len(scores)), 1, 1).empty_batch(1)
+    batch.steps[:], batch.seconds[:] = len(scores), 0.01
+    batch.score[0, :len(scores), 0], batch.episode_length[:] = scores, 7
+    batch.version[:] = batch.requested_at[:] = 0
+    record.statistics.report(UpdateStats(version, 10 * version, 10, {
+        "policy_loss": 0.5, "value_loss": 2.0, "entropy": 1.0, "gradient_norm": 9.0, "explained_variance": 0.1,
+        "learning_rate": 3e-4}), batch, spent)
+    return model(version)
+
+
+def tick(record: Recorder, learner: Learner) -> dict[str, Any] | None:
+    """A tick, and the end of the checkpoint that it began, if it did."""
+    row = record.tick(learner, WORKERS, [])
+    record.wait_for_checkpoint()
+    return row
+
+
+def rows(directory: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines."""
+    return [json.loads(line) for line in (directory / file).read_text().splitlines()]
+
+
+def names(directory: Path) -> list[int]:
+    """The agent steps of the checkpoints of a run."""
+    return sorted(int(path.name) for path in checkpoint.saved(directory / "checkpoints"))

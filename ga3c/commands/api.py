@@ -1,8 +1,7 @@
 """The Python API behind `from ga3c import Config, train, evaluate, load_policy, load_run`.
 
-`train` and `evaluate` are the commands, each run as a process of its own: the caller's process keeps its signal
-handlers and its TensorFlow as they are, may call them as often as it likes, and needs no `__main__` guard, since no
-agent is started from it. `load_policy` works in the caller's process.
+`train` and `evaluate` run the commands, each in a process of its own. So the caller keeps its signal handlers and its
+TensorFlow, may call them any number of times, and needs no `__main__` guard. `load_policy` works in the caller's own.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from ga3c.settings.schema import Settings
 
 
 class CommandFailed(Exception):
-    """Training or evaluation failed; one line says how, with an exit code as in `cli`."""
+    """Training or evaluation failed; one line says how, with an exit code as in `entry`."""
 
 
 class RunRecord:
-    """What a run in `directory` has recorded; it may still go on. It may be given wherever a run's path may."""
+    """The record of the run in `directory`, which may still go on. It can be given in place of the run's path."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -92,10 +91,10 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
             directory = made = (Path(config.run.run_dir) if config.run.run_dir else
                                 new_directory(config.env.game, config.run.seed))
             file = Path(aside) / "config.yaml"
-            file.write_text(to_yaml(config.changed(**{"run_dir": str(directory)})), encoding="utf-8")
+            file.write_text(to_yaml(config.changed(run_dir=str(directory))), encoding="utf-8")
             arguments = ["--config", str(file)]
         try:
-            _run("main", arguments, (lambda line: None) if quiet else _print)
+            _run("train", arguments, (lambda line: None) if quiet else _print)
         except ConfigError:
             if made is not None:
                 with contextlib.suppress(OSError):  # somebody else's, with something in it
@@ -114,7 +113,7 @@ def evaluate(where: str | os.PathLike[str], *, episodes: int = 30, seed: int = 0
                  f"--envs={envs}", *(["--greedy"] if greedy else []),
                  *([] if sticky_actions is None else [f"--sticky-actions={sticky_actions}"])]
     lines: list[str] = []
-    _run("evaluate_main", arguments, lines.append)
+    _run("evaluate", arguments, lines.append)
     found: dict[str, Any] = json.loads(next(line for line in reversed(lines) if line.startswith('{"checkpoint"')))
     return found
 
@@ -135,10 +134,10 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 
 
 def _run(command: str, arguments: Sequence[str], show: Callable[[str], object]) -> None:
-    """Runs `cli`'s `command` and shows its lines. Raises ConfigError, CommandFailed; KeyboardInterrupt if twice."""
-    # It shall import what this process imports, wherever it was started from.
+    """Runs a command and shows its lines. Raises ConfigError, CommandFailed; KeyboardInterrupt if twice."""
+    # It imports what this process imports, wherever that was started from.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-    program = [sys.executable, "-P", "-c", f"from ga3c.commands.train import {command}; {command}()", *arguments]
+    program = [sys.executable, "-P", "-c", f"from ga3c.commands.{command} import main; main()", *arguments]
     with (tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
           subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
                            env=environment) as process):
@@ -161,7 +160,7 @@ def _run(command: str, arguments: Sequence[str], show: Callable[[str], object]) 
             raise
         errors.seek(0)
         said = errors.read().strip().splitlines()
-    if interrupted and (code < 0 or command != "main"):
+    if interrupted and (code < 0 or command != "train"):
         raise KeyboardInterrupt
     message = said[-1].partition(": ")[2] or said[-1] if said else ""
     if code == 2:

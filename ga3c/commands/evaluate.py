@@ -44,8 +44,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         print(f"ga3c-eval: passed over: {reason}", file=sys.stderr)
     sticky = trained.settings.env.sticky_actions if options.sticky_actions is None else options.sticky_actions
     # `serial`: one thread and deterministic operations, so that the same seed gives the same scores.
-    settings = trained.settings.changed(**{
-        "noop_max": options.noop_max, "sticky_actions": sticky, "serial": True})
+    settings = trained.settings.changed(noop_max=options.noop_max, sticky_actions=sticky, serial=True)
     # A world of the user's own may exist in this process only.
     processes = usable_cores() if atari_id(settings.env.game) and options.background is None else 1
     protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)

@@ -218,7 +218,10 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
             scores += f"Human-normalised: {100 * evaluation['human_normalised']:.1f} %.\n"
         protocol = ", ".join(f"{name} {value}" for name, value in evaluation["protocol"].items())
         scores += f"\nProtocol: {protocol}.\n"
-    made = [f"version of ga3c: {trained.progress.get('ga3c', 'unknown')}"]
+    learned, clip = trained.settings.algorithm, trained.settings.algorithm.reward_clip
+    made = [f"version of ga3c: {trained.progress.get('ga3c', 'unknown')}",
+            f"discount per agent step (gamma): {learned.gamma:g}",
+            f"rewards learned from: {f'clipped to [-{clip:g}, {clip:g}]' if clip else 'as they are'}"]
     if steps is not None:
         made.insert(0, f"trained for {steps:,} agent steps, {trained.progress.get('time', 0.0) / 60:.1f} minutes")
     versions = _versions(trained)

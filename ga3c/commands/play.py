@@ -238,7 +238,7 @@ def _play(options: argparse.Namespace) -> int:
     for reason in trained.passed_over:
         print(f"ga3c-play: passed over: {reason}", file=sys.stderr)
     from ga3c.envs.factory import Watched
-    settings = trained.settings.changed(**{"serial": True})
+    settings = trained.settings.changed(serial=True)
     watched = Watched(settings)
     shown: Shown = (Recording(options.record, watched.fps, options.fps) if options.record else
                     Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))

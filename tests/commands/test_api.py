@@ -41,7 +41,7 @@ def test_the_notebook_of_the_documentation_runs(tmp_path: Path) -> None:
     shown = [cell.outputs[-1] for cell in notebook.cells if cell.cell_type == "code"]
     run = load_run(next(Path("runs").iterdir()))
     assert shown[0]["data"]["text/plain"] == repr(run)
-    assert resolve({}, str(run.directory / "config.yaml")).seed == 1
+    assert resolve({}, str(run.directory / "config.yaml")).run.seed == 1
     steps, _, _, episodes, _ = shown[1]["text"].split()
     assert float(steps) >= 30_000 and int(episodes) > 100
     assert 20 < float(shown[2]["data"]["text/plain"]) <= 500
@@ -91,6 +91,7 @@ print("returned", run.events()[-1]["reason"])
 
 
 @pytest.mark.parametrize(("call", "told"), [
+    (lambda: ga3c.Config(t_max=5), "'t_max' is 'rollout_length' in the group 'algorithm' since 0.9"),
     (lambda: configured(gama=0.9), "unknown setting 'gama'; did you mean gamma?"),
     (lambda: configured(gamma=2), "gamma: 2 is not allowed"),
     (lambda: configured(minutes="1"), "minutes: '1' is not allowed"),
@@ -115,7 +116,7 @@ def test_what_fails_later_is_told_with_its_exit_code() -> None:
 
 
 def test_config_starts_from_its_preset_and_its_file() -> None:
-    Path("mine.yaml").write_text("gamma: 0.5\nseed: 4\n")
+    Path("mine.yaml").write_text("algorithm:\n  gamma: 0.5\nrun:\n  seed: 4\n")
     config = configured("mine.yaml", preset="paper", seed=5)
     assert (config.algorithm.gamma, config.run.seed, config.algorithm.optimizer) == (0.5, 5, "rmsprop")
 
@@ -123,7 +124,8 @@ def test_config_starts_from_its_preset_and_its_file() -> None:
 def test_the_package_itself_is_light_and_knows_what_it_exports() -> None:
     program = ("import sys, ga3c\nassert not {'tensorflow', 'numpy', 'pydantic', 'gymnasium'} & set(sys.modules)\n"
                "for name in ga3c.__all__: getattr(ga3c, name)\nassert 'tensorflow' not in sys.modules\n"
-               "import ga3c.evaluation.scores.scores, ga3c.cli\nfrom ga3c import evaluate\nassert callable(evaluate)")
+               "import ga3c.evaluation.scores, ga3c.commands.evaluate\n"
+               "from ga3c import evaluate\nassert callable(evaluate)")
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         ga3c.nonsense  # noqa: B018

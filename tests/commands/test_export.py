@@ -13,18 +13,18 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 import yaml
-from test_policy import make_run
+from trained import make_trained
 
 from ga3c.commands import export as module
-from ga3c.commands.export import ExportDiffers, export, model_card, write
+from ga3c.commands.export import ExportDiffers, export, model_card, preprocessing, write
 from ga3c.envs.factory import make_environment
-from ga3c.evaluation.policy import Policy, find, load_policy
+from ga3c.evaluation.policy import Policy, find, load_policy, write_policy
 from ga3c.settings.files import configured
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    make_run(tmp_path / "run", configured(game="Pong", seed=3))
+    make_trained(tmp_path / "run", configured(game="Pong", seed=3))
     evaluation = {"time": 1.0, "event": "evaluation", "checkpoint": "checkpoints/000000000010", "mean": -20.0,
                   "min": -21.0,
                   "max": -19.0, "mean_interval": [-20.5, -19.5], "scores": [-19.0, -21.0], "human_normalised": 0.25,
@@ -64,11 +64,12 @@ def test_an_exported_atari_policy_answers_alike_everywhere_and_is_described(
 
     described = json.loads((directory / "preprocessing.json").read_text())
     assert described["observation"]["shape"] == ["n", 84, 84, 4] and described["atari"]["frame_skip"] == 4
+    assert (described["value"]["gamma"], described["value"]["reward_clip"]) == (0.99, 1.0)
     _, metadata, text = (directory / "README.md").read_text().split("---\n", 2)
     result = yaml.safe_load(metadata)["model-index"][0]["results"][0]["metrics"][0]
     assert result["value"] == "-20.00 +/- 1.00"
     for told in ("95 % interval -20.50 to -19.50", "episodes 2, seed 0", "2 cores, 7.5 GB", "`ga3c-train --game Pong`",
-                 "10 agent steps"):
+                 "10 agent steps", "(gamma): 0.99", "rewards learned from: clipped to [-1, 1]"):
         assert told in text
 
     kept = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
@@ -97,9 +98,20 @@ def test_a_model_that_answers_otherwise_is_not_exported(
 
 
 def test_the_card_of_a_policy_that_was_never_evaluated_claims_nothing(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", configured(game="toy:catch"))
+    make_trained(tmp_path / "run", configured(game="toy:catch"))
     card = model_card(find(tmp_path / "run"), "toy:catch", ["saved_model"])
     assert "model-index" not in card and "Not evaluated yet" in card
+
+
+def test_discount_and_clipping_of_rewards_are_shown_as_they_were_also_from_a_policy_file(tmp_path: Path) -> None:
+    make_trained(tmp_path / "run", configured(game="toy:catch", gamma=0.9, reward_clip=0.0))
+    write_policy(tmp_path / "catch.npz", find(tmp_path / "run"))
+    for where in ("run", "catch.npz"):
+        policy = load_policy(tmp_path / where)
+        value = preprocessing(policy)["value"]
+        assert (value["gamma"], value["reward_clip"]) == (0.9, 0.0)
+        card = model_card(policy.trained, "toy:catch", [])
+        assert "(gamma): 0.9\n" in card and "rewards learned from: as they are" in card
 
 
 @pytest.mark.parametrize(("arguments", "told"), [
@@ -107,9 +119,8 @@ def test_the_card_of_a_policy_that_was_never_evaluated_claims_nothing(tmp_path: 
 def test_a_mistake_is_one_line_and_exit_code_2(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         arguments: list[str], told: str) -> None:
-    from ga3c.evaluation.policy import write_policy
     monkeypatch.chdir(tmp_path)
-    make_run(tmp_path / "run", configured(game="toy:catch"))
+    make_trained(tmp_path / "run", configured(game="toy:catch"))
     write_policy(tmp_path / "file.npz", find("run"))
     assert export(arguments) == 2
     said = capsys.readouterr().err
@@ -118,8 +129,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 @pytest.mark.parametrize("name", ["export", "track"])
 def test_help_imports_nothing_heavy(name: str) -> None:
-    program = (f"import sys\nfrom ga3c.{name} import {name}\ntry:\n    {name}(['--help'])\nexcept SystemExit as end:\n"
-               "    assert not end.code\n"
+    program = (f"import sys\nfrom ga3c.commands.{name} import {name}\ntry:\n    {name}(['--help'])\n"
+               "except SystemExit as end:\n    assert not end.code\n"
                "assert not {'tensorflow', 'keras', 'gymnasium', 'rich', 'mlflow', 'tf2onnx'} & set(sys.modules)")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert "examples:" in done.stdout

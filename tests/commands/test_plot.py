@@ -97,7 +97,8 @@ def test_groups_are_named_by_game_and_what_differs(tmp_path: Path) -> None:
     two = written(tmp_path / "two", game="Pong", learning_rate=1e-3, seed=7, entropy_coef=0.3)
     three = written(tmp_path / "three", game="Pong", learning_rate=5e-4, entropy_coef=0.4)
     labels = [group.label for group in grouped([one, three, two])]
-    assert labels == ["Pong learning_rate=0.001 entropy_coef=0.3 (2 seeds)", "Pong learning_rate=0.0005 entropy_coef=0.4"]
+    assert labels == ["Pong learning_rate=0.001 entropy_coef=0.3 (2 seeds)",
+                      "Pong learning_rate=0.0005 entropy_coef=0.4"]
     assert [group.label for group in grouped([one, three], ["fast", "slow"])] == ["fast", "slow"]
     with pytest.raises(ConfigError, match="1 names for 2 curves"):
         grouped([one, three], ["fast"])
@@ -220,7 +221,8 @@ def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], says: str) 
     written(tmp_path / "run")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "metrics.jsonl").touch()
-    done = subprocess.run([sys.executable, "-c", "from ga3c.commands.plot import main; main()", *arguments], cwd=tmp_path,
+    program = "from ga3c.commands.plot import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=tmp_path,
                           capture_output=True, text=True, check=False,
                           env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

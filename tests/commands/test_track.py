@@ -124,7 +124,8 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[d
 
 
 def start(run: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", "from ga3c.commands.track import main; main()", str(run), "--to", "wandb"],
+    program = "from ga3c.commands.track import main; main()"
+    return subprocess.Popen([sys.executable, "-c", program, str(run), "--to", "wandb"],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

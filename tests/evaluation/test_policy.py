@@ -13,42 +13,29 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from trained import make_trained
 
-from ga3c.envs.factory import probe
 from ga3c.evaluation.policy import Policy, Trained, find, load_policy, read_policy, write_policy
 from ga3c.evaluation import policy
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError
-from ga3c.learner.learner import Learner
-from ga3c.settings.files import configured, to_yaml
+from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
 CATCH = configured(game="toy:catch", seed=3)
 
 
-def make_run(path: Path, settings: Settings, steps: tuple[int, ...] = (10,), game: str | None = None,
-             says: Settings | None = None) -> Learner:
-    """A run directory with checkpoints of a new model; its config.yaml `says` other settings if asked to."""
-    path.mkdir()
-    (path / "config.yaml").write_text(to_yaml(says or settings))
-    model = Learner(settings, probe(settings))
-    for number in steps:
-        progress = {"game": game or settings.env.game, "agent_steps": number, "version": 1}
-        checkpoint.save(path / "checkpoints", f"{number:012d}", Checkpoint(model.state()[0], progress), 9)
-    return model
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    make_run(tmp_path / "run", CATCH, (10, 20, 30))
+    make_trained(tmp_path / "run", CATCH, (10, 20, 30))
     return tmp_path / "run"
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     directory = tmp_path_factory.mktemp("policy")
-    make_run(directory / "run", CATCH)
+    make_trained(directory / "run", CATCH)
     write_policy(directory / "catch.npz", find(directory / "run"))
     return (directory / "catch.npz").read_bytes()
 
@@ -67,7 +54,7 @@ def refused(where: str | Path, kind: type[Exception] = ConfigError) -> str:
     (CATCH, np.float32), (configured(game="Pong", precision="float32"), np.uint8)])
 def test_a_policy_answers_as_the_model_that_was_saved_and_so_does_its_file(
         tmp_path: Path, settings: Settings, dtype: Any) -> None:
-    model = make_run(tmp_path / "run", settings)
+    model = make_trained(tmp_path / "run", settings)
     loaded = load_policy(tmp_path / "run")
     write_policy(tmp_path / "mine.npz", loaded.trained)
     assert (tmp_path / "mine.npz").stat().st_size < 4_000_000
@@ -129,7 +116,7 @@ def test_a_shipped_policy_is_found_by_its_name(
         tmp_path: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "SHIPPED", tmp_path)
     (tmp_path / "catch.npz").write_bytes(whole)
-    assert find("Catch").settings.game == "toy:catch" and find("catch").run is None
+    assert find("Catch").settings.env.game == "toy:catch" and find("catch").run is None
     assert "shipped policy (catch)" in refused("ketch")
 
 
@@ -169,23 +156,23 @@ def test_a_run_of_other_software_or_without_checkpoints_is_refused(tmp_path: Pat
 
 
 def test_a_checkpoint_of_another_game_or_network_is_refused(tmp_path: Path) -> None:
-    make_run(tmp_path / "game", CATCH, says=configured(game="toy:identity"))
+    make_trained(tmp_path / "game", CATCH, says=configured(game="toy:identity"))
     assert "trained on toy:catch, but" in refused(tmp_path / "game")
-    make_run(tmp_path / "network", CATCH, game="toy:identity", says=configured(game="toy:identity"))
+    make_trained(tmp_path / "network", CATCH, game="toy:identity", says=configured(game="toy:identity"))
     assert "its weights are not those of a 'dense' network for toy:identity" in refused(tmp_path / "network")
 
 
 def test_a_checkpoint_is_played_in_the_world_it_was_trained_in(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", CATCH, (10, 20), says=CATCH.changed(**{"sticky_actions": 0.25, "seed": 7}))
+    make_trained(tmp_path / "run", CATCH, (10, 20), says=CATCH.changed(sticky_actions=0.25, seed=7))
     saved = checkpoint.newest(tmp_path / "run/checkpoints")[0]
     checkpoint.save(tmp_path / "run/checkpoints", "000000000015",
                     saved._replace(progress=saved.progress | {"settings": CATCH.flat()}), 9)
-    assert find(tmp_path / "run/checkpoints/000000000015").settings.sticky_actions == 0.0
-    assert find(tmp_path / "run/checkpoints/000000000015").settings.seed == 7
-    assert find(tmp_path / "run").settings.sticky_actions == 0.25, "one of a version that did not note it"
+    assert find(tmp_path / "run/checkpoints/000000000015").settings.env.sticky_actions == 0.0
+    assert find(tmp_path / "run/checkpoints/000000000015").settings.run.seed == 7
+    assert find(tmp_path / "run").settings.env.sticky_actions == 0.25, "one of a version that did not note it"
     wrong = saved.progress | {"settings": {"sticky_actions": "often"}}
     checkpoint.save(tmp_path / "run/checkpoints", "000000000030", saved._replace(progress=wrong), 9)
-    assert "its setting sticky_actions is unknown or wrong" in refused(tmp_path / "run")
+    assert "sticky_actions: 'often' is not allowed" in refused(tmp_path / "run")
 
 
 @pytest.mark.parametrize("change", [

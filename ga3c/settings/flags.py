@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ga3c import __version__
-from ga3c.settings.files import check, yaml_scalar
+from ga3c.settings.files import check, resolve, yaml_scalar
 from ga3c.settings.messages import ConfigError, nearest
 from ga3c.settings.presets import REMOVED, RENAMED
-from ga3c.settings.schema import ALL, GROUPS
+from ga3c.settings.schema import ALL, GROUPS, Settings
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -113,3 +113,18 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[dict[st
     if wrong:
         raise ConfigError(f"{_flag(wrong[0])}: {wrong[1].removeprefix(wrong[0] + ': ')}")
     return settings, {name: value for name, value in given.items() if name not in ALL}
+
+
+def settings_of_run(parser: argparse.ArgumentParser, argv: Sequence[str], own: Sequence[str],
+                    **chosen: Any) -> Settings:
+    """For programs that start runs: the settings of a run with the flags `argv` and the values `chosen`.
+
+    Raises ConfigError, also if a flag is for one of the settings `own`, which the program sets, or for no setting.
+    """
+    given, options = parse(parser, argv)
+    settings = resolve({**given, **chosen}, options.pop("config", None))
+    for name in sorted(given.keys() & {*own}):
+        raise ConfigError(f"{_flag(name)} cannot be given after --: this tool sets it")
+    for name in options:
+        raise ConfigError(f"{_flag(name)} cannot be given after --: it is no setting")
+    return settings

@@ -49,7 +49,7 @@ def commands(text: str) -> list[tuple[list[str], bool]]:
             first = False
     quoted = re.findall(r"`([^`]+)`", prose)
     found = [(shlex.split(part, comments=block), block) for parts, block in ((lines, True), (quoted, False))
-             for part in parts if re.match(r"\s*(ga3c-\w+|python tools/\w+\.py)( |$)", part)]
+             for part in parts if re.match(r"\s*(ga3c-\w+|python tools/\w+/\w+\.py)( |$)", part)]
     return [(words[1:] if words[0] == "python" else words, block) for words, block in found]
 
 
@@ -84,7 +84,6 @@ def test_a_documented_command_has_no_option_that_there_is_not(
             module, function = COMMANDS[words[0]].split(":")
             getattr(importlib.import_module(module), function)()
         else:
-            monkeypatch.syspath_prepend(str(ROOT / "tools"))  # as for a script
             runpy.run_path(str(ROOT / words[0]), run_name="__main__")
     told = capsys.readouterr().err
     named = re.search(rf"(unknown option|unrecognized arguments:) {UNKNOWN}(;|$)", told.strip())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import shtab
-from tools.settings_page import page
+from settings_page import page
 
 import ga3c
 from ga3c.settings.schema import Settings

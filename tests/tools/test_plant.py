@@ -2,47 +2,42 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import machine
 import numpy as np
+import plant
+import plant_check
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-
-import plant  # noqa: E402
-import plant_check  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def table() -> plant.Table:
-    return plant.Table(plant.MACHINES["2 cores"]._replace(limits=(16, 2, 2)))
+    return plant.Table(machine.MACHINES["2 cores"]._replace(limits=(16, 2, 2)))
 
 
 def test_one_agent_alone_has_the_rate_that_its_costs_add_up_to() -> None:
-    m = plant.MACHINES["8 cores"]
+    m = machine.MACHINES["8 cores"]
     cycle = (m.envs * m.step + m.ticket) * (1 + m.crowd / m.cores) + m.wake + m.call + m.each + m.predict
     cycle += m.envs * m.observation
-    assert plant.simulate(m, (1, 1, 1)).rate == pytest.approx(m.envs / cycle, rel=0.03)
+    assert machine.simulate(m, (1, 1, 1)).rate == pytest.approx(m.envs / cycle, rel=0.03)
 
 
 def test_no_machine_does_more_than_its_cores_and_its_update_lock_can() -> None:
-    small, large = plant.MACHINES["2 cores"], plant.MACHINES["8 cores"]
+    small, large = machine.MACHINES["2 cores"], machine.MACHINES["8 cores"]
     least = small.step + small.ticket / small.envs + small.observation + small.sample
-    assert plant.simulate(small, (24, 2, 2)).rate < small.cores / least
+    assert machine.simulate(small, (24, 2, 2)).rate < small.cores / least
     update = large.train + large.sample * large.batch
-    assert plant.simulate(large, (60, 2, 4)).rate == pytest.approx(large.batch / update, rel=0.03)
+    assert machine.simulate(large, (60, 2, 4)).rate == pytest.approx(large.batch / update, rel=0.03)
 
 
 def test_lag_grows_with_the_agents_and_is_bounded_by_their_slots() -> None:
-    m = plant.MACHINES["8 cores"]
-    few, many = (plant.simulate(m, (n_a, 1, 1)).lag for n_a in (4, 40))
+    m = machine.MACHINES["8 cores"]
+    few, many = (machine.simulate(m, (n_a, 1, 1)).lag for n_a in (4, 40))
     assert 0 <= few < many < 40 * m.slots * m.envs * m.rollout_length / m.batch
 
 
 def test_the_table_is_the_simulation_between_its_points_too(table: plant.Table) -> None:
     for setting in ((1, 1, 1), (6, 1, 2), (11, 2, 1)):
-        assert table[setting].rate == pytest.approx(plant.simulate(table.machine, setting, 160, 1).rate, rel=0.05)
+        assert table[setting].rate == pytest.approx(machine.simulate(table.machine, setting, 160, 1).rate, rel=0.05)
     assert table[table.best()].rate == table.rates.max()
 
 

@@ -1,9 +1,9 @@
-"""Prints and plots what runs recorded: PPS, TPS, batches, queues, lag, memory, score. Compares runs side by side.
+"""Prints and plots the records of runs: PPS, TPS, batches, queues, lag, memory, score. Compares runs side by side.
 
     python tools/bench/profile_log.py RUN [RUN ...] [--last-minutes 5] [--plot runs.png]
 
-PPS and TPS are medians over the seconds of the window with the middle half beside them; steps/s is agent steps trained
-per second over the whole window.
+PPS and TPS are medians over the seconds of the window, with the quartiles beside them. steps/s: agent steps trained per
+second over the whole window.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ga3c.runs import reader as record
+from ga3c.runs import reader
 from ga3c.settings.flags import output_file
 
 _SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "lag_in_flight",
@@ -27,7 +27,7 @@ _SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_
            "update_ms", "predictor_busy", "trainer_busy", "cpu_agents", "cpu_server", "cpu_outside", "cpu_machine")
 
 
-# The paper's section 5.1: what an agent waits for until it has its prediction, and what an update takes.
+# The paper's section 5.1: the parts of an agent's wait for a prediction, and of an update.
 _SPLITS = (
     ("An agent's wait for a prediction", "milliseconds",
      (("queue_ms", "in the queue"), ("service_ms", "served"), ("reply_ms", "reply"))),
@@ -37,8 +37,8 @@ _SPLITS = (
 
 
 def _median(rows: list[dict[str, Any]], name: str) -> float:
-    """Over the rows that know it; 0 if none does."""
-    values = record.column(rows, name)
+    """The median of a column; 0 if no row has it."""
+    values = reader.column(rows, name)
     return float(np.nanmedian(values)) if not np.isnan(values).all() else 0.0
 
 
@@ -51,10 +51,10 @@ def window(rows: list[dict[str, Any]], last_minutes: float | None) -> list[dict[
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """What a person asks first, as text by name."""
+    """The numbers of a run as text, by name."""
     first, last = rows[0], rows[-1]
     seconds = last["time"] - first["time"]
-    times, memory = (record.column(rows, name) for name in ("time", "memory_mb"))
+    times, memory = (reader.column(rows, name) for name in ("time", "memory_mb"))
     known = ~np.isnan(memory)
     result = {
         "agent steps": f"{last['agent_steps']:,}", "minutes": f"{last['time'] / 60:.1f}",
@@ -71,16 +71,16 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
         result["memory MB"] = f"{memory[known][-1]:,.0f} ({slope:+.2f} per minute)"
     if dropped := last.get("dropped_steps"):
         result["dropped steps"] = f"{dropped:,} ({dropped / (dropped + last['agent_steps']):.1%} of all played)"
-    named = Counter(row["bottleneck"] for row in rows if row.get("bottleneck"))
-    if named:
-        result["bottleneck"] = ", ".join(f"{name} {count / named.total():.0%}" for name, count in named.most_common())
+    found = Counter(row["bottleneck"] for row in rows if row.get("bottleneck"))
+    if found:
+        result["bottleneck"] = ", ".join(f"{part} {count / found.total():.0%}" for part, count in found.most_common())
     result["agent deaths"] = "-" if last["agent_deaths"] is None else f"{last['agent_deaths']:,}"
     result["score (last 100)"] = "-" if last["score_mean"] is None else f"{last['score_mean']:.2f}"
     return result
 
 
 def table(runs: dict[str, list[dict[str, Any]]]) -> Table:
-    """One column for each run."""
+    """A table with a column for each run."""
     made = Table()
     made.add_column("")
     columns = {name: summary(rows) for name, rows in runs.items()}
@@ -99,7 +99,7 @@ _PANELS = (
 
 
 def plot(runs: dict[str, list[dict[str, Any]]], windows: dict[str, list[dict[str, Any]]], file: Path) -> None:
-    """What a run was like over time; where the milliseconds of its window went, and how busy threads were in it."""
+    """Draws the runs over time; and for their windows, where milliseconds went and how busy threads were."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -144,7 +144,7 @@ def main() -> int:
     for run in options.runs:
         name = str(run) if [other.name for other in options.runs].count(run.name) > 1 else run.name
         try:
-            everything[name] = window(record.lasting(record.rows(run).new()), None)
+            everything[name] = window(reader.lasting(reader.rows(run).new()), None)
         except OSError as error:
             print(f"profile_log: {run} is not a run: {error.filename}: {error.strerror}", file=sys.stderr)
             return 2

@@ -1,28 +1,25 @@
-"""How fast this machine could train, how fast it does, and where the rest goes.
+"""Measures the share of the hardware limit that training reaches, and where the rest goes.
 
     python tools/bench/roofline.py [--games Pong Boxing Breakout] [--minutes 2] [--runs 3] [--json FILE] [--plot FILE]
-                             [--keep DIR] [-- any flags of ga3c-train]
+                                   [--keep DIR] [-- any flags of ga3c-train]
 
-For each game, with the service's own code and all cores busy at once, it measures what an agent step costs a core: the
-environment alone, inference alone, training alone. The limit is cores / (their sum): nothing lost in between, no core
-ever idle. Then it runs the service and splits the time of all cores per agent step:
+For each game it measures what an agent step costs one core: the environment alone, inference alone, training alone.
+Each part is the service's own code, run on all cores at once. The limit is cores / (sum of the costs): no core is ever
+idle, and nothing is lost between the parts. Then the tool runs the service and splits the time of all cores per step:
 
-    environment, inference, training   as measured alone
-    smaller batches                    what inference alone costs more in batches as small as the run's
-    agent loop, gathering, transport   of as many agents, alone (`transport.py`): what agents do beside playing; copying
-                                       observations and rollouts; tickets, wake-ups, answers and statistics of the
-                                       server. Only where observations are 84x84x4 bytes. Gathering is on the wall
-                                       clock, so that transport, the server's time less that, comes out too small
-    agents beyond, model beyond        processor time of the agents, and of the model's calls, less what they take
-                                       alone: the same work made dearer by sharing cores and caches
-    server beyond                      what predictors, trainers and the main thread take outside the model, as they
-                                       measure it, less gathering and transport
-    other programs, idle               the rest of the cores; a wait, as for the interpreter's lock, leaves one idle
-                                       or costs nothing
+    environment, inference, training   as measured alone;
+    smaller batches                    extra cost of inference in batches as small as the run's;
+    agent loop, gathering, transport   as measured by `transport.py` with as many agents;
+    agents beyond, model beyond        processor time beyond the costs alone, as cores and caches are shared;
+    server beyond                      the threads' processor time outside the model, beyond gathering and transport;
+    other programs, idle               the rest of the cores.
 
-A part can come out a little below zero: alone, with all cores at the same work, it costs more than in the mixture.
-Speed, share and limit are medians of the runs; the parts are those of the run with the median share. The limit is of
-processors only: where TensorFlow sees a GPU, nothing is measured.
+Costs of `transport.py` are zero unless observations are 84x84x4 bytes. Gathering is wall-clock time. So transport, the
+server's time without gathering, is underestimated.
+
+A part may come out slightly negative, since measured alone it may cost more than in the mixture. Speed, share and limit
+are medians of the runs; the parts belong to the run with the median share. The limit is for processors only: the tool
+refuses to measure where TensorFlow sees a GPU.
 """
 
 from __future__ import annotations
@@ -40,18 +37,16 @@ from typing import Any
 
 import numpy as np
 
-from ga3c import __version__
-from ga3c.commands.train import quiet
+from ga3c.commands.entry import quiet
+from ga3c.commands.train import parser
 from ga3c.envs.factory import make_environment, probe
-from ga3c.runs import reader as record
-from ga3c.settings.files import resolve
-from ga3c.settings.flags import build_parser, output_file, parse
+from ga3c.runs import reader
+from ga3c.settings.flags import output_file, settings_of_run
 from ga3c.settings.machine import before_tensorflow, usable_cores
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
-from ga3c.transport.seating import seating
 from ga3c.transport.slots import Slots, aligned
-from ga3c.tuning.tuner import bottleneck as verdict
+from ga3c.tuning import bottleneck
 
 WARM_SECONDS = 1.0
 OWN = ("game", "minutes", "run_dir")
@@ -60,12 +55,9 @@ PARTS = ("environment", "inference", "training", "smaller batches", "agent loop"
          "agents beyond", "model beyond", "server beyond", "other programs", "idle")
 
 
-def train_settings(game: str, flags: Sequence[str], own: Sequence[str] = OWN) -> Settings:
-    """What `ga3c-train --game GAME FLAGS` would run with. Raises ConfigError, also if a flag is the tool's `own`."""
-    given, options = parse(build_parser("ga3c-train", __version__), flags)
-    for name in sorted(given.keys() & {*own}):
-        raise ConfigError(f"--{name.replace('_', '-')} is for this tool to say; it takes none behind the dashes")
-    return resolve({**given, "game": game}, options.get("config"))
+def train_settings(game: str, flags: Sequence[str]) -> Settings:
+    """The settings of `ga3c-train --game GAME FLAGS`. Raises ConfigError."""
+    return settings_of_run(parser(), flags, OWN, game=game)
 
 
 # ------------------------------------------------------------------------------------------ one part alone, one process
@@ -98,7 +90,7 @@ def _environment(settings: Settings, seconds: float) -> float:
 def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     from ga3c.learner.learner import Learner, start_tensorflow
     from ga3c.service.batches import rollouts_per_batch
-    settings = settings.changed(**{"device_threads": 1})
+    settings = settings.changed(device_threads=1)
     start_tensorflow(settings)
     spec = make_environment(settings, 1).spec
     model = Learner(settings, spec)
@@ -141,16 +133,16 @@ def alone(settings: Settings, flags: list[str], part: str, batch: int, seconds: 
 
 
 def transport(settings: Settings, agents: int, seconds: float) -> dict[str, float]:
-    """Microseconds per agent step that moving facts costs agents and server, with nothing to compute."""
+    """Microseconds per agent step of agents and server where nothing is computed, by `transport.py`."""
     if probe(settings).observation_shape != (84, 84, 4):
         return {"agents": 0.0, "server": 0.0, "gather": 0.0}
-    shared_by = seating(settings).per_process
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "transport.json"
-        command = [sys.executable, str(Path(__file__).with_name("transport.py")), "--agents", str(agents), "--envs",
-                   str(settings.agents.envs_per_agent), "--agents-per-process", str(shared_by), "--rollout-length", str(settings.algorithm.rollout_length),
-                   "--batch", str(settings.batching.training_batch_min), "--seconds", str(seconds), "--runs", "1", "--json",
-                   str(file)]
+        command = [sys.executable, str(Path(__file__).with_name("transport.py")), "--agents", str(agents),
+                   "--envs", str(settings.agents.envs_per_agent),
+                   "--rollout-length", str(settings.algorithm.rollout_length),
+                   "--batch", str(settings.batching.training_batch_min), "--seconds", str(seconds), "--runs", "1",
+                   "--json", str(file)]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
         run, = json.loads(file.read_text(encoding="utf-8"))["runs"]
     return {part: run[f"{part}_us"] for part in ("agents", "server", "gather")}
@@ -159,15 +151,13 @@ def transport(settings: Settings, agents: int, seconds: float) -> dict[str, floa
 # ------------------------------------------------------------------------------------------ the service
 
 def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[str, Any]:
-    """Runs the service; its speed (agent steps/s), cores used and so on over all but the first quarter, its counts of
-    workers at the end.
-    """
+    """Runs the service. Returns its means over all but the first quarter, and its counts of workers at the end."""
     command = [sys.executable, "-m", "ga3c", "--game", game, "--minutes", str(minutes), "--run-dir", str(directory),
                "--no-remember", *flags]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"roofline: {' '.join(command)} ended with {done.returncode}: {done.stdout[-500:]}")
-    rows = [row for row in record.rows(directory).new() if row["agents"] and row["time"] >= 15 * minutes]
+    rows = [row for row in reader.rows(directory).new() if row["agents"] and row["time"] >= 15 * minutes]
     if len(rows) < 2 or rows[-1]["agent_steps"] == rows[0]["agent_steps"]:
         raise SystemExit(f"roofline: {minutes:g} minutes are too few for {game} to train; give more --minutes")
     seconds = rows[-1]["time"] - rows[0]["time"]
@@ -179,25 +169,26 @@ def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[
 
 
 def attribute(costs: dict[str, float], run: dict[str, Any], cores: int) -> dict[str, float]:
-    """Core-microseconds per agent step by part; they add up to cores / speed. `run` has `transport_us` of agents and
-    server (and of that, `gather`), and `inference_us` in batches as small as its own.
+    """Core-microseconds per agent step by part; their sum is cores / speed.
+
+    `run` has `transport_us` (agents, server and its `gather`) and `inference_us` in batches as small as its own.
     """
     def per_step(busy: float) -> float:
         return float(1e6 * busy / run["steps_per_second"])
 
-    others, moved = verdict.others(run), run["transport_us"]
+    other_programs, moved = bottleneck.external_load(run), run["transport_us"]
     return {**costs, "smaller batches": run["inference_us"] - costs["inference"], "agent loop": moved["agents"],
             "gathering": moved["gather"], "transport": moved["server"] - moved["gather"],
             "agents beyond": per_step(run["cpu_agents"]) - costs["environment"] - moved["agents"],
             "model beyond": (per_step(run["cpu_server"] - run["cpu_outside"]) - run["inference_us"]
                              - costs["training"]),
             "server beyond": per_step(run["cpu_outside"]) - moved["server"],
-            "other programs": per_step(others),
-            "idle": per_step(cores - run["cpu_agents"] - run["cpu_server"] - others)}
+            "other programs": per_step(other_programs),
+            "idle": per_step(cores - run["cpu_agents"] - run["cpu_server"] - other_programs)}
 
 
 def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Everything about one game. Each run is judged by the costs measured just before and just after it."""
+    """All measurements of one game. A run's limit is of the costs measured just before and just after it."""
     from ga3c.service.batches import rollouts_per_batch
     cores = usable_cores()
     settings = train_settings(game, flags)
@@ -221,15 +212,16 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
             run["transport_us"] = transport(settings, int(run["workers"].split("/")[0]), options.seconds)
             runs.append(run)
             before = after
+    rollout_steps = settings.algorithm.rollout_length * settings.agents.envs_per_agent
     result = {"game": game, "prediction_batch_of_the_limit": options.prediction_batch,
-              "training_batch": rollouts_per_batch(settings) * settings.algorithm.rollout_length * settings.agents.envs_per_agent, "runs": runs}
+              "training_batch": rollouts_per_batch(settings) * rollout_steps, "runs": runs}
     if not runs:
         return {**result, "costs_us": before, "limit": cores * 1e6 / sum(before.values())}
     return {**result, **medians(runs, cores)}
 
 
 def medians(runs: list[dict[str, Any]], cores: int) -> dict[str, Any]:
-    """Of speed, share and limit, each for itself; the rest is of the run with the median share."""
+    """Medians of speed, share and limit, each on its own; the rest is of the run with the median share."""
     middle = sorted(runs, key=lambda run: run["share_of_limit"])[len(runs) // 2]
     return {**{name: float(np.median([run[name] for run in runs])) for name in
                ("limit", "steps_per_second", "share_of_limit")},
@@ -240,7 +232,7 @@ def medians(runs: list[dict[str, Any]], cores: int) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ showing
 
 def show(result: dict[str, Any]) -> None:
-    """One game as text."""
+    """Prints one game."""
     if not result["runs"]:
         costs = ", ".join(f"{part} {cost:.1f} us" for part, cost in result["costs_us"].items())
         print(f"\n{result['game']}: at most {result['limit']:,.0f} agent steps/s: {costs}")
@@ -256,8 +248,8 @@ def show(result: dict[str, Any]) -> None:
     for part in PARTS:
         cost = result["attribution_us"][part]
         print(f"  {part:<16} {cost:7.1f} us  {100 * cost / whole:5.1f} %")
-    outside = sum(result["attribution_us"][part] for part in ("gathering", "transport", "server beyond"))
-    print(f"  of these the server outside the model: {outside:.1f} us")
+    beyond_model = sum(result["attribution_us"][part] for part in ("gathering", "transport", "server beyond"))
+    print(f"  of these the server outside the model: {beyond_model:.1f} us")
     print(f"  for each step of its environments an agent plays {result['play_ms']:.2f} ms, waits "
           f"{result['slot_wait_ms']:.2f} for a slot and {result['wait_ms']:.2f} for predictions: "
           f"{result['queue_ms']:.2f} in the queue, {result['service_ms']:.2f} served (in the model "
@@ -265,7 +257,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def plot(results: list[dict[str, Any]], file: Path) -> None:
-    """The same as a stacked bar for each game."""
+    """Draws a stacked bar for each game."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -291,7 +283,7 @@ def main() -> int:
                         help="runs of the service per game, of which the median counts; 0: only the limit [3]")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement alone [10]")
     parser.add_argument("--prediction-batch", type=int, default=32, help="batch the limit assumes for inference [32]")
-    parser.add_argument("--json", type=output_file(), metavar="FILE", help="keep everything that was measured")
+    parser.add_argument("--json", type=output_file(), metavar="FILE", help="keep all measurements")
     parser.add_argument("--plot", type=output_file(".png", ".svg"), metavar="FILE",
                         help="draw it, as PNG or SVG by its name")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the runs themselves, in a new directory")
@@ -306,7 +298,7 @@ def main() -> int:
             print(_environment(settings, options.seconds) if options.part == "environment" else
                   _model(settings, options.part, options.prediction_batch, options.seconds))
             return 0
-        for game in options.games:  # a mistake in the last is told before the first is measured
+        for game in options.games:  # finds a mistake in the last before the first is measured
             probe(train_settings(game, options.flags))
         if options.keep and options.keep.exists():
             parser.error(f"--keep: {options.keep} is there already")
@@ -317,12 +309,13 @@ def main() -> int:
             from ga3c.runs.directory import versions
             gpus = tf.config.list_physical_devices("GPU")
         if gpus:
-            raise ConfigError("the limit is of processors, and here a GPU computes; CUDA_VISIBLE_DEVICES=-1 hides it")
+            raise ConfigError("the limit is for processors, and there is a GPU; CUDA_VISIBLE_DEVICES=-1 hides it")
         machine = versions()
         print(" ".join(machine["command"]))
         print(", ".join(f"{name} {value}" for name, value in machine.items() if name != "command"))
-        print(f"{settings.agents.envs_per_agent} environments an agent, rollouts of {settings.algorithm.rollout_length}, network "
-              f"{settings.algorithm.network}, precision {settings.algorithm.precision}")
+        algorithm = settings.algorithm
+        print(f"{settings.agents.envs_per_agent} environments per agent, rollouts of {algorithm.rollout_length}, "
+              f"network {algorithm.network}, precision {algorithm.precision}")
         results = []
         for game in options.games:
             results.append(benchmark(game, options.flags, options))

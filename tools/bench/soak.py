@@ -1,12 +1,12 @@
-"""Trains for long, or under fire: shoots agents while a real run goes on, then says whether anything grew or stood.
+"""Kills agents while a real run trains, then reports whether memory grew or training stood still.
 
-    python tools/bench/soak.py --minutes 60 -- --game Boxing                          an agent killed every 10 s, for an hour
-    python tools/bench/soak.py --minutes 1 --every 0.3 --stops 0.3 -- --game Pong --agent-timeout 3      200 shots in a minute
+    python tools/bench/soak.py --minutes 60 -- --game Boxing
+    python tools/bench/soak.py --minutes 1 --every 0.3 --stops 0.3 -- --game Pong --agent-timeout 3
 
-What follows `--` is for `ga3c-train`, which needs no limit. Memory, descriptors and threads are sampled from outside,
-TPS and deaths come from the run's own record. One JSON object is printed, and kept as soak.json in the run directory;
-exit code 1 if the run did not end as it should or a second passed without an update. Told to end (SIGINT, SIGTERM), it
-ends the run first.
+The first kills one agent every ten seconds for an hour; the second stops or kills 200 in a minute. Flags after `--` go
+to `ga3c-train`. Memory, descriptors and threads are sampled from outside; TPS and deaths come from the run's record.
+The report is printed as JSON and kept as soak.json in the run directory. The exit code is 1 if the run did not end
+normally, or if a second passed without an update. SIGINT and SIGTERM end the run first.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 import psutil
 
-from ga3c.runs import reader as record
+from ga3c.runs import reader
 
 _WARM = 5.0  # seconds of training before which a second without an update is no complaint
 
 
 def agents(main: psutil.Process) -> list[psutil.Process]:
-    """The agents: children of the fork server, which is a child of the main process."""
+    """The agents' processes: children of the fork server, which is a child of the main process."""
     found = []
     with contextlib.suppress(psutil.Error):
         for child in main.children():
@@ -44,16 +44,16 @@ def agents(main: psutil.Process) -> list[psutil.Process]:
 
 
 def sample(main: psutil.Process) -> dict[str, float]:
-    """Of the main process: descriptors, threads, private memory in MB; {} if it has ended."""
+    """Descriptors, threads and private memory (MB) of the main process; {} if it has ended."""
     with contextlib.suppress(psutil.Error), main.oneshot():
-        memory = main.memory_info()  # what is shared are the slots, taken when an agent first uses them
+        memory = main.memory_info()  # shared memory holds the slots
         return {"descriptors": main.num_fds(), "threads": main.num_threads(),
                 "memory_mb": (memory.rss - memory.shared) / 2**20}
     return {}
 
 
 def shoot(main: psutil.Process, chance: random.Random, stops: float) -> bool:
-    """Kills an agent, or stops it with probability `stops`; whether there was one."""
+    """Kills an agent, or stops it with probability `stops`. Returns whether there was one."""
     with contextlib.suppress(psutil.NoSuchProcess, IndexError):
         number = signal.SIGSTOP if chance.random() < stops else signal.SIGKILL
         chance.choice(agents(main)).send_signal(number)
@@ -62,7 +62,7 @@ def shoot(main: psutil.Process, chance: random.Random, stops: float) -> bool:
 
 
 def slope(hours: list[float], values: list[float]) -> dict[str, float]:
-    """First, last, and growth per hour with its standard error, of the samples after the first fifth."""
+    """First, last, growth per hour and its standard error, without the first fifth of the samples."""
     skip = len(values) // 5
     x, y = np.array(hours[skip:]), np.array(values[skip:])
     if len(x) < 4:
@@ -81,26 +81,26 @@ def by_minute(samples: list[tuple[float, dict[str, float]]]) -> list[float]:
 
 
 def replacements(events: list[dict[str, Any]]) -> list[float]:
-    """Seconds from each agent's death until one takes its place; those without one are left out."""
+    """Seconds from each agent's death to the next start of an agent; none for a death without one."""
     died: deque[float] = deque()
     waits = []
     for event in events:
         if event["event"] == "agent_died":
             died.append(event["time"])
-        elif event["event"] in ("agent_started", "agent_returned") and died:
+        elif event["event"] == "agent_started" and died:
             waits.append(event["time"] - died.popleft())
     return waits
 
 
 def report(run: Path, samples: list[tuple[float, dict[str, float]]], shots: int, code: int) -> dict[str, Any]:
-    """What came of it."""
-    rows, events = record.rows(run).new(), record.events(run).new()
+    """The report."""
+    rows, events = reader.rows(run).new(), reader.events(run).new()
     playing = [row for row in rows if row["agents"] > 0 and row["time"] > _WARM]
     waits = replacements(events)
     hours = [at / 3600 for at, _ in samples]
     return {
         "exit_code": code, "shots": shots, "deaths": Counter(e["cause"] for e in events if e["event"] == "agent_died"),
-        "shot_at_rest": sum(e["event"] == "agent_left" and e["exitcode"] < 0 for e in events),
+        "shot_while_draining": sum(e["event"] == "agent_left" and e["exitcode"] < 0 for e in events),
         "other_events": Counter(e["event"] for e in events if not e["event"].startswith("agent")),
         "seconds": len(playing), "seconds_without_update": sum(row["tps"] == 0 for row in playing),
         "replaced": len(waits), "replaced_after_median": round(float(np.median(waits)), 3) if waits else None,
@@ -113,8 +113,8 @@ def report(run: Path, samples: list[tuple[float, dict[str, float]]], shots: int,
 
 
 def main() -> int:
-    """Runs it; see the module's text."""
-    parser = argparse.ArgumentParser(description="Train under fire and say whether anything grew or stood still.")
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="of training [%(default)s]")
     parser.add_argument("--every", type=float, default=10.0, help="seconds between shots [%(default)s]")
     parser.add_argument("--stops", type=float, default=0.0, help="share of shots that are SIGSTOP [%(default)s]")
@@ -122,7 +122,7 @@ def main() -> int:
     parser.add_argument("train", nargs="*", help="arguments of ga3c-train, after --")
     options = parser.parse_args()
     if any(flag.split("=")[0] == "--run-dir" for flag in options.train):
-        parser.error("--run-dir: the run has a directory of its own, which is told at the end")
+        parser.error("--run-dir cannot be given after --: this tool sets it")
     run = Path(tempfile.mkdtemp(prefix="soak-")) / "run"
     command = [sys.executable, "-m", "ga3c", "--run-dir", str(run), "--minutes", str(options.minutes), *options.train]
     for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has us ignore them
@@ -147,7 +147,7 @@ def main() -> int:
                     shots += shoot(watched, chance, options.stops)
                 time.sleep(max(0.0, min(next_shot, next_sample, now + 0.5) - time.monotonic()))
         finally:
-            if process.poll() is None:  # we were told to end
+            if process.poll() is None:  # interrupted
                 process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(30.0)

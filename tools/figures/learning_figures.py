@@ -1,29 +1,32 @@
-"""The GA3C paper's learning figures and its table of scores, on this machine: trains what is missing, then draws.
+"""Reproduces the GA3C paper's learning figures and its table of scores: trains what is missing, then draws.
 
-    python tools/figures/learning_figures.py figure5 --out DIR [--games Pong] [--seeds 0] [--minutes 30] [-- FLAGS]
+    python tools/figures/learning_figures.py figure5 --out DIR --games Pong --seeds 0 --minutes 30 [-- FLAGS]
+
     python tools/figures/learning_figures.py figure6 --out DIR --games Boxing Pong --seeds 0 1 --minutes 60
     python tools/figures/learning_figures.py figure7 --out DIR --games Pong --batches 5 20 40 80 160
-    python tools/figures/learning_figures.py lag     --out DIR --games toy:catch --seeds 0 1 2 --steps 350000
+
+    python tools/figures/learning_figures.py lag --out DIR --games toy:catch --seeds 0 1 2 --steps 350000
+
     python tools/figures/learning_figures.py alternatives --out DIR --games CartPole-v1 --seeds 0 1 2 --steps 100000
-    python tools/figures/learning_figures.py table3  --out DIR --games Boxing Pong --seeds 0 1 --steps 10000000
 
-figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known counts, and tuned from 1/1/1; runs of one
-    seed begin with the same weights. The legend says how many frames each has played. The paper's agents have one
-    environment each, as with `-- --envs-per-agent 1`.
-figure6: each game with two learning rates, seeds as a band.
-figure7: the least training batch, of rollouts of five steps of one environment: 5, an update of every rollout, is what
-    any smaller one comes to; the workers, and the learning rate, stay as they are.
-lag: none of the paper's: the three corrections of policy lag, serial, with rollouts trained on at once and so many
-    updates later (`--delays`); score by agent steps.
-alternatives: none of the paper's: the settings as they are, and with each `--change='FLAGS'`, one at a time; as
-    alternatives.json and alternatives.md. For Atari also: `--change='--life-loss' --change='--noop-max 0'`.
-table3: scores of the trained agents by the paper's protocol (30 episodes, sampled actions, up to 30 no-ops) beside
-    those of people, of random play, and of the papers; as table3.json and table3.md.
+    python tools/figures/learning_figures.py table3 --out DIR --games Boxing Pong --seeds 0 1 --steps 10000000
 
-Every run has its directory in DIR. Called again, runs that have ended are kept, and one that was interrupted goes on
-from its newest checkpoint; so does one whose budget (`--minutes` or `--steps` of each run) has grown. A run that fails
-is left out. Drawn after each run, with a table of what each has done. Nothing is remembered from run to run. FLAGS are
-ga3c-train's, for all runs.
+figure5: score over time with 1/1/1 workers, with 16/1/1, with the best known counts, and tuned from 1/1/1. Runs of one
+    seed begin with the same weights. The legend has the frames of each run. The paper's agents have one environment
+    each: `-- --envs-per-agent 1`.
+figure6: each game with two learning rates; seeds form a band.
+figure7: the least training batch, of rollouts of five steps of one environment. 5 means one update per rollout.
+    Workers and learning rate stay the same.
+lag: not in the paper. Score by agent steps for the three corrections of policy lag, in serial mode. Rollouts are
+    trained on at once, or `--delays` updates later.
+alternatives: not in the paper. The settings as they are, and with each `--change='FLAGS'`, one at a time. It writes
+    alternatives.json and alternatives.md. For Atari add `--change='--life-loss' --change='--noop-max 0'`.
+table3: scores by the paper's protocol (30 episodes, sampled actions, up to 30 no-ops), beside those of people, of
+    random play and of the papers. It writes table3.json and table3.md.
+
+Every run has its directory in DIR. A second call keeps the runs that have ended. It resumes those that were interrupted
+or whose budget (`--minutes` or `--steps` of each run) has grown. A run that fails is left out. After each run the
+figure is drawn and a table of all runs is written. FLAGS go to ga3c-train, for all runs.
 """
 
 from __future__ import annotations
@@ -41,14 +44,14 @@ import numpy as np
 
 import ga3c
 from ga3c.commands.plot import SUFFIXES, figure_by_game, grouped
+from ga3c.commands.train import parser as train_parser
 from ga3c.learner import checkpoint
-from ga3c.runs import reader as record
+from ga3c.runs import reader
 from ga3c.runs.directory import lock_directory
-from ga3c.settings.files import resolve
-from ga3c.settings.flags import build_parser, parse
+from ga3c.settings.flags import settings_of_run
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
-from ga3c.tuning.tuner import controller
+from ga3c.tuning.controller import name as counts_name
 
 # Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes that begin as people
 # left them) and of GA3C after a day (Babaeizadeh et al., 2017, table 3).
@@ -59,10 +62,11 @@ PUBLISHED: dict[str, tuple[float, float]] = {
 # Between what a run was trained with and what is asked of it.
 _MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "checkpoints_kept", "remember", "tensorboard",
                "evaluation_minutes", "evaluation_episodes"}
+_OWN = ("game", "minutes", "steps", "frames", "episodes", "run_dir", "checkpoint_minutes")
 
 
 class Variant(NamedTuple):
-    """What a curve is called, the part of its runs' directories that says so, and its flags."""
+    """One curve of a figure: its label, its part of the runs' names, and its flags."""
 
     label: str
     name: str
@@ -72,7 +76,7 @@ class Variant(NamedTuple):
 def counts(text: str) -> str:
     """N_A/N_P/N_T of the command line. Raises ArgumentTypeError."""
     try:
-        ga3c.Config(start=text)  # it knows them as a setting
+        ga3c.Config(start=text)  # checks them
     except ConfigError:
         raise argparse.ArgumentTypeError(f"{text!r} is not N_A/N_P/N_T, as in 4/1/1") from None
     return text
@@ -125,44 +129,40 @@ def table3(options: argparse.Namespace) -> list[Variant]:
 FIGURES = {"figure5": figure5, "figure6": figure6, "figure7": figure7, "lag": lag, "alternatives": alternatives,
            "table3": table3}
 
-# What others do, or earlier versions of this program did.
+# Settings of other programs, and of earlier versions of this one.
 CHANGES = ("--learning-rate 1e-4", "--learning-rate 3.5e-4", "--learning-rate 1e-3",
            "--optimizer rmsprop", "--optimizer rmsprop --max-grad-norm 0 --learning-rate 4e-3",
            "--loss-reduction sum", "--optimizer rmsprop --loss-reduction sum --max-grad-norm 0",
            "--max-grad-norm 0", "--gae-lambda 1", "--gae-lambda 0.8", "--no-normalize-advantages",
-           "--rollout-length 5", "--rollout-length 10 --training-batch-min 160 --learning-rate 3.5e-4", "--reward-clip 0",
+           "--rollout-length 5", "--rollout-length 10 --training-batch-min 160 --learning-rate 3.5e-4",
+           "--reward-clip 0",
            "--envs-per-agent 1 --training-batch-min 20", "--envs-per-agent 2 --training-batch-min 40",
            "--envs-per-agent 4 --training-batch-min 80", "--envs-per-agent 8 --training-batch-min 160",
            "--envs-per-agent 8 --training-batch-min 160 --learning-rate 3.5e-4", "--training-batch-min 640",
-           "--learning-rate-final null", "--entropy-coef 0 --entropy-coef-end null", "--entropy-coef 0.01 --entropy-coef-end null",
-           "--entropy-coef 0.02 --entropy-coef-end null", "--correction none", "--correction clipped-is", "--preset paper")
+           "--learning-rate-final null", "--entropy-coef 0 --entropy-coef-final null",
+           "--entropy-coef 0.01 --entropy-coef-final null",
+           "--entropy-coef 0.02 --entropy-coef-final null", "--correction none", "--correction clipped-is",
+           "--preset paper")
 
 
 def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
           steps: int | None) -> Settings:
     """The settings of a run; the variant's own come last. Raises ConfigError."""
-    argv = ["--game", game, "--seed", str(seed), "--no-remember", *flags, *variant.flags]
-    given, options = parse(build_parser("learning_figures", ga3c.__version__), argv)
-    settings = resolve(given, options.pop("config", None))
-    if options:
-        raise ConfigError(f"--{next(iter(options))} is no setting of a run")
-    own = sorted(given.keys() & {"minutes", "steps", "frames", "episodes", "run_dir", "checkpoint_minutes"})
-    if own:
-        raise ConfigError(f"--{own[0].replace('_', '-')} is for this tool to say; it takes --minutes or --steps")
-    return settings.changed(**{"minutes": minutes, "steps": steps})
+    argv = ["--seed", str(seed), "--no-remember", *flags, *variant.flags]
+    return settings_of_run(train_parser(), argv, _OWN, game=game).changed(minutes=minutes, steps=steps)
 
 
 def reached(run: Path, settings: Settings) -> bool:
-    """Whether the run has had the budget. Raises OSError if there is no record."""
-    rows = record.rows(run).new()
+    """Whether the run has had the budget. Raises OSError if there is no reader."""
+    rows = reader.rows(run).new()
     return bool(rows) and (settings.run.steps is not None and rows[-1]["agent_steps"] >= settings.run.steps
                            or settings.run.minutes is not None and rows[-1]["time"] >= 60 * settings.run.minutes)
 
 
 def train(run: Path, settings: Settings) -> None:
-    """Sees to it that the run exists and has had its budget. Raises ConfigError if it is a run of other settings."""
+    """Trains the run until it has had its budget. Raises ConfigError if it exists with other settings."""
     if (run / "config.yaml").exists():
-        theirs, ours = record.whole_settings(run), json.loads(json.dumps(settings.flat()))
+        theirs, ours = reader.whole_settings(run), json.loads(json.dumps(settings.flat()))
         for name in sorted(ours.keys() - _MAY_DIFFER):
             if theirs.get(name) != ours[name]:
                 raise ConfigError(f"{run} was trained with {name} {theirs.get(name)}, not {ours[name]}; "
@@ -174,27 +174,28 @@ def train(run: Path, settings: Settings) -> None:
     if checkpoint.saved(run / "checkpoints"):
         ga3c.train(resume=run, quiet=True, minutes=settings.run.minutes, steps=settings.run.steps)
     else:
-        if run.exists():  # ended before its first checkpoint: nothing to go on from, and nothing is deleted
+        if run.exists():  # without a checkpoint it cannot be resumed; nothing is deleted
             names = (run.with_name(f"{run.name}.broken{number}") for number in range(1, 1000))
             run.rename(next(name for name in names if not name.exists()))
-        ga3c.train(settings.changed(**{"run_dir": str(run), "checkpoint_minutes": often}), quiet=True)
+        ga3c.train(settings.changed(run_dir=str(run), checkpoint_minutes=often), quiet=True)
     if not reached(run, settings):
         raise SystemExit(f"learning_figures: {run} was interrupted; the same command goes on with it")
 
 
 def done(run: Path, game: str) -> dict[str, Any]:
-    """What a run has done: minutes, agent steps, frames, agent steps/s, mean policy lag in updates, N_A/N_P/N_T at the
-    end, mean score of the last hundred episodes at the end and, from the hundredth on, at best, and after how many
-    minutes it was first at the paper's score of the game. Empty if it has no second with agents.
+    """The numbers of a run; {} if no agent has played.
+
+    workers: N_A/N_P/N_T at the end. score: mean of the last hundred episodes, at the end. best: the highest such mean,
+    from the hundredth episode on. minutes_to_paper: until that mean first reached the paper's score of the game.
     """
-    rows = record.lasting([row for row in record.rows(run).new() if row["agents"] > 0])
+    rows = reader.lasting([row for row in reader.rows(run).new() if row["agents"] > 0])
     if not rows:
         return {}
     minutes, steps, score, lag = (
-        record.column(rows, name) for name in ("time", "agent_steps", "score_mean", "lag_mean"))
+        reader.column(rows, name) for name in ("time", "agent_steps", "score_mean", "lag_mean"))
     minutes /= 60
     _, goal = PUBLISHED.get(game, (None, np.inf))
-    whole = np.where(record.column(rows, "episodes") >= 100, score, np.nan)  # a mean of the first few is luck
+    whole = np.where(reader.column(rows, "episodes") >= 100, score, np.nan)  # a mean of the first few is luck
     there = np.flatnonzero(whole >= goal)  # NaN is not
 
     def known(number: float) -> float | None:
@@ -203,13 +204,13 @@ def done(run: Path, game: str) -> dict[str, Any]:
     return {"minutes": known(minutes[-1]), "agent_steps": int(steps[-1]), "frames": int(rows[-1]["frames"]),
             "steps_per_second": known((steps[-1] - steps[0]) / max(60 * (minutes[-1] - minutes[0]), 1.0)),
             "lag": known(float(np.nanmean(lag))) if np.isfinite(lag).any() else None,
-            "workers": controller.name([rows[-1][kind] for kind in ("agents", "predictors", "trainers")]),
+            "workers": counts_name([rows[-1][kind] for kind in ("agents", "predictors", "trainers")]),
             "score": known(score[-1]), "best": known(float(np.nanmax(whole))) if np.isfinite(whole).any() else None,
             "minutes_to_paper": known(minutes[there[0]]) if len(there) else None}
 
 
 def listed(found: dict[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
-    """Markdown: one line a run, of what `done` says of it."""
+    """Markdown: one line for each run, from `done`."""
     lines = ["| game | | seed | minutes | agent steps | agent steps/s | policy lag | workers | score at the end | best "
              "| minutes to the paper's |", "|---|---|---|---|---|---|---|---|---|---|---|"]
     for game, by_label in found.items():
@@ -223,7 +224,7 @@ def listed(found: dict[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
 
 
 def table(found: dict[str, list[dict[str, Any]]]) -> str:
-    """Markdown: one line a game, the mean of its seeds' means, and each of them with its 95 % interval."""
+    """Markdown: one line for each game: the mean of its seeds' means, and each of them with its 95 % interval."""
     def number(value: float | None) -> str:
         return "-" if value is None else f"{value:,.1f}"
 
@@ -248,19 +249,19 @@ def table(found: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def learned(run: Path, steps: float) -> dict[str, float]:
-    """Mean score of the last hundred episodes, from the first that ended on: at `steps` agent steps, and on the average
-    up to there. Empty if none has ended.
+    """Mean score of the last hundred episodes: at `steps` agent steps, and averaged over all steps before. {} if no
+    episode has ended.
     """
-    rows = [row for row in record.lasting(record.rows(run).new()) if row["score_mean"] is not None]
+    rows = [row for row in reader.lasting(reader.rows(run).new()) if row["score_mean"] is not None]
     if not rows:
         return {}
     grid = np.linspace(0.0, steps, 1001)
-    score = np.interp(grid, record.column(rows, "agent_steps"), record.column(rows, "score_mean"))
+    score = np.interp(grid, reader.column(rows, "agent_steps"), reader.column(rows, "score_mean"))
     return {"end": float(score[-1]), "average": float(score.mean())}
 
 
 def compared(found: dict[str, dict[str, dict[int, dict[str, float]]]]) -> str:
-    """Markdown: for each game a line a change, best average first, those last that not all seeds have."""
+    """Markdown: a line for each game and change, best average first; changes that lack seeds come last."""
     lines = ["| game | changed | score, average of the run | by seed | at its end | by seed |",
              "|---|---|---|---|---|---|"]
     for game, by_label in found.items():
@@ -279,9 +280,9 @@ def compared(found: dict[str, dict[str, dict[int, dict[str, float]]]]) -> str:
 
 
 def make(options: argparse.Namespace) -> list[str]:
-    """Trains, and after each run draws, or evaluates and tables, what there is; returns what failed.
+    """Trains all runs and writes the figure or table after each. Returns the failures.
 
-    Raises ConfigError if a flag is wrong or a run is at work.
+    Raises ConfigError if a flag is wrong, or if a run is being trained by another process.
     """
     variants = FIGURES[options.figure](options)
     minutes = None if options.steps else options.minutes
@@ -293,7 +294,7 @@ def make(options: argparse.Namespace) -> list[str]:
     at = [options.out / options.figure / f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
           for seed, game, variant, _ in wanted]
     for run in filter(Path.exists, at):
-        os.close(lock_directory(run))  # one may be at work, left behind by a tool that was killed
+        os.close(lock_directory(run))  # raises if a process trains in it
     for run, (_, game, variant, settings) in zip(at, wanted, strict=True):
         try:
             train(run, settings)
@@ -309,7 +310,7 @@ def make(options: argparse.Namespace) -> list[str]:
 
 
 def evaluated(run: Path, episodes: int) -> dict[str, Any]:
-    """The report of the run's newest checkpoint, kept in the run's directory, and with it what `done` says of it."""
+    """The report of the run's newest checkpoint, kept in its directory, with the numbers of `done`."""
     file = run / "table3.json"
     newest = checkpoint.saved(run / "checkpoints")[:1]
     report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"scores": []}
@@ -323,7 +324,7 @@ def evaluated(run: Path, episodes: int) -> dict[str, Any]:
 
 def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
          reports: dict[Path, dict[str, Any]]) -> str:
-    """Writes, and returns, the table of the runs of each game and label; draws those of a figure. Of none nothing."""
+    """Writes and returns the table of the runs of each game and label, and draws the figure; "" without runs."""
     if not runs:
         return ""
     found: dict[str, Any]
@@ -333,13 +334,13 @@ def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
     elif options.figure == "alternatives":
         found = {}
         for game, by_label in runs.items():
-            steps = options.steps or min(record.rows(run).new()[-1]["agent_steps"]
+            steps = options.steps or min(reader.rows(run).new()[-1]["agent_steps"]
                                          for trained in by_label.values() for run in trained)
-            found[game] = {label: {record.settings(run)["seed"]: learned(run, steps) for run in trained}
+            found[game] = {label: {reader.settings(run)["seed"]: learned(run, steps) for run in trained}
                            for label, trained in by_label.items()}
         text = compared(found)
     else:
-        found = {game: {label: {record.settings(run)["seed"]: done(run, game) for run in trained}
+        found = {game: {label: {reader.settings(run)["seed"]: done(run, game) for run in trained}
                         for label, trained in by_label.items()} for game, by_label in runs.items()}
         text = listed(found)
         groups = {game: [grouped(trained, [label])[0] for label, trained in by_label.items()]

@@ -1,12 +1,11 @@
-"""The GA3C paper's speed figures, for this machine: figure 3 (TPS by N_A, N_P, N_T and network), 4 (queue and batch).
+"""Reproduces the GA3C paper's speed figures: 3 (TPS by N_A, N_P, N_T and network) and 4 (queue and batch).
 
     python tools/figures/speed_figures.py --out DIR [--game Pong] [--agents 1 2 4 8] [--predictors 1 2] [--trainers 1 2]
-                                  [--networks small large] [--seconds 20] [-- any flags of ga3c-train]
+                                          [--networks small large] [--seconds 20] [-- any flags of ga3c-train]
 
-Runs the service once for every combination, in random order, and keeps a line of DIR/speed.jsonl for each; called again
-with the same length, commit and sizes of rollouts and updates, it measures only what is missing. Then it draws
-DIR/speed.png: samples trained a second, as a share of the best, for both networks, with the cores in use beside it; and
-the training queue and prediction batch.
+The tool runs the service once for every combination, in random order. It appends a line to DIR/speed.jsonl for each. A
+second call with the same length, commit and sizes of rollouts and updates measures only what is missing. Then the tool
+draws DIR/speed.png: share of the best rate, cores in use, training queue, prediction batch.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from roofline import train_settings
 
-from ga3c.commands.train import quiet
+from ga3c.commands.entry import quiet
+from ga3c.commands.train import parser as train_parser
 from ga3c.envs.factory import probe
 from ga3c.runs.reader import Follower, column, rows
+from ga3c.settings.flags import settings_of_run
 from ga3c.settings.machine import before_tensorflow, usable_cores
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -36,17 +36,17 @@ _OWN = ("game", "network", "agents", "predictors", "trainers", "minutes", "run_d
 
 
 def key_of(one: dict[str, Any]) -> tuple[Any, ...]:
-    """What a measurement is of; lines of earlier versions knew less."""
+    """The conditions of a measurement; None where an earlier version did not record one."""
     return tuple(one.get(name) for name in _KEY)
 
 
 def sizes(settings: Settings) -> list[int]:
-    """Environments an agent, steps of a rollout, least steps of an update: defaults have changed within a version."""
+    """Environments per agent, steps of a rollout, least steps of an update."""
     return [settings.agents.envs_per_agent, settings.algorithm.rollout_length, settings.batching.training_batch_min]
 
 
 def measure(key: tuple[Any, ...], envs_per_agent: int) -> dict[str, Any]:
-    """One run of the service, as `_KEY` names it; means over its last `seconds`, when all agents play."""
+    """One run of the service under the conditions `key`: means over its last seconds, when all agents play."""
     game, network, agents, predictors, trainers, flags, seconds, *_ = key
     # An Atari environment takes 10 ms of a core to begin; then a while until batches and queues are what they stay.
     whole = seconds * 1.5 + 0.01 * agents * envs_per_agent / usable_cores()
@@ -118,7 +118,7 @@ def main() -> int:
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
     options = parser.parse_args()
     try:
-        settings = train_settings(options.game, options.flags, _OWN)
+        settings = settings_of_run(train_parser(), options.flags, _OWN, game=options.game)
         probe(settings)
     except ConfigError as error:
         print(f"speed_figures: {error}", file=sys.stderr)

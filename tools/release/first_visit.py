@@ -1,10 +1,11 @@
-"""A first visit, as somebody new has it: a fresh clone and environment, commands typed into terminals, their screens.
+"""Draws the screens of the quickstart: types its commands into terminals, in a fresh clone and environment.
 
-    python tools/release/first_visit.py --out docs/first-visit     some seven minutes; needs tmux and the test extra
+    python tools/release/first_visit.py --out docs/first-visit
 
-Installs, looks at the machine, trains CartPole for a minute with `ga3c-top` beside it, stops and resumes it, evaluates,
-draws, records it; then two minutes of Boxing. Pictures of terminals are drawn from what tmux holds. Ends with exit
-code 1 at the first command that fails, with the screen as text.
+This takes about seven minutes and needs tmux and the extra `test`. The tool installs the package, runs the doctor,
+trains CartPole for a minute with `ga3c-top` beside it, stops and resumes it, evaluates, plots and records it. Then it
+trains Boxing for two minutes. Images are drawn from the text that tmux holds. At the first command that fails the tool
+prints its screen and ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ COLOURS = {"default": "#d8d8d8", "red": "#f4645f", "green": "#5fd38d", "brown": 
 
 
 class Failed(Exception):
-    """A command ended with another exit code than it should have, or did not end."""
+    """A command ended with a wrong exit code, or did not end in time."""
 
 
 class Terminal:
@@ -36,7 +37,7 @@ class Terminal:
         self._name, self._directory = f"first-visit-{name}", directory
         self._tmux("new-session", "-d", "-s", self._name, "-x", str(COLUMNS), "-y", str(ROWS), "-c", str(directory),
                    "env", "PS1=$ ", "PROMPT_COMMAND=", "bash", "--norc", "--noprofile")
-        # Typed behind a command, as "; e", as typing while one draws its panel would be seen in it.
+        # Typed after each command as "; e": text typed while a command draws its panel would show in it.
         self._type(f"e() {{ echo $? > .code; tmux wait-for -S {self._name}; }}")
 
     @staticmethod
@@ -78,8 +79,8 @@ class Terminal:
         """The screen."""
         return self._tmux("capture-pane", "-t", self._name, "-p", *(["-e"] if colours else []))
 
-    def picture(self, file: Path) -> None:
-        """Draws the screen, without what we typed behind the command."""
+    def screenshot(self, file: Path) -> None:
+        """Draws the screen, without the text typed after the command."""
         import matplotlib
         import pyte
         from PIL import Image, ImageDraw, ImageFont
@@ -120,36 +121,36 @@ def terminal(name: str, directory: Path) -> Iterator[Terminal]:
 
 
 def visit(clone: Path, out: Path) -> None:
-    """The visit, in a clone with an environment. Raises Failed."""
+    """Types all commands, in a clone with an environment. Raises Failed."""
     with terminal("1", clone) as first, terminal("2", clone) as second:
         began = time.monotonic()
         first.run("pip install --quiet -e '.[play]'", 900.0)
         print(f"  installed in {time.monotonic() - began:.0f} s")
         first.run("ga3c-doctor")
-        first.picture(out / "doctor.png")
+        first.screenshot(out / "doctor.png")
 
         print("$ ga3c-train --game CartPole-v1 --minutes 1 --reward-clip 0.1")
         first.begin("ga3c-train --game CartPole-v1 --minutes 1 --reward-clip 0.1")
         time.sleep(40.0)
         second.begin("ga3c-top")
         time.sleep(5.0)
-        second.picture(out / "top.png")
+        second.screenshot(out / "top.png")
         second.press("q")
         second.end(10.0)
         first.press("C-c")
         first.end(30.0, (130,))
-        first.picture(out / "stopped.png")
+        first.screenshot(out / "stopped.png")
         run = next((clone / "runs").glob("CartPole-*")).relative_to(clone)
         first.run(f"ga3c-train --resume {run} --minutes 1")
         first.run(f"ga3c-eval {run}")
-        first.picture(out / "evaluated.png")
+        first.screenshot(out / "evaluated.png")
         first.run(f"ga3c-play {run} --record cartpole.gif --overlay --zoom 1 --seconds 4 --fps 25")
         first.run(f"ga3c-plot {run} -o overview.png")
 
         print("$ ga3c-train --game Boxing --minutes 2")
         first.begin("ga3c-train --game Boxing --minutes 2")
         time.sleep(100.0)
-        first.picture(out / "boxing-training.png")
+        first.screenshot(out / "boxing-training.png")
         first.end(120.0)
         first.run("ga3c-play --game Pong --pretrained --record pong.gif --seconds 6 --fps 15 --zoom 2 --overlay")
     for name in ("cartpole.gif", "overview.png", "pong.gif"):
@@ -158,8 +159,8 @@ def visit(clone: Path, out: Path) -> None:
 
 def main() -> int:
     """The command; returns its exit code."""
-    parser = argparse.ArgumentParser(description="Keep the screens of a first visit.")
-    parser.add_argument("--out", type=Path, required=True, help="directory for the pictures")
+    parser = argparse.ArgumentParser(description="Draw the screens of the quickstart.")
+    parser.add_argument("--out", type=Path, required=True, help="directory for the images")
     options = parser.parse_args()
     if shutil.which("tmux") is None:
         print("first_visit: tmux is not installed; with a package manager: apt install tmux", file=sys.stderr)
@@ -174,7 +175,7 @@ def main() -> int:
         except Failed as error:
             print(f"first_visit: {error}", file=sys.stderr)
             return 1
-    print(f"pictures are in {options.out}")
+    print(f"images are in {options.out}")
     return 0
 
 

@@ -1,8 +1,9 @@
-"""Builds sdist and wheel, installs the wheel made from the sdist in a fresh environment, and trains a toy with it.
+"""Builds sdist and wheel, installs the wheel in a fresh environment, and trains a toy with it.
 
-    python tools/release/fresh_install.py [EXTRA...]      minutes, and the disk of one TensorFlow; needs `pip install build`
+    python tools/release/fresh_install.py [EXTRA...]
 
-Whatever pip is configured with (index, find-links) holds here too. Ends with exit code 0, or 1 at the first failure.
+This needs `pip install build`, some minutes, and disk space for one more TensorFlow. pip's own configuration applies.
+The exit code is 1 at the first failure.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def main() -> int:
-    """Says each step before it takes it."""
+    """The command; returns its exit code."""
     with tempfile.TemporaryDirectory() as directory:
         here = Path(directory)
         python = here / "venv" / "bin"
-        # What is installed shall be found, not this checkout.
+        # Without it Python finds the installed package, not this checkout.
         clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
         def step(*command: str | Path) -> None:

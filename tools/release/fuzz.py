@@ -1,10 +1,10 @@
-"""Coverage-guided fuzzing of what reads files that anybody may have written: settings, checkpoints, a run's record.
+"""Fuzzes the readers of files, guided by coverage: settings, checkpoints, the record of a run.
 
     pip install -e '.[fuzz]'
     python tools/release/fuzz.py config --seconds 600       or: arrays, progress, manifest, metrics, events
 
-Whatever is in the file, its reader may only say so in one line. What breaks that is printed with its traceback, kept as
-crash-*, and ends the program with an exit code that is not 0; the last lines count the cases.
+A reader must report a bad file in one line, whatever the file holds. A case that breaks this rule is printed with its
+traceback and kept as crash-*; the exit code is then not 0. The last lines count the cases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import atheris
 with atheris.instrument_imports(include=["ga3c", "yaml"]):
     from ga3c.learner import checkpoint
     from ga3c.learner.checkpoint import CheckpointError
-    from ga3c.runs import reader as record
+    from ga3c.runs import reader
     from ga3c.settings.files import resolve, to_yaml
     from ga3c.settings.messages import ConfigError
 
@@ -62,18 +62,18 @@ def manifest(path: Path) -> object:
 def metrics(path: Path) -> object:
     """As metrics.jsonl."""
     (path.parent / "metrics.jsonl").write_bytes(path.read_bytes())
-    rows = record.rows(path.parent).new()
-    return [record.column(rows, name) for name in ("time", "score_mean", "bottleneck")]
+    rows = reader.rows(path.parent).new()
+    return [reader.column(rows, name) for name in ("time", "score_mean", "bottleneck")]
 
 
 def events(path: Path) -> object:
     """As events.jsonl."""
     (path.parent / "events.jsonl").write_bytes(path.read_bytes())
-    return [f"{event['time']:,.0f} {event['event']}" for event in record.events(path.parent).new()]
+    return [f"{event['time']:,.0f} {event['event']}" for event in reader.events(path.parent).new()]
 
 
 TARGETS: dict[str, tuple[Callable[[Path], object], bytes]] = {
-    "config": (config, b"game: Pong\nlearning_rate: 1.0e-4\nstart: 4/1/1\nwrappers: [a:b]\n"),
+    "config": (config, b"env:\n  game: Pong\n  wrappers: [a:b]\nalgorithm:\n  learning_rate: 1.0e-4\n"),
     "arrays": (arrays, b""), "manifest": (manifest, b'{"arrays.npz": "0", "progress.json": "1"}'),
     "progress": (progress, b'{"version": 1, "agent_steps": 7, "episodes": 0, "predictions": 9, "time": 4000.0, '
                            b'"recent_scores": [1.0], "checkpoint": "000000000007", "mean": 1.0}'),
@@ -83,7 +83,7 @@ TARGETS: dict[str, tuple[Callable[[Path], object], bytes]] = {
 
 
 def main() -> None:
-    """Runs it; see the module's text. libFuzzer ends the process."""
+    """The command; libFuzzer ends the process."""
     parser = argparse.ArgumentParser(description="Fuzz one reader of files, guided by coverage.")
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--seconds", type=int, default=60, help="[%(default)s]")

@@ -1,9 +1,9 @@
-"""How far the simulated machines of `plant.py` are off.
+"""Measures the error of the simulated machines of `machine.py` and of the tables of `plant.py`.
 
     python tools/simulate/plant_check.py
 
-Against real runs of this project, whose records are under docs/results: the rates of settings, and how uneven they are
-from second to second. And the interpolation of a table against the simulation.
+Simulated rates, and their unevenness from second to second, are compared with real runs, whose records are under
+docs/results. The interpolation of a table is compared with the simulation.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+from machine import LARGE, MACHINES, PONG, simulate
 from numpy.typing import NDArray
-from plant import LARGE, MACHINES, PONG, Decides, Table, markdown, run, simulate
+from plant import Decides, Table, markdown, run
 from tune_report import at_work, swept, workers
 
 from ga3c.tuning.controller import Setting
@@ -29,7 +30,7 @@ ONE_ENVIRONMENT = 3680.0  # agent steps/s of Pong, 48 agents with an environment
 
 
 def _off(found: NDArray, real: NDArray) -> list[str]:
-    """Median and range of relative errors, and their range but for a factor that they have in common."""
+    """Median and range of the relative errors, and their range without a common factor."""
     ratio = found / real
     error, shape = ratio - 1, ratio / np.median(ratio) - 1
     return [f"{np.median(abs(error)):.0%}", f"{error.min():+.0%} to {error.max():+.0%}",
@@ -91,9 +92,9 @@ def unevennesses() -> list[list[Any]]:
     table = Table(MACHINES["2 cores"])
     still = cast(Decides, SimpleNamespace(accepted=(4, 1, 1), setting=(4, 1, 1), observe=lambda m: None))
     for seed in range(3):
-        told = run(still, lambda _: table, 1200, seed).told[::5]
+        rates = run(still, lambda _: table, 1200, seed).measured[::5]
         rows.append([f"simulated, seed {seed}", *unevenness(
-            np.arange(0, 1200.0, 5), told, np.full(len(told), "4/1/1"))])
+            np.arange(0, 1200.0, 5), rates, np.full(len(rates), "4/1/1"))])
     return rows
 
 

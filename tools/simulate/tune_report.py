@@ -1,19 +1,17 @@
-r"""What the controller did in runs: their trials, how soon they were fast, and the paper's figure 2 of them.
+r"""Reports what the controller did in runs: trials, time to the best rate, and the paper's figure 2.
 
-    for round in 1 2 3; do
-        for setting in 2/1/1 3/1/1 4/1/1 6/1/1 8/1/1 4/2/1 8/2/1 4/1/2 8/1/2 4/2/2 8/2/2; do
-            IFS=/ read agents predictors trainers <<< $setting
-            counts="--agents $agents --predictors $predictors --trainers $trainers"
-            ga3c-train --game Pong --no-dynamic $counts --minutes 1 --run-dir sweep/${setting//\//-}-$round
-        done
+    for setting in 2/1/1 3/1/1 4/1/1 6/1/1 8/1/1 4/2/1 8/2/1 4/1/2 8/1/2 4/2/2 8/2/2; do
+        IFS=/ read agents predictors trainers <<< $setting;
+        counts="--agents $agents --predictors $predictors --trainers $trainers";
+        ga3c-train --game Pong --no-dynamic $counts --minutes 1 --run-dir sweep/${setting//\//-};
     done
-    common="--game Pong --start 1/1/1 --no-remember --minutes 20"
-    ga3c-train $common --run-dir fast
-    ga3c-train $common --controller paper --max-lag null --run-dir paper
+    common="--game Pong --start 1/1/1 --no-remember --minutes 20";
+    ga3c-train $common --run-dir fast;
+    ga3c-train $common --controller paper --max-lag null --run-dir paper;
     python tools/simulate/tune_report.py fast paper --sweep sweep/* --plot tuning.png
 
-The rate of a setting of the sweep is the median of its runs' over their second halves. A rate is agent steps trained
-per second; "95 %" is reached when the mean of half a minute is.
+A setting of the sweep may have several runs. Its rate is the median over their second halves. A rate is agent steps
+trained per second. "95 %" is reached when the mean of half a minute reaches it.
 """
 
 from __future__ import annotations
@@ -28,19 +26,20 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ga3c.runs import reader as record
+from ga3c.runs import reader
 from ga3c.settings.flags import output_file
 from ga3c.settings.messages import ConfigError
-from ga3c.tuning.tuner import controller
+from ga3c.tuning.controller import name as counts_name
 
 HALF_MINUTE = 30
-SWEPT = 20  # seconds that a run of the sweep has at the least
+SWEPT = 20  # the least seconds of a run of the sweep
+ACCEPTED = ("accepted", "kept")  # since version 0.9, before
 
 
 def pace(rows: list[dict[str, Any]], seconds: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """At the rows from `seconds` after the first on: (time, agent steps trained per second in the `seconds` before).
+    """(time, agent steps trained per second in the `seconds` before) of each row, from `seconds` after the first on.
 
-    By time, not by rows: some are seconds long, and a thinned record has one in twenty.
+    Rows are not counted, since they may be more than a second apart.
     """
     time, steps = (np.array([row[name] for row in rows], float) for name in ("time", "agent_steps"))
     at = time[time >= time[0] + seconds]
@@ -48,9 +47,10 @@ def pace(rows: list[dict[str, Any]], seconds: float) -> tuple[NDArray[np.float64
 
 
 def at_work(run: Path, least: float = HALF_MINUTE) -> list[dict[str, Any]]:
-    """The rows without the one written while the run was ending. Raises OSError; ConfigError if they are not of `least`
-    seconds."""
-    rows = record.lasting([row for row in record.rows(run).new() if row["agents"] > 0])
+    """The rows but the last, written while the run ended. Raises OSError; ConfigError if they span less than `least`
+    seconds.
+    """
+    rows = reader.lasting([row for row in reader.rows(run).new() if row["agents"] > 0])
     if not rows or rows[-1]["time"] - rows[0]["time"] < least:
         raise ConfigError(f"{run} has less than {least:g} seconds of training")
     return rows
@@ -63,18 +63,18 @@ def second_half(rows: list[dict[str, Any]]) -> float:
 
 def workers(row: dict[str, Any]) -> str:
     """N_A/N_P/N_T of that second."""
-    return controller.name([row[kind] for kind in ("agents", "predictors", "trainers")])
+    return counts_name([row[kind] for kind in ("agents", "predictors", "trainers")])
 
 
 def summary(run: Path, best: float | None) -> list[str]:
-    """Name, last setting, trials and how many were kept, mean rate of the last half, then if `best` is known its share,
-    seconds to 95 % of it, and the worst minute and the worst ten minutes from then on as shares of it."""
+    """Name, last setting, trials and how many were accepted, mean rate of the second half. If `best` is known, also the
+    share of it, seconds to 95 % of it, and the worst minute and ten minutes after that, as shares of it.
+    """
     rows = at_work(run)
-    trials = [event for event in record.lasting_events(run) if event["event"] == "trial"]
-    kept = sum(trial.get("verdict") == "kept" for trial in trials)
+    trials = [event for event in reader.lasting_events(run) if event["event"] == "trial"]
+    accepted = sum(trial.get("verdict") in ACCEPTED for trial in trials)
     last, half = rows[-1], second_half(rows)
-    cells = [run.name, workers(last), f"{len(trials)} ({kept})",
-             f"{half:,.0f}"]
+    cells = [run.name, workers(last), f"{len(trials)} ({accepted})", f"{half:,.0f}"]
     if best is None:
         return cells
     cells.append(f"{half / best:.0%}")
@@ -90,7 +90,7 @@ def summary(run: Path, best: float | None) -> list[str]:
 
 
 def swept(runs: list[Path]) -> dict[str, list[float]]:
-    """Rates of the second half of the runs of each setting, sorted; the settings by their median, fastest first."""
+    """Rates of the second half of each setting's runs, sorted; settings by their median, fastest first."""
     found: dict[str, list[float]] = {}
     for run in runs:
         rows = at_work(run, SWEPT)
@@ -131,7 +131,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Report and plot what the controller did in runs.")
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path)
     parser.add_argument("--sweep", nargs="+", metavar="RUN", type=Path, default=[],
-                        help="runs of fixed counts (--no-dynamic), the best of which is the measure")
+                        help="runs of fixed counts (--no-dynamic), to compare with the best of them")
     parser.add_argument("--plot", type=output_file(".png", ".svg"), metavar="FILE",
                         help="also draw, as PNG or SVG by its name")
     options = parser.parse_args()
@@ -146,7 +146,7 @@ def main() -> int:
             print(f"  {setting}: {np.median(rates):,.0f} agent steps/s, median of {len(rates)} "
                   f"({rates[0]:,.0f} to {rates[-1]:,.0f})")
         table = Table()
-        head = ["run", "N_A/N_P/N_T", "trials (kept)", "steps/s, second half"]
+        head = ["run", "N_A/N_P/N_T", "trials (accepted)", "steps/s, second half"]
         if best is not None:
             head += ["of the best", "s to 95 %", "worst minute then", "worst 10 min then"]
         for word in head:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import machine
 import pytest
 from counting import CheckingModel
 from hypothesis import given
@@ -25,10 +26,6 @@ from ga3c.settings.files import configured
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Slots
 from ga3c.tuning.bottleneck import Diagnoser, averages, diagnose
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "simulate"))
-
-import plant  # noqa: E402
 
 HEALTHY = {"cpu_agents": 2.2, "cpu_server": 1.6, "cpu_machine": 3.9, "wait_ms": 5.0, "slot_wait_ms": 0.5,
            "play_ms": 1.5, "queue_ms": 2.0, "service_ms": 2.0, "reply_ms": 1.0, "predict_ms": 1.5,
@@ -107,13 +104,13 @@ def test_a_diagnosis_is_of_the_last_ten_seconds() -> None:
 
 # ------------------------------------------------------------------------------------------------ simulated machines
 
-EIGHT, GPU = plant.MACHINES["8 cores"], plant.MACHINES["16 cores, 1 GPU"]
+EIGHT, GPU = machine.MACHINES["8 cores"], machine.MACHINES["16 cores, 1 GPU"]
 
 
-def judged(m: plant.Machine, setting: tuple[int, int, int], cores_taken: int = 0,
+def judged(m: machine.Machine, setting: tuple[int, int, int], cores_taken: int = 0,
            max_lag: float | None = None) -> tuple[str, str, float]:
     """(bottleneck, advice, agent steps/s) of a simulated run."""
-    row = plant.profile(m, setting, cores_taken=cores_taken)
+    row = machine.profile(m, setting, cores_taken=cores_taken)
     measured = averages([row])
     assert measured is not None
     found = diagnose(measured, m.cores, m.envs, max_lag)
@@ -129,8 +126,8 @@ def judged(m: plant.Machine, setting: tuple[int, int, int], cores_taken: int = 0
                  id="calls"),
 ])
 def test_who_follows_the_advice_on_a_simulated_machine_is_faster(
-        slow: plant.Machine, setting: plant.Setting, bottleneck: str, advice: str, most: int,
-        better: plant.Setting) -> None:
+        slow: machine.Machine, setting: machine.Setting, bottleneck: str, advice: str, most: int,
+        better: machine.Setting) -> None:
     found, said, rate = judged(slow, setting)
     assert found == bottleneck and said.startswith(advice)
     assert judged(slow._replace(most=most), better)[2] > 1.15 * rate
@@ -147,7 +144,7 @@ def test_of_several_predictors_that_fill_the_interpreter_fewer_are_faster() -> N
     assert judged(small, (48, 1, 1))[2] < rate and judged(slow, (48, 2, 1))[2] > 1.15 * rate
 
 
-@pytest.mark.parametrize(("machine", "setting", "bottleneck", "cheaper"), [
+@pytest.mark.parametrize(("simulated", "setting", "bottleneck", "cheaper"), [
     pytest.param(EIGHT._replace(step=2e-3), (24, 1, 1), "environments", {"step": 0.5}, id="cores full of agents"),
     pytest.param(EIGHT._replace(sample=2e-3), (24, 1, 1), "device", {"sample": 0.5}, id="slow updates, idle cores"),
     pytest.param(EIGHT._replace(sample=1.5e-3), (24, 1, 3), "device", {"sample": 0.5}, id="updates one by one"),
@@ -156,10 +153,10 @@ def test_of_several_predictors_that_fill_the_interpreter_fewer_are_faster() -> N
     pytest.param(GPU._replace(sample=120e-6), (64, 2, 2), "device", {"sample": 0.5}, id="updates wait for the GPU"),
 ])
 def test_what_a_simulated_machine_is_limited_by_makes_it_faster_where_it_costs_half(
-        machine: plant.Machine, setting: plant.Setting, bottleneck: str, cheaper: dict[str, float]) -> None:
-    found, _, rate = judged(machine, setting)
+        simulated: machine.Machine, setting: machine.Setting, bottleneck: str, cheaper: dict[str, float]) -> None:
+    found, _, rate = judged(simulated, setting)
     assert found == bottleneck
-    light = machine._replace(**{name: share * getattr(machine, name) for name, share in cheaper.items()})
+    light = simulated._replace(**{name: share * getattr(simulated, name) for name, share in cheaper.items()})
     assert judged(light, setting)[2] > 1.2 * rate
 
 
@@ -171,13 +168,13 @@ def test_other_programs_on_a_simulated_machine_are_told_from_its_own_load() -> N
 
 def test_the_ceiling_on_lag_is_named_on_a_simulated_machine_where_the_next_agent_would_break_it() -> None:
     slow = EIGHT._replace(step=5e-3)
-    lag = plant.profile(slow, (4, 1, 1))["lag_mean"]
+    lag = machine.profile(slow, (4, 1, 1))["lag_mean"]
     assert judged(slow, (4, 1, 1), max_lag=1.2 * lag)[0] == "policy lag"
     assert judged(slow, (4, 1, 1), max_lag=1.3 * lag)[0] == "environments"
 
 
 def test_the_times_of_a_simulated_run_add_up() -> None:
-    row = plant.profile(GPU, (16, 2, 1))
+    row = machine.profile(GPU, (16, 2, 1))
     life = row["wait_ms"] + row["slot_wait_ms"] + row["play_ms"]  # of an agent, for a step of each of its environments
     assert 16 * GPU.envs / (1e-3 * life) == pytest.approx(row["steps_per_second"], rel=0.03)
     assert row["wait_ms"] == pytest.approx(row["queue_ms"] + row["service_ms"] + row["reply_ms"])
@@ -188,7 +185,7 @@ def test_the_times_of_a_simulated_run_add_up() -> None:
     work = GPU.step + GPU.ticket / GPU.envs
     assert row["cpu_agents"] == pytest.approx(row["steps_per_second"] * work * (1 + GPU.crowd), rel=0.03)
     assert row["cpu_machine"] == pytest.approx(row["cpu_agents"] + row["cpu_server"]) and row["cpu_machine"] < GPU.cores
-    assert plant.simulate(GPU, (16, 2, 1)) == pytest.approx((40323.4161, 8.395625, 2.05296247, 0.0751244143, 1.0))
+    assert machine.simulate(GPU, (16, 2, 1)) == pytest.approx((40323.4161, 8.395625, 2.05296247, 0.0751244143, 1.0))
 
 
 # ------------------------------------------------------------------------------------------------ runs made slow

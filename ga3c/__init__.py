@@ -1,23 +1,33 @@
 """GA3C: asynchronous advantage actor-critic around one model, after Babaeizadeh et al., ICLR 2017.
 
-The package has two halves. The server half (one process) holds the model, the predictor and trainer threads and
-the supervisor; the agent half (many processes) plays and knows nothing of TensorFlow:
+Agents play in processes of their own. One process holds the model, which predictor threads ask and trainer threads
+update. Between them lie slots of shared memory and queues of tickets:
 
-    cli -> service | serial -> predictor | trainer -> model -> losses | network
-        -> evaluation -> policy -> network; evaluation -> episodes
-    ---------------------------------------------------------------------------- what an agent may import:
-    episodes -> agent -> channel -> rollout -> environment | toys -> config | machine
-                      -> guard -> environment; prepared -> environment
+    agents --ticket--> prediction queue --> predictors --> model
+      ^                                                      |
+      +------------------------ answer ----------------------+
+    agents --ticket--> training queue ----> trainers ----> model
 
-Where to begin: `service.py` draws the flow and says how it stops; `agent.play` is the life of an agent; `losses.py`
-is the paper's mathematics. The walk of one observation is told in README.md.
+Ten packages, and `settings`, which all know. Each imports only from those below it.
 
-The words, one per thing: *agent*, *predictor*, *trainer* and their numbers N_A, N_P, N_T; *agent step*: one decision
-of one environment (4 emulator *frames* on Atari); *rollout*: up to rollout_length steps of an agent's environments, kept in a
-*slot* of shared memory; *version*: updates so far; *policy lag*: version at training minus version at prediction;
-*PPS*, *TPS*: predictions and trainings (updates) per second; *score*: raw reward of an episode.
+    commands      One file per command: arguments in, exit code out.
+    service       Supervisor, agent processes, predictor and trainer threads, serial mode.
+    evaluation    How well it plays: policies, episodes, scores.
+    runs          The record of a run: written, read back, shown.
+    tuning        The numbers of agents, predictors, trainers, and what limits a run.
+    learner       Model, update, snapshot, checkpoints.
+    algorithms    Losses, returns, networks.
+    agents        An agent's loop and its process. From here down nothing imports TensorFlow.
+    transport     Slots of shared memory, tickets, queues.
+    envs          Atari, Gymnasium, toys.
+    settings      Schema, presets, YAML, flags; cores and memory of the machine.
 
-From Python, in scripts and notebooks: `from ga3c import Config, train, evaluate, load_policy, load_run`; see `api.py`.
+Words: N_A agents, N_P predictors, N_T trainers. An *agent step* is one decision of one environment, on Atari 4
+emulator *frames*. A *rollout* is up to rollout_length steps of all environments of an agent, in one *slot*. *Version*
+counts updates; *policy lag* is the version at training minus the version at prediction. *PPS* and *TPS* are
+predictions and updates a second. A *score* is the raw reward of an episode.
+
+From Python: `from ga3c import Config, train, evaluate, load_policy, load_run`; see `commands/api.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +46,7 @@ if TYPE_CHECKING:
     from ga3c.settings.files import configured as Config
     from ga3c.settings.messages import ConfigError as ConfigError
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 _WHERE = {"Config": ("settings.files", "configured"), "ConfigError": ("settings.messages", "ConfigError"),
           "load_policy": ("evaluation.policy", "load_policy"), "make_environment": ("envs.factory", "make_environment"),
           **{name: ("commands.api", name) for name in ("CommandFailed", "RunRecord", "evaluate", "load_run", "train")}}

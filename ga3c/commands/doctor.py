@@ -39,20 +39,21 @@ def main() -> NoReturn:
 
 def doctor(argv: Sequence[str]) -> int:
     """Runs `ga3c-doctor` with these arguments and returns its exit code: 0 if all is well, else 1."""
-    return guarded("ga3c-doctor", lambda: _doctor(_parser().parse_args(argv)))
+    return guarded("ga3c-doctor", lambda: _doctor(parser().parse_args(argv)))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    """The command line of `ga3c-doctor`."""
+    made = Parser(
         "ga3c-doctor", "Examine this machine: what a run needs, and how fast it is. Takes about ten seconds.",
         "examples:\n  ga3c-doctor\n  ga3c-doctor --game Boxing        that game's environments\n"
         "  ga3c-doctor --json               for a script, or for a report of a mistake\n\n"
         "exit code: 0 if all is well, 1 if something is not")
-    group = parser.add_argument_group("What")
+    group = made.add_argument_group("What")
     group.add_argument("--game", metavar="GAME", default="Pong", help="whose environments are measured [%(default)s]")
-    group = parser.add_argument_group("Output")
+    group = made.add_argument_group("Output")
     group.add_argument("--json", action="store_true", help="print the findings as one JSON array")
-    return parser
+    return made
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -60,7 +60,8 @@ def parser() -> argparse.ArgumentParser:
     made = Parser(
         "ga3c-export", "Write a trained policy as TensorFlow SavedModel and ONNX, with a model card.",
         "examples:\n  ga3c-export runs/Boxing-...                          into runs/Boxing-.../export\n"
-        "  ga3c-export runs/Boxing-.../checkpoints/best boxing  the best one found while it learned")
+        "  ga3c-export runs/Boxing-.../checkpoints/best boxing  the best one found while it learned\n"
+        "  ga3c-export pong pong-model --no-onnx                a policy that comes with the package")
     made.add_argument("policy", metavar="POLICY", help="run directory, one of its checkpoints, policy file, or name")
     made.add_argument("directory", metavar="DIRECTORY", nargs="?", help="a new directory [RUN/export]")
     made.add_argument("--no-onnx", action="store_false", dest="onnx", help="leave ONNX out")

@@ -53,31 +53,32 @@ def main() -> NoReturn:
 
 def play(argv: Sequence[str]) -> int:
     """Runs `ga3c-play` with these arguments and returns its exit code."""
-    return guarded("ga3c-play", lambda: _play(_parser().parse_args(argv)))
+    return guarded("ga3c-play", lambda: _play(parser().parse_args(argv)))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    """The command line of `ga3c-play`."""
+    made = Parser(
         "ga3c-play", "Watch a trained agent play, in a window or as a recording; or play yourself.",
         "examples:\n  ga3c-play runs/Boxing-...                          in a window; q ends it\n"
         "  ga3c-play runs/Boxing-.../checkpoints/best --record boxing.gif --overlay\n"
         "  ga3c-play --game Pong --pretrained                 a policy that comes with the package\n"
         "  ga3c-play --game Boxing --human                    by the keyboard: arrows or WASD, space fires")
-    parser.add_argument("policy", metavar="POLICY", nargs="?",
-                        help="run directory, one of its checkpoints, policy file, or name of a policy in the package")
-    group = parser.add_argument_group("Instead of POLICY")
+    made.add_argument("policy", metavar="POLICY", nargs="?",
+                      help="run directory, one of its checkpoints, policy file, or name of a policy in the package")
+    group = made.add_argument_group("Instead of POLICY")
     group.add_argument("--game", metavar="GAME", help="with --pretrained or --human")
     group.add_argument("--pretrained", action="store_true", help="the policy for this game that comes with the package")
     group.add_argument("--human", action="store_true", help="you play; the window's keys are said at the start")
-    group = parser.add_argument_group("Play")
+    group = made.add_argument_group("Play")
     group.add_argument("--episodes", metavar="N", type=number(int, 1, 100_000), default=1,
                        help="episodes to play [%(default)s]")
     group.add_argument("--seed", metavar="N", type=number(int, 0, 2**31 - 1), default=0,
                        help="plays the episodes that ga3c-eval plays with this seed [%(default)s]")
     group.add_argument("--greedy", action="store_true", help="the likeliest action instead of a sampled one")
-    group.add_argument("--seconds", metavar="S", type=number(float, 0.1, 86_400), default=60.0,
+    group.add_argument("--seconds", metavar="SECONDS", type=number(float, 0.1, 86_400), default=60.0,
                        help="of the game, at most [%(default)g]")
-    group = parser.add_argument_group("Picture")
+    group = made.add_argument_group("Picture")
     group.add_argument("--record", metavar="FILE", type=output_file(*SUFFIXES),
                        help="a .gif, .webp or .mp4 instead of a window")
     group.add_argument("--overlay", action="store_true", help="draw score, lives, value and policy beside the frame")
@@ -86,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
                        help="most pictures a second of a recording [%(default)g]")
     group.add_argument("--speed", metavar="X", type=number(float, 0.05, 100), default=1.0,
                        help="of the window, as a multiple of the game's own [%(default)g]")
-    return parser
+    return made
 
 
 def moments(predict: Predict, watched: Watched, seed: int, episodes: int, greedy: bool) -> Iterator[Moment]:

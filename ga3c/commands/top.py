@@ -35,20 +35,21 @@ def main() -> NoReturn:
 
 def top(argv: Sequence[str]) -> int:
     """Runs `ga3c-top` with these arguments and returns its exit code."""
-    return guarded("ga3c-top", lambda: _top(_parser().parse_args(argv)))
+    return guarded("ga3c-top", lambda: _top(parser().parse_args(argv)))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    """The command line of `ga3c-top`."""
+    made = Parser(
         "ga3c-top", "Show a run as its own terminal does: score, speed, workers, policy lag, what limits it.",
         "examples:\n  ga3c-top                     the run in runs/ that was written to last\n"
         "  ga3c-top runs/Boxing-...     this one, alive or ended\n"
         "  ga3c-top RUN --once          its state now, for a script or a look\n\n"
         "q leaves; the run goes on.")
-    parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="run directory [the newest in runs/]")
-    group = parser.add_argument_group("Output")
+    made.add_argument("run", metavar="RUN", nargs="?", type=Path, help="run directory [the newest in runs/]")
+    group = made.add_argument_group("Output")
     group.add_argument("--once", action="store_true", help="print the panel once and end")
-    return parser
+    return made
 
 
 class Followed:

@@ -105,7 +105,8 @@ def parser() -> argparse.ArgumentParser:
     made = Parser(
         "ga3c-track", "Send what a run measures to another tracker, while it goes on or afterwards.",
         "examples:\n  ga3c-track runs/Boxing-... --to mlflow   where to is MLflow's own: MLFLOW_TRACKING_URI\n"
-        "  ga3c-track --to wandb                    the run that was written to last")
+        "  ga3c-track --to wandb                    the run that was written to last\n"
+        "  ga3c-track RUN --to trackio --project atari")
     made.add_argument("run", metavar="RUN", type=Path, nargs="?", help="run directory [the one written to last]")
     made.add_argument("--to", required=True, choices=sorted(TRACKERS), help="the tracker; install it beside ga3c")
     made.add_argument("--project", metavar="NAME", default="ga3c", help="project or experiment there [%(default)s]")
@@ -158,7 +159,7 @@ def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], Non
            wait: Callable[[float], None] = time.sleep) -> str:
     """Sends the rows of metrics.jsonl after the first `sent`, until the run has ended; says why it is over.
 
-    `remember` is told how many have arrived. A run that is resumed meanwhile is followed on. Raises OSError.
+    `remember` gets how many have arrived. A run that is resumed meanwhile is followed on. Raises OSError.
     """
     metrics, events = record.rows(run), record.events(run)
     rows = metrics.new()[sent:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -39,9 +40,13 @@ def test_help_is_grouped_has_examples_and_takes_no_time(name: str) -> None:
         if seconds[-1] < 0.5:
             break
     assert min(seconds) < 0.5
-    assert done.stdout.startswith(f"usage: {name} ") and f"  {name} " in done.stdout.split("examples:")[1]
-    headings = [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert len(headings) >= 3, headings
+    about, examples, *groups = done.stdout.split("\n\n")
+    assert about.endswith(".") and "usage" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 100
+    assert examples.startswith("examples:\n") and examples.count(f"\n  {name}") >= 3
+    assert [group for group in groups if group.splitlines()[0].endswith(":")], groups
+    for option in re.findall(r"^  (?:-\w [A-Z]*, )?(--\S.*?)(?:  |$)", done.stdout, re.MULTILINE):
+        metavar = option.partition(" ")[2]
+        assert not metavar or metavar.upper() == metavar or set("|{") & set(metavar), "says what is wanted"
     assert name == "ga3c-train" or len(done.stdout.splitlines()) <= 45, "short"
 
 

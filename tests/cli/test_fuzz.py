@@ -1,6 +1,6 @@
 """Anything at all in the files of a run, and on every command line: one line or none, nothing written elsewhere.
 
-Many more cases than in an ordinary run: python -m pytest tests/test_fuzz.py --hypothesis-profile long
+Many more cases than in an ordinary run: python -m pytest tests/cli/test_fuzz.py --hypothesis-profile long
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from rows import ROW
 
-from ga3c.commands import doctor, export, play, plot, top, track
+from ga3c.commands import doctor, evaluate, export, play, plot, top, track
 from ga3c.commands import train as cli
 from ga3c.commands.api import RunRecord
 from ga3c.evaluation.policy import find, read_policy
@@ -31,7 +31,8 @@ from ga3c.runs import reader as record
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+TOOLS = Path(__file__).parents[2] / "tools"
+sys.path[:0] = [str(TOOLS / "bench"), str(TOOLS / "simulate")]
 import profile_log  # noqa: E402
 import tune_report  # noqa: E402
 
@@ -73,10 +74,12 @@ MEASURED = dict.fromkeys(("cpu_agents", "cpu_server", "cpu_machine", "wait_ms", 
 ROWS = [ROW | MEASURED | {"time": float(second), "agent_steps": 100 * second, "bottleneck": "device"}
         for second in range(1, 9)]
 YAML = ["steps: !!bool maybe", "minutes: !!timestamp later", "game: !!int x", "frames: " + 3000 * "[",
-        "seed: !!python/x 1", "episodes: !!float 1e999", "steps: .nan", "? [a]", "&a *a", "%YAML 9.9"]
-configs = st.dictionaries(st.sampled_from(["game", "seed", "steps", "minutes", "frames", "episodes"]), anything).map(
-    lambda found: json.dumps(found, default=str).encode()) | st.binary(max_size=30) | st.sampled_from(YAML).map(
-        str.encode)
+        "run: !!python/x 1", "env: &a {game: *a}", "run: {steps: !!bool maybe, seed: .nan}", "env: [game]",
+        "episodes: !!float 1e999", "steps: .nan", "? [a]", "&a *a", "%YAML 9.9"]
+settings = st.dictionaries(st.sampled_from(["game", "seed", "steps", "minutes", "frames", "episodes"]), anything)
+groups = st.dictionaries(st.sampled_from(["env", "run", "agents"]), settings | anything)
+configs = (settings | groups).map(lambda found: json.dumps(found, default=str).encode()) | st.binary(
+    max_size=30) | st.sampled_from(YAML).map(str.encode)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +132,7 @@ def tree(directory: Path) -> dict[str, str]:
 FILES = ("arrays.npz", "progress.json", "manifest.json")
 SETTINGS = configured(game="Pong")
 PROGRESS = {"version": 1, "agent_steps": 7, "episodes": 0, "predictions": 9, "time": 1.0, "recent_scores": [1.0],
-            "dropped_steps": 0, "game": "Pong", "rollout_length": SETTINGS.rollout_length}
+            "dropped_steps": 0, "game": "Pong", "rollout_length": SETTINGS.algorithm.rollout_length}
 
 
 class Restored:
@@ -180,8 +183,8 @@ def test_checkpoint_directories_are_read_or_refused_and_nothing_outside_is_touch
 # ------------------------------------------------------------------------------------------------ command lines
 
 PARSERS: dict[str, ArgumentParser] = {
-    "eval": cli.evaluation_parser(), "top": top._parser(), "plot": plot._parser(), "play": play._parser(),
-    "doctor": doctor._parser(), "export": export.parser(), "track": track.parser()}
+    "train": cli.parser(), "eval": evaluate.parser(), "top": top.parser(), "plot": plot.parser(), "play": play.parser(),
+    "doctor": doctor.parser(), "export": export.parser(), "track": track.parser()}
 
 
 @pytest.mark.parametrize("command", PARSERS)

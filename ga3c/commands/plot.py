@@ -116,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
 
 def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[Group]:
     """The runs in groups of equal settings, named by game and by what differs between groups. Raises ConfigError."""
-    found: dict[str, tuple[dict[str, Any], Group, list[dict[str, Any]], set[Any]]] = {}
+    found: dict[str, tuple[dict[str, Any], Group, list[dict[str, Any]], set[str]]] = {}
     for run in runs:
         rows = [row for row in record.lasting(record.rows(find_run(run)).new()) if row["agents"]]
         if not rows:
@@ -126,7 +126,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
         key = repr(sorted(compared.items(), key=str)) if compared else str(run)
         _, group, lags, seeds = found.setdefault(
             key, (compared or {"game": run.name}, Group("", [], {}, []), [], set()))
-        seeds.add(settings.get("seed"))
+        seeds.add(repr(settings.get("seed")))  # whatever stands there
         group.runs.append(rows)
         events = record.lasting_events(run) if (run / "events.jsonl").is_file() else []
         lags += [event for event in events if event["event"] == "lag"]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ga3c.envs.factory import EnvSpec
+from ga3c.envs.base import EnvSpec
 from ga3c.learner import checkpoint
 from ga3c.learner.learner import Learner, UpdateStats
 from ga3c.runs.recorder import Recorder

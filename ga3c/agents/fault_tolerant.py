@@ -1,8 +1,8 @@
-"""Environments that may fail. What raises, or gives numbers nobody can learn from, is made anew, inside its agent.
+"""Environments that may fail. One that raises, or gives numbers nobody can learn from, is replaced inside its agent.
 
-The episodes under way are dropped: they end as truncated in the step that failed and their scores do not count. An
-environment that fails again and again without one good step between is given up: its agent ends, and the supervisor
-decides (`recovery.py`).
+The episodes under way are dropped: they end as truncated in the step that failed, and their scores do not count. Some
+environments fail again and again without one good step between. Then the agent ends, and the supervisor decides what
+happens next (`service/workers.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.envs.factory import Environment, Transition
+from ga3c.envs.base import Environment, State, Transition
 
 RETRIES = 5        # failures in a row, without one good step between, before an agent gives up
 _STRIDE = 7919     # between the seeds of one agent's environments, more than it has of them
@@ -25,8 +25,8 @@ class NotFinite(ValueError):
     """A reward or an observation is not finite, or so large that its square is not."""
 
 
-class GuardedEnvironment:
-    """An `Environment` that outlives those it is made of.
+class FaultTolerantEnvironment:
+    """An `Environment` that replaces those it is made of when they fail.
 
     Args:
         make: makes the environments; what it raises is raised.
@@ -56,13 +56,11 @@ class GuardedEnvironment:
         """As of the environments."""
         self._environment.show(into)
 
-    def _check(self, what: str, observation: NDArray) -> None:
-        # One dot product for NaN, infinity and what is too large: a tenth of the time of isfinite and all.
-        if not np.vdot(observation, observation) < math.inf:
-            raise NotFinite(f"{what} is not finite or too large: {observation[~_sound(observation)].ravel()[:4]}")
-
     def step(self, action: NDArray[np.int64]) -> Transition:
-        """As of the environments; or the end of all their episodes, if they failed."""
+        """As of the environments; if they failed, the end of all their episodes.
+
+        Raises what they raise, or NotFinite, at the failure after `RETRIES` others in a row.
+        """
         try:
             transition = self._environment.step(action)
             reward = transition.reward
@@ -84,15 +82,28 @@ class GuardedEnvironment:
         self._in_a_row = 0
         return transition
 
+    def state(self) -> State | None:
+        """As of the environments."""
+        return self._environment.state()
+
+    def restore(self, state: State) -> None:
+        """As of the environments."""
+        self._environment.restore(state)
+
+    def close(self) -> None:
+        """Frees what the simulator holds."""
+        self._environment.close()
+
+    def _check(self, what: str, observation: NDArray) -> None:
+        # One dot product for NaN, infinity and what is too large: a tenth of the time of isfinite and all.
+        if not np.vdot(observation, observation) < math.inf:
+            raise NotFinite(f"{what} is not finite or too large: {observation[~_sound(observation)].ravel()[:4]}")
+
     def _replace(self) -> None:
         with contextlib.suppress(Exception):  # it has failed already
             self._environment.close()
         self._environment = self._make()
         self.reset((self._seed + _STRIDE) % 2**31)
-
-    def close(self) -> None:
-        """Gives back what the simulator holds."""
-        self._environment.close()
 
 
 def _sound(numbers: NDArray) -> NDArray[np.bool_]:

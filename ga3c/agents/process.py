@@ -16,7 +16,7 @@ from multiprocessing import forkserver, resource_tracker
 
 import numpy as np
 
-from ga3c.agents.fault_tolerant import GuardedEnvironment
+from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
 from ga3c.agents.loop import Player, play, seeded
 from ga3c.envs.factory import make_environment
 from ga3c.settings.machine import be_killed_first
@@ -111,7 +111,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
         try:
             environment_seed, rng = seeded(seed)
-            environment = GuardedEnvironment(lambda: make_environment(settings, store.n_envs), failed)
+            environment = FaultTolerantEnvironment(lambda: make_environment(settings, store.n_envs), failed)
             environment.reset(environment_seed)
             store.playing_since[port.agent] = time.monotonic()
             port.status(store, AgentStatus.PLAYING)

@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 from keras import layers, ops
 
-from ga3c.envs.factory import EnvSpec, imported
+from ga3c.envs.base import EnvSpec
+from ga3c.envs.factory import imported
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 

@@ -171,7 +171,7 @@ def _write_onnx(path: Path, policy: Policy) -> Answer:
 
 def preprocessing(policy: Policy) -> dict[str, Any]:
     """What a program that uses the models must know, as plain JSON values."""
-    from ga3c.envs.factory import atari_id
+    from ga3c.envs.atari import atari_id
     settings, spec = policy.trained.settings, policy.spec
     described: dict[str, Any] = {
         "game": settings.env.game, "wrappers": list(settings.env.wrappers),

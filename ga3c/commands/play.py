@@ -25,7 +25,7 @@ from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
 
 if TYPE_CHECKING:
-    from ga3c.envs.factory import Watched
+    from ga3c.envs.watched import Watched
 
 _SIDE = 190          # pixels of what is drawn beside the frame
 _VALUES = 150        # agent steps of the value's curve
@@ -238,7 +238,7 @@ def _play(options: argparse.Namespace) -> int:
     trained = find(_shipped(options.game) if options.pretrained else options.policy)
     for reason in trained.passed_over:
         print(f"ga3c-play: passed over: {reason}", file=sys.stderr)
-    from ga3c.envs.factory import Watched
+    from ga3c.envs.watched import Watched
     settings = trained.settings.changed(serial=True)
     watched = Watched(settings)
     shown: Shown = (Recording(options.record, watched.fps, options.fps) if options.record else
@@ -296,7 +296,8 @@ def _human(options: argparse.Namespace) -> int:
     import gymnasium
     from gymnasium.utils.play import play as play_by_hand
 
-    from ga3c.envs.factory import atari_id, probe
+    from ga3c.envs.atari import atari_id
+    from ga3c.envs.factory import probe
     n_actions = probe(configured(game=options.game)).n_actions
     atari = atari_id(options.game)
     env = (gymnasium.make(atari, render_mode="rgb_array", frameskip=1, repeat_action_probability=0.0) if atari else

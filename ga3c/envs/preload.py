@@ -1,7 +1,6 @@
-"""What the fork server makes once for all agents, when it imports this: emulators of one game.
+"""What the fork server imports, once for all agents: it loads the emulators of one game.
 
-An import is all that a fork server can be told to do, and its environment variables are all that tells it more:
-GA3C_PRELOAD is game:n_envs.
+A fork server can only be told what to import. Its environment variable GA3C_PRELOAD says the rest: game:n_envs.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import os
 
 import cv2
 
-from ga3c.envs.factory import prepare
+from ga3c.envs.atari import preload
 
-cv2.setNumThreads(1)  # who is forked has no pool of threads, and would wait for it
+cv2.setNumThreads(1)  # a forked process would wait for a pool of threads that it does not have
 
 _game, _, _n_envs = os.environ.pop("GA3C_PRELOAD", "").rpartition(":")
 if _game:
     with contextlib.suppress(Exception):  # it would end the fork server; an agent meets the same, and can say so
-        prepare(_game, int(_n_envs))
+        preload(_game, int(_n_envs))

@@ -1,6 +1,6 @@
-"""Tiny worlds with a known best return, for tests and for a first look: `--game toy:catch`.
+"""Tiny environments with a known best return, for tests and for a first look: `--game toy:catch`.
 
-Each is a gymnasium environment whose class attribute `BEST_RETURN` is the score of a perfect player.
+Each is a Gymnasium environment whose class attribute `BEST_RETURN` is the score of a perfect player.
 """
 
 from __future__ import annotations
@@ -13,11 +13,31 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
+from ga3c.envs.base import State
+from ga3c.envs.random_state import packed, unpacked
+
 Step = tuple[NDArray, float, bool, bool, dict[str, Any]]
 
 
-class Catch(gymnasium.Env):
-    """A ball falls down a 10x5 board; catch it with a paddle on the bottom row. Reward +1 or -1 at the end."""
+class Toy(gymnasium.Env):
+    """A toy stands where its `position` says, a few whole numbers, and its random generator."""
+
+    position: tuple[int, ...]
+
+    def save_state(self) -> State:
+        """Everything its next steps depend on."""
+        return {"position": np.array(self.position, np.int64), "generator": packed(self.np_random)}
+
+    def restore_state(self, state: State) -> None:
+        """Goes on from what `save_state` gave. Raises ValueError if the generator is none."""
+        self.position, self.np_random = tuple(state["position"].tolist()), unpacked(state["generator"])
+
+
+class Catch(Toy):
+    """A ball falls down a 10 x 5 board; catch it with a paddle on the bottom row. Reward +1 or -1 at the end.
+
+    Position: row and column of the ball, column of the paddle.
+    """
 
     BEST_RETURN: ClassVar[float] = 1.0
     ROWS, COLUMNS = 10, 5
@@ -25,25 +45,26 @@ class Catch(gymnasium.Env):
     def __init__(self) -> None:
         self.observation_space = Box(0.0, 1.0, (self.ROWS * self.COLUMNS,), np.float32)
         self.action_space = Discrete(3)
-        self._ball_row = self._ball_column = self._paddle = 0
+        self.position = 0, 0, 0
 
     def _observation(self) -> NDArray[np.float32]:
+        ball_row, ball_column, paddle = self.position
         board = np.zeros((self.ROWS, self.COLUMNS), np.float32)
-        board[self._ball_row, self._ball_column] = 1.0
-        board[-1, self._paddle] = 1.0
+        board[ball_row, ball_column] = 1.0
+        board[-1, paddle] = 1.0
         return board.ravel()
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[NDArray, dict]:
         super().reset(seed=seed)
-        self._ball_row, self._paddle = 0, self.COLUMNS // 2
-        self._ball_column = int(self.np_random.integers(self.COLUMNS))
+        self.position = 0, int(self.np_random.integers(self.COLUMNS)), self.COLUMNS // 2
         return self._observation(), {}
 
     def step(self, action: int) -> Step:
-        self._paddle = min(max(self._paddle + int(action) - 1, 0), self.COLUMNS - 1)
-        self._ball_row += 1
-        over = self._ball_row == self.ROWS - 1
-        reward = (1.0 if self._paddle == self._ball_column else -1.0) if over else 0.0
+        ball_row, ball_column, paddle = self.position
+        ball_row, paddle = ball_row + 1, min(max(paddle + int(action) - 1, 0), self.COLUMNS - 1)
+        self.position = ball_row, ball_column, paddle
+        over = ball_row == self.ROWS - 1
+        reward = (1.0 if paddle == ball_column else -1.0) if over else 0.0
         return self._observation(), reward, over, False, {}
 
     def render(self) -> NDArray[np.uint8]:
@@ -52,10 +73,10 @@ class Catch(gymnasium.Env):
         return np.repeat(np.kron(255 * board.astype(np.uint8), np.ones((16, 16), np.uint8))[..., None], 3, axis=2)
 
 
-class LastStepReward(gymnasium.Env):
+class LastStepReward(Toy):
     """Seven steps; only the last action counts, and pays 1 if it repeats the symbol then shown.
 
-    A learner that drops the terminal reward, as the original code did, learns nothing here.
+    A learner that drops the terminal reward, as the original code did, learns nothing here. Position: time, symbol.
     """
 
     BEST_RETURN: ClassVar[float] = 1.0
@@ -64,29 +85,32 @@ class LastStepReward(gymnasium.Env):
     def __init__(self) -> None:
         self.observation_space = Box(0.0, 1.0, (self.LENGTH + self.SYMBOLS,), np.float32)
         self.action_space = Discrete(self.SYMBOLS)
-        self._time = self._symbol = 0
+        self.position = 0, 0
 
     def _observation(self) -> NDArray[np.float32]:
+        time, symbol = self.position
         shown = np.zeros(self.LENGTH + self.SYMBOLS, np.float32)
-        shown[min(self._time, self.LENGTH - 1)] = 1.0
-        shown[self.LENGTH + self._symbol] = 1.0
+        shown[min(time, self.LENGTH - 1)] = 1.0
+        shown[self.LENGTH + symbol] = 1.0
         return shown
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[NDArray, dict]:
         super().reset(seed=seed)
-        self._time, self._symbol = 0, int(self.np_random.integers(self.SYMBOLS))
+        self.position = 0, int(self.np_random.integers(self.SYMBOLS))
         return self._observation(), {}
 
     def step(self, action: int) -> Step:
-        right = int(action) == self._symbol
-        self._time += 1
-        over = self._time == self.LENGTH
-        self._symbol = int(self.np_random.integers(self.SYMBOLS))
-        return self._observation(), float(over and right), over, False, {}
+        time, symbol = self.position
+        over = time + 1 == self.LENGTH
+        self.position = time + 1, int(self.np_random.integers(self.SYMBOLS))
+        return self._observation(), float(over and int(action) == symbol), over, False, {}
 
 
-class Identity(gymnasium.Env):
-    """Each step shows one of four symbols and pays 1/16 for naming it; nothing to remember. Truncated after 16."""
+class Identity(Toy):
+    """Each step shows one of four symbols and pays 1/16 for naming it; nothing to remember. Truncated after 16.
+
+    Position: time, symbol.
+    """
 
     BEST_RETURN: ClassVar[float] = 1.0
     SYMBOLS, LENGTH = 4, 16
@@ -94,30 +118,29 @@ class Identity(gymnasium.Env):
     def __init__(self) -> None:
         self.observation_space = Box(0.0, 1.0, (self.SYMBOLS,), np.float32)
         self.action_space = Discrete(self.SYMBOLS)
-        self._time = self._symbol = 0
+        self.position = 0, 0
 
     def _observation(self) -> NDArray[np.float32]:
-        self._symbol = int(self.np_random.integers(self.SYMBOLS))
-        shown: NDArray[np.float32] = np.eye(self.SYMBOLS, dtype=np.float32)[self._symbol]
+        shown: NDArray[np.float32] = np.eye(self.SYMBOLS, dtype=np.float32)[self.position[1]]
         return shown
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[NDArray, dict]:
         super().reset(seed=seed)
-        self._time = 0
+        self.position = 0, int(self.np_random.integers(self.SYMBOLS))
         return self._observation(), {}
 
     def step(self, action: int) -> Step:
-        reward = float(int(action) == self._symbol) / self.LENGTH
-        self._time += 1
-        return self._observation(), reward, False, self._time == self.LENGTH, {}
+        time, symbol = self.position
+        self.position = time + 1, int(self.np_random.integers(self.SYMBOLS))
+        return self._observation(), float(int(action) == symbol) / self.LENGTH, False, time + 1 == self.LENGTH, {}
 
 
-class Counting(gymnasium.Env):
+class Counting(Toy):
     """Observations that say who made them: bytes of (agent, episode, step), each a little-endian 32-bit number.
 
-    The agent is the seed of its first reset, which the service makes different for every environment and incarnation.
-    Episodes last 3 to 12 steps and end in turn by termination and truncation; the reward is the step's number. Whatever
-    is lost, doubled, reordered or delivered to the wrong place on its way to a trainer shows.
+    The agent is the seed of its first reset, which the service makes different for every environment and generation.
+    Episodes last 3 to 12 steps and end in turn by termination and truncation; the reward is the step's number. What is
+    lost, doubled, reordered or delivered to the wrong place on its way to a trainer shows. Position: the three numbers.
     """
 
     BEST_RETURN: ClassVar[float] = float("nan")
@@ -125,18 +148,15 @@ class Counting(gymnasium.Env):
     def __init__(self) -> None:
         self.observation_space = Box(0, 255, (12,), np.uint8)
         self.action_space = Discrete(2)
-        self._agent = self._episode = self._time = 0
+        self.position = 0, 0, 0
 
     def _observation(self) -> NDArray[np.uint8]:
-        return np.array([self._agent, self._episode, self._time], "<u4").view(np.uint8)
+        return np.array(self.position, "<u4").view(np.uint8)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[NDArray, dict]:
         super().reset(seed=seed)
-        if seed is not None:
-            self._agent, self._episode = seed % 2**32, 0
-        else:
-            self._episode += 1
-        self._time = 0
+        agent, episode, _ = self.position
+        self.position = (agent, episode + 1, 0) if seed is None else (seed % 2**32, 0, 0)
         return self._observation(), {}
 
     @staticmethod
@@ -145,10 +165,11 @@ class Counting(gymnasium.Env):
         return 3 + episode * 7 % 10
 
     def step(self, action: int) -> Step:
-        self._time += 1
-        over = self._time == self.length(self._episode)
-        terminated = over and self._episode % 2 == 0
-        return self._observation(), float(self._time), terminated, over and not terminated, {}
+        agent, episode, time = self.position
+        self.position = agent, episode, time + 1
+        over = time + 1 == self.length(episode)
+        terminated = over and episode % 2 == 0
+        return self._observation(), float(time + 1), terminated, over and not terminated, {}
 
 
 TOYS: dict[str, Callable[[], gymnasium.Env]] = {

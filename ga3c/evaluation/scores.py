@@ -21,7 +21,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ga3c.envs.factory import EnvSpec, atari_id
+from ga3c.envs.atari import atari_id
+from ga3c.envs.base import EnvSpec
 from ga3c.evaluation.episodes import Protocol, playing
 from ga3c.evaluation.policy import Trained
 from ga3c.runs.directory import Log

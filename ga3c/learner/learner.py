@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ga3c.algorithms import losses
 from ga3c.algorithms.losses import Tensor
 from ga3c.algorithms.networks import Acting, build_network, precision, share_gpus
-from ga3c.envs.factory import EnvSpec
+from ga3c.envs.base import EnvSpec
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch

@@ -26,7 +26,7 @@ import cv2
 import psutil
 
 from ga3c import __version__
-from ga3c.envs.factory import EnvSpec
+from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import sync
 from ga3c.settings.files import to_yaml
 from ga3c.settings.machine import processor, usable_cores

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from numpy.typing import NDArray
 
 from ga3c import __version__
-from ga3c.envs.factory import EnvSpec
+from ga3c.envs.base import EnvSpec
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import DeviceFailed, Learner

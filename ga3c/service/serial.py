@@ -178,7 +178,10 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     """
     agents = _restored(settings, recorder, saved or {}) or Agents(settings, recorder.spec, learner.agent_steps)
     try:
-        return _play(agents, recorder, learner, signals, evaluations)
+        reason = _play(agents, recorder, learner, signals, evaluations)
+        state = agents.state()
+        recorder.also_saved = lambda: state  # the last checkpoint is made when the environments are closed
+        return reason
     finally:
         agents.close()
 

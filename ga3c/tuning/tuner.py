@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from ga3c.envs.factory import EnvSpec
+from ga3c.envs.base import EnvSpec
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import Settings, TuningSettings
 from ga3c.tuning.bottleneck import external_load

@@ -32,16 +32,17 @@ from multiprocessing import forkserver
 import cv2
 import numpy as np
 
-from ga3c.envs import factory as environment
+from ga3c.envs import atari
+from ga3c.envs.factory import make_environment
 from ga3c.agents.process import start_forkserver
 from ga3c.settings.files import configured
 
 def look(pipe, game, seed):
     pipe.send((len(os.listdir("/proc/self/task")), cv2.getNumThreads(), "GA3C_PRELOAD" in os.environ))
-    load, loaded = environment._load, []
-    environment._load = lambda rom: loaded.append(rom) or load(rom)
+    load, loaded = atari._load, []
+    atari._load = lambda rom: loaded.append(rom) or load(rom)
     for _ in range(2):
-        world = environment.make_environment(configured(game=game), 3)
+        world = make_environment(configured(game=game), 3)
         world.reset(seed)
         for action in range(20):
             world.step(np.full(3, action % 6))

@@ -17,7 +17,8 @@ from gymnasium.spaces import Box, Discrete
 from PIL import Image
 
 from ga3c.commands.play import Moment, Painter, Recording, Window, moments, play
-from ga3c.envs.factory import Watched, probe
+from ga3c.envs.factory import probe
+from ga3c.envs.watched import Watched
 from ga3c.evaluation.scores import Protocol, play_episodes
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError

@@ -6,14 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
 
-from ga3c.envs.factory import EnvSpec, make_environment, probe
+from ga3c.envs.base import EnvSpec
+from ga3c.envs.factory import make_environment, probe
 from ga3c.runs import reader as record
 from ga3c.settings.files import configured, resolve
 from ga3c.settings.messages import ConfigError
@@ -23,20 +22,12 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory to stand in with the examples in it; what is imported from there is forgotten afterwards."""
+def here(user_directory: Path) -> Path:
+    """A directory to stand in with the examples in it."""
     for example in EXAMPLES.iterdir():
         if example.is_file():
-            shutil.copy(example, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    registered, modules = set(gymnasium.registry), set(sys.modules)
-    yield tmp_path
-    for name in set(gymnasium.registry) - registered:
-        del gymnasium.registry[name]
-    for name in set(sys.modules) - modules:
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]
+            shutil.copy(example, user_directory)
+    return user_directory
 
 
 def command(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -138,7 +129,8 @@ def test_a_wrapper_that_cannot_be_put_on_is_told_in_one_line(here: Path, wrapper
 
 def test_what_cannot_be_wrapped_says_so(here: Path) -> None:
     (here / "mine.py").write_text(WRAPPERS)
-    assert "Atari games are played on the emulator itself" in refused(configured(game="Pong", wrappers=("mine:PlusOne",)))
+    settings = configured(game="Pong", wrappers=("mine:PlusOne",))
+    assert "Atari games are played on the emulator itself" in refused(settings)
 
 
 # ------------------------------------------------------------------------------------------------ games

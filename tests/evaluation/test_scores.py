@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 
 from ga3c.agents.process import seeded
 from ga3c.envs import toys
-from ga3c.envs.factory import EnvSpec, atari_id, probe
+from ga3c.envs.atari import atari_id
+from ga3c.envs.base import EnvSpec
+from ga3c.envs.factory import probe
 from ga3c.evaluation.scores import (
     Played,
     Predict,

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from ga3c.algorithms.networks import StridedConv2D, build_network, precision
-from ga3c.envs.factory import EnvSpec
+from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import Adam, DeviceFailed, Diverged, Learner, TooLarge, scheduled
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ga3c.envs.factory import EnvSpec
+from ga3c.envs.base import EnvSpec
 from ga3c.runs.directory import _commit, create_directory, lock_directory
 from ga3c.settings.files import configured, resolve, to_yaml
 from ga3c.settings.machine import processor

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ga3c.envs.factory import EnvSpec
+from ga3c.envs.base import EnvSpec
 from ga3c.runs.policy_lag import EDGES, NOTHING, Lag, added, histograms, join, measure, unit
 from ga3c.transport.slots import Slots, Batch
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from counting import busy
 
-from ga3c.envs.factory import EnvSpec
+from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import UpdateStats
 from ga3c.transport.slots import Slots, Batch
 from ga3c.runs.statistics import Episode, Spent, Statistics, Workers

@@ -1,0 +1,31 @@
+"""Random generators as plain arrays, for checkpoints that hold no pickle."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LOW = 2**64 - 1
+
+
+def packed(generator: np.random.Generator) -> NDArray[np.uint64]:
+    """Where a PCG64 generator stands: (6,) uint64. Raises ValueError for a generator of another kind."""
+    state = generator.bit_generator.state
+    if state["bit_generator"] != "PCG64":
+        raise ValueError(f"a {state['bit_generator']} generator cannot be saved; PCG64 can")
+    words = [part for name in ("state", "inc") for part in divmod(state["state"][name], _LOW + 1)]
+    return np.array([*words, state["has_uint32"], state["uinteger"]], np.uint64)
+
+
+def unpacked(array: NDArray[np.uint64]) -> np.random.Generator:
+    """The generator that `packed` made `array` (6,) of. Raises ValueError if the array is none."""
+    if array.dtype != np.uint64 or array.shape != (6,):
+        raise ValueError(f"a generator is uint64 (6,), not {array.dtype} {array.shape}")
+    state_high, state_low, increment_high, increment_low, has_uint32, uinteger = array.tolist()
+    bits = np.random.PCG64(0)
+    try:
+        bits.state = {"bit_generator": "PCG64", "has_uint32": has_uint32, "uinteger": uinteger,
+                      "state": {"state": state_high << 64 | state_low, "inc": increment_high << 64 | increment_low}}
+    except (OverflowError, TypeError) as error:
+        raise ValueError(f"no state of a generator: {error}") from None
+    return np.random.Generator(bits)

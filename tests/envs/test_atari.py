@@ -1,0 +1,386 @@
+"""Atari: every fact an agent is told, against ale-py played directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ale_py
+import gymnasium
+import numpy as np
+import pytest
+from scripted import Make, same, transitions
+
+from ga3c.envs.atari import AtariEnvironment, atari_id
+from ga3c.envs.base import Environment
+from ga3c.envs.factory import probe
+from ga3c.settings.files import configured
+
+
+# ------------------------------------------------------------------------------------------------ names
+
+@pytest.mark.parametrize("spelling", [
+    "MsPacman", "mspacman", "MSPACMAN", "ms_pacman", "ms-pacman", "Ms Pacman", "ALE/MsPacman-v5", "ALE/MsPacman",
+    "MsPacman-v5", "MsPacman-v4", "MsPacman-v0", "MsPacmanNoFrameskip-v4", "MsPacmanDeterministic-v4"])
+def test_an_atari_game_is_known_by_every_name_people_give_it(spelling: str) -> None:
+    assert atari_id(spelling) == "ALE/MsPacman-v5"
+
+
+def test_every_atari_game_is_found_by_its_rom_name_and_its_old_name() -> None:
+    games = [name for name in gymnasium.registry if name.startswith("ALE/") and name.endswith("-v5")]
+    assert len(games) > 100
+    for game in games:
+        plain = game.removeprefix("ALE/").removesuffix("-v5")
+        snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in plain).strip("_")
+        assert [atari_id(name) for name in (game, plain, snake, f"{plain}NoFrameskip-v4")] == [game] * 4
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "nonsense", "toy:catch", "Pong-ram-v5"])
+def test_what_is_no_atari_game_is_not_taken_for_one(name: str) -> None:
+    assert atari_id(name) is None
+
+
+def test_the_spec_of_an_atari_game() -> None:
+    spec = probe(configured(game="boxing", frame_skip=3, full_action_space=True))
+    assert spec == ("Boxing", (84, 84, 4), np.dtype(np.uint8), 18, 3)
+    assert probe(configured(game="Pong")).n_actions == 6
+
+
+# ------------------------------------------------------------------------------------------------ playing
+
+def ale(game: str, n_envs: int, **options: object) -> gymnasium.vector.VectorEnv:
+    defaults = {"repeat_action_probability": 0.0, "reward_clipping": False, "use_fire_reset": False}
+    return gymnasium.make_vec(game, num_envs=n_envs, vectorization_mode="vector_entry_point",
+                              autoreset_mode="SameStep", **{**defaults, **options})
+
+
+@pytest.mark.parametrize(("game", "n_envs", "changed", "terminates", "truncates"), [
+    ("Breakout", 5, {}, True, False), ("Breakout", 4, {"fire_reset": True}, True, False),
+    ("Breakout", 3, {"max_episode_frames": 600}, True, True), ("Breakout", 3, {"max_episode_frames": 602}, True, True),
+    ("Breakout", 3, {"max_episode_frames": 603, "life_loss": True}, True, True),
+    ("Breakout", 3, {"max_episode_frames": 601}, True, True), ("Breakout", 1, {"frame_skip": 1}, False, False),
+    ("Pong", 6, {"full_action_space": True}, False, False), ("MsPacman", 8, {"frame_skip": 3}, False, False),
+    ("AirRaid", 5, {}, True, False)])
+def test_atari_is_pixel_for_pixel_what_ale_py_stacks(
+        make: Make, monkeypatch: pytest.MonkeyPatch, game: str, n_envs: int, changed: dict, terminates: bool,
+        truncates: bool) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 10**6)  # no episode is cut short
+    mine = make(game, n_envs, noop_max=0, **changed)
+    names = {"max_episode_frames": "max_num_frames_per_episode", "life_loss": "life_loss_info",
+             "fire_reset": "use_fire_reset", "frame_skip": "frameskip"}
+    plain = ale(f"ALE/{game}-v5", n_envs, noop_max=0,
+                **{names.get(name, name): value for name, value in changed.items()})
+    rng = np.random.default_rng(0)
+    planes, _ = plain.reset(seed=7)
+    mine.reset(7)
+    ends = np.zeros(2, int)
+    for _ in range(300):
+        np.testing.assert_array_equal(mine.observation, planes.transpose(0, 2, 3, 1))
+        action = rng.integers(mine.spec.n_actions, size=n_envs)
+        planes, reward, terminated, truncated, info = plain.step(action)
+        told = mine.step(action)
+        np.testing.assert_array_equal(told.reward, reward)
+        np.testing.assert_array_equal(told.terminated, terminated)
+        np.testing.assert_array_equal(told.truncated, truncated)
+        assert (told.final_observation is None) == (not truncated.any())
+        if told.final_observation is not None:
+            # ale-py leaves out the very last frame, so its newest picture is of the one before and of an older one.
+            np.testing.assert_array_equal(told.final_observation[truncated, ..., :-1],
+                                          info["final_obs"].transpose(0, 2, 3, 1)[truncated, ..., :-1])
+        ends += terminated.sum(), truncated.sum()
+    assert (ends > 0).tolist() == [terminates, truncates]
+    plain.close()
+
+
+@pytest.mark.parametrize("limit", [241, 242, 243, 244])
+def test_the_last_picture_of_a_truncated_episode_is_of_its_last_two_frames(
+        make: Make, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 10**6)
+    limited = make("Breakout", 2, noop_max=0, max_episode_frames=limit)
+    fine = make("Breakout", 2, noop_max=0, frame_skip=1)
+    limited.reset(0)
+    fine.reset(0)
+    rng = np.random.default_rng(0)
+    for step in range(1, 62):
+        action = rng.integers(4, size=2)
+        told = limited.step(action)
+        assert (told.final_observation is None) == (step < 61)
+        frames = []
+        for _ in range(4 if step < 61 else limit - 240):
+            fine.step(action)
+            frames.append(fine.observation[..., -1].copy())
+    assert told.final_observation is not None and told.truncated.all() and told.score_ended.all()
+    seen = told.final_observation[..., -1]
+    # The area's mean of the brighter pixels is between the brighter mean and the sum of both.
+    brighter = np.max(frames[-2:], axis=0).astype(int)
+    assert (seen >= brighter - 1).all() and (seen <= np.sum(frames[-2:], axis=0, dtype=int) + 1).all()
+    assert (np.abs(seen - brighter) > 1).mean() < 0.01
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_an_episode_opens_with_up_to_so_many_no_ops(make: Make, most: int) -> None:
+    environment = make("Pong", noop_max=most)
+    frames = []
+    for seed in range(60):
+        environment.reset(seed)
+        frames.append(environment._emulators[0].getEpisodeFrameNumber())  # type: ignore[attr-defined]
+    assert {*frames} == {*range(most + 1)}
+    assert all(frames.count(number) > 60 / (most + 1) / 3 for number in frames)
+
+
+def test_environments_of_one_agent_do_not_go_on_in_step(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    together, spread = make("Boxing", 3), make("Boxing", 3)
+    rng, begun = np.random.default_rng(0), [True] * 3
+    for environment, steps in ((together, 10**6), (spread, 60)):
+        monkeypatch.setattr(AtariEnvironment, "_SPREAD", steps)
+        environment.reset(7)
+    for step in range(1, 80):
+        action = rng.integers(18, size=3)
+        plain, told = together.step(action), spread.step(action)
+        assert not plain.truncated.any() and not told.terminated.any() and not told.score_ended.any()
+        cut = {8: [1], 28: [2]}.get(step, [])
+        assert np.flatnonzero(told.truncated).tolist() == cut
+        if cut:
+            assert told.final_observation is not None
+            np.testing.assert_array_equal(told.final_observation[cut], together.observation[cut])
+            np.testing.assert_array_equal(told.reward, plain.reward)
+            assert not spread.observation[cut, ..., :-1].any(), "a new episode has no frames before its first"
+            begun[cut[0]] = False
+        same = [bool((one == other).all()) for one, other in zip(spread.observation, together.observation, strict=True)]
+        assert same == begun
+
+
+def test_agents_do_not_go_on_in_step_with_each_other(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 60)
+
+    def cut(seed: int) -> list[int]:
+        environment = make("Boxing", 2)
+        environment.reset(seed)
+        return [step for step in range(1, 40) if environment.step(np.zeros(2, np.int64)).truncated.any()]
+
+    assert [cut(seed) for seed in (1, 2, 3, 1)] == [[15], [23], [28], [15]]
+
+
+def test_an_atari_episode_that_is_truncated_hands_out_the_frame_after_the_last_one_seen(make: Make) -> None:
+    environment = make("Pong", 2, max_episode_frames=40)
+    environment.reset(3)
+    truncations = 0
+    for _ in range(25):
+        before = environment.observation.copy()
+        told = environment.step(np.array([2, 3]))
+        if told.final_observation is not None:
+            truncations += 1
+            np.testing.assert_array_equal(told.final_observation[..., :-1], before[..., 1:])
+            assert (told.final_observation != environment.observation).any()
+    assert truncations == 2
+
+
+def test_atari_rewards_are_not_clipped(make: Make) -> None:
+    environment = make("MsPacman")
+    environment.reset(0)
+    assert max(environment.step(np.array([3])).reward[0] for _ in range(150)) == 10.0
+
+
+def test_frame_skip_is_the_frames_of_one_agent_step(make: Make) -> None:
+    skipping, plain = make("Pong", frame_skip=2, noop_max=0), ale("ALE/Pong-v5", 1, frameskip=2, noop_max=0)
+    plain.reset(seed=0)
+    skipping.reset(0)
+    for _ in range(30):
+        planes = plain.step(np.array([2]))[0]
+        skipping.step(np.array([2]))
+    np.testing.assert_array_equal(skipping.observation, planes.transpose(0, 2, 3, 1))
+    plain.close()
+
+
+class Recording:
+    """An emulator that remembers the names of actions it was told, and may be told what to say."""
+
+    def __init__(self, emulator: object, **said: Callable[[], object]) -> None:
+        self._emulator, self.played = emulator, []
+        vars(self).update(said)
+
+    def act(self, action: ale_py.Action) -> int:
+        self.played.append(action.name)
+        return self._emulator.act(action)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._emulator, name)
+
+
+def recorded(environment: Environment, **said: Callable[[], object]) -> list[Recording]:
+    assert isinstance(environment, AtariEnvironment)
+    environment._emulators = [Recording(getattr(emulator, "_emulator", emulator), **said)
+                              for emulator in environment._emulators]
+    return environment._emulators
+
+
+def test_a_sticky_action_lasts_at_each_frame_with_its_probability(make: Make) -> None:
+    environment = make("Pong", 2, sticky_actions=0.4, noop_max=0)
+    environment.reset(0)
+    wanted = [("RIGHT", "LEFT"), ("RIGHTFIRE", "LEFTFIRE")]
+    late: list[list[bool]] = []
+    for step in range(3000):  # another one at every step
+        recordings = recorded(environment)
+        environment.step(np.array([2 + step % 2, 4 + step % 2]))
+        for recording, actions in zip(recordings, wanted, strict=True):
+            assert {*recording.played} <= {"NOOP", *actions}, "held is what was played here"
+            if len(recording.played) == 4:  # else the game was over
+                late.append([played != actions[step % 2] for played in recording.played])
+    expected = 0.4 ** np.arange(1, 5)
+    error = np.abs(np.mean(late, axis=0) - expected)
+    assert (error < 4 * np.sqrt(expected * (1 - expected) / len(late))).all() and len(late) > 5900
+
+
+def test_nothing_is_held_over_from_the_game_before(make: Make) -> None:
+    environment = make("Pong", sticky_actions=0.5, noop_max=0)
+    recording, = recorded(environment)
+    for seed in range(40):
+        environment.reset(seed)
+        recording.played = []
+        for _ in range(3):
+            environment.step(np.array([2 + seed % 2]))
+        held = recording.played.count("NOOP")
+        assert recording.played == ["NOOP"] * held + [("RIGHT", "LEFT")[seed % 2]] * (12 - held)
+
+
+@pytest.mark.parametrize(("fires", "most", "openings"), [
+    (True, 0, {"FIRE"}), (True, 3, {"FIRE", "FIRE NOOP", "FIRE NOOP NOOP"}), (False, 2, {"", "NOOP", "NOOP NOOP"})])
+def test_an_episode_opens_with_fire_where_it_is_asked_for(
+        make: Make, fires: bool, most: int, openings: set[str]) -> None:
+    environment = make("Breakout", noop_max=most, fire_reset=fires)
+    recording, = recorded(environment)
+    seen = set()
+    for seed in range(40):
+        recording.played = []
+        environment.reset(seed)
+        seen.add(" ".join(recording.played))
+    assert seen == openings
+
+
+@pytest.mark.parametrize(("lives", "terminated"), [
+    ([3, 2, 2, 1, 0, 0], [True, False, True, False, False]), ([3, 4, 3], [False, True])])
+def test_the_last_life_is_lost_with_the_game(make: Make, lives: list[int], terminated: list[bool]) -> None:
+    environment, left = make("Breakout", life_loss=True), iter(lives)
+    recorded(environment, lives=lambda: next(left))
+    environment.reset(0)
+    told = [environment.step(np.array([0])) for _ in terminated]
+    assert [bool(t.terminated[0]) for t in told] == terminated
+    assert not any(t.score_ended[0] or t.truncated[0] for t in told)
+
+
+def test_a_life_that_is_lost_in_the_last_step_ends_the_episode_without_a_value(make: Make) -> None:
+    environment, left = make("Breakout", life_loss=True, max_episode_frames=8), iter([3, 3, 2, 3])
+    recorded(environment, lives=lambda: next(left))
+    environment.reset(0)
+    first, second = environment.step(np.array([0])), environment.step(np.array([0]))
+    assert not (first.terminated[0] or first.truncated[0] or first.score_ended[0])
+    assert (second.terminated[0], second.truncated[0], second.score_ended[0]) == (True, False, True)
+    assert second.final_observation is None
+
+
+def test_a_lost_life_ends_the_learners_episode_but_not_the_score(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 10**6)  # no episode is cut short
+    environment = make("Breakout", 2, life_loss=True)
+    environment.reset(1)
+    told = transitions(environment, 700)
+    terminated, scored = np.array([t.terminated for t in told]), np.array([t.score_ended for t in told])
+    for env in range(2):
+        lives = scored[terminated[:, env], env].tolist()
+        assert len(lives) > 10
+        assert lives == [(life + 1) % 5 == 0 for life in range(len(lives))]
+        assert not scored[~terminated[:, env], env].any()
+
+
+def test_a_game_that_is_cut_short_begins_again_with_all_its_lives(
+        make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 390)  # a life in Breakout takes a random player some 40 steps
+    environment = make("Breakout", 3, life_loss=True)
+    environment.reset(2)
+    told = transitions(environment, 700)
+    for env, cut in ((0, 0), (1, 96), (2, 226)):
+        assert [step for step, t in enumerate(told, 1) if t.truncated[env]] == ([cut] if cut else [])
+        before, after = told[:cut], told[cut:]
+        assert 0 < sum(t.terminated[env] for t in before) % 5 or not cut, "in the middle of a game"
+        lives = [bool(t.score_ended[env]) for t in after if t.terminated[env]]
+        assert len(lives) > 8 and lives == [(life + 1) % 5 == 0 for life in range(len(lives))]
+
+
+def test_without_life_loss_five_lives_are_one_episode(make: Make) -> None:
+    learner, player = make("Breakout", 1, life_loss=True), make("Breakout", 1)
+    learner.reset(1)
+    player.reset(1)
+    lives, games = transitions(learner, 500), transitions(player, 500)
+    assert [t.score_ended[0] for t in lives] == [t.terminated[0] for t in games] == [t.score_ended[0] for t in games]
+    assert sum(t.terminated[0] for t in lives) >= 5 * sum(t.terminated[0] for t in games) > 0
+
+
+@pytest.mark.parametrize(("frames", "steps"), [(8, 40), (400, 220)])
+def test_a_truncated_episode_always_ends_its_score(make: Make, frames: int, steps: int) -> None:
+    environment = make("Breakout", 2, life_loss=True, max_episode_frames=frames)
+    environment.reset(1)
+    told = [t for t in transitions(environment, steps) if t.truncated.any()]
+    assert told
+    assert all(t.score_ended[t.truncated].all() for t in told)
+
+
+# ------------------------------------------------------------------------------------------------ state
+
+def goes_on_elsewhere(make: Make, game: str, n_envs: int, before: int, after: int, **changed: object) -> None:
+    """A new environment that is given the state goes on to the bit as the one that gave it."""
+    one, other = make(game, n_envs, **changed), make(game, n_envs, **changed)
+    one.reset(3)
+    other.reset(77)
+    transitions(other, 3)
+    transitions(one, before)
+    saved = one.state()
+    other.restore(saved)
+    assert all(array.dtype.kind in "iu" for array in saved.values())
+    for told, again in zip(transitions(one, after, 1), transitions(other, after, 1), strict=True):
+        assert same(told, again)
+    np.testing.assert_array_equal(one.observation, other.observation)
+    assert (one.lives, one.state().keys()) == (other.lives, saved.keys())
+
+
+@pytest.mark.parametrize("game", ["Pong", "Breakout", "Qbert"])
+@pytest.mark.parametrize("changed", [{}, {"sticky_actions": 0.25}, {
+    "noop_max": 3, "life_loss": True, "sticky_actions": 0.25, "fire_reset": True, "max_episode_frames": 600}])
+def test_a_saved_state_goes_on_in_another_object_to_the_bit(
+        make: Make, monkeypatch: pytest.MonkeyPatch, game: str, changed: dict[str, object]) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 200)  # episodes are cut before and after
+    goes_on_elsewhere(make, game, 5, 100, 100, **changed)
+
+
+@pytest.mark.parametrize("game", ["Qbert", "Tetris"])
+@pytest.mark.parametrize("no_ops", [0, 1])
+def test_a_game_that_has_just_begun_is_restored_with_the_length_of_its_first_frames(
+        make: Make, game: str, no_ops: int) -> None:
+    for before in (0, 1, 30):
+        goes_on_elsewhere(make, game, 1, before, 40, frame_skip=1, noop_max=no_ops)
+
+
+def test_saving_a_state_changes_nothing(make: Make) -> None:
+    one, other = make("Breakout", 2, sticky_actions=0.25), make("Breakout", 2, sticky_actions=0.25)
+    one.reset(3)
+    other.reset(3)
+    for _ in range(60):
+        other.state()
+        told, again = transitions(one, 1)[0], transitions(other, 1)[0]
+        assert same(told, again)
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    (lambda saved: saved.pop("age"), "its arrays are"),
+    (lambda saved: saved.update(lives=np.zeros(3, np.int64)), "lives is int64"),
+    (lambda saved: saved.update(frames=saved["frames"].astype(np.float64)), "frames is float64"),
+    (lambda saved: saved.update(emulators=saved["emulators"][:-1]), "it is not of pong"),
+    (lambda saved: saved.update(emulators=np.zeros_like(saved["emulators"])), "damaged"),
+    (lambda saved: saved.update(rom=saved["rom"][::-1]), "it is not of pong"),
+    (lambda saved: saved.update(held_actions=np.full(2, 99)), "99"),
+    (lambda saved: saved.update(stacks=saved["stacks"][:, 1:]), "stacks is")])
+def test_a_state_that_is_not_of_these_environments_is_refused(
+        make: Make, change: Callable[[dict], object], told: str) -> None:
+    environment = make("Pong", 2)
+    environment.reset(0)
+    saved = environment.state()
+    change(saved)
+    with pytest.raises(ValueError, match=told):
+        environment.restore(saved)

@@ -1,0 +1,165 @@
+"""Gymnasium's environments: what an agent is told, against gymnasium played directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scripted import Make, refusal, same, transitions
+
+from ga3c.envs import toys
+from ga3c.envs.factory import make_environment
+from ga3c.settings.files import configured
+
+
+# ------------------------------------------------------------------------------------------------ spaces
+
+@pytest.mark.parametrize(("game", "told"), [
+    ("Pendulum-v1", "Pendulum-v1: actions are Box(-2.0, 2.0, (1,), float32); supported: Discrete"),
+    ("FrozenLake-v1", "FrozenLake-v1: observations are Discrete(16); supported: a one-dimensional Box, "
+                      "or a uint8 Box of height x width x channels"),
+    ("Blackjack-v1", "supported: a one-dimensional Box")])
+def test_an_unsupported_space_is_told_with_what_is_supported(game: str, told: str) -> None:
+    assert told in refusal(game)
+
+
+@pytest.mark.parametrize("unsupported", [
+    {"space": Box(0, 1, (4, 4), np.float32)}, {"space": Box(0, 1, (4, 4, 1), np.float32)}, {"space": Box(0, 1, ())},
+    {"space": Dict({"a": Box(0, 1, (3,))})}, {"actions": MultiDiscrete([2, 2])}])
+def test_other_unsupported_spaces_are_refused(
+        register: Callable[..., str], unsupported: dict[str, gymnasium.Space]) -> None:
+    assert "supported: " in refusal(register(**unsupported))
+
+
+@pytest.mark.parametrize(("space", "dtype"), [
+    (Box(-1, 1, (3,), np.float64), "float32"), (Box(0, 9, (3,), np.int64), "float32"),
+    (Box(0, 255, (3,), np.uint8), "uint8"), (Box(0, 255, (40, 50, 3), np.uint8), "uint8")])
+def test_vectors_become_float32_unless_they_are_bytes(
+        register: Callable[..., str], make: Make, space: Box, dtype: str) -> None:
+    environment = make(register(space=space), 2)
+    environment.reset(0)
+    environment.step(np.array([0, 0]))
+    assert environment.spec.observation_shape == space.shape
+    assert environment.spec.observation_dtype == environment.observation.dtype == np.dtype(dtype)
+    assert (environment.observation == 1).all()
+
+
+def test_actions_count_from_where_the_space_begins(register: Callable[..., str], make: Make) -> None:
+    environment = make(register(actions=Discrete(3, start=-1)), 3)
+    environment.reset(0)
+    environment.step(np.array([0, 1, 2]))
+    assert environment.spec.n_actions == 3
+    assert environment.observation[:, 0].tolist() == [1 - 10, 1, 1 + 10]
+
+
+# ------------------------------------------------------------------------------------------------ playing
+
+def balance(observation: NDArray) -> int:
+    return int(observation[2] + 0.5 * observation[3] + 0.01 * observation[0] + 0.05 * observation[1] > 0)
+
+
+def test_a_truncated_cart_pole_hands_out_the_last_observation_of_the_old_episode(make: Make) -> None:
+    environment, plain = make("CartPole-v1", 2), gymnasium.make("CartPole-v1")
+    environment.reset(20)
+    observation, _ = plain.reset(seed=20)
+    for step in range(1, 501):
+        np.testing.assert_array_equal(environment.observation[0], observation)
+        action = balance(observation)
+        observation, _, terminated, truncated, _ = plain.step(action)
+        told = environment.step(np.array([action, balance(environment.observation[1])]))
+        assert not terminated
+        assert told.truncated[0] == told.score_ended[0] == truncated == (step == 500)
+    assert told.final_observation is not None
+    np.testing.assert_array_equal(told.final_observation[0], observation)
+    assert np.abs(environment.observation[0]).max() <= 0.05
+
+
+@pytest.mark.parametrize(("terminates", "truncates"), [(True, True), (True, False), (False, True)])
+def test_an_episode_that_terminates_in_its_last_second_is_terminated_only(
+        register: Callable[..., str], make: Make, terminates: bool, truncates: bool) -> None:
+    environment = make(register(terminates=terminates, truncates=truncates), 2)
+    environment.reset(0)
+    told = [environment.step(np.array([1, 0])) for _ in range(4)][-1]
+    assert told.terminated.tolist() == [terminates] * 2
+    assert told.truncated.tolist() == [truncates and not terminates] * 2
+    assert told.score_ended.tolist() == [True, True]
+    assert environment.observation.tolist() == [[0, 0], [0, 0]]
+    if terminates:
+        assert told.final_observation is None
+    else:
+        assert told.final_observation is not None
+        assert told.final_observation.tolist() == [[14, 14], [4, 4]]
+
+
+@examples(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**31 - 1), n_envs=st.integers(1, 5))
+def test_observations_ends_and_rewards_of_counting_are_those_of_its_rules(seed: int, n_envs: int) -> None:
+    environment = make_environment(configured(game="toy:counting"), n_envs)
+    environment.reset(seed)
+    episode = time = 0
+    for _ in range(30):
+        for env, observation in enumerate(environment.observation):
+            assert observation.view("<u4").tolist() == [seed + env, episode, time]
+        told = environment.step(np.zeros(n_envs, np.int64))
+        time += 1
+        assert told.reward.tolist() == [time] * n_envs
+        over = time == 3 + episode * 7 % 10
+        assert told.terminated.tolist() == [over and episode % 2 == 0] * n_envs
+        assert told.truncated.tolist() == [over and episode % 2 == 1] * n_envs
+        if told.final_observation is not None:
+            last = [observation.view("<u4").tolist() for observation in told.final_observation]
+            assert last == [[seed + env, episode, time] for env in range(n_envs)]
+        if over:
+            episode, time = episode + 1, 0
+    environment.close()
+
+
+# ------------------------------------------------------------------------------------------------ state
+
+@pytest.mark.parametrize("toy", toys.TOYS)
+def test_toys_save_their_state_and_go_on_in_another_object_to_the_bit(make: Make, toy: str) -> None:
+    one, other = make(f"toy:{toy}", 3), make(f"toy:{toy}", 3)
+    one.reset(5)
+    other.reset(6)
+    transitions(one, 100)
+    saved = one.state()
+    assert saved is not None and all(array.dtype.kind in "iuf" for array in saved.values())
+    other.restore(saved)
+    np.testing.assert_array_equal(one.observation, other.observation)
+    for told, again in zip(transitions(one, 100, 1), transitions(other, 100, 1), strict=True):
+        assert same(told, again)
+    np.testing.assert_array_equal(one.observation, other.observation)
+
+
+def test_any_other_environment_has_no_state_to_save(
+        make: Make, monkeypatch: pytest.MonkeyPatch, register: Callable[..., str]) -> None:
+    monkeypatch.setattr(toys, "TOYS", {**toys.TOYS, "wrapped": lambda: gymnasium.wrappers.TimeLimit(toys.Catch(), 9)})
+    for game in ("CartPole-v1", register(), "toy:wrapped"):
+        environment = make(game, 2)
+        environment.reset(0)
+        assert environment.state() is None
+        with pytest.raises(ValueError, match="cannot be restored"):
+            environment.restore({})
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    (lambda saved: saved.pop("observation"), "its arrays are"),
+    (lambda saved: saved.update(observation=saved["observation"].astype(np.float64)), "observation is float64"),
+    (lambda saved: saved.update({"environments.position": np.zeros((3, 2), np.int64)}), "instead of int64"),
+    (lambda saved: saved.update({"environments.generator": saved["environments.generator"].astype(np.int64)}),
+     "instead of uint64")])
+def test_a_state_that_is_not_of_these_environments_is_refused(
+        make: Make, change: Callable[[dict], object], told: str) -> None:
+    environment = make("toy:catch", 3)
+    environment.reset(0)
+    saved = environment.state()
+    change(saved)
+    with pytest.raises(ValueError, match=told):
+        environment.restore(saved)

@@ -1,7 +1,4 @@
-"""Every command that README and docs show: understood always; carried out, but for a shorter time, by a slow test.
-
-Commands of the dated log (docs/experiments.md) are of their day and left out.
-"""
+"""Every command that README and docs show: understood always; carried out, but for a shorter time, by a slow test."""
 
 from __future__ import annotations
 
@@ -17,11 +14,12 @@ from pathlib import Path
 import pytest
 from commands_installed import COMMANDS
 
+from ga3c.commands.train import parser
 from ga3c.settings.files import resolve
-from ga3c.settings.flags import build_parser, parse
+from ga3c.settings.flags import parse
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "experiments.md")]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 UNKNOWN = "--no-such-option"
 SHORT = ["--steps", "300", "--envs-per-agent", "1", "--rollout-length", "5", "--training-batch-min", "20"]
 # What a command is given besides, so that it takes seconds; the last one counts where a flag stands twice.
@@ -77,7 +75,7 @@ def test_a_documented_command_has_no_option_that_there_is_not(
         command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(command)
     if "--" in words:  # for ga3c-train
-        assert resolve(parse(build_parser("ga3c-train", "0"), words[words.index("--") + 1:])[0])
+        assert resolve(parse(parser(), words[words.index("--") + 1:])[0])
     monkeypatch.setattr(sys, "argv", with_more(words, [UNKNOWN, *REQUIRED.get(command, [])]))
     with pytest.raises(SystemExit) as ended:
         if words[0] in COMMANDS:

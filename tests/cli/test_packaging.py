@@ -17,7 +17,7 @@ import shtab
 from settings_page import page
 
 import ga3c
-from ga3c.settings.schema import Settings
+from ga3c.settings.schema import ALL
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,8 +41,8 @@ def test_the_wheel_holds_every_module_and_all_data_and_the_one_version(built: Pa
     with zipfile.ZipFile(wheel) as file:
         names = {name for name in file.namelist() if name.startswith("ga3c/")}
         metadata = email.message_from_bytes(file.read(f"ga3c-{ga3c.__version__}.dist-info/METADATA"))
-    expected = {str(path.relative_to(ROOT)) for pattern in ("*.py", "*.yaml", "policies/*.npz")
-                for path in (ROOT / "ga3c").glob(pattern)}
+    expected = {str(path.relative_to(ROOT)) for pattern in ("*.py", "*.yaml", "*.npz")
+                for path in (ROOT / "ga3c").rglob(pattern)}
     assert names == expected
     assert metadata["Version"] == ga3c.__version__
     assert "GPL-2.0-only" in str(metadata.get_payload())
@@ -53,7 +53,8 @@ def test_the_sdist_can_be_built_from(built: Path) -> None:
     sdist, = built.glob("*.tar.gz")
     with tarfile.open(sdist) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
-    assert {"setup.cfg", "pyproject.toml", "README.md", "ga3c/cli.py", "ga3c/atari_scores.yaml"} <= names
+    assert {"setup.cfg", "pyproject.toml", "README.md", "ga3c/commands/train.py",
+            "ga3c/evaluation/atari_scores.yaml"} <= names
 
 
 def test_every_command_is_a_function(built: Path) -> None:
@@ -68,7 +69,7 @@ def test_every_command_is_a_function(built: Path) -> None:
 
 
 @pytest.mark.parametrize(("parser", "option"), [
-    ("ga3c.commands.train:training_parser", "--learning-rate"), ("ga3c.commands.train:evaluation_parser", "--episodes"),
+    ("ga3c.commands.train:parser", "--learning-rate"), ("ga3c.commands.evaluate:parser", "--episodes"),
     ("ga3c.commands.export:parser", "--no-onnx"), ("ga3c.commands.track:parser", "--project")])
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_a_shell_can_complete_the_commands(parser: str, option: str, shell: str) -> None:
@@ -80,7 +81,7 @@ def test_a_shell_can_complete_the_commands(parser: str, option: str, shell: str)
 
 def test_the_page_of_settings_is_of_these_settings() -> None:
     assert (ROOT / "docs/settings.md").read_text(encoding="utf-8") == page()
-    assert all(f"| `{name}` |" in page() for name in Settings.model_fields)
+    assert all(f"| `{name}` |" in page() for name in ALL)
 
 
 @pytest.mark.parametrize("name", ["corridor.py", "my_network.py", "minigrid.yaml"])
@@ -93,6 +94,6 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "sphinx", "-q", "-W", ROOT / "docs", tmp_path / "site"],
                           capture_output=True, text=True, timeout=200, check=False, env={**os.environ, "NO_COLOR": "1"})
     assert (done.returncode, done.stderr) == (0, "")
-    for name in ("index", "settings", "words", "extending", "python", "export-and-track"):
+    for name in ("index", "quickstart", "architecture", "settings", "extending", "results"):
         assert (tmp_path / "site" / f"{name}.html").stat().st_size > 2000
     assert f"GA3C {ga3c.__version__}" in (tmp_path / "site/index.html").read_text(encoding="utf-8")

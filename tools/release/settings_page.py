@@ -1,10 +1,11 @@
 """Writes docs/settings.md: every setting with its default, the paper's value, its meaning and its values.
 
-    python tools/release/settings_page.py > docs/settings.md
+    python tools/release/settings_page.py
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 from ga3c.settings.files import yaml_scalar
@@ -52,4 +53,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    (Path(__file__).parents[2] / "docs/settings.md").write_text(page(), encoding="utf-8")

@@ -138,7 +138,7 @@ def test_three_seconds_with_the_same_workers_give_a_bottleneck_in_rows_log_and_l
     record.tick(model(5), WORKERS._replace(agents=2), [os.getpid()])
     assert f"\nBottleneck: {rows(tmp_path)[-1]['bottleneck']}: " in (tmp_path / "log.txt").read_text()
     record.finish(model(5), "a test", skip_checkpoint=True)
-    assert f"\nBottleneck: {found[-1]}: " in capsys.readouterr().out
+    assert f"\nBottleneck: {rows(tmp_path)[-2]['bottleneck']}: " in capsys.readouterr().out
 
 
 def test_tensorboard_gets_the_same_numbers(tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:

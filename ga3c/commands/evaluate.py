@@ -19,7 +19,7 @@ from ga3c.settings.machine import be_killed_first, before_tensorflow, usable_cor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CLIP_PICTURES = 300  # of the video of an evaluation during training
+CLIP_FRAMES = 300  # of the video of an evaluation during training
 
 
 def main() -> NoReturn:
@@ -37,7 +37,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         _stay_in_the_background(options.background)
     from ga3c.agents.process import start_forkserver
     from ga3c.envs.atari import atari_id
-    from ga3c.evaluation.episodes import Protocol, shares
+    from ga3c.evaluation.episodes import Protocol, play_episodes, shares
     from ga3c.evaluation.policy import Policy, find
     trained = find(options.policy)
     for reason in trained.passed_over:
@@ -53,7 +53,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         start_forkserver(settings.env.game, len(parts[0]))  # it makes what they need while we import TensorFlow
     before_tensorflow(options.verbose)
     with quiet(options.verbose):
-        from ga3c.evaluation.scores import play_episodes, record, report, table
+        from ga3c.evaluation.scores import record, report, table
         from ga3c.learner.learner import start_tensorflow
         start_tensorflow(settings)
         policy = Policy(trained)
@@ -63,7 +63,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     seen: list[NDArray] = []
 
     def watch(observation: NDArray) -> None:
-        if options.film and pictures and len(seen) < CLIP_PICTURES:
+        if options.video and pictures and len(seen) < CLIP_FRAMES:
             seen.append(observation.copy())
 
     errors = Console(stderr=True)
@@ -128,5 +128,5 @@ def parser() -> argparse.ArgumentParser:
                        help="leave no line in the run's events.jsonl")
     group.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
     made.add_argument("--background", type=int, help=argparse.SUPPRESS)  # these two: see background.py
-    made.add_argument("--film", action="store_true", help=argparse.SUPPRESS)
+    made.add_argument("--video", action="store_true", help=argparse.SUPPRESS)
     return made

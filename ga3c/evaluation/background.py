@@ -1,10 +1,11 @@
-"""Evaluations while a run goes on: `ga3c-eval` on a checkpoint, in a process that the service goes before.
+"""Evaluations while a run goes on: `ga3c-eval` on a checkpoint, in a background process.
 
-One at a time, in one thread, without GPU. The controller learns nothing meanwhile, so it shall soon be over: its
-niceness is between the main process's and the agents'. Its standard input is a socket to this process: each sees by it
-when the other has ended, whatever ended it. The process is in a group of its own, so that Ctrl-C is only the main
-process's. What it says is held in nameless files until it has ended, so it never waits for us, and nothing is left
-behind.
+There is one at a time, in one thread, without GPU. The controller learns nothing meanwhile, so an evaluation should be
+over soon: its niceness is between the main process's and the agents'.
+
+The process's standard input is a socket to this process. By it each sees when the other has ended, whatever the cause.
+It has a process group of its own, so Ctrl-C reaches only the main process. Its output goes to unnamed temporary files.
+So it never waits for us, and nothing is left behind.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-LONGEST = 3600.0  # seconds of an evaluation; there are worlds whose episodes never end
+TIMEOUT = 3600.0  # seconds of an evaluation; some games have episodes that never end
 
 _PROGRAM = "from ga3c.commands.evaluate import main; main()"
 
 
 class Outcome(NamedTuple):
-    """What came of the evaluation of `checkpoint`: `report` as of `ga3c-eval --json`, or why there is none; `video`:
-    the first seconds of its first episode as GIF, b"" where there are no pictures.
+    """How the evaluation of `checkpoint` ended.
+
+    `report` is what `ga3c-eval --json` printed; None if it failed, and `cause` then says why in one line. `video` is
+    the beginning of the first episode as GIF, b"" if there is none.
     """
 
     checkpoint: Path
@@ -57,30 +60,33 @@ class Evaluator:
 
     @property
     def checkpoint(self) -> Path | None:
-        """What is being evaluated; None while nothing is. It must stay on disk so long."""
+        """The checkpoint that is being evaluated, if any. It must stay on disk meanwhile."""
         return self._now.checkpoint if self._now else None
 
     @property
     def pid(self) -> int | None:
-        """Of the evaluation's process, while there is one."""
+        """The process of the evaluation, if there is one."""
         return self._now.process.pid if self._now else None
 
     @property
     def seconds_left(self) -> float:
-        """Of the longest that one under way may take."""
-        return max(0.0, self._now.began + LONGEST - time.monotonic()) if self._now else 0.0
+        """Seconds until an evaluation under way times out; 0 if there is none."""
+        return max(0.0, self._now.began + TIMEOUT - time.monotonic()) if self._now else 0.0
 
     @property
     def sentinels(self) -> list[socket.socket]:
-        """For `multiprocessing.connection.wait`: ready once there is an outcome to `collect`."""
+        """For `multiprocessing.connection.wait`: ready once there is an outcome to collect."""
         return [self._now.sentinel] if self._now else []
 
-    def start(self, checkpoint: Path, episodes: int, seed: int, film: bool = False) -> None:
-        """Begins to evaluate, and to `film` it; none may be under way. Raises OSError if no process can be started."""
+    def start(self, checkpoint: Path, episodes: int, seed: int, video: bool = False) -> None:
+        """Begins an evaluation, of which `video` makes a GIF; no other may be under way.
+
+        Raises OSError if no process can be started.
+        """
         assert self._now is None
         command = [sys.executable, "-P", "-c", _PROGRAM, str(checkpoint), "--episodes", str(episodes), "--seed",
-                   str(seed), "--json", "--no-record", "--background", str(self._nice), *(["--film"] if film else [])]
-        # It shall import what this process imports, wherever it was started from.
+                   str(seed), "--json", "--no-record", "--background", str(self._nice), *(["--video"] if video else [])]
+        # It must import what this process imports, wherever it was started.
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1",
                        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         with ExitStack() as files:
@@ -92,23 +98,23 @@ class Evaluator:
             self._now = _Evaluation(checkpoint, process, ours, output, errors, files.pop_all(), time.monotonic())
 
     def collect(self) -> Outcome | None:
-        """The outcome, once, after the process has ended or had its time; None before, and if there was none."""
+        """The outcome, once, after the process has ended or timed out; else None."""
         now = self._now
         if now is None:
             return None
         if not wait([now.sentinel], 0):
-            if time.monotonic() - now.began < LONGEST:
+            if time.monotonic() - now.began < TIMEOUT:
                 return None
             self.stop()
-            return Outcome(now.checkpoint, None, f"it was not over after {LONGEST / 60:.0f} minutes")
-        now.process.kill()  # what has ended minds it not; what has only hung up must not be waited for
+            return Outcome(now.checkpoint, None, f"it was not over after {TIMEOUT / 60:.0f} minutes")
+        now.process.kill()  # it may have closed its socket without ending
         code = now.process.wait()
         now.output.seek(0)
         now.errors.seek(0)
         output, errors = (file.read().decode(errors="replace").splitlines() for file in (now.output, now.errors))
         self.stop()
         if code == 0:
-            for line in reversed(output):  # an environment may have written before and after
+            for line in reversed(output):  # an environment may have printed before and after
                 if line.startswith('{"checkpoint"'):
                     report = json.loads(line)
                     return Outcome(now.checkpoint, report, "", base64.b64decode(report.pop("video", "")))
@@ -117,7 +123,7 @@ class Evaluator:
         return Outcome(now.checkpoint, None, ": ".join([how, *errors[-1:]]))
 
     def stop(self) -> None:
-        """Ends an evaluation that is under way, at once and without an outcome."""
+        """Ends an evaluation under way, at once and without an outcome."""
         if self._now is not None:
             self._now.process.kill()
             self._now.process.wait()

@@ -1,6 +1,12 @@
-"""Rows of an evaluation's batch: environments that play one episode after the other, here or in processes of their own.
+"""Plays the episodes of an evaluation, by the paper's protocol: `play_episodes`.
 
-Knows no TensorFlow, so that such a process is as light as an agent.
+Episode i has a seed and a generator of actions of its own, both drawn from (seed, i), and is played to its end. So as
+many episodes count as were asked for, long ones included, and the same seed plays the same episodes. Each environment
+is one row of the batch that the policy is asked about, also while it has no episode: a batch of another size may round
+differently.
+
+Rows may play in processes of their own. This module imports no TensorFlow, so that such a process is as light as an
+agent.
 """
 
 from __future__ import annotations
@@ -19,12 +25,16 @@ from numpy.typing import NDArray
 from ga3c.agents.heads import sample
 from ga3c.agents.loop import seeded
 from ga3c.agents.process import forkserver_running
+from ga3c.envs.base import EnvSpec
 from ga3c.envs.factory import make_environment
 from ga3c.settings.schema import Settings
 
 
 class Protocol(NamedTuple):
-    """How to play. `envs` environments play at a time; `greedy`: the likeliest action instead of a sampled one."""
+    """How to play: `envs` environments at a time. `greedy`: the likeliest action instead of a sampled one.
+
+    `seed` fixes every episode: its environment and its actions.
+    """
 
     episodes: int = 30
     seed: int = 0
@@ -33,24 +43,72 @@ class Protocol(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Of the batch: environments that have an episode to play."""
+        """Rows of the batch: no more than there are episodes."""
         return min(self.envs, self.episodes)
 
 
 class Ended(NamedTuple):
-    """An episode is over: in which row of the batch, its raw score, its length in agent steps."""
+    """An episode that is over: the batch's row that played it, its raw score, its length in agent steps."""
 
     row: int
     score: float
     length: int
 
 
-# From what the policy says of each row, (n, A), and {row: episode that it shall begin}, to observations (n, *shape).
+class Played(NamedTuple):
+    """Raw scores (episodes,) float64 and lengths (episodes,) int64 in agent steps, in the order of the seeds."""
+
+    scores: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+
+
+Predict = Callable[[NDArray], tuple[NDArray[np.float32], NDArray[np.float32]]]
+# From the policy's probabilities (n, A) and {row: the episode it begins} to observations (n, *shape), episodes over.
 Turn = Callable[[NDArray[np.float32], dict[int, int]], tuple[NDArray, list[Ended]]]
 
 
+def play_episodes(predict: Predict, spec: EnvSpec, settings: Settings, protocol: Protocol, processes: int = 1,
+                  on_end: Callable[[], object] = lambda: None,
+                  watch: Callable[[NDArray], object] = lambda observation: None) -> Played:
+    """Plays the protocol's episodes of `settings.env.game`. A lost life ends nothing.
+
+    Args:
+        predict: from observations (n, *shape) to probabilities (n, A) and values (n,).
+        spec: of the game, as `probe` gives it.
+        processes: in how many processes environments step, at most; scores do not depend on it.
+        on_end: called after each episode.
+        watch: called with each observation (*shape) of the first episode.
+
+    Raises what an environment raises, and OSError if a process was killed.
+    """
+    settings = settings.changed(life_loss=False)
+    left, waiting = protocol.episodes, iter(range(protocol.episodes))
+    scores, lengths = np.zeros(left), np.zeros(left, np.int64)
+    policy = np.zeros((protocol.n_rows, spec.n_actions), np.float32)
+    begin = {row: next(waiting) for row in range(protocol.n_rows)}
+    under_way = dict(begin)
+    with playing(settings, protocol, processes) as turn:
+        while left:
+            observation, over = turn(policy, begin)
+            begin = {}
+            for row, score, length in over:
+                scores[under_way[row]], lengths[under_way[row]] = score, length
+                left -= 1
+                on_end()
+                episode = next(waiting, None)
+                if episode is not None:
+                    begin[row] = under_way[row] = episode
+            if not lengths[0]:  # what is shown afterwards is the next episode's
+                watch(observation[0])
+            policy, _ = predict(observation)
+    return Played(scores, lengths)
+
+
 class Rows:
-    """Rows that take their turns in this thread; the world is that of `settings`."""
+    """`n_rows` rows that play in this thread, each with an environment of `settings`.
+
+    Raises ConfigError as `make_environment`.
+    """
 
     def __init__(self, settings: Settings, protocol: Protocol, n_rows: int) -> None:
         self._protocol = protocol
@@ -59,7 +117,14 @@ class Rows:
         self._scores, self._lengths = [0.0] * n_rows, [0] * n_rows
 
     def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> tuple[NDArray, list[Ended]]:
-        """Each row begins the episode it is given, or plays an agent step of the one under way."""
+        """Each row begins the episode it is given in `begin`, or plays an agent step of the one under way.
+
+        Args:
+            policy: the probabilities (n, A) for the observations of the last turn; not read for rows in `begin`.
+
+        Returns:
+            The observations (n, *shape) to act on next, and the episodes that are over.
+        """
         ended = []
         for row, environment in enumerate(self._environments):
             rng = self._rngs[row]
@@ -78,21 +143,21 @@ class Rows:
         return np.concatenate([environment.observation for environment in self._environments]), ended
 
     def close(self) -> None:
-        """Gives back what the simulators hold."""
+        """Frees what the simulators hold."""
         for environment in self._environments:
             environment.close()
 
 
 def shares(protocol: Protocol, processes: int) -> list[range]:
-    """The rows that each of at most so many processes plays; the first has as many as any."""
+    """The rows that each process plays, of at most `processes`; the first has as many as any."""
     return [range(first, protocol.n_rows, processes) for first in range(min(processes, protocol.n_rows))]
 
 
 @contextlib.contextmanager
 def playing(settings: Settings, protocol: Protocol, processes: int) -> Iterator[Turn]:
-    """The turn of all rows, which with several `processes` play beside each other.
+    """Within, the turn of all rows, which play in so many `processes`, or in this thread if one is enough.
 
-    A turn raises what a world raises, and OSError if a process has been ended by others.
+    A turn raises what an environment raises, and OSError if a process was killed.
     """
     parts = shares(protocol, processes)
     if len(parts) == 1:
@@ -105,7 +170,7 @@ def playing(settings: Settings, protocol: Protocol, processes: int) -> Iterator[
 
     def turn(policy: NDArray[np.float32], begin: dict[int, int]) -> tuple[NDArray, list[Ended]]:
         for part, (pipe, _) in zip(parts, players, strict=True):
-            with contextlib.suppress(BrokenPipeError):  # it has ended, and said why or not
+            with contextlib.suppress(BrokenPipeError):  # it has ended; its answer says why
                 pipe.send((policy[part], {part.index(row): begin[row] for row in begin if row in part}))
         answers = [_answer(pipe, process) for pipe, process in players]
         shown = np.concatenate([observation for observation, _ in answers])[order]
@@ -119,7 +184,7 @@ def playing(settings: Settings, protocol: Protocol, processes: int) -> Iterator[
             with theirs, forkserver_running(settings.env.game, len(parts[0])):
                 process.start()
             held.callback(process.join)
-            held.callback(ours.close)  # which is what ends it
+            held.callback(ours.close)  # that ends the process
             players.append((ours, process))
         yield turn
 
@@ -138,8 +203,8 @@ def _answer(pipe: Connection, process: Any) -> tuple[NDArray, list[Ended]]:
 
 
 def _play(pipe: Connection, settings: Settings, protocol: Protocol, n_rows: int) -> None:
-    """Entry point of a process that plays some of the rows, for as long as turns are asked for."""
-    with contextlib.suppress(EOFError, BrokenPipeError):  # nobody asks any more
+    """Entry point of a process that plays some of the rows, until the other end of the pipe is closed."""
+    with contextlib.suppress(EOFError, BrokenPipeError):
         try:
             rows = Rows(settings, protocol, n_rows)
         except Exception as error:

@@ -1,9 +1,9 @@
-"""A trained policy, wherever it is kept: in a run, in one of its checkpoints, in a policy file, or under a name.
+"""Trained policies, found in a run, in one of its checkpoints, in a policy file, or by name.
 
-A policy file holds what it takes to play and nothing else: the network's weights as plain compressed arrays, what they
-were trained on as JSON, and a sha256 of both; no pickle. Files in `policies/` of this package are found by name.
+A policy file holds what it takes to play: the network's weights as compressed arrays, what they were trained on as
+JSON, and a sha256 of both. It holds no pickle. Files in `policies/` of this package are found by name.
 
-TensorFlow is imported when a network is built, so that a wrong path is told at once.
+TensorFlow is imported only when a network is built, so that a wrong path is reported at once.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ SHIPPED = Path(__file__).parent / "policies"
 _FORMAT = "ga3c policy 1"
 _SETTINGS = ("game", "wrappers", "frame_skip", "noop_max", "sticky_actions", "fire_reset", "full_action_space",
              "max_episode_frames", "network", "large_stride", "gamma", "reward_clip")
-_OF_A_CHECKPOINT = _SETTINGS[1:]  # that a resume may have changed since
+_OF_A_CHECKPOINT = _SETTINGS[1:]  # a resume may have changed them since
 _PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
 
 
 class Trained(NamedTuple):
-    """What was found: `weights` by name (`network.00`, ...), `progress` as in `Recorder.save`, `run` its directory if any.
+    """Weights and what they were trained on.
 
-    `passed_over` says why newer checkpoints of the run were not taken.
+    `settings`: of the training, as far as it takes to play, to build the network and to read its values. `weights` by
+    name (`network.00`, ...), float32. `progress` as `Recorder.save` wrote it. `run`: its directory, if it has one.
+    `passed_over`: why newer checkpoints of the run were not taken, one line each.
     """
 
     path: Path
@@ -49,9 +51,10 @@ class Trained(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """To observations (n, *shape): action (n,) int64, probabilities (n, A) and value (n,), float32.
+    """An answer to observations (n, *shape): action (n,) int64, probabilities (n, A) and value (n,) float32.
 
-    To one observation (*shape): action (), probabilities (A,), value ().
+    To one observation (*shape): action (), probabilities (A,), value (). The value is the expected discounted sum of
+    rewards as they were learned from, clipped by `reward_clip`.
     """
 
     action: NDArray[np.int64]
@@ -60,10 +63,11 @@ class Choice(NamedTuple):
 
 
 class Policy:
-    """A policy to play with: `policy(observation)` chooses, `predict` only says what the network says.
+    """A policy to play with: `policy(observation)` chooses actions, `predict` gives the network's outputs.
 
-    `trained` says where it comes from, `spec` what world it plays, `network` is the Keras model. `predict` may be
-    called from any thread; `seed` is of the actions. Raises ConfigError if the weights are another network's.
+    `trained` says where it comes from, `spec` which environments it plays, `network` is the Keras model. `predict` may
+    be called from any thread. `seed` is of the actions drawn. Raises ConfigError if the weights are another network's,
+    or the game cannot be made here.
     """
 
     def __init__(self, trained: Trained, seed: int = 0) -> None:
@@ -74,8 +78,8 @@ class Policy:
         share_gpus()
         self.trained, self.spec = trained, probe(trained.settings)
         self._rng = np.random.default_rng(seed)
-        # The same scores and the same exported numbers on every machine, whatever it was trained with.
-        network = build_network(trained.settings.changed(**{"precision": "float32"}), self.spec)
+        # float32 gives the same scores and exported numbers on every machine, whatever it was trained with.
+        network = build_network(trained.settings.changed(precision="float32"), self.spec)
         weights = [trained.weights.get(f"network.{number:02d}") for number in range(len(trained.weights))]
         shapes = [(tuple(variable.shape), np.dtype(np.float32)) for variable in network.weights]
         if shapes != [weight if weight is None else (weight.shape, weight.dtype) for weight in weights]:
@@ -99,7 +103,7 @@ class Policy:
                            input_signature=[tf.TensorSpec((None, *shape), dtype, name="observation")])
 
     def __call__(self, observation: NDArray, greedy: bool = False) -> Choice:
-        """An action for each of `observation` (n, *shape), or for one (*shape): drawn, or the likeliest if `greedy`.
+        """An action for each observation (n, *shape), or for one (*shape): drawn, or the likeliest if `greedy`.
 
         Raises ValueError if the observation is not of the spec's shape, or of a kind that its dtype cannot hold.
         """
@@ -122,14 +126,14 @@ class Policy:
 
 
 def load_policy(where: str | os.PathLike[str], seed: int = 0) -> Policy:
-    """The policy of a run, a checkpoint, a policy file or a name; see `find`. Raises ConfigError, CheckpointError."""
+    """The policy of a run, a checkpoint, a policy file or a name, ready to play. Raises as `find` and `Policy`."""
     return Policy(find(where), seed)
 
 
 def find(where: str | os.PathLike[str]) -> Trained:
-    """What `where` names: RUN (its newest whole checkpoint), RUN/checkpoints/N, RUN/checkpoints/best, FILE or NAME.
+    """The weights that `where` names: RUN (its newest whole checkpoint), RUN/checkpoints/N or best, FILE or NAME.
 
-    Raises ConfigError if it is none of these or belongs elsewhere, CheckpointError if it is damaged.
+    Raises ConfigError if it is none of these or does not fit its run, CheckpointError if it is damaged.
     """
     path = Path(where)
     if (path / "config.yaml").is_file():
@@ -170,7 +174,7 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
 
 
 def write_policy(path: Path, trained: Trained) -> None:
-    """Writes `trained` as a policy file, wholly or not at all; optimiser state and run are left out. Raises OSError."""
+    """Writes `trained` as a policy file, without optimiser state and run, wholly or not at all. Raises OSError."""
     settings = trained.settings.flat()
     metadata = {"format": _FORMAT, "settings": {name: settings[name] for name in _SETTINGS},
                 "progress": {name: trained.progress[name] for name in _PROGRESS if name in trained.progress}}
@@ -186,7 +190,10 @@ def write_policy(path: Path, trained: Trained) -> None:
 
 
 def read_policy(path: Path) -> Trained:
-    """Reads and verifies a policy file. Raises ConfigError if it is something else, CheckpointError if damaged."""
+    """Reads and verifies a policy file, also one of version 0.8.
+
+    Raises ConfigError if it is something else or of a newer version, CheckpointError if it is damaged.
+    """
     foreign = ConfigError(f"{path} is no policy file of ga3c")
     try:
         with open(path, "rb") as file:

@@ -1,10 +1,4 @@
-"""How well a trained policy plays: episodes by the paper's protocol, raw scores, and what they come to.
-
-Episode i has an environment, a seed and a generator of actions of its own, all drawn from (seed, i), and is played to
-its end. So as many episodes count as were asked for, the long ones too, and the same seed plays the same episodes: the
-batch of a prediction always has one row for each environment, those without an episode included, since arithmetic may
-round differently in a batch of another size.
-"""
+"""What the episodes of an evaluation say: statistics of their raw scores, a report, a table."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import yaml
@@ -23,65 +17,23 @@ from rich.text import Text
 
 from ga3c.envs.atari import atari_id
 from ga3c.envs.base import EnvSpec
-from ga3c.evaluation.episodes import Protocol, playing
+from ga3c.evaluation.episodes import Played, Protocol
 from ga3c.evaluation.policy import Trained
 from ga3c.runs.directory import Log
 from ga3c.settings.schema import Settings
 
-Predict = Callable[[NDArray], tuple[NDArray[np.float32], NDArray[np.float32]]]
 RESAMPLES = 2000  # of the bootstrap
 
 
-class Played(NamedTuple):
-    """Raw scores (episodes,) float64 and lengths (episodes,) int64 in agent steps, in the order of the seeds."""
-
-    scores: NDArray[np.float64]
-    lengths: NDArray[np.int64]
-
-
-def play_episodes(predict: Predict, spec: EnvSpec, settings: Settings, protocol: Protocol, processes: int = 1,
-                  on_end: Callable[[], object] = lambda: None,
-                  watch: Callable[[NDArray], object] = lambda observation: None) -> Played:
-    """Plays the protocol's episodes of `settings.env.game`, the world of `spec`; `on_end` is called after each, `watch`
-    with each observation (*shape) of the first.
-
-    A lost life ends nothing here. With several `processes` environments step beside each other; scores are the same.
-    Raises what a world raises, and OSError if a process is ended by others.
-    """
-    settings = settings.changed(**{"life_loss": False})
-    left, waiting = protocol.episodes, iter(range(protocol.episodes))
-    scores, lengths = np.zeros(left), np.zeros(left, np.int64)
-    policy = np.zeros((protocol.n_rows, spec.n_actions), np.float32)
-    begin = {row: next(waiting) for row in range(protocol.n_rows)}
-    under_way = dict(begin)
-    with playing(settings, protocol, processes) as turn:
-        while left:
-            observation, over = turn(policy, begin)
-            begin = {}
-            for row, score, length in over:
-                scores[under_way[row]], lengths[under_way[row]] = score, length
-                left -= 1
-                on_end()
-                episode = next(waiting, None)
-                if episode is not None:
-                    begin[row] = under_way[row] = episode
-            if not lengths[0]:  # what is shown afterwards is the next episode's
-                watch(observation[0])
-            policy, _ = predict(observation)
-    return Played(scores, lengths)
-
-
-# ------------------------------------------------------------------------------------------------ what it comes to
-
 def interquartile_mean(scores: NDArray[np.float64]) -> float:
-    """Mean of what is left when a quarter (rounded down) is cut off at each end (Agarwal et al., NeurIPS 2021)."""
+    """Mean without the lowest and the highest quarter, each rounded down (Agarwal et al., NeurIPS 2021)."""
     cut = len(scores) // 4
     return float(np.sort(scores)[cut:len(scores) - cut].mean())
 
 
 def bootstrap_interval(scores: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], float],
                        seed: int = 0) -> tuple[float, float]:
-    """Percentile bootstrap: the middle 95 % of `statistic` over resamples of `scores`, the same for the same seed."""
+    """Percentile bootstrap: the middle 95 % of `statistic` over `RESAMPLES` resamples of `scores`."""
     rng = np.random.default_rng(seed)
     drawn = [statistic(scores[rng.integers(len(scores), size=len(scores))]) for _ in range(RESAMPLES)]
     low, high = np.percentile(drawn, [2.5, 97.5])
@@ -89,9 +41,10 @@ def bootstrap_interval(scores: NDArray[np.float64], statistic: Callable[[NDArray
 
 
 def summarise(played: Played, game: str) -> dict[str, Any]:
-    """Statistics of an evaluation as plain JSON values; `human_normalised` of the mean, where `game` has a reference.
+    """Statistics of an evaluation as plain JSON values.
 
-    0 is random play and 1 the human tester of the reference table, `atari_scores.yaml`.
+    `human_normalised`, of the mean, is there if `game` is in the reference table `atari_scores.yaml`: 0 is random play,
+    1 the human tester.
     """
     scores = played.scores
 
@@ -103,25 +56,31 @@ def summarise(played: Played, game: str) -> dict[str, Any]:
         "median": float(np.median(scores)),
         "iqm": interquartile_mean(scores), "iqm_interval": bootstrap_interval(scores, interquartile_mean),
         "min": float(scores.min()), "max": float(scores.max()), "length_mean": float(played.lengths.mean())}
-    table = yaml.safe_load((resources.files("ga3c") / "atari_scores.yaml").read_text(encoding="utf-8"))
-    if game in table:
-        random, human = table[game]
+    references = reference_scores()
+    if game in references:
+        random, human = references[game]
         summary |= {"random": random, "human": human, "human_normalised": (summary["mean"] - random) / (human - random)}
     return summary | {"scores": scores.tolist(), "lengths": played.lengths.tolist()}
 
 
+def reference_scores() -> dict[str, tuple[float, float]]:
+    """By Atari game: the scores of random play and of the human tester."""
+    table = yaml.safe_load((resources.files("ga3c.evaluation") / "atari_scores.yaml").read_text(encoding="utf-8"))
+    return {game: (random, human) for game, (random, human) in table.items()}
+
+
 def report(trained: Trained, spec: EnvSpec, settings: Settings, protocol: Protocol,
            played: Played) -> dict[str, Any]:
-    """Everything there is to say: what was evaluated, how, and `summarise`; the same whenever it is evaluated again."""
-    world = ("noop_max", "frame_skip", "sticky_actions", "max_episode_frames", "fire_reset", "full_action_space")
-    shown = world if atari_id(settings.env.game) else ()
+    """What was evaluated, how, and `summarise`, as plain JSON values. The same evaluation gives the same report."""
+    played_by = ("noop_max", "frame_skip", "sticky_actions", "max_episode_frames", "fire_reset", "full_action_space")
+    shown = played_by if atari_id(settings.env.game) else ()
     return {"checkpoint": str(trained.path), "game": spec.name, "agent_steps": trained.progress.get("agent_steps"),
             "protocol": {**protocol._asdict(), **{name: getattr(settings.env, name) for name in shown}},
             **summarise(played, spec.name)}
 
 
 def record(trained: Trained, found: dict[str, Any]) -> None:
-    """Appends the report as a line to the events.jsonl of the run it belongs to, if any. Raises OSError."""
+    """Appends the report to the events.jsonl of its run, if it has one. Raises OSError."""
     if trained.run is not None:
         event = {"time": trained.progress.get("time"), "event": "evaluation", **found,
                  "checkpoint": f"checkpoints/{trained.path.name}"}
@@ -130,7 +89,7 @@ def record(trained: Trained, found: dict[str, Any]) -> None:
 
 
 def table(found: dict[str, Any]) -> RenderableType:
-    """The report for people."""
+    """The report as text and a table for the terminal."""
     protocol = dict(found["protocol"])
     how = [f"{protocol.pop('episodes')} episodes", f"seed {protocol.pop('seed')}",
            "likeliest actions" if protocol.pop("greedy") else "sampled actions", f"{protocol.pop('envs')} environments",

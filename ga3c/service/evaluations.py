@@ -59,7 +59,7 @@ class Evaluations:
         # Other episodes than those of `ga3c-eval`, which would else judge the checkpoint by what it was chosen for.
         seed = (run.seed + 1 + int(path.name)) % 2**31
         try:
-            self.evaluator.start(path, run.evaluation_episodes, seed, film=run.tensorboard)
+            self.evaluator.start(path, run.evaluation_episodes, seed, video=run.tensorboard)
         except OSError as error:
             self._failed(path, f"its process cannot be started: {error}")
 

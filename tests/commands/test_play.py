@@ -16,12 +16,11 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from PIL import Image
 
-from ga3c.commands.play import Moment, Painter, Recording, Window, moments, play
+from ga3c.commands.play import Moment, Painter, Window, moments, play
 from ga3c.envs.factory import probe
 from ga3c.envs.watched import Watched
-from ga3c.evaluation.scores import Protocol, play_episodes
+from ga3c.evaluation.episodes import Protocol, play_episodes
 from ga3c.settings.files import configured
-from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
 PLAY = [sys.executable, "-c", "from ga3c.commands.play import main; main()"]
@@ -168,53 +167,6 @@ def test_beside_the_frame_the_policy_is_drawn_to_scale_and_the_chosen_action_sta
     assert width(1.0, 0) == 75 and width(0.5, 0) == 38 and width(0.25, 1) == 57
 
 
-# ------------------------------------------------------------------------------------------------ the recording
-
-def pictures(n: int) -> list[np.ndarray]:
-    """Each with a square of its own."""
-    made = np.zeros((n, 32, 64, 3), np.uint8)
-    for i in range(n):
-        made[i, :, 2 * i:2 * i + 2] = 255
-    return list(made)
-
-
-@pytest.mark.parametrize("suffix", [".gif", ".webp"])
-def test_a_recording_has_every_second_picture_at_half_the_rate(tmp_path: Path, suffix: str) -> None:
-    recording = Recording(tmp_path / f"game{suffix}", 60.0, 30.0)
-    for picture in pictures(24):
-        assert recording.show(picture)
-    assert "(0.4 s, 12 pictures" in recording.close()
-    file = Image.open(tmp_path / f"game{suffix}")
-    assert file.n_frames == 12 and file.info["loop"] == 0
-    total = 0
-    for number in range(12):
-        file.seek(number)
-        shown = np.asarray(file.convert("RGB"))
-        assert shown[:, :, 0].mean(axis=0).argmax() in (4 * number, 4 * number + 1)
-        total += file.info.get("duration", 0)
-    assert suffix == ".webp" or total == 400
-
-
-def test_a_film_has_all_pictures(tmp_path: Path) -> None:
-    imageio = pytest.importorskip("imageio.v2")
-    pytest.importorskip("imageio_ffmpeg")
-    recording = Recording(tmp_path / "game.mp4", 30.0, 30.0)
-    for picture in pictures(24):
-        recording.show(picture)
-    assert "24 pictures" in recording.close()
-    with imageio.get_reader(tmp_path / "game.mp4") as film:
-        read = [frame for frame in film]
-        assert film.get_meta_data()["fps"] == 30
-    assert len(read) == 24 and read[0].shape == (32, 64, 3)
-    assert read[20][:, :, 0].mean(axis=0).argmax() in (40, 41)
-
-
-def test_a_film_without_imageio_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "imageio", None)
-    with pytest.raises(ConfigError, match="needs imageio: pip install"):
-        Recording(tmp_path / "game.mp4", 30.0, 30.0)
-
-
 # ------------------------------------------------------------------------------------------------ the window
 
 @pytest.fixture
@@ -225,11 +177,12 @@ def no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_q_closes_the_window(no_screen: None) -> None:
     import pygame
-    window = Window("Pong", 1000.0)
-    assert window.show(pictures(1)[0])
+    window, frame = Window("Pong", 1000.0), np.zeros((32, 64, 3), np.uint8)
+    frame[:, :2] = 255
+    assert window.show(frame)
     assert pygame.surfarray.array3d(pygame.display.get_surface())[:2].min() == 255
     pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=pygame.K_q))
-    assert not window.show(pictures(1)[0])
+    assert not window.show(frame)
     window.close()
 
 

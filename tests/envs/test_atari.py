@@ -1,4 +1,4 @@
-"""Atari: every fact an agent is told, against ale-py played directly."""
+"""Atari: every fact an agent gets, against ale-py played directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gymnasium's environments: what an agent is told, against gymnasium played directly."""
+"""Gymnasium's environments: every fact an agent gets, against gymnasium played directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of an evaluation during training: whatever becomes of it, it is told, and nothing is left behind."""
+"""The process of an evaluation during training: however it ends, its outcome says so, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ga3c.evaluation import background
 from ga3c.evaluation.background import Evaluator, Outcome
-from ga3c.evaluation import background as evaluator
 
 CHECKPOINT = Path("run/checkpoints/000000000010")
 REPORT = json.dumps({"checkpoint": str(CHECKPOINT), "mean": 1.5})
@@ -26,7 +26,7 @@ def made() -> Iterator[Evaluator]:
 
 
 def begin(made: Evaluator, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluator, "_PROGRAM", program)
+    monkeypatch.setattr(background, "_PROGRAM", program)
     made.start(CHECKPOINT, 3, 7)
 
 
@@ -75,7 +75,7 @@ def test_one_that_never_ends_is_ended(made: Evaluator, monkeypatch: pytest.Monke
     begin(made, "import time; time.sleep(600)", monkeypatch)
     process = psutil.Process(made.pid)
     assert made.collect() is None
-    monkeypatch.setattr(evaluator, "LONGEST", 0.0)
+    monkeypatch.setattr(background, "TIMEOUT", 0.0)
     assert made.collect() == Outcome(CHECKPOINT, None, "it was not over after 0 minutes")
     assert not process.is_running() and made.checkpoint is None and made.sentinels == []
 
@@ -109,7 +109,7 @@ def test_it_is_given_the_checkpoint_no_gpu_our_modules_and_a_group_of_its_own(
 
 
 def test_one_that_cannot_be_started_leaves_nothing(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluator.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(background.sys, "executable", "/nowhere/python")
     with pytest.raises(FileNotFoundError):
         made.start(CHECKPOINT, 3, 7)
     assert made.checkpoint is None and made.sentinels == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import zipfile
@@ -15,8 +16,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from trained import make_trained
 
-from ga3c.evaluation.policy import Policy, Trained, find, load_policy, read_policy, write_policy
 from ga3c.evaluation import policy
+from ga3c.evaluation.policy import Policy, Trained, find, load_policy, read_policy, write_policy
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError
 from ga3c.settings.files import configured
@@ -120,11 +121,34 @@ def test_a_shipped_policy_is_found_by_its_name(
     assert "shipped policy (catch)" in refused("ketch")
 
 
-def test_what_ships_with_the_package_is_small_and_whole() -> None:
+def test_what_ships_with_the_package_is_small_and_plays() -> None:
     assert {path.stem for path in policy.SHIPPED.glob("*.npz")} >= {"boxing", "pong"}
     for path in policy.SHIPPED.glob("*.npz"):
         assert path.stat().st_size < 4_000_000
-        load_policy(path.stem)
+        loaded = load_policy(path.stem)
+        black = np.zeros(loaded.spec.observation_shape, np.uint8)
+        assert loaded(black).probabilities.shape == (loaded.spec.n_actions,)
+
+
+def test_a_policy_file_carries_what_its_values_are_expectations_of(tmp_path: Path) -> None:
+    make_trained(tmp_path / "run", CATCH.changed(gamma=0.9, reward_clip=0.5, life_loss=True))
+    write_policy(tmp_path / "mine.npz", find(tmp_path / "run"))
+    with np.load(tmp_path / "mine.npz") as file:
+        settings = json.loads(file["metadata"].tobytes())["settings"]
+    assert (settings["gamma"], settings["reward_clip"]) == (0.9, 0.5)
+    algorithm = read_policy(tmp_path / "mine.npz").settings.algorithm
+    assert (algorithm.gamma, algorithm.reward_clip) == (0.9, 0.5)
+
+
+def test_a_policy_file_of_version_0_8_is_read(tmp_path: Path, whole: bytes) -> None:
+    (tmp_path / "whole.npz").write_bytes(whole)
+    with np.load(tmp_path / "whole.npz") as file:
+        arrays = dict(file)
+    metadata = json.loads(arrays.pop("metadata").tobytes())
+    del metadata["sha256"], metadata["settings"]["gamma"], metadata["settings"]["reward_clip"]
+    metadata["sha256"] = policy._digest(metadata, arrays)
+    np.savez(tmp_path / "old.npz", metadata=np.frombuffer(json.dumps(metadata).encode(), np.uint8), **arrays)
+    assert find(tmp_path / "old.npz").settings.algorithm.gamma == 0.99
 
 
 def test_a_file_holds_weights_and_no_optimiser(tmp_path: Path, whole: bytes) -> None:

@@ -35,7 +35,7 @@ class Stub:
         self.ended: Outcome | None = None
         self.error: OSError | None = None
 
-    def start(self, path: Path, episodes: int, seed: int, film: bool) -> None:
+    def start(self, path: Path, episodes: int, seed: int, video: bool) -> None:
         assert self.checkpoint is None and path.is_dir()
         if self.error:
             raise self.error

@@ -10,7 +10,7 @@ import faulty
 import numpy as np
 import pytest
 
-from ga3c.evaluation.scores import Protocol, play_episodes
+from ga3c.evaluation.episodes import Protocol, play_episodes
 from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.service.serial import run_serial

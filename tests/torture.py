@@ -1,8 +1,8 @@
-"""Saves over and over while being killed, or failing, at each call that touches the disk; then looks what loads.
+"""Saves checkpoints and is killed, or fails, at each call that touches the disk; then checks what loads.
 
     python tests/torture.py DIRECTORY [kill | raise]
 
-Prints the number of calls that were the last one. One thread only, so that `fork` is safe.
+It prints the number of calls at which it was stopped. It has one thread, so that `fork` is safe.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def some(number: int) -> Checkpoint:
 
 
 def saved_whole(directory: Path, at: int, number: int) -> bool:
-    """Saves checkpoint `number` in a process that fails at call number `at`; whether it never came to that call."""
+    """Saves checkpoint `number` in a process that fails at call `at`. Returns whether it never reached that call."""
     child = os.fork()
     if child == 0:
         _armed.append(at)

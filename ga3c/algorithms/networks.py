@@ -1,196 +1,215 @@
-"""The networks: plain Keras, observations in (bytes stay bytes until here), policy (A) and value (1) out.
+"""The networks: observations in (bytes stay bytes until here), policy (n, A) and value (n, 1) out.
+
+A layer folds its weights into the form that it multiplies with. Learning folds them within every update, so that
+gradients reach the variables; acting takes those folded after the last update. The forward pass is the same function.
 
 A user's own, named as `network: my_module:build_network`, is a function like `build_network` below.
 """
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import layers, ops
 
+from ga3c.algorithms.base import Tensor
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.factory import imported
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
-
-def share_gpus() -> None:
-    """Has TensorFlow take memory of GPUs as it needs it instead of all at once. Does nothing after the first tensor."""
-    with contextlib.suppress(RuntimeError):
-        for device in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(device, True)
+Folded = tuple[Tensor, Tensor]
+"""Kernel and bias of a layer, cast, scaled and folded as `call_with` takes them."""
 
 
-def precision(settings: Settings) -> str:
-    """What `settings.algorithm.precision` comes to on this machine: bfloat16 if its processor multiplies those, else float32.
+class FoldedDense(layers.Dense):  # type: ignore[misc]  # Keras has no types
+    """A dense layer of everything in an observation, whatever its shape. Always has a bias."""
 
-    On a GPU float32: whether small layers gain by casts there has not been measured.
-    """
-    if settings.algorithm.precision != "auto":
-        return settings.algorithm.precision
-    if tf.config.list_physical_devices("GPU"):
-        return "float32"
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split()
-    except OSError:
-        flags = []
-    return "bfloat16" if {"avx512_bf16", "amx_bf16"}.intersection(flags) else "float32"
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Makes the weights for inputs (n, *shape)."""
+        super().build((None, math.prod(side for side in input_shape[1:] if side)))
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """(n, units)."""
+        return (input_shape[0], self.units)
+
+    def folded(self) -> Folded:
+        """Kernel and bias in the layer's compute type."""
+        return ops.cast(self.kernel, self.compute_dtype), ops.cast(self.bias, self.compute_dtype)
+
+    def call_with(self, inputs: Tensor, weights: Folded) -> Tensor:
+        """(n, *shape) of any number type -> (n, units) in the weights' type."""
+        kernel, bias = weights
+        inputs = ops.reshape(ops.cast(inputs, kernel.dtype), (-1, kernel.shape[0]))
+        return self.activation(ops.add(ops.matmul(inputs, kernel), bias))
+
+    def call(self, inputs: Tensor) -> Tensor:
+        """As `call_with`, with the weights of now."""
+        return self.call_with(inputs, self.folded())
 
 
-class StridedConv2D(layers.Conv2D):  # type: ignore[misc]  # Keras has no types
+class StridedConv2D(layers.Conv2D):  # type: ignore[misc]
     """A convolution without padding that takes as many pixels side by side as its stride for channels of one.
 
-    The memory and the products are the same; only the shapes are others, and on processors gradients cost up to 60 %
-    less. That is where the stride divides the widths of picture and kernel; elsewhere, and on a GPU, where it has not
-    been measured, it is the ordinary convolution. Knows filters, size, stride and activation, and always has a bias.
+    The memory and the products are the same; only the shapes are others. On processors gradients cost up to 60 % less.
+    That is where the stride divides the widths of image and kernel. Elsewhere, and on a GPU, where it has not been
+    measured, it is the ordinary convolution. Knows filters, size, stride and activation, and always has a bias.
     """
 
-    def build(self, input_shape: tuple[int, ...]) -> None:
-        """Once the picture's size is known."""
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Makes the weights for images (n, height, width, channels)."""
         super().build(input_shape)
-        stride = self.strides[1]
-        fits = input_shape[2] % stride == self.kernel_size[1] % stride == 0
-        self._fold = stride if fits and not tf.config.list_physical_devices("GPU") else 1
+        stride, width = self.strides[1], input_shape[2]
+        fits = width and width % stride == self.kernel_size[1] % stride == 0
+        self._fold = stride if fits and not keras.distribution.list_devices("gpu") else 1
 
-    def kernel_and_bias(self) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        """(kernel, bias) in the layer's compute type, the kernel for `convolve`."""
+    def folded(self) -> Folded:
+        """Kernel (height, width / fold, fold * channels, filters) and bias in the layer's compute type."""
         height, width, channels, filters = self.kernel.shape
         kernel = ops.reshape(self.kernel, (height, width // self._fold, self._fold * channels, filters))
         return ops.cast(kernel, self.compute_dtype), ops.cast(self.bias, self.compute_dtype)
 
-    def convolve(self, inputs: keras.KerasTensor, kernel: keras.KerasTensor) -> keras.KerasTensor:
-        """(n, height, width, channels) -> (n, ..., filters), without bias and activation."""
+    def call_with(self, inputs: Tensor, weights: Folded) -> Tensor:
+        """(n, height, width, channels) of any number type -> (n, ..., filters) in the weights' type."""
+        kernel, bias = weights
         _, height, width, channels = inputs.shape
+        inputs = ops.cast(inputs, kernel.dtype)
         inputs = ops.reshape(inputs, (-1, height, width // self._fold, self._fold * channels))
         down, across = self.strides
-        return ops.conv(inputs, kernel, [down, across // self._fold], "valid")
+        product = ops.conv(inputs, kernel, [down, across // self._fold], "valid")
+        return self.activation(ops.add(product, bias))
 
-    def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
-        """(n, height, width, channels) of any number type -> (n, ..., filters) in the layer's compute type."""
-        kernel, bias = self.kernel_and_bias()
-        return self.activation(ops.add(self.convolve(ops.cast(inputs, self.compute_dtype), kernel), bias))
+    def call(self, inputs: Tensor) -> Tensor:
+        """As `call_with`, with the weights of now."""
+        return self.call_with(inputs, self.folded())
 
 
-class PictureConv2D(StridedConv2D):
+class ByteConv2D(StridedConv2D):
     """A convolution of x / 127.5 - 1 where x are bytes. Its weights are scaled instead, which are fewer than pixels.
 
-    To [-1, 1] as in the authors' code: most of a picture is background, which from 0 to 1 drowns what moves.
+    To [-1, 1] as in the authors' code: most of an image is background, which from 0 to 1 drowns what moves.
     """
 
-    def kernel_and_bias(self) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        """(kernel, bias) for bytes."""
-        kernel, bias = super().kernel_and_bias()
+    def folded(self) -> Folded:
+        """Kernel and bias for bytes."""
+        kernel, bias = super().folded()
         offset = ops.sum(ops.cast(kernel, "float32"), axis=(0, 1, 2))
         return kernel / 127.5, ops.cast(ops.cast(bias, "float32") - offset, self.compute_dtype)
 
 
-def build_network(settings: Settings, spec: EnvSpec) -> keras.Model:
-    """The network named in `settings.algorithm.network` for worlds like `spec`, its weights drawn from `settings.run.seed`.
+class ActorCritic(keras.Model):  # type: ignore[misc]
+    """Layers in a row, then a policy and a value of the last one's outputs. Called, it gives [policy, value]."""
 
-    Weights begin orthogonal (the authors' code: uniform, which shrinks activations layer by layer and starts slowly).
+    def __init__(self, name: str, observation_shape: tuple[int, ...], trunk: Sequence[FoldedDense | StridedConv2D],
+                 policy: FoldedDense, value: FoldedDense) -> None:
+        super().__init__(name=name)
+        self._trunk, self._heads = list(trunk), [policy, value]
+        shape: tuple[int | None, ...] = (None, *observation_shape)
+        for layer in self._trunk:
+            layer.build(shape)
+            shape = layer.compute_output_shape(shape)
+        for head in self._heads:
+            head.build(shape)
+        self.built = True
+
+    def folded(self) -> list[Tensor]:
+        """Kernel and bias of each layer as they are now, for `forward`."""
+        return [ops.convert_to_tensor(weight) for layer in (*self._trunk, *self._heads) for weight in layer.folded()]
+
+    def forward(self, observation: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+        """[policy (n, A), value (n, 1)], float32, of observations (n, *shape) with weights as from `folded`."""
+        pairs = list(zip(weights[::2], weights[1::2], strict=True))
+        hidden, n_hidden = observation, len(self._trunk)
+        for layer, pair in zip(self._trunk, pairs[:n_hidden], strict=True):
+            hidden = layer.call_with(hidden, pair)
+        return [head.call_with(hidden, pair) for head, pair in zip(self._heads, pairs[n_hidden:], strict=True)]
+
+    def call(self, observation: Tensor, training: bool | None = None) -> list[Tensor]:
+        """As `forward`, with the weights of now."""
+        return self.forward(observation, self.folded())
+
+
+def folded(network: keras.Model) -> list[Tensor]:
+    """What `Bound` wants of the network as it is now; [] of a user's, which may hold anything."""
+    return network.folded() if isinstance(network, ActorCritic) else []
+
+
+class Bound:
+    """A network with the weights that one acts with: the `base.Network` of one prediction or update.
+
+    Casting and scaling the weights of a dense layer takes longer than multiplying a few observations with them, so a
+    prediction takes them `folded`. A user's network is called as it is, and may be met in the middle of an update.
+    """
+
+    def __init__(self, network: keras.Model, weights: Sequence[Tensor]) -> None:
+        self._network, self._weights = network, weights
+
+    def __call__(self, observation: Tensor, training: bool = False) -> Sequence[Tensor]:
+        """[policy (n, A), value (n, 1)]; training: from the variables, with a gradient."""
+        if training or not self._weights:
+            found: Sequence[Tensor] = self._network(observation, training=training)
+        else:
+            found = self._network.forward(observation, self._weights)
+        return found
+
+
+def build_network(settings: Settings, spec: EnvSpec, precision: str = "float32") -> keras.Model:
+    """The network named in `settings.algorithm.network` for environments like `spec`.
+
+    Its weights are drawn from `settings.run.seed`, orthogonal (the authors' code: uniform, which shrinks activations
+    layer by layer and starts slowly).
 
     small: A3C's, as in the paper: 16 filters 8x8 stride 4, 32 filters 4x4 stride 2, 256 units.
-    large: three convolutions, the first with stride `large_stride`: the paper varies it from 4 to 1 to make a network
-        that is heavier without having more weights in its convolutions. Filters are 32 8x8, 64 4x4, 64 3x3, 512 units.
+    large: 32 filters 8x8, 64 4x4 stride 2, 64 3x3, 512 units. The first layer's stride is `large_stride`. The paper
+        varies it from 4 to 1 for a network that is heavier without more weights in its convolutions.
     dense: two layers of 64 units for vectors.
     module:function: what that function returns, called and checked by `_own_network`.
 
-    Convolutions and the layer after them compute in `precision`; weights, policy and value are float32 always.
+    precision: "float32" or "bfloat16", what convolutions and the layer after them compute in. Weights, policy and value
+    are float32 always.
 
     Raises ConfigError if it does not fit the observations, or is not what a network must be.
     """
-    return _own_network(settings, spec) if ":" in settings.algorithm.network else _ga3cs_network(settings, spec)
+    if ":" in settings.algorithm.network:
+        return _own_network(settings, spec)
+    return _actor_critic(settings, spec, precision)
 
 
-class Acting:
-    """A network as predictions use it: `acting(observation, *weights)`, with what `weights` gave after the last update.
-
-    The same numbers from fewer operations: weights are cast and scaled once an update instead of once a prediction,
-    where casting those of the dense layer takes longer than multiplying a few observations, and they come as they are,
-    not as variables that are looked up. A prediction is small, and finds nothing of what it needs in the processor's
-    caches, so what it costs beyond its multiplications is the number of different things that it does.
-
-    A user's network, which may hold anything, is called as it is, and may be met in the middle of an update.
-    """
-
-    def __init__(self, network: keras.Model, settings: Settings) -> None:
-        self._network, self._own = network, ":" in settings.algorithm.network
-        self._heads = [] if self._own else [network.get_layer(name) for name in ("policy", "value")]
-        self._hidden = [layer for layer in network.layers if layer.weights and layer not in self._heads]
-
-    def weights(self) -> list[tf.Tensor]:
-        """Kernel and bias of each layer, as `__call__` wants them."""
-        if self._own:
-            return []
-        pairs = [layer.kernel_and_bias() if isinstance(layer, StridedConv2D) else
-                 [ops.cast(weight, layer.compute_dtype) for weight in (layer.kernel, layer.bias)]
-                 for layer in (*self._hidden, *self._heads)]
-        return [ops.convert_to_tensor(weight) for pair in pairs for weight in pair]
-
-    def __call__(self, observation: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Policy (n, A) and value (n,), float32, of observations (n, *shape)."""
-        if self._own:
-            policy, value = self._network(observation, training=False)
-            return policy, value[:, 0]
-        pairs, n_hidden = list(zip(weights[::2], weights[1::2], strict=True)), len(self._hidden)
-        hidden = tf.cast(observation, weights[0].dtype)
-        for layer, (kernel, bias) in zip(self._hidden, pairs[:n_hidden], strict=True):
-            if isinstance(layer, StridedConv2D):
-                product = layer.convolve(hidden, kernel)
-            else:
-                product = tf.matmul(tf.reshape(hidden, (-1, kernel.shape[0])), kernel)
-            hidden = layer.activation(tf.nn.bias_add(product, bias))
-        hidden = tf.cast(hidden, tf.float32)
-        policy, value = (head.activation(tf.nn.bias_add(tf.matmul(hidden, kernel), bias))
-                         for head, (kernel, bias) in zip(self._heads, pairs[n_hidden:], strict=True))
-        return policy, tf.reshape(value, (-1,))
-
-
-def _ga3cs_network(settings: Settings, spec: EnvSpec) -> keras.Model:
-    images = len(spec.observation_shape) == 3
-    kind = settings.algorithm.network if settings.algorithm.network != "auto" else "small" if images else "dense"
+def _actor_critic(settings: Settings, spec: EnvSpec, precision: str) -> ActorCritic:
+    shape, kind = spec.observation_shape, settings.algorithm.network
+    images = len(shape) == 3
+    if kind == "auto":
+        kind = "small" if images else "dense"
     if images == (kind == "dense"):
         raise ConfigError(f"network: '{kind}' does not fit {spec.name}, whose observations are "
                           f"{'images: small or large' if images else 'vectors: dense'}")
+    if images and min(shape[:2]) < 36:
+        raise ConfigError(f"network: images of {spec.name} are {shape[0]}x{shape[1]}, at least 36x36 is needed for "
+                          f"'{kind}'")
     seeds = iter((np.random.SeedSequence(settings.run.seed).generate_state(16) % 2**31).tolist())
 
-    def initial(gain: float) -> keras.initializers.Initializer:
-        return keras.initializers.Orthogonal(gain, seed=next(seeds))
+    def options(activation: str | None, gain: float, dtype: str) -> dict[str, Any]:
+        return {"activation": activation, "dtype": dtype,
+                "kernel_initializer": keras.initializers.Orthogonal(gain, seed=next(seeds))}
 
-    inner = "mixed_bfloat16" if precision(settings) == "bfloat16" else "float32"
-
-    def convolution(first: bool, filters: int, size: int, stride: int) -> keras.Layer:
-        kind = PictureConv2D if first else StridedConv2D
-        return kind(filters, size, stride, activation="relu", kernel_initializer=initial(2**0.5), dtype=inner)
-
-    def dense(units: int, activation: str | None, gain: float, name: str | None = None,
-              dtype: str = "float32") -> keras.Layer:
-        return layers.Dense(units, activation=activation, name=name, kernel_initializer=initial(gain), dtype=dtype)
-
-    observation = keras.Input(spec.observation_shape, dtype=str(spec.observation_dtype), name="observation")
+    inner, trunk = "mixed_bfloat16" if precision == "bfloat16" else "float32", list[FoldedDense | StridedConv2D]()
     if images:
-        hidden = observation
-        if min(spec.observation_shape[:2]) < 36:
-            raise ConfigError(f"network: images of {spec.name} are {spec.observation_shape[0]}x"
-                              f"{spec.observation_shape[1]}, at least 36x36 is needed for '{kind}'")
-        shape = ((16, 8, 4), (32, 4, 2)) if kind == "small" else (
+        sizes = ((16, 8, 4), (32, 4, 2)) if kind == "small" else (
             (32, 8, settings.algorithm.large_stride), (64, 4, 2), (64, 3, 1))
-        for filters, size, stride in shape:
-            hidden = convolution(hidden is observation, filters, size, stride)(hidden)
-        hidden = layers.Flatten(dtype=inner)(hidden)
-        hidden = dense(256 if kind == "small" else 512, "relu", 2**0.5, dtype=inner)(hidden)
+        for filters, size, stride in sizes:
+            layer = StridedConv2D if trunk else ByteConv2D
+            trunk.append(layer(filters, size, stride, **options("relu", 2**0.5, inner)))
+        trunk.append(FoldedDense(256 if kind == "small" else 512, **options("relu", 2**0.5, inner)))
     else:
-        hidden = layers.Rescaling(1.0)(observation)
-        for _ in range(2):
-            hidden = dense(64, "tanh", 2**0.5)(hidden)
-    policy = dense(int(spec.n_actions), "softmax", 0.01, "policy")(hidden)  # the first policy is all but uniform
-    value = dense(1, None, 1.0, "value")(hidden)
-    return keras.Model(observation, [policy, value], name=kind)
+        trunk += [FoldedDense(64, **options("tanh", 2**0.5, "float32")) for _ in range(2)]
+    # The first policy is all but uniform.
+    policy = FoldedDense(int(spec.n_actions), name="policy", **options("softmax", 0.01, "float32"))
+    value = FoldedDense(1, name="value", **options(None, 1.0, "float32"))
+    return ActorCritic(kind, shape, trunk, policy, value)
 
 
 def _own_network(settings: Settings, spec: EnvSpec) -> keras.Model:

@@ -54,7 +54,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     before_tensorflow(options.verbose)
     with quiet(options.verbose):
         from ga3c.evaluation.scores import record, report, table
-        from ga3c.learner.learner import start_tensorflow
+        from ga3c.learner.backend import start_tensorflow
         start_tensorflow(settings)
         policy = Policy(trained)
     from rich.console import Console

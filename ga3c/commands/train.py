@@ -110,7 +110,8 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     with contextlib.suppress(OSError):  # nobody reads; the display will find out
         print(f"{spec.name}: loading TensorFlow and compiling the model", flush=True)
     with quiet(verbose):
-        from ga3c.learner.learner import Learner, start_tensorflow
+        from ga3c.learner.backend import start_tensorflow
+        from ga3c.learner.learner import Learner
         from ga3c.runs.directory import create_directory, lock_directory
         start_tensorflow(settings)
         model = Learner(settings, spec)

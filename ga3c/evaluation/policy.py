@@ -74,12 +74,13 @@ class Policy:
         before_tensorflow()
         import tensorflow as tf
 
-        from ga3c.algorithms.networks import build_network, share_gpus
+        from ga3c.algorithms.networks import build_network
+        from ga3c.learner.backend import share_gpus
         share_gpus()
         self.trained, self.spec = trained, probe(trained.settings)
         self._rng = np.random.default_rng(seed)
         # float32 gives the same scores and exported numbers on every machine, whatever it was trained with.
-        network = build_network(trained.settings.changed(precision="float32"), self.spec)
+        network = build_network(trained.settings, self.spec, "float32")
         weights = [trained.weights.get(f"network.{number:02d}") for number in range(len(trained.weights))]
         shapes = [(tuple(variable.shape), np.dtype(np.float32)) for variable in network.weights]
         if shapes != [weight if weight is None else (weight.shape, weight.dtype) for weight in weights]:

@@ -88,7 +88,8 @@ def _environment(settings: Settings, seconds: float) -> float:
 
 
 def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
-    from ga3c.learner.learner import Learner, start_tensorflow
+    from ga3c.learner.backend import start_tensorflow
+    from ga3c.learner.learner import Learner
     from ga3c.service.batches import rollouts_per_batch
     settings = settings.changed(device_threads=1)
     start_tensorflow(settings)

@@ -1,0 +1,73 @@
+"""What an algorithm is to the rest of the service: the outputs it adds to a slot, how one acts, and a loss.
+
+An algorithm is one file beside this one that fulfils `Algorithm`. Learner, backend, slots and metrics know no more of
+it than stands here.
+
+Index order: B rollouts, T steps, E environments, A actions; N = B T E steps in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import keras
+
+from ga3c.envs.base import EnvSpec
+from ga3c.transport.fields import Field, Outputs
+
+Tensor = Any
+"""A tensor of whatever backend Keras runs on."""
+
+
+class Rates(NamedTuple):
+    """The scheduled numbers of one update, float32."""
+
+    learning_rate: Tensor
+    entropy_coef: Tensor
+
+
+class Loss(NamedTuple):
+    """What `Algorithm.loss` returns.
+
+    total: scalar, what the gradient is taken of. metrics: scalars by name, means per agent step; they become columns of
+    `metrics.jsonl`. state: what the algorithm's `variables` become if the update is finite, in their order.
+    """
+
+    total: Tensor
+    metrics: dict[str, Tensor]
+    state: Sequence[Tensor] = ()
+
+
+class Network(Protocol):
+    """The network within one prediction or one update."""
+
+    def __call__(self, observation: Tensor, training: bool = False) -> Sequence[Tensor]:
+        """Its outputs for observations (n, *shape): [policy (n, A), value (n, 1)], float32.
+
+        training: from the variables, with a gradient. Otherwise as one acts: from the weights of the last update.
+        """
+
+
+class Algorithm(Protocol):
+    """How one acts and learns. An object is made once a run, before the network."""
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """The fields of a batch that `loss` needs. The others are not copied to the device."""
+
+    @property
+    def variables(self) -> Mapping[str, keras.Variable]:
+        """State beside the network's weights, by its names in a checkpoint, as in "advantage.00"."""
+
+    def outputs(self, env: EnvSpec) -> dict[str, Field]:
+        """The outputs that `act` gives for one observation. They are fields of a slot; an agent draws from them."""
+
+    def act(self, network: Network, observation: Tensor) -> Outputs:
+        """The outputs for observations (n, *shape). Compiled: tensors in and out."""
+
+    def loss(self, network: Network, batch: Mapping[str, Tensor], rates: Rates) -> Loss:
+        """The loss of a batch with at least one filled step. Compiled: tensors in and out.
+
+        batch: the fields in `reads` as they lie in the slots, (B, T, E, ...); "filled" (B, T, 1) bool is one of them.
+        """

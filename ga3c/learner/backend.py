@@ -1,0 +1,298 @@
+"""Every call of TensorFlow: devices, threads, compiled predictions and updates, the optimiser, the device's failures.
+
+`Backend` holds the network, the optimiser and the state of the algorithm, and knows neither versions nor schedules;
+those are `learner.Learner`'s. Its functions are compiled in the constructor, before any thread exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from ga3c.algorithms.base import Algorithm, Rates, Tensor
+from ga3c.algorithms.networks import Bound, build_network, folded
+from ga3c.envs.base import EnvSpec
+from ga3c.settings.machine import usable_cores
+from ga3c.settings.schema import AlgorithmSettings, Settings
+from ga3c.transport.slots import Batch, Slots
+
+Observed = NDArray | Tensor
+Weights = Sequence[Tensor]
+"""What predictions are made with: the network's weights, folded once an update."""
+
+_SHARED_FROM = 2**16  # bytes of an array of a batch; a smaller one is copied sooner than handed over
+
+
+class DeviceFailed(Exception):
+    """The device is lost, stuck, or cannot do what is asked of it; the message is one line with a way on."""
+
+
+class TooLarge(DeviceFailed):
+    """The device has no memory for so much at once. An update that raises it is taken not to have been made."""
+
+
+# What a device raises, as against a mistake in what it was given; and how a copy to it, or cuDNN, says so.
+_LOST = (tf.errors.InternalError, tf.errors.UnavailableError, tf.errors.UnknownError, tf.errors.AbortedError,
+         tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.DataLossError,
+         tf.errors.FailedPreconditionError)
+_FULL, _NO_CUDNN = "Dst tensor is not initialized", "DNN"
+
+
+def _fail(error: tf.errors.OpError, what: str) -> NoReturn:
+    """Raises TooLarge or DeviceFailed if the error is the device's failure at `what`, else the error."""
+    if isinstance(error, tf.errors.ResourceExhaustedError) or _FULL in error.message:
+        raise TooLarge(f"the device has no memory for {what}; end other programs on it, or give a smaller "
+                       "--training-batch-min, --envs-per-agent or --prediction-batch-max") from error
+    if not isinstance(error, _LOST) and _NO_CUDNN not in error.message:
+        raise error
+    cause = " ".join(error.message.split())[:200]
+    raise DeviceFailed(f"the device failed at {what}: {cause}; ga3c-doctor tries each device, and with "
+                       "CUDA_VISIBLE_DEVICES=-1 the processors do the work") from error
+
+
+@contextlib.contextmanager
+def on_device(what: str) -> Iterator[None]:
+    """Names the failures of the device at `what`. Raises TooLarge, DeviceFailed."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        _fail(error, what)
+
+
+def share_gpus() -> None:
+    """Has TensorFlow take memory of GPUs as it needs it instead of all at once. Does nothing after the first tensor."""
+    with contextlib.suppress(RuntimeError):
+        for device in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(device, True)
+
+
+def start_tensorflow(settings: Settings) -> None:
+    """Device and thread options; before the first tensor of the process."""
+    share_gpus()
+    threads = 1 if settings.run.serial else settings.run.device_threads or max(1, usable_cores() // 2)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    # A call that is not `_inline` holds one of these until it ends, the condition within an update always one more.
+    # With fewer than that, predictions wait for updates, and with one an update waits for itself. Each keeps buffers
+    # of its own for every size of batch it has met, so there are no more.
+    predictors, trainers = settings.thread_capacity
+    tf.config.threading.set_inter_op_parallelism_threads(predictors + 2 * trainers)
+    if settings.run.serial:
+        tf.config.experimental.enable_op_determinism()
+
+
+def precision(settings: AlgorithmSettings) -> str:
+    """`settings.precision` on this machine: "auto" is bfloat16 if its processor multiplies those, else float32.
+
+    On a GPU float32: whether small layers gain by casts there has not been measured.
+    """
+    if settings.precision != "auto":
+        return settings.precision
+    if tf.config.list_physical_devices("GPU"):
+        return "float32"
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split()
+    except OSError:
+        flags = []
+    return "bfloat16" if {"avx512_bf16", "amx_bf16"}.intersection(flags) else "float32"
+
+
+class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras has no types
+    """Kingma and Ba (2015), algorithm 1 in the order of section 2's end, without Keras' AMSGrad.
+
+    As Keras has it, epsilon is beside the uncorrected root. Each weight is read and written once, by TensorFlow's own
+    operation, where Keras' goes over all of them a dozen times.
+    """
+
+    def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
+        """One variable's step; its gradient may be sparse."""
+        number, dtype = self._get_variable_index(variable), variable.dtype
+        beta_1, beta_2, epsilon, rate, step = (
+            tf.cast(each, dtype) for each in (self.beta_1, self.beta_2, self.epsilon, learning_rate,
+                                              self.iterations + 1))
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle, m=self._momentums[number].value.handle, v=self._velocities[number].value.handle,
+            beta1_power=beta_1**step, beta2_power=beta_2**step, lr=rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon,
+            grad=tf.cast(gradient, dtype))
+
+
+def _build_optimizer(settings: AlgorithmSettings, variables: list[keras.Variable]) -> keras.optimizers.Optimizer:
+    if settings.optimizer == "adam":
+        optimizer = Adam(settings.learning_rate, epsilon=settings.adam_epsilon)
+        optimizer.build(variables)
+        return optimizer
+    # Non-centred, epsilon inside the root, one set of statistics for all trainers (A3C, equation S2).
+    optimizer = keras.optimizers.RMSprop(
+        settings.learning_rate, rho=settings.rmsprop_decay, epsilon=settings.rmsprop_epsilon)
+    optimizer.build(variables)
+    for mean_square in optimizer.variables[2:]:  # after iteration and learning rate
+        # From 1 as in the authors' TensorFlow; from 0 the first updates are ten times too large.
+        mean_square.assign(np.ones(mean_square.shape, np.float32))
+    return optimizer
+
+
+def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]) -> str:
+    """The first difference in name or shape; "" if there is none."""
+    for name in sorted(variables.keys() | arrays.keys()):
+        ours, theirs = (tuple(found[name].shape) if name in found else "missing" for found in (variables, arrays))
+        if ours != theirs:
+            return f"{name} is {theirs}, here {ours}"
+    return ""
+
+
+class Updated(NamedTuple):
+    """What one update gave: the algorithm's metrics and `gradient_norm`, and what to predict with from now on."""
+
+    metrics: dict[str, float]
+    weights: Weights
+
+
+class Backend:
+    """Network, optimiser and the algorithm's state on a device.
+
+    `predict` may be called from any thread at any time; everything else takes turns, which is the caller's to see to.
+    `precision`: of the network's inner layers; `device`: what computes it.
+    """
+
+    def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm) -> None:
+        self.precision = precision(settings.algorithm)
+        self._algorithm, self._max_grad_norm = algorithm, settings.algorithm.max_grad_norm
+        self._network = build_network(settings, env, self.precision)
+        self._optimizer = _build_optimizer(settings.algorithm, self._network.trainable_variables)
+        # Compiled, as within an update: the same to the bit.
+        self._fold = tf.function(lambda: folded(self._network), autograph=False)
+        # Operations one after the other in one thread: on processors what runs at the same time are whole calls.
+        gpus = tf.config.list_logical_devices("GPU")
+        self.device = gpus[0].name if gpus else "CPU"
+        self._executor = "" if gpus else "SINGLE_THREADED_EXECUTOR"
+        self._outputs, self._metrics = tuple(algorithm.outputs(env)), list[str]()
+        with tf.experimental.function_executor_type(self._executor):  # it must know a conditional when it is traced
+            predict, update = self._compile(settings, env)
+        self._predict, self._update = self._inline(predict), self._inline(update)
+
+    def _inline(self, function: tf.types.experimental.ConcreteFunction) -> Callable[..., list[Tensor]]:
+        """Its outputs, computed in the thread that calls, where that is a processor's.
+
+        TensorFlow's own call hands over to another thread, which costs half a millisecond when the caches are full of
+        emulators.
+        """
+        if not self._executor:
+            return lambda *inputs: tf.nest.flatten(function(*inputs))
+        captured, types = function.captured_inputs, [output.dtype for output in function.outputs]
+        executor = self._executor
+        return lambda *inputs: tf.raw_ops.StatefulPartitionedCall(
+            args=[*inputs, *captured], Tout=types, f=function, executor_type=executor)
+
+    def _compile(self, settings: Settings, env: EnvSpec) -> tuple[tf.types.experimental.ConcreteFunction, ...]:
+        weights = [tf.TensorSpec(weight.shape, weight.dtype) for weight in self.weights()]
+        observation = tf.TensorSpec((None, *env.observation_shape), env.observation_dtype)
+        shown = Slots(env, settings.algorithm.rollout_length, settings.agents.envs_per_agent, 1,
+                      outputs=self._algorithm.outputs(env)).empty_batch(1)
+        batch = [tf.TensorSpec((None, *array.shape[1:]), array.dtype)
+                 for array in (getattr(shown, name) for name in self._algorithm.reads)]
+        predict = tf.function(self._acted, input_signature=[observation, *weights], autograph=False)
+        update = tf.function(self._updated, autograph=False,
+                             input_signature=[*batch, tf.TensorSpec((len(Rates._fields),), tf.float32), *weights])
+        return predict.get_concrete_function(), update.get_concrete_function()
+
+    def _acted(self, observation: Tensor, *weights: Tensor) -> list[Tensor]:
+        outputs = self._algorithm.act(Bound(self._network, weights), observation)
+        return [outputs[name] for name in self._outputs]
+
+    def _updated(self, *inputs: Tensor) -> list[Tensor]:
+        """One update. Inputs: what the algorithm reads of a batch, `Rates`, weights. Returns metrics and weights."""
+        n, variables = len(self._algorithm.reads), self._network.trainable_variables
+        batch, rates = dict(zip(self._algorithm.reads, inputs[:n], strict=True)), Rates(*tf.unstack(inputs[n]))
+        with tf.GradientTape() as tape:
+            loss = self._algorithm.loss(Bound(self._network, inputs[n + 1:]), batch, rates)
+        gradients = tape.gradient(loss.total, variables)
+        gradient_norm = tf.linalg.global_norm(gradients)
+        if self._max_grad_norm:
+            gradients, _ = tf.clip_by_global_norm(gradients, self._max_grad_norm, gradient_norm)
+        found = loss.metrics | {"gradient_norm": gradient_norm}
+        self._metrics = list(found)
+        metrics = tf.stack(list(found.values()))
+
+        def apply() -> Tensor:
+            self._optimizer.learning_rate.assign(rates.learning_rate)
+            self._optimizer.apply(gradients, variables)
+            for variable, value in zip(self._algorithm.variables.values(), loss.state, strict=True):
+                variable.assign(value)
+            return tf.constant(True)
+
+        # The norm holds every gradient: if one is not finite, nothing is written, of the optimiser neither.
+        tf.cond(tf.reduce_all(tf.math.is_finite(metrics)), apply, lambda: tf.constant(False))
+        return [metrics, *folded(self._network)]
+
+    def weights(self) -> Weights:
+        """What to predict with, from the variables as they are now."""
+        found: Weights = self._fold()
+        return found
+
+    def shared(self, observation: NDArray) -> Observed:
+        """For `predict`, in the place of an array that is overwritten between predictions.
+
+        On processors it is the memory itself, looked at but once; the array where TensorFlow must copy it.
+        """
+        if self._executor and observation.size and observation.flags.carray and not observation.ctypes.data % 64:
+            return tf.experimental.dlpack.from_dlpack(observation.__dlpack__())
+        return observation
+
+    def _tensor(self, array: Observed) -> Tensor:
+        """Of what stays as it is until the call is over."""
+        if isinstance(array, np.ndarray):
+            array = self.shared(array)
+        return tf.constant(array) if isinstance(array, np.ndarray) else array
+
+    def predict(self, observation: Observed, weights: Weights) -> dict[str, NDArray]:
+        """The outputs by name, for observations (n, *shape), `shared` or not. Raises DeviceFailed."""
+        try:
+            found = self._predict(self._tensor(observation), *weights)
+            return {name: output.numpy() for name, output in zip(self._outputs, found, strict=True)}
+        except tf.errors.OpError as error:
+            _fail(error, f"{len(observation)} predictions")
+
+    def inputs(self, batch: Batch) -> list[Tensor]:
+        """What `update` reads of the batch, which stays as it is until the update is over."""
+        arrays = [getattr(batch, name) for name in self._algorithm.reads]
+        return [self._tensor(array) if array.nbytes >= _SHARED_FROM else tf.constant(array) for array in arrays]
+
+    def update(self, inputs: list[Tensor], rates: Rates, weights: Weights) -> Updated:
+        """One update of the variables, unless one of its metrics is not finite: then nothing has changed."""
+        metrics, *weights = self._update(*inputs, tf.constant(rates, tf.float32), *weights)
+        return Updated(dict(zip(self._metrics, metrics.numpy().tolist(), strict=True)), weights)
+
+    def _variables(self) -> dict[str, Any]:
+        # By position: Keras numbers names by what else the process has built.
+        return {f"{owner}.{number:02d}": variable
+                for owner, variables in (("network", self._network.weights), ("optimizer", self._optimizer.variables))
+                for number, variable in enumerate(variables)} | dict(self._algorithm.variables)
+
+    def arrays(self) -> dict[str, NDArray]:
+        """A copy of all variables by name: "network.NN", "optimizer.NN" and the algorithm's."""
+        return {name: variable.numpy() for name, variable in self._variables().items()}
+
+    def fitting(self, arrays: dict[str, NDArray], only: str = "") -> dict[str, NDArray]:
+        """Those of `arrays` that are of these variables, or of those whose names begin with `only`.
+
+        Raises ValueError if one is missing or of another shape.
+        """
+        variables = {name: variable for name, variable in self._variables().items() if name.startswith(only)}
+        owners = {name.split(".")[0] for name in variables}
+        arrays = {name: array for name, array in arrays.items() if name.split(".")[0] in owners}
+        wrong = _difference(variables, arrays)
+        if wrong:
+            raise ValueError(f"its weights are of another network: {wrong}")
+        return arrays
+
+    def assign(self, arrays: dict[str, NDArray]) -> None:
+        """Sets the variables named in `arrays`, which are `fitting`."""
+        variables = self._variables()
+        for name, array in arrays.items():
+            variables[name].assign(array)

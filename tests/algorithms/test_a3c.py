@@ -1,0 +1,179 @@
+"""A3C: what one update does to the weights, corrections of lag, the scale of advantages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from batches import IMAGE, VECTOR, random_batch, settings, weights
+
+from ga3c.envs.base import EnvSpec
+from ga3c.learner.learner import Learner
+from ga3c.settings.schema import Settings
+from ga3c.transport.slots import Batch
+
+
+def numpy_loss(model: Learner, s: Settings, batch: Batch) -> float:
+    """Equation 5 and the value loss over the filled steps, written out one step at a time."""
+    total = 0.0
+    for i, steps in enumerate(batch.steps.tolist()):
+        for e in range(2):
+            following = float(batch.bootstrap_value[i, e])
+            for t in reversed(range(steps)):
+                reward = float(np.clip(batch.reward[i, t, e], -s.algorithm.reward_clip, s.algorithm.reward_clip))
+                if batch.terminated[i, t, e]:
+                    following = 0.0
+                elif batch.truncated[i, t, e]:
+                    following = float(batch.final_value[i, t, e])
+                following = reward + s.algorithm.gamma * following
+                outputs, _ = model.predict(batch.observation[i, t, e][None])
+                policy, value = outputs["policy"], outputs["value"]
+                pi = policy[0].astype(np.float64)
+                advantage = following - float(value[0])
+                total -= np.log(pi[batch.action[i, t, e]] + s.algorithm.log_epsilon) * advantage
+                total += s.algorithm.value_coef * advantage ** 2
+                total += s.algorithm.entropy_coef * float(pi @ np.log(pi + s.algorithm.log_epsilon))
+    return total
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_one_update_is_one_rmsprop_step_down_the_papers_loss(cut: bool) -> None:
+    s = settings(learning_rate=1e-3, rmsprop_epsilon=0.1)
+    model = Learner(s, VECTOR)
+    batch = random_batch()
+    if cut:
+        batch.steps[:] = [3, 1, 2, 3]
+    before = weights(model)
+    losses = numpy_loss(model, s, batch)
+    n, measured = batch.agent_steps, model.update(batch).metrics
+    assert losses == pytest.approx(
+        n * (measured["policy_loss"] + s.algorithm.value_coef * measured["value_loss"]
+             - s.algorithm.entropy_coef * measured["entropy"]), rel=1e-4)
+    # Only the value head's bias has a gradient that is easy by hand: d/db 0.5 (R - V)^2 = -(R - V).
+    bias = next(name for name, array in before.items() if array.shape == (1,))
+    probe = Learner(s, VECTOR)
+    gradient = 0.0
+    for i, steps in enumerate(batch.steps.tolist()):
+        for e in range(2):
+            following = float(batch.bootstrap_value[i, e])
+            for t in reversed(range(steps)):
+                after = (0.0 if batch.terminated[i, t, e] else
+                         float(batch.final_value[i, t, e]) if batch.truncated[i, t, e] else following)
+                following = float(np.clip(batch.reward[i, t, e], -1, 1)) + s.algorithm.gamma * after
+                outputs, _ = probe.predict(batch.observation[i, t, e][None])
+                gradient -= following - float(outputs["value"][0])
+    mean_square = 0.99 * 1.0 + 0.01 * gradient ** 2  # it starts at 1
+    expected = -s.algorithm.learning_rate * gradient / np.sqrt(mean_square + s.algorithm.rmsprop_epsilon)
+    assert weights(model)[bias] - before[bias] == pytest.approx(expected, rel=1e-3)
+
+
+def test_rows_that_are_not_filled_change_nothing() -> None:
+    one, other = Learner(settings(), VECTOR), Learner(settings(), VECTOR)
+    clean, dirty = random_batch(seed=1), random_batch(seed=1)
+    for batch in (clean, dirty):
+        batch.steps[:] = [3, 1, 2, 3]
+    dirty.reward[1, 1:], dirty.observation[2, 2:], dirty.terminated[1, 1:] = 1e3, 50.0, True
+    one.update(clean)
+    other.update(dirty)
+    for name, array in weights(one).items():
+        assert np.array_equal(array, weights(other)[name])
+
+
+@pytest.mark.parametrize("spec", [VECTOR, IMAGE])
+def test_rollouts_without_a_step_change_nothing(spec: EnvSpec) -> None:
+    s = settings(normalize_advantages=True, correction="vtrace", loss_reduction="mean")
+    alone, filled_up = Learner(s, spec), Learner(s, spec)
+    filled_up.restore(*alone.state())
+    batch, some = random_batch(5, seed=3, spec=spec), random_batch(5, seed=3, spec=spec)[:2]
+    batch.clear(slice(2, None))
+    one, two = alone.update(some), filled_up.update(batch)
+    assert one is not None and two is not None
+    assert one.batch_steps == two.batch_steps == 12
+    assert one.metrics == pytest.approx(two.metrics, rel=1e-4, abs=1e-6)
+    for name, array in weights(alone).items():
+        assert np.allclose(array, weights(filled_up)[name], atol=1e-5), name
+
+
+def test_the_mean_loss_has_the_gradient_of_the_summed_loss_over_the_filled_steps() -> None:
+    batch = random_batch()
+    batch.steps[:] = [3, 1, 2, 3]
+    summed, mean = (Learner(settings(loss_reduction=how), VECTOR).update(batch).metrics for how in ("sum", "mean"))
+    assert summed["gradient_norm"] == pytest.approx(batch.agent_steps * mean["gradient_norm"], rel=1e-5)
+    assert summed | {"gradient_norm": 0} == mean | {"gradient_norm": 0}
+
+
+def test_normalized_advantages_have_mean_0_and_deviation_1_whatever_the_rewards() -> None:
+    for size in (1.0, 100.0):
+        batch = random_batch(rollout_length=1)
+        batch.terminated[:], batch.truncated[:] = True, False
+        batch.reward *= size
+        s = settings(rollout_length=1, normalize_advantages=True, reward_clip=0.0)
+        model = Learner(s, VECTOR)
+        outputs, _ = model.predict(batch.observation.reshape(-1, 3))
+        policy, value = outputs["policy"], outputs["value"]
+        advantage = batch.reward.ravel() - value
+        advantage = (advantage - advantage.mean()) / advantage.std()
+        likelihood = np.log(policy[np.arange(len(policy)), batch.action.ravel()] + s.algorithm.log_epsilon)
+        assert model.update(batch).metrics["policy_loss"] == pytest.approx(-(likelihood * advantage).mean(), rel=1e-4)
+
+
+def test_the_scale_of_advantages_is_remembered_across_updates_and_restored() -> None:
+    s = settings(normalize_advantages=True)
+    model, other = Learner(s, VECTOR), Learner(s, VECTOR)
+    model.update(random_batch(seed=1))
+    other.restore(*model.state())
+    one, two = (m.update(random_batch(seed=2)) for m in (model, other))
+    assert one.metrics == two.metrics
+    fresh = Learner(s, VECTOR)
+    fresh.restore({**fresh.state()[0], **weights(model)}, 0, 0)
+    assert fresh.update(random_batch(seed=2)).metrics["policy_loss"] != one.metrics["policy_loss"]
+
+
+@pytest.mark.parametrize("correction", ["clipped-is", "vtrace"])
+def test_corrections_do_nothing_on_policy_and_something_under_lag(correction: str) -> None:
+    batch = random_batch()
+    plain, corrected, lagging = (Learner(settings(correction=how), VECTOR) for how in ("none", correction, correction))
+    played, following = (plain.predict(each.reshape(-1, 3))[0] for each in (batch.observation, batch.following))
+    batch.policy[:] = played["policy"].reshape(batch.policy.shape)
+    batch.bootstrap_value[:] = following["value"].reshape(batch.bootstrap_value.shape)
+    plain.update(batch)
+    corrected.update(batch)
+    for name, array in weights(plain).items():
+        assert weights(corrected)[name] == pytest.approx(array, abs=1e-6)
+    batch.policy[:] = [0.97, 0.01, 0.01, 0.01]
+    lagging.update(batch)
+    assert any(abs(array - weights(lagging)[name]).max() > 1e-5 for name, array in weights(plain).items())
+
+
+@pytest.mark.parametrize("correction", ["none", "clipped-is", "vtrace"])
+def test_a_correction_takes_the_value_of_what_follows_from_the_weights_of_today(correction: str) -> None:
+    one, other = Learner(settings(correction=correction), VECTOR), Learner(settings(correction=correction), VECTOR)
+    batch = random_batch()
+    one.update(batch)
+    batch.bootstrap_value += 5.0  # as recorded, long ago
+    other.update(batch)
+    alike = all(np.array_equal(array, weights(other)[name]) for name, array in weights(one).items())
+    assert alike == (correction != "none")
+
+
+def test_explained_variance_of_the_best_constant_value_is_0() -> None:
+    batch = random_batch(rollout_length=1)
+    batch.terminated[:], batch.truncated[:], batch.reward[:] = True, False, np.clip(batch.reward, -1, 1)
+    model = Learner(settings(rollout_length=1), VECTOR)
+    names = [name for name, array in weights(model).items() if array.shape in ((64, 1), (1,))]
+    state, _, _ = model.state()
+    for name in names:
+        state[name] = np.zeros_like(state[name])
+    state[next(name for name in names if state[name].shape == (1,))][:] = batch.reward.mean()
+    model.restore(state, 0, 0)
+    assert model.update(batch).metrics["explained_variance"] == pytest.approx(0.0, abs=1e-5)
+
+
+def test_rewards_beyond_the_clip_count_as_the_clip_unless_it_is_off() -> None:
+    large, clipped = random_batch(seed=2), random_batch(seed=2)
+    clipped.reward[:] = np.clip(clipped.reward, -1, 1)
+    results = {}
+    for clip in (1.0, 0.0):
+        for name, batch in (("large", large), ("clipped", clipped)):
+            model = Learner(settings(reward_clip=clip), VECTOR)
+            results[clip, name] = model.update(batch).metrics["value_loss"]
+    assert results[1.0, "large"] == results[1.0, "clipped"] == results[0.0, "clipped"] != results[0.0, "large"]

@@ -1,0 +1,42 @@
+"""Random batches of tiny environments, and learners' settings for them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ga3c.envs.base import EnvSpec
+from ga3c.learner.learner import Learner
+from ga3c.settings.files import configured
+from ga3c.settings.presets import PRESETS
+from ga3c.settings.schema import Settings
+from ga3c.transport.slots import Batch, Slots
+
+VECTOR = EnvSpec("vector", (3,), np.dtype(np.float32), 4, 1)
+IMAGE = EnvSpec("image", (84, 84, 4), np.dtype(np.uint8), 6, 4)
+
+
+def settings(**changes: object) -> Settings:
+    """The paper's, for tiny worlds."""
+    return configured(**{**PRESETS["paper"], "rollout_length": 3, "envs_per_agent": 2, **changes})
+
+
+def random_batch(n: int = 4, rollout_length: int = 3, seed: int = 0, spec: EnvSpec = VECTOR) -> Batch:
+    rng = np.random.default_rng(seed)
+    store = Slots(spec, rollout_length, 2, n)
+    shape = (n, rollout_length + 1, 2, *spec.observation_shape)
+    seen = rng.integers(0, 256, shape) if spec.observation_dtype == np.uint8 else rng.normal(size=shape)
+    store.observation[:], store.following[:] = seen[:, :-1], seen[:, -1]
+    store.action[:] = rng.integers(0, spec.n_actions, store.action.shape)
+    store.reward[:] = rng.normal(scale=2, size=store.reward.shape)
+    store.terminated[:] = rng.random(store.terminated.shape) < 0.2
+    store.truncated[:] = (rng.random(store.truncated.shape) < 0.2) & ~store.terminated
+    store.final_value[:] = rng.normal(size=store.final_value.shape)
+    store.bootstrap_value[:] = rng.normal(size=store.bootstrap_value.shape)
+    store.steps[:] = rollout_length
+    batch = store.empty_batch(n)
+    store.gather(range(n), batch, 0)
+    return batch
+
+
+def weights(model: Learner) -> dict[str, np.ndarray]:
+    return {name: array for name, array in model.state()[0].items() if name.startswith("network")}

@@ -72,7 +72,7 @@ def summary(run: Path, best: float | None) -> list[str]:
     """
     rows = at_work(run)
     trials = [event for event in reader.lasting_events(run) if event["event"] == "trial"]
-    accepted = sum(trial.get("verdict") in ACCEPTED for trial in trials)
+    accepted = sum(trial.get("decision", trial.get("verdict")) in ACCEPTED for trial in trials)
     last, half = rows[-1], second_half(rows)
     cells = [run.name, workers(last), f"{len(trials)} ({accepted})", f"{half:,.0f}"]
     if best is None:

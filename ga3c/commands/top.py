@@ -97,9 +97,10 @@ class Followed:
         elif kind == "end":
             self.ended = f"ended by {event['reason']}"
         elif kind == "trial":
-            told = event["rate_from"] and event["seconds"] and event["verdict"] != "given up"
+            decision = event.get("decision") or event["verdict"]  # of versions before 0.9
+            told = event["rate_from"] and event["seconds"] and decision not in ("aborted", "given up")
             gain = f" {event['rate'] / event['rate_from'] - 1:+.0%}" if told else ""
-            self._tuning = f"{event['to']} {event['verdict']}{gain}"
+            self._tuning = f"{event['to']} {decision}{gain}"
         elif kind == "search" and event["over"]:
             self._tuning = f"{event['setting']} found"
         elif kind == "agent_died":

@@ -188,7 +188,7 @@ class Service:
                 if signals.take_checkpoint_request():
                     recorder.save_or_warn(self._learner)
                 if row and self._tuner:
-                    self._tuner.second(row, self._settled(), agents.available)
+                    self._tuner.second(row, self._settled(), agents.available, agents.start_seconds)
                     self._wanted = self._tuner.setting
                 reason = signals.name or recorder.reached(self._learner.agent_steps)
         finally:

@@ -1,4 +1,4 @@
-"""The controller at work in a run: where it starts, what it may ask for, what it hears each second, what is remembered.
+"""The controller at work in a run: where it starts, its limits, its measurement each second, what is remembered.
 
 No thread of its own: the supervisor calls `Tuner.second` after each row of metrics. `memory` keeps what a search finds.
 """
@@ -12,8 +12,12 @@ from ga3c.envs.base import EnvSpec
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import Settings, TuningSettings
 from ga3c.tuning.bottleneck import external_load
-from ga3c.tuning.controller import Controller, Fast, Measurement, Paper, Setting, Trial, name
+from ga3c.tuning.controller import Controller
+from ga3c.tuning.fast import Fast
+from ga3c.tuning.measurement import Measurement, Setting, name
 from ga3c.tuning.memory import recall, remember
+from ga3c.tuning.paper import Paper
+from ga3c.tuning.trial import Reason, Trial
 
 SETTLED = 2        # undisturbed rows after a change, the first of which still has some of it in its second
 WARM_UP = 4        # first rows, which say nothing: memory and TensorFlow's kernels are new, rollouts are on their way
@@ -25,7 +29,7 @@ class Run(Protocol):
 
     spec: EnvSpec
     disturbances: int
-    controller: Controller | None
+    controller: Controller[Any] | None
     tuning: str
     resumed_controller: dict[str, Any] | None
     resumed_settings: dict[str, Any]
@@ -56,33 +60,35 @@ def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
     given = (settings.tuning.agents, settings.tuning.predictors, settings.tuning.trainers)
     default = tuple(getattr(TuningSettings(), each) for each in ("agents", "predictors", "trainers"))
     remembered = recall(settings, run.spec.name, run.say) if settings.tuning.remember and given == default else None
-    return remembered or (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers), remembered is not None
+    counts = (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers)
+    return remembered or counts, remembered is not None
 
 
 class Tuner:
     """Hands the controller a measurement each second, and the record what it decided.
 
-    A resumed run's controller goes on where its checkpoint was, with the accepted setting measured again; if it is told
-    other counts than before, it begins anew with these. `on_cores`: the model has no device of its own.
+    The controller of a resumed run goes on where its checkpoint was, and measures the accepted setting again. With
+    other counts than before it begins again. `on_cores`: the model has no device of its own.
     """
 
     def __init__(self, settings: Settings, run: Run, on_cores: bool) -> None:
         self._settings, self._run, self._on_cores = settings, run, on_cores
         (first, remembered), most = start(settings, run), limits(settings)
-        self.controller: Controller
+        self.controller: Controller[Any]
         if settings.tuning.controller == "paper":
-            self.controller = Paper(first, most, settings.tuning.max_lag, settings.run.seed, settings.tuning.window, settings.tuning.temperature)
+            self.controller = Paper(first, most, settings.tuning.max_lag, settings.run.seed, settings.tuning.window,
+                                    settings.tuning.temperature)
         else:
             self.controller = Fast(first, most, settings.tuning.max_lag, settings.run.seed, fine=remembered)
-        told = {each: getattr(settings.tuning, each) for each in ("start", "agents", "predictors", "trainers")}
-        if any(run.resumed_settings.get(each, count) != count for each, count in told.items()):
-            run.say(f"The controller begins anew with {name(first)}, as it is told.")
+        given = {each: getattr(settings.tuning, each) for each in ("start", "agents", "predictors", "trainers")}
+        if any(run.resumed_settings.get(each, count) != count for each, count in given.items()):
+            run.say(f"The controller begins again with {name(first)}, the counts that were given.")
         elif run.resumed_controller:
             try:
                 self.controller.restore(run.resumed_controller)
                 self.controller.remeasure()
-            except (ValueError, LookupError, TypeError, AttributeError) as error:
-                run.say(f"The controller begins anew: its state in the checkpoint does not fit, {error}.")
+            except ValueError as error:
+                run.say(f"The controller begins again: its state in the checkpoint does not fit, {error}.")
         run.controller = self.controller
         self._cores = usable_cores()
         self._quiet = 0  # undisturbed rows in a row
@@ -94,14 +100,19 @@ class Tuner:
         """What is wanted now."""
         return self.controller.setting
 
-    def second(self, row: dict[str, Any], settled: bool, agents: int) -> None:
-        """A second has passed. `settled`: as many workers as wanted are at work, and no others; `agents`: the most
-        there can be.
+    def second(self, row: dict[str, Any], settled: bool, agents: int, agent_start_seconds: float | None = None) -> None:
+        """A second has passed.
+
+        Args:
+            row: of metrics.jsonl.
+            settled: as many workers as wanted are at work, and no others.
+            agents: the most there can be.
+            agent_start_seconds: median seconds from starting an agent to its first step; None if not measured yet.
         """
         self._record(self.controller.restrict(max(1, agents)))
         evaluating = self._run.evaluating is not None
         if evaluating:
-            self._record(self.controller.interrupt("an evaluation has begun"))
+            self._record(self.controller.interrupt(Reason.EVALUATION))
         (time, steps, disturbances), self._before = self._before, (
             row["time"], row["agent_steps"], self._run.disturbances)
         seconds = row["time"] - time
@@ -114,7 +125,7 @@ class Tuner:
             row["time"], (row["agent_steps"] - steps) / max(seconds, 1e-3), row["lag_mean"] or 0.0,
             row["prediction_queue"], row["training_queue"], self._quiet < SETTLED or row["lag_mean"] is None,
             external_load(row) / self._cores,
-            max(0.0, 1 - row["cpu_machine"] / self._cores) if self._on_cores else 1.0))
+            max(0.0, 1 - row["cpu_machine"] / self._cores) if self._on_cores else 1.0, agent_start_seconds or 0.0))
         if self.controller.setting != setting:
             self._quiet = 0
         self._record(trial)
@@ -125,17 +136,19 @@ class Tuner:
         if trial is None:
             return
         self._run.tuning = trial.brief()
+        before, now = trial.baseline, trial.window
         self._run.event(
             "trial", **{"from": name(trial.before), "to": name(trial.after)},
-            rate_from=round(trial.rate_before, 1), deviation_from=round(trial.deviation_before, 1),
-            rate=round(trial.rate, 1), deviation=round(trial.deviation, 1), seconds=trial.seconds,
-            lag=round(trial.lag, 2), prediction_queue=round(trial.prediction_queue, 2),
-            training_queue=round(trial.training_queue, 2), verdict=trial.verdict, reason=trial.reason)
+            rate_from=round(before.mean.rate, 1), deviation_from=round(before.deviation(), 1),
+            rate=round(now.mean.rate, 1), deviation=round(now.deviation(), 1), seconds=len(now),
+            lag=round(now.mean.lag, 2), prediction_queue=round(now.mean.prediction_queue, 2),
+            training_queue=round(now.mean.training_queue, 2), decision=trial.decision.word,
+            reason=trial.explanation())
 
     def _searched(self) -> None:
-        accepted, rate = self.controller.accepted, self.controller.baseline.mean()
+        accepted, rate = self.controller.accepted, self.controller.baseline.mean.rate
         self._run.event("search", over=not self.controller.searching, setting=name(accepted), rate=round(rate, 1))
         if not self.controller.searching:
             self._run.tuning = f"{name(accepted)} found"
-            if self._settings.tuning.remember and not self.controller.beside_others:
+            if self._settings.tuning.remember and not self.controller.under_external_load:
                 remember(self._settings, self._run.spec.name, accepted, rate, self._run.say)

@@ -45,7 +45,7 @@ anything = st.recursive(st.none() | numbers | st.text(max_size=5) | st.integers(
 EVENTS = [
     {"time": 0.0, "event": "start", "resumed_at": 0, "command": [], "told": []},
     {"time": 1.0, "event": "trial", "from": "4/1/1", "to": "5/1/1", "rate_from": 9.0, "rate": 9.5, "seconds": 12.0,
-     "verdict": "kept"},
+     "decision": "accepted"},
     {"time": 2.0, "event": "search", "over": True, "setting": "5/1/1", "rate": 9.0},
     {"time": 2.0, "event": "agent_died", "agent": 1, "exitcode": -9},
     {"time": 3.0, "event": "checkpoint", "path": "checkpoints/000000000100"},

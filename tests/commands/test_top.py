@@ -24,7 +24,7 @@ BUSY = {"cpu_agents": 1.5, "cpu_server": 0.4, "cpu_machine": 1.98, "wait_ms": 5.
         "queue_ms": 2.0, "service_ms": 2.0, "reply_ms": 1.0, "predict_ms": 1.5, "predictor_busy": 0.5,
         "trainer_busy": 0.5, "gather_ms": 2.0, "update_ms": 20.0}
 TRIAL = {"time": 3.0, "event": "trial", "from": "8/1/1", "to": "16/1/1", "rate_from": 1000.0, "rate": 1090.0,
-         "seconds": 20, "verdict": "kept"}
+         "seconds": 20, "decision": "accepted"}
 
 
 class Written:

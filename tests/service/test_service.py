@@ -339,8 +339,8 @@ def test_hundreds_of_changes_lose_and_leave_nothing(most: int, make_run: MakeRun
 
 def test_the_controller_tunes_a_real_run_and_loses_nothing(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga3c.tuning.controller.REMEASURE", 2)
-    monkeypatch.setattr("ga3c.tuning.controller.LONGEST_LOOK", 5)
+    monkeypatch.setattr("ga3c.tuning.fast.REMEASURED", 2)
+    monkeypatch.setattr("ga3c.tuning.comparison.LAST_LOOK", 5)
 
     def stop(updates: int) -> None:
         if updates % 100 == 0 and events(run, "trial"):

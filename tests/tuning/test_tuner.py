@@ -128,7 +128,7 @@ def test_idle_cores_are_told_where_they_bound_what_threads_can_bring(
     settings = toy()
     seconds = Seconds(Tuner(settings, make_run(settings), on_cores))
     seconds.pass_by(WARM_UP + 6, ours=share * usable_cores())
-    assert seconds.tuner.controller.baseline.mean(5) == pytest.approx(idle)
+    assert seconds.tuner.controller.baseline.mean.idle == pytest.approx(idle)
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -140,17 +140,17 @@ def test_the_first_seconds_of_a_run_do_not_count(cache: Path, make_run: MakeRun,
     seconds.pass_by(1, settled=False)
     seconds.pass_by(WARM_UP + SETTLED - 2, rate=lambda agents: 10.0)
     seconds.pass_by(5)
-    assert seconds.tuner.controller.baseline.mean() == 2000.0 and seconds.tuner.setting == (4, 1, 1)
+    assert seconds.tuner.controller.baseline.mean.rate == 2000.0 and seconds.tuner.setting == (4, 1, 1)
 
 
 def test_trials_are_recorded_and_shown(cache: Path, make_run: MakeRun) -> None:
     run, seconds = trial_begun(make_run)
     seconds.pass_by(6)
     trial, *_ = events(run, "trial")
-    assert trial["from"] == "2/1/1" and trial["to"] == "4/1/1" and trial["verdict"] == "kept"
+    assert trial["from"] == "2/1/1" and trial["to"] == "4/1/1" and trial["decision"] == "accepted"
     assert (trial["rate_from"], trial["rate"], trial["seconds"], trial["lag"]) == (2000.0, 4000.0, 3, 2.0)
     assert {"deviation_from", "deviation", "prediction_queue", "training_queue", "reason", "time"} <= trial.keys()
-    assert run.tuning == "4/1/1 kept +100%"
+    assert run.tuning == "4/1/1 accepted +100%"
 
 
 @pytest.mark.parametrize("disturb", ["unsettled", "disturbances", "late"])
@@ -168,15 +168,16 @@ def test_a_disturbed_second_and_the_one_after_it_do_not_count(cache: Path, make_
     assert [event["rate"] for event in events(run, "trial")] == [4000.0]
 
 
-def test_a_trial_during_which_another_program_began_is_given_up(cache: Path, make_run: MakeRun) -> None:
+def test_a_trial_during_which_another_program_began_is_aborted(cache: Path, make_run: MakeRun) -> None:
     run, seconds = trial_begun(make_run)
     while not events(run, "trial"):
         seconds.pass_by(1, others=0.5)
     trial, = events(run, "trial")
-    assert trial["verdict"] == "given up" and trial["reason"] == "other programs took 50% of the cores, and 0% before"
-    assert seconds.tuner.setting == (2, 1, 1) and run.tuning == "4/1/1 given up"
+    assert trial["decision"] == "aborted"
+    assert trial["reason"] == "other programs took more or less of the cores: 50% after 0%"
+    assert seconds.tuner.setting == (2, 1, 1) and run.tuning == "4/1/1 aborted"
     seconds.pass_by(20, others=0.5)
-    assert [each["verdict"] for each in events(run, "trial")][1] == "kept", "both were measured beside it"
+    assert [each["decision"] for each in events(run, "trial")][1] == "accepted", "both were measured beside it"
 
 
 def test_while_a_checkpoint_is_evaluated_the_accepted_setting_is_at_work(
@@ -187,14 +188,14 @@ def test_while_a_checkpoint_is_evaluated_the_accepted_setting_is_at_work(
     run.evaluator = SimpleNamespace(checkpoint=Path("checkpoints/1"), pid=None)
     seconds.pass_by(1)
     assert seconds.tuner.setting == (2, 1, 1)
-    given_up, = events(run, "trial")
-    assert (given_up["to"], given_up["verdict"], given_up["reason"]) == (
-        "4/1/1", "given up", "an evaluation has begun")
+    aborted, = events(run, "trial")
+    assert (aborted["to"], aborted["decision"], aborted["reason"]) == (
+        "4/1/1", "aborted", "an evaluation began")
     seconds.pass_by(200)
     assert seconds.tuner.setting == (2, 1, 1) and len(events(run, "trial")) == 1
     run.evaluator.checkpoint = None
     seconds.pass_by(30)
-    assert [(event["to"], event["verdict"]) for event in events(run, "trial")[1:2]] == [("4/1/1", "kept")]
+    assert [(event["to"], event["decision"]) for event in events(run, "trial")[1:2]] == [("4/1/1", "accepted")]
 
 
 def test_no_more_agents_are_tried_than_there_can_be(cache: Path, make_run: MakeRun) -> None:
@@ -205,7 +206,7 @@ def test_no_more_agents_are_tried_than_there_can_be(cache: Path, make_run: MakeR
     seconds.pass_by(300, most=3)
     assert seconds.tuner.setting[0] <= 3
     ended, *others = events(run, "trial")
-    assert (ended["to"], ended["verdict"], ended["reason"]) == ("4/1/1", "given up", "there is room for 3 agents")
+    assert (ended["to"], ended["decision"], ended["reason"]) == ("4/1/1", "aborted", "there is room for fewer agents")
     assert others and all(int(trial["to"].split("/")[0]) <= 3 for trial in others)
 
 
@@ -251,10 +252,10 @@ def test_the_counts_to_start_from_are_in_bounds(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize("state", [{"process": "Fast"}, {"process": "Paper"}, {}])
-def test_a_state_of_another_kind_is_told_and_begun_anew(
+def test_a_state_of_another_kind_is_reported_and_begun_again(
         cache: Path, make_run: MakeRun, capsys: pytest.CaptureFixture[str], state: dict[str, Any]) -> None:
     settings = toy(start="2/1/1")
     run = make_run(settings)
     run.resumed_controller = state
     assert Tuner(settings, run, True).setting == (2, 1, 1)
-    assert ("begins anew" in capsys.readouterr().out) == bool(state)
+    assert ("begins again" in capsys.readouterr().out) == bool(state)

@@ -51,7 +51,7 @@ from ga3c.runs.directory import lock_directory
 from ga3c.settings.flags import settings_of_run
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
-from ga3c.tuning.controller import name as counts_name
+from ga3c.tuning.measurement import name as counts_name
 
 # Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes that begin as people
 # left them) and of GA3C after a day (Babaeizadeh et al., 2017, table 3).

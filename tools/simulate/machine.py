@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ga3c.transport.channel import batch_sizes, largest_size
-from ga3c.tuning.controller import Setting
+from ga3c.tuning.measurement import Setting
 
 
 class Machine(NamedTuple):

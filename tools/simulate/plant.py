@@ -24,7 +24,10 @@ from numpy.typing import NDArray
 
 from ga3c.settings.flags import output_file
 from ga3c.settings.schema import Settings
-from ga3c.tuning.controller import Fast, Measurement, Paper, Setting, Trial, name
+from ga3c.tuning.fast import Fast
+from ga3c.tuning.measurement import Measurement, Setting, name
+from ga3c.tuning.paper import Paper
+from ga3c.tuning.trial import Trial
 
 
 class Table:

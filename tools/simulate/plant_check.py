@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from plant import Decides, Table, markdown, run
 from tune_report import at_work, swept, workers
 
-from ga3c.tuning.controller import Setting
+from ga3c.tuning.measurement import Setting
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 MEASURED = RESULTS / "speed/0.8.0/figures-3-4-320.jsonl"

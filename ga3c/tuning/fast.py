@@ -1,0 +1,300 @@
+"""The default process: steps that grow while they pay, and comparisons that end as soon as the difference is clear."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+
+from ga3c.tuning.comparison import (
+    CLEAR_GAIN, FIRST_LOOK, LAST_LOOK, LEAST_GAIN, NOISE, compare, differ, learned)
+from ga3c.tuning.controller import LOADED, Controller, State
+from ga3c.tuning.measurement import Measurement, Setting, Window
+from ga3c.tuning.trial import Decision, Reason, Trial, Verdict
+
+COARSEST, FINEST = 2.0, 1.15  # factors of a search's first and last steps
+REMEASURED = 5         # seconds that the accepted setting is measured again in a search,
+WATCHED = 10           # ... and when no search is under way
+ENOUGH = 10            # seconds of it that an undecided trial can be rejected by for good
+KEPT = 40              # seconds of the accepted setting that are kept, the newest
+OLD = 30.0             # seconds after which the accepted setting is measured again before it is compared with
+FULL = 0.04            # idle share of the cores below which more threads only share what is there
+PROBE_FIRST = 120.0    # seconds from the end of a search to the first trial of a neighbour. Each doubles them
+PROBE_LAST = 480.0     # ... up to these: trials cost more than they are likely to find
+PROBE_FACTOR = 1.25    # factor of a step to a neighbour
+START_SHARE = 0.02     # share of the time that agents may be starting, but for a search
+CHANGED = 0.1          # the rate has changed by this share: the next trial of a neighbour is a search instead
+BY_ITSELF = 0.25       # it has by this share, and other programs have not: a search at once
+LASTING = 60.0         # seconds after which a change of the external load begins a search
+ABORTED, WAIT = 3, 120.0  # after so many aborted trials in a row a search waits so many seconds
+
+Sign = Annotated[int, Field(ge=-1, le=1)]
+Move = tuple[Sign, Sign, Sign]
+"""Which of N_A, N_P and N_T grow (1) or shrink (-1) in a step."""
+
+
+@dataclass
+class FastState(State):
+    """See `State`."""
+
+    searching: bool = True
+    factor: Annotated[float, Field(gt=0)] = COARSEST    # of the steps of this search
+    towards: Move | None = None                         # the last step that was accepted
+    streak: int = 0                                     # steps accepted in that direction in a row
+    rejected: list[Setting] = field(default_factory=list)  # since the search began
+    worse: list[Setting] = field(default_factory=list)  # of these and of the neighbours since, those clearly worse
+    retry: Setting | None = None                        # better by a little, once
+    ready: bool = False                                 # the accepted setting is measured well enough to compare with
+    noise: Annotated[float, Field(ge=0)] = NOISE        # relative standard deviation of a second's rate
+    probe_at: float = 0.0                               # when a neighbour is due
+    probe_wait: float = PROBE_FIRST
+    found_at: float = 0.0                               # when the last search ended
+    found_rate: float = 0.0                             # the rate then; 0: another search is due
+    found: list[tuple[float, Setting]] = field(default_factory=list)  # what searches found, by external load
+    likely: list[Setting] = field(default_factory=list)  # of these, what this search tries first
+    load_changed_at: float | None = None                # until the change has lasted
+    aborted: Setting | None = None                      # the last trial, if it was aborted
+    aborts: int = 0                                     # trials aborted in a row
+    wait_until: float = 0.0
+
+
+class Fast(Controller[FastState]):
+    """Climbs in steps that multiply N_A, N_P or N_T, or several of them where two are limits at once.
+
+    Steps grow while they pay. When none pays, they shrink; when the finest does not, the search is over. The rate is
+    watched then, and a neighbour is tried now and then. A changed rate or a changed external load begins a new search.
+
+    Args:
+        fine: the start is likely near the best, so that the first search begins with smaller steps.
+    """
+
+    def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int, fine: bool = False) -> None:
+        super().__init__(FastState(seed, start, factor=COARSEST ** 0.5 if fine else COARSEST), limits, max_lag)
+
+    @property
+    def searching(self) -> bool:
+        return self._state.searching
+
+    @property
+    def under_external_load(self) -> bool:
+        return super().under_external_load or not self._state.found_rate
+
+    def remeasure(self) -> None:
+        """As of any controller. What was worse then may not be, and no trial is repeated."""
+        super().remeasure()
+        self._state.worse, self._state.retry = [], None
+
+    # ------------------------------------------------------------------------- at the accepted setting
+
+    def _watch(self, m: Measurement) -> None:
+        s = self._state
+        if m.time - s.fresh.newest > OLD:
+            s.fresh = Window()
+        s.fresh.add(m)
+        enough = REMEASURED if s.searching else WATCHED
+        if len(s.fresh) < enough:
+            return
+        before, fresh, search = s.baseline, s.fresh, False
+        differs = bool(before) and (
+            not self._same_load(fresh.mean.external_load) or differ(fresh, before, s.noise))
+        if differs and len(fresh) < 2 * enough:
+            return  # a hiccup or a change: the next seconds tell
+        fresh = fresh.last(enough) if differs else fresh
+        if differs and not self._same_load(fresh.mean.external_load):
+            s.load_changed_at, s.aborted = m.time, None
+        elif differs:
+            search = abs(fresh.mean.rate - before.mean.rate) > BY_ITSELF * before.mean.rate
+        s.noise = learned(s.noise, fresh)
+        s.baseline = fresh if differs else Window([*before.seconds, *fresh.seconds], m.time).last(KEPT)
+        s.fresh, s.ready = Window(), True
+        if self._over_ceiling(s.baseline) and not self._over_ceiling(before):
+            s.rejected = []  # whatever is below the ceiling is better now
+        if s.load_changed_at is not None and m.time - s.load_changed_at >= LASTING and not s.searching:
+            s.load_changed_at, search = None, self._changed()
+        if search and m.time >= s.found_at + m.agent_start_seconds / START_SHARE:
+            s.probe_wait = PROBE_FIRST
+            self._search(COARSEST)
+        self._go_on(m)
+
+    def _go_on(self, m: Measurement) -> None:
+        """Begins the next trial, if it is time for one."""
+        s = self._state
+        if s.retry and self._bounded(s.retry) != s.retry:
+            s.retry = None
+        if not s.ready or m.time - s.baseline.newest > OLD:
+            return
+        due = m.time >= s.probe_at and s.load_changed_at is None
+        over = self._over_ceiling(s.baseline) and m.time >= s.found_at + PROBE_FIRST
+        if not s.searching and not s.retry and (over or (due and self._changed())):
+            self._search(COARSEST)
+        if s.retry:
+            self._begin(m, s.retry)
+        elif s.searching and m.time >= s.wait_until:
+            self._try_step(m)
+        elif not s.searching and due:
+            self._try_neighbour(m)
+
+    def _try_neighbour(self, m: Measurement) -> None:
+        s = self._state
+        fewer = self._step((-1, 0, 0), PROBE_FACTOR)
+        neighbours = {fewer, *self._steps(PROBE_FACTOR)} - {s.accepted}
+        candidates = sorted(neighbours.difference(s.worse) or neighbours)
+        if fewer in candidates and self._random().random() < 0.5:
+            candidates = [fewer]  # on a plateau all that can be gained is memory
+        if candidates:
+            self._begin(m, candidates[self._random().integers(len(candidates))])
+
+    def _schedule(self, m: Measurement) -> None:
+        """Sets when the next neighbour is due: later where agents take long to start."""
+        s = self._state
+        s.probe_at = m.time + max(s.probe_wait, m.agent_start_seconds / START_SHARE)
+        s.probe_wait = min(2 * s.probe_wait, PROBE_LAST)
+
+    # ------------------------------------------------------------------------- a search
+
+    def _search(self, factor: float) -> None:
+        s = self._state
+        s.searching, s.factor, s.streak, s.rejected, s.worse, s.retry = True, factor, 0, [], [], None
+        s.load_changed_at, s.aborts, s.wait_until = None, 0, 0.0
+        s.likely = [setting for load, setting in s.found if self._same_load(load)]
+
+    def _try_step(self, m: Measurement) -> None:
+        """Begins the most promising step. Without one the search is over."""
+        s = self._state
+        while s.factor >= FINEST:
+            for candidate in [*map(self._bounded, s.likely), *self._steps(s.factor)]:
+                if not self._known(candidate):
+                    self._begin(m, candidate)
+                    return
+            s.factor, s.streak = s.factor ** 0.5, 0
+        s.searching, s.found_rate, s.found_at = False, 0.0, m.time
+        self._schedule(m)
+        if s.load_changed_at is None:  # else it may be the best under another load
+            s.found_rate, load = s.baseline.mean.rate, s.baseline.mean.external_load
+            s.found = [*(each for each in s.found if not self._same_load(each[0])), (load, s.accepted)]
+
+    def _same_load(self, load: float) -> bool:
+        """Whether other programs take about as much as while the accepted setting was measured."""
+        return abs(self._state.baseline.mean.external_load - load) <= LOADED
+
+    def _changed(self) -> bool:
+        """Whether the rate has changed since the last search, or other programs left cores, which it may not show."""
+        s = self._state
+        left = bool(s.found) and s.found[-1][0] - s.baseline.mean.external_load > LOADED
+        return left or abs(s.baseline.mean.rate - s.found_rate) > CHANGED * s.found_rate
+
+    def _steps(self, factor: float) -> Iterator[Setting]:
+        """Settings a step away, the most promising first."""
+        s, (n_a, n_p, n_t), mean = self._state, self.accepted, self._state.baseline.mean
+        threads: list[Move] = [(0, 1, 0), (0, 0, 1)]
+        if mean.training_queue > mean.prediction_queue:
+            threads.reverse()
+        fewer: list[Move] = [(0, -move[1], -move[2]) for move in threads]
+        # If most agents wait for the threads, more agents are no help.
+        agents_first = mean.training_queue + mean.prediction_queue <= 0.5 * n_a
+        moves = [(1, 0, 0), *threads] if agents_first else [*threads, (1, 0, 0)]
+        moves += [(-1, 0, 0), *([(0, 1, 1), (1, 1, 1)] if s.searching else []), *fewer]
+        ceiling = self._agents_at_ceiling()
+        near = ceiling < n_a * max(FINEST, 1 + 1 / n_a) ** 2
+        if self._over_ceiling(s.baseline):
+            yield self._bounded((min(n_a - 1, ceiling), n_p, n_t))
+        elif s.towards:
+            moves.insert(0, s.towards)
+            if s.streak > 1:
+                yield self._step(s.towards, factor * factor)
+        for move in moves:
+            step = self._step(move, factor)
+            while near and move == (1, 0, 0) and step[0] > n_a + max(1, LEAST_GAIN * n_a):
+                yield step
+                step = self._bounded(((n_a + step[0] + 1) // 2, n_p, n_t))
+            yield step
+            if near and move == (1, 0, 0):
+                yield self._bounded((n_a + 1, n_p, n_t // 2))  # fewer threads make less lag
+                yield self._bounded((n_a + 1, n_p // 2, n_t))
+
+    def _step(self, move: Move, factor: float) -> Setting:
+        """A step by a factor, at least by one. It ends at the ceiling on lag, and where cores are full for threads."""
+        s = self._state
+        if max(move[1:]) > 0 and s.baseline.mean.external_load <= LOADED and s.baseline.mean.idle < FULL:
+            return s.accepted
+        setting = [round(count * factor ** sign) for count, sign in zip(s.accepted, move, strict=True)]
+        setting = [old + sign if count == old else count
+                   for count, old, sign in zip(setting, s.accepted, move, strict=True)]
+        setting[0] = min(setting[0], max(s.accepted[0] + 1, self._agents_at_ceiling()))
+        return self._bounded(setting)
+
+    def _agents_at_ceiling(self) -> int:
+        """As many agents as bring the lag there, if it is in proportion to them."""
+        lag = self._state.baseline.mean.lag
+        return int(self.accepted[0] * self._max_lag / lag) if self._max_lag and lag > 0 else 10**9
+
+    def _known(self, candidate: Setting) -> bool:
+        """Whether it is the accepted one or was rejected. Threads count as rejected with about as many agents."""
+        s = self._state
+        if candidate[1:] == s.accepted[1:]:
+            return candidate in (s.accepted, *s.rejected)
+        near = self._agents_at_ceiling() < candidate[0] + 2  # one agent more or fewer may have been what was rejected
+        return any(candidate[1:] == each[1:] and 2 / 3 < candidate[0] / each[0] < 3 / 2
+                   and not (near and abs(candidate[0] - each[0]) == 1) for each in s.rejected)
+
+    # ------------------------------------------------------------------------- during and after a trial
+
+    def _judge(self) -> Verdict | None:
+        s = self._state
+        assert s.trial is not None
+        if len(s.window) < FIRST_LOOK:
+            return None
+        # Where no search is under way there are many looks and hardly a gain to be found: chance would lead away.
+        grown = sum(after > before for after, before in zip(s.trial, s.accepted, strict=True))
+        verdict = self._judge_lag() or compare(s.window, s.baseline, s.noise, grown, doubting=not s.searching)
+        if verdict and verdict[0] is Decision.RETRY and s.trial == s.retry:
+            verdict = Decision.ACCEPTED, verdict[1]
+        recent = s.window.last(FIRST_LOOK) if verdict else s.window  # other programs may just have come or gone
+        if not self._same_load(recent.mean.external_load) and self._without_measurement() is Decision.ABORTED:
+            return Decision.ABORTED, Reason.EXTERNAL_LOAD
+        return verdict
+
+    def _without_measurement(self) -> Decision:
+        """Rejected if it is the second time in a row: the load is the setting's own doing."""
+        return Decision.REJECTED if self._state.trial == self._state.aborted else Decision.ABORTED
+
+    def _after(self, m: Measurement, trial: Trial) -> None:
+        s = self._state
+        s.fresh, s.retry = Window(), trial.after if trial.decision is Decision.RETRY else None
+        if not s.searching and trial.decision in (Decision.REJECTED, Decision.ABORTED):
+            self._schedule(m)
+        if trial.decision is Decision.ABORTED:
+            s.ready, s.aborted, s.aborts = False, trial.after, s.aborts + 1
+            if s.aborts == ABORTED:
+                s.aborts, s.wait_until = 0, m.time + WAIT
+            return
+        s.aborts, s.aborted, s.likely, s.noise = 0, None, [], learned(s.noise, trial.window)
+        if trial.decision is Decision.ACCEPTED:
+            self._follow(trial)
+        else:
+            # A few seconds chosen for being good are enough to climb on from, not to reject others by.
+            s.streak, s.ready = 0, s.ready and not s.retry and len(s.baseline) >= ENOUGH
+        if trial.decision is Decision.REJECTED:
+            undecided = len(trial.window) >= LAST_LOOK and trial.window.mean.rate > s.baseline.mean.rate
+            if len(s.baseline) >= ENOUGH or not undecided or not s.searching:
+                s.rejected.append(trial.after)
+            slower = trial.window.mean.rate < s.baseline.mean.rate
+            if not trial.window or self._over_ceiling(trial.window) or (
+                    slower and differ(trial.window, s.baseline, s.noise)):
+                s.worse.append(trial.after)
+        self._go_on(m)
+
+    def _follow(self, trial: Trial) -> None:
+        """The next steps go on in the direction of one that was accepted."""
+        s = self._state
+        signs = [(after > before) - (after < before) for before, after in zip(trial.before, trial.after, strict=True)]
+        towards = (signs[0], signs[1], signs[2]) if len({*signs} - {0}) == 1 else None  # else it was a jump
+        s.streak, s.towards = s.streak + 1 if towards == s.towards else 1, towards
+        s.ready = trial.window.mean.rate > (1 + CLEAR_GAIN) * trial.baseline.mean.rate
+        if not s.searching:
+            self._search(COARSEST ** 0.5)
+            s.rejected = [trial.before]
+        elif s.ready:
+            s.rejected.append(trial.before)

@@ -1,0 +1,67 @@
+"""Controllers on machines that answer at once: what their tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ga3c.tuning.controller import Controller
+from ga3c.tuning.fast import Fast
+from ga3c.tuning.measurement import Measurement, Setting
+from ga3c.tuning.paper import Paper
+from ga3c.tuning.trial import Decision, Trial
+
+counts = st.tuples(st.integers(1, 300), st.integers(1, 9), st.integers(1, 9))
+seconds = st.builds(Measurement, st.just(0.0), st.floats(0, 1e5), st.floats(0, 50), st.floats(0, 300),
+                    st.floats(0, 300), st.booleans(), st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+                    st.sampled_from([0.0, 0.03, 1.0]), st.sampled_from([0.0, 0.3, 20.0]))
+processes: dict[str, Callable[..., Controller]] = {
+    "fast": Fast, "paper": lambda *given: Paper(*given, window=3.0),
+    "annealing": lambda *given: Paper(*given, window=2.0, temperature=0.3)}
+controllers = st.builds(
+    lambda kind, *given: processes[kind](*given), st.sampled_from(sorted(processes)), counts, counts,
+    st.none() | st.floats(0.5, 30), st.integers(0, 99))
+
+
+def at(time: int, second: Measurement) -> Measurement:
+    return second._replace(time=float(time))
+
+
+def play(controller: Controller, rate: Callable[[Setting, int], float], seconds: int, noise: float = 0.05,
+         lag: Callable[[Setting], float] = lambda setting: 1.0, first: int = 0) -> list[Trial]:
+    """A machine that answers at once."""
+    rng, trials = np.random.default_rng(0), []
+    for second in range(first, first + seconds):
+        setting = controller.setting
+        trial = controller.observe(Measurement(
+            second + 1.0, rate(setting, second) * (1 + noise * rng.standard_normal()), lag(setting), 0.0, 0.0, False))
+        trials += [trial] if trial else []
+    return trials
+
+
+def accepted(trial: Trial) -> bool:
+    return trial.decision is Decision.ACCEPTED
+
+
+def hill(setting: Setting, second: int = 0) -> float:
+    """Two cores: best at 12 agents, and more threads cost a little."""
+    n_a, n_p, n_t = setting
+    return 3000 * min(n_a / 12, (12 / n_a) ** 0.3) * 0.97 ** (n_p + n_t - 2)
+
+
+def peaked(setting: Setting, best: int) -> float:
+    """Two cores beside some load: so many agents are best."""
+    return 3000 * min(setting[0] / best, (best / setting[0]) ** 0.5) * 0.97 ** (setting[1] + setting[2] - 2)
+
+
+def large(setting: Setting, second: int = 0) -> float:
+    """A large machine: every kind of worker is a limit."""
+    n_a, n_p, n_t = setting
+    parts = np.array([400.0 * min(n_a, 160), 12_000.0 * min(n_p, 6), 16_000.0 * min(n_t, 4)])
+    return float((parts ** -8).sum() ** (-1 / 8)) * (1 - n_a / 4000)
+
+
+def crowded(setting: Setting) -> float:
+    return 0.6 * setting[0]

@@ -90,7 +90,7 @@ def test_it_waits_for_as_many_agents_as_have_so_many_observations(
 def test_the_service_has_its_predictors_wait_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     monkeypatch.setattr("ga3c.service.supervisor.run_predictor", lambda *arguments: given.extend(arguments))
-    service = SimpleNamespace(_recorder=SimpleNamespace(statistics=Statistics(1)), _channel=None, _store=None, _learner=None,
-                              _settings=configured(prediction_batch_min=7, prediction_batch_max=90))
+    service = SimpleNamespace(_recorder=SimpleNamespace(statistics=Statistics(1)), _channel=None, _store=None,
+                              _learner=None, _settings=configured(prediction_batch_min=7, prediction_batch_max=90))
     Service._predict(cast(Any, service))
     assert given[3] == 90 and given[5] == 7

@@ -60,6 +60,12 @@ class NullEnvironment:
         """Copies as many bytes as real frames have."""
         into[:] = self.observation
 
+    def state(self) -> None:
+        """Nothing that could be saved."""
+
+    def restore(self, state: object) -> None:
+        """Nothing was saved."""
+
     def close(self) -> None:
         """Holds nothing."""
 

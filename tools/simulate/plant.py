@@ -84,7 +84,9 @@ class Noise(NamedTuple):
 class Decides(Protocol):
     """The part of a controller that a plant uses."""
 
-    accepted: Setting
+    @property
+    def accepted(self) -> Setting:
+        """The best so far."""
 
     @property
     def setting(self) -> Setting:

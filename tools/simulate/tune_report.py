@@ -29,7 +29,7 @@ from rich.table import Table
 from ga3c.runs import reader
 from ga3c.settings.flags import output_file
 from ga3c.settings.messages import ConfigError
-from ga3c.tuning.controller import name as counts_name
+from ga3c.tuning.measurement import name as counts_name
 
 HALF_MINUTE = 30
 SWEPT = 20  # the least seconds of a run of the sweep

@@ -15,6 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import psutil
 import pytest
+from command_line import stop_seconds
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 from recording import SPEC, Clock
@@ -31,9 +32,6 @@ examples.register_profile("same", derandomize=True, deadline=None)
 examples.register_profile("explore", deadline=None)
 examples.register_profile("long", deadline=None, max_examples=20_000, suppress_health_check=list(HealthCheck))
 examples.load_profile("same")
-
-
-stop_seconds: list[float] = []  # of every run that a test has told to stop
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

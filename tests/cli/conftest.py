@@ -1,0 +1,67 @@
+"""Runs for tests of the commands."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from command_line import QUICK, RUN, Command, Started, checkpoints, train
+
+from ga3c.commands import train as cli
+
+
+@pytest.fixture
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def train_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """`train` in this process, which has its TensorFlow already: for what is not about the process."""
+    monkeypatch.setattr("ga3c.learner.backend.start_tensorflow", lambda settings: None)
+
+    def train_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, cli.train(arguments), *capfd.readouterr())
+
+    return train_here
+
+
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with two checkpoints, for `run_with_two_checkpoints`."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    for how in ([*QUICK, "--run-dir", str(run), "--steps", "2000"], ["--resume", str(run), "--steps", "4000"]):
+        done = train(*how)
+        assert done.returncode == 0, done.stderr
+    return run
+
+
+@pytest.fixture
+def run_with_two_checkpoints(own_directory: None, trained_once: Path) -> list[Path]:
+    """The checkpoints of a run in `run`, a copy for this test alone: of 2,000 agent steps and of 4,000."""
+    shutil.copytree(trained_once, RUN)
+    older, newest = checkpoints(RUN)
+    return [older, newest]
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Started]]:
+    made: list[Started] = []
+
+    def start(*arguments: str, changed: str = "") -> Started:
+        made.append(Started(*arguments, changed=changed))
+        return made[-1]
+
+    yield start
+    for each in made:
+        # The fork server and the resource tracker end when they see that their parent has.
+        _, left = psutil.wait_procs(each.group(), timeout=2)
+        for process in left:
+            process.kill()
+        each.process.communicate()
+        assert not left, f"left behind: {left}"

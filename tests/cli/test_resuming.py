@@ -1,0 +1,211 @@
+"""Going on with a run, also of version 0.8: from its newest sound checkpoint, with its settings and counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import QUICK, RUN, Command, checkpoints, evaluate, events, flip, rows, train
+
+from ga3c.learner import checkpoint
+from ga3c.service.supervisor import Service
+from ga3c.settings.files import recorded_values
+from ga3c.settings.presets import RENAMED
+from ga3c.tuning.tuner import Tuner
+
+pytestmark = pytest.mark.usefixtures("own_directory")
+
+
+def test_two_serial_runs_give_equal_weights_byte_for_byte_one_of_them_with_a_break(
+        train_here: Command) -> None:
+    for name, steps in (("one", "3000"), ("two", "1400")):
+        done = train("--serial", "--seed", "0", *QUICK, "--steps", steps, "--run-dir", name)
+        assert done.returncode == 0, done.stderr
+    done = train("--resume", "two", "--steps", "3000")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    one, two = (checkpoints(Path(name))[-1] for name in ("one", "two"))
+    assert one.name == two.name
+    assert (one / "arrays.npz").read_bytes() == (two / "arrays.npz").read_bytes()
+    other = train_here("--serial", "--seed", "1", *QUICK, "--steps", "3000", "--run-dir", "three")
+    assert other.returncode == 0
+    assert (one / "arrays.npz").read_bytes() != (checkpoints(Path("three"))[-1] / "arrays.npz").read_bytes()
+
+
+def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with(train_here: Command) -> None:
+    first = train(*QUICK, "--steps", "4000", "--run-dir", "run", "--tensorboard")
+    assert (first.returncode, first.stderr) == (0, "")
+    run = Path("run")
+    assert {path.name for path in run.iterdir()} == {
+        "config.yaml", "versions.json", "metrics.jsonl", "episodes.csv", "events.jsonl", "checkpoints", "log.txt",
+        "tensorboard"}
+    assert first.stdout.startswith("toy:catch: loading TensorFlow and compiling the model\n")
+    assert "Ended by --steps 4000" in first.stdout
+    assert first.stdout.splitlines()[-1].endswith("--resume run")
+    before = rows(run)[-1]
+
+    again = train_here("--resume", "run", "--steps", "8000")
+    assert (again.returncode, again.stderr) == (0, "")
+    after = rows(run)[-1]
+    for name in ("agent_steps", "trainings", "episodes", "time", "frames"):
+        assert after[name] > before[name]
+        values = [row[name] for row in rows(run)]
+        assert values == sorted(values), f"{name} went back"
+    assert after["agent_steps"] >= 8000 and len(rows(run)) > 1
+    assert [event["resumed_at"] for event in events(run) if event["event"] == "start"] == [0, before["agent_steps"]]
+    assert len((run / "episodes.csv").read_text().splitlines()) == after["episodes"] + 1
+
+    reached = train_here("--resume", "run")
+    assert reached.returncode == 2 and "already reached --steps 8000" in reached.stderr
+
+
+def test_a_corrupt_newest_checkpoint_is_named_and_the_next_older_one_used(
+        run_with_two_checkpoints: list[Path], train_here: Command) -> None:
+    older, newest = run_with_two_checkpoints
+    flip(newest / "arrays.npz")
+
+    explicit = train_here("--resume", str(newest), "--steps", "6000")
+    assert explicit.returncode == 5 and explicit.stderr.count("\n") == 1
+    assert f"{newest}/arrays.npz is damaged" in explicit.stderr
+
+    done = train_here("--resume", "run", "--steps", "6000")
+    assert done.returncode == 0 and f"{newest}/arrays.npz is damaged" in done.stdout
+    start = [event for event in events(Path("run")) if event["event"] == "start"][-1]
+    assert start["resumed_at"] == int(older.name)
+
+    for path in checkpoints(Path("run")):
+        flip(path / "progress.json")
+    hopeless = train_here("--resume", "run", "--steps", "9000")
+    assert hopeless.returncode == 5 and hopeless.stderr.count("\n") == 1 and "Traceback" not in hopeless.stderr
+
+
+@pytest.mark.usefixtures("run_with_two_checkpoints")
+def test_another_game_or_network_is_not_gone_on_with(train_here: Command) -> None:
+    game = train_here("--resume", "run", "--game", "toy:identity", "--steps", "5000")
+    assert game.returncode == 2 and "was trained on toy:catch" in game.stderr and game.stderr.count("\n") == 1
+    net = train_here("--resume", "run", "--network", "small", "--steps", "5000")
+    assert net.returncode == 2 and net.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("run_with_two_checkpoints")
+def test_what_shapes_learning_is_refused_on_resume_and_allowed_for_a_new_run_with_those_weights() -> None:
+    before = sorted(str(path) for path in Path("run").rglob("*"))
+    refused = train("--resume", "run", "--rollout-length", "7", "--steps", "5000")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert "--rollout-length: 7, but run/checkpoints/" in refused.stderr and "--weights-only" in refused.stderr
+    done = train("--resume", "run", "--weights-only", "--rollout-length", "7", "--steps", "700", "--run-dir", "fine")
+    assert done.returncode == 0 and "Begins with the weights of run/checkpoints/" in done.stdout, done.stderr
+    assert rows(Path("fine"))[-1]["agent_steps"] < 2000, "it counts from 0"
+    assert before == sorted(str(path) for path in Path("run").rglob("*"))
+    other = train("--resume", "run", "--weights-only", "--game", "toy:identity", "--steps", "700", "--run-dir", "other")
+    assert other.returncode == 2 and "another network: network.0" in other.stderr and other.stderr.count("\n") == 1
+    assert not Path("other").exists()
+    alone = train("--weights-only")
+    assert alone.returncode == 2 and "--weights-only: goes with --resume" in alone.stderr
+
+
+@pytest.mark.usefixtures("run_with_two_checkpoints")
+def test_a_resumed_run_keeps_its_directory() -> None:
+    done = train("--resume", "run", "--run-dir", "other", "--steps", "5000")
+    assert done.returncode == 2 and "--run-dir: --resume goes on with its own directory" in done.stderr
+    assert not Path("other").exists()
+
+
+@pytest.mark.usefixtures("run_with_two_checkpoints")
+def test_what_a_resumed_run_was_told_holds_for_the_next_resume_too(train_here: Command) -> None:
+    assert train_here("--resume", "run", "--steps", "5000", "--gamma", "0.9").returncode == 0
+    printed = train("--resume", "run", "--print-config").stdout
+    assert "\n  gamma: 0.9 " in printed and "\n  steps: 5000 " in printed
+
+
+def test_a_refused_resume_from_an_older_checkpoint_leaves_the_newer_ones(
+        run_with_two_checkpoints: list[Path], train_here: Command) -> None:
+    before = run_with_two_checkpoints
+    refused = train_here("--resume", str(before[0]), "--steps", "1000")
+    assert refused.returncode == 2 and "already reached --steps 1000" in refused.stderr
+    assert checkpoints(Path("run")) == before
+
+
+# ------------------------------------------------------------------------------------------------ what it goes on with
+
+def minutes_more() -> str:
+    """A limit, which counts from the run's beginning, three seconds from where it is."""
+    return str(rows(Path("run"))[-1]["time"] / 60 + 0.05)
+
+
+def test_a_resumed_run_goes_on_with_the_counts_its_controller_had(
+        train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def second(tuner: Tuner, *arguments: object) -> None:
+        tuner.controller.accepted = (3, 1, 1)  # as if it had found them
+
+    common = ["--dynamic", "--agents-max", "4", "--no-tensorboard", "--no-remember"]
+    with monkeypatch.context() as patched:
+        patched.setattr(Tuner, "second", second)
+        assert train_here("--game", "toy:catch", *common, "--start", "1/1/1", "--minutes", "0.05",
+                          "--run-dir", "run").returncode == 0
+    before = len(rows(Path("run")))
+    assert train_here("--resume", "run", "--minutes", minutes_more()).returncode == 0
+    assert rows(Path("run"))[before:] and max(row["agents"] for row in rows(Path("run"))[before:]) == 3
+    before = len(rows(Path("run")))
+    told = train_here("--resume", "run", "--start", "2/1/1", "--minutes", minutes_more())
+    assert "begins anew with 2/1/1, as it is told" in told.stdout and rows(Path("run"))[before]["agents"] == 2
+
+
+@pytest.mark.usefixtures("run_with_two_checkpoints")
+def test_a_lowered_learning_rate_is_not_raised_by_a_resume(
+        train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    factors = []
+    right = Service.run
+
+    def run(service: Service) -> str:
+        factors.append(service._learner.learning_rate_factor)
+        service._learner.learning_rate_factor = 0.5
+        return right(service)
+
+    monkeypatch.setattr(Service, "run", run)
+    for steps in ("5000", "8000"):
+        assert train_here("--resume", "run", "--steps", steps).returncode == 0
+    assert factors == [1.0, 0.5]
+
+
+# ------------------------------------------------------------------------------------------------ runs of version 0.8
+
+CONTROLLER_OF_08 = {"process": "Fast", "setting": [2, 1, 1], "searching": True, "of": "version 0.8"}
+
+
+@pytest.fixture
+def run_of_08(run_with_two_checkpoints: list[Path]) -> list[Path]:
+    """The checkpoints of `run`, whose files are made as version 0.8 wrote them."""
+    old = {new: name for name, new in RENAMED.items()}
+
+    def before(values: dict[str, object]) -> dict[str, object]:
+        return {old.get(name, name): value for name, value in values.items()} | {"agents_per_process": 1}
+
+    settings = before(recorded_values(RUN / "config.yaml"))
+    (RUN / "config.yaml").write_text("".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items()))
+    for path in run_with_two_checkpoints:
+        saved = checkpoint.load(path)
+        progress = {old.get(name, name): value for name, value in saved.progress.items()}
+        progress |= {"ga3c": "0.8.0", "settings": before(saved.progress["settings"]), "controller": CONTROLLER_OF_08}
+        checkpoint.save(path.parent, path.name, checkpoint.Checkpoint(saved.arrays, progress), 9)
+    return run_with_two_checkpoints
+
+
+def test_a_run_of_version_08_goes_on(run_of_08: list[Path], train_here: Command) -> None:
+    assert "t_max" in (RUN / "config.yaml").read_text() and "rollout_length" not in (RUN / "config.yaml").read_text()
+    done = train_here("--resume", "run", "--steps", "5000")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    start = [event for event in events(RUN) if event["event"] == "start"][-1]
+    assert start["resumed_at"] == int(run_of_08[1].name) and "Passed over" not in done.stdout
+    assert "\nalgorithm:" in (RUN / "config.yaml").read_text() and "t_max:" not in (RUN / "config.yaml").read_text()
+
+
+def test_a_run_of_version_08_is_evaluated_or_refused_as_one_of_today(
+        run_of_08: list[Path], train_here: Command) -> None:
+    assert evaluate("run", "--episodes", "2", "--json").returncode == 0
+    refused = train_here("--resume", "run", "--rollout-length", "7", "--steps", "5000")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "was trained on 20; --weights-only begins a new run with its weights" in refused.stderr
+    old_flag = train_here("--resume", "run", "--t-max", "7")
+    assert (old_flag.returncode, old_flag.stderr) == (2, "ga3c-train: --t-max is --rollout-length since 0.9\n")

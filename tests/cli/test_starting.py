@@ -1,0 +1,77 @@
+"""How a run begins: questions, mistakes, directories, and the fork server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import QUICK, train
+
+from ga3c.commands import evaluate
+from ga3c.commands import train as cli
+from ga3c.settings.messages import ConfigError
+
+pytestmark = pytest.mark.usefixtures("own_directory")
+
+
+@pytest.mark.parametrize(("command", "flag"), [
+    ("train", "--help"), ("train", "--version"), ("train", "--print-config"), ("evaluate", "--help"),
+    ("evaluate", "--version")])
+def test_a_question_is_answered_without_anything_heavy(command: str, flag: str) -> None:
+    program = (f"import sys\nfrom ga3c.commands.{command} import {command}\n"
+               f"try:\n    code = {command}(sys.argv[1:])\nexcept SystemExit as end:\n    code = end.code\n"
+               "heavy = {'tensorflow', 'keras', 'gymnasium', 'ale_py', 'rich'} & set(sys.modules)\n"
+               "sys.exit(code or (f'imported {heavy}' if heavy else 0))")
+    done = subprocess.run([sys.executable, "-c", program, flag], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ga3c" in done.stdout
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["--lerning-rate", "1"], "unknown option --lerning-rate; did you mean --learning-rate?"),
+    (["--gamma", "2"], "--gamma: '2' is not allowed: input should be less than or equal to 1"),
+    (["--game", "Boxin"], "game: no game is called 'Boxin'; nearest: Boxing"),
+    (["--game", "Pendulum-v1"], "supported: Discrete"),
+    (["--game", "Boxing", "--network", "dense"], "network: 'dense' does not fit Boxing"),
+    (["--config", "missing.yaml"], "missing.yaml: No such file or directory"),
+    (["--resume", "nowhere"], "nowhere is neither a run"),
+    (["--run-dir", "/proc/none"], "disk: 500 MB needed in /proc, 0 MB free"),
+    (["--agents", "4096", "--slots-per-agent", "16", "--game", "toy:catch"], "is over 65535 slots"),
+])
+def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
+    done = train(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+    assert not Path("runs").exists()
+
+
+def test_a_run_directory_in_use_is_refused_with_the_way_on() -> None:
+    Path("taken").mkdir()
+    Path("taken/thesis.txt").write_text("all I have")
+    done = train(*QUICK, "--run-dir", "taken", "--steps", "100")
+    assert done.returncode == 2 and "--resume taken" in done.stderr
+    assert os.listdir("taken") == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(("command", "asked"), [
+    (["train", "--game", "Pong", "--envs-per-agent", "9"], [("Pong", 9)]),
+    (["train", "--game", "Pong", "--envs-per-agent", "3"], [("Pong", 3)]),
+    (["train", "--game", "Pong", "--serial"], []),
+    (["evaluate", "pong", "--episodes", "9", "--envs", "5"], [("Pong", 3)]),
+    (["evaluate", "pong", "--episodes", "1"], []), (["evaluate", "pong", "--envs", "1"], [])])
+def test_the_fork_server_is_told_what_one_process_will_play(
+        monkeypatch: pytest.MonkeyPatch, command: list[str], asked: list[tuple[str, int]]) -> None:
+    told = []
+
+    def tensorflow_comes_next(verbose: bool) -> None:
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("ga3c.agents.process.start_forkserver", lambda game, n_envs: told.append((game, n_envs)))
+    for module in (cli, evaluate):
+        monkeypatch.setattr(module, "before_tensorflow", tensorflow_comes_next)
+    monkeypatch.setattr(evaluate, "usable_cores", lambda: 2)
+    assert (cli.train if command[0] == "train" else evaluate.evaluate)(command[1:]) == 2
+    assert told == asked

@@ -1,0 +1,178 @@
+"""A run ends cleanly on a signal, whatever it is doing; and takes all its processes along."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from command_line import QUICK, Started, checkpoints, events, learning, recorded, rows, told, train
+
+pytestmark = pytest.mark.usefixtures("own_directory")
+
+# When the signal comes: while modules are imported, while agents start, and in the middle of training.
+PHASES = {"import": lambda each: len(each.group()) > 1, "start": lambda each: Path("run/events.jsonl").exists(),
+          "training": lambda each: learning()}
+
+
+def with_a_signal(states: Iterable[str]) -> list[Any]:
+    """Each state with one of the two signals, in turn; with the other one among the slow tests."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+    return [pytest.param(state, number, marks=[] if (row + column) % 2 == 0 else [pytest.mark.slow])
+            for row, state in enumerate(states) for column, number in enumerate(signals)]
+
+
+@pytest.mark.parametrize(("phase", "number"), with_a_signal(PHASES))
+def test_a_signal_in_any_phase_ends_cleanly(
+        phase: str, number: signal.Signals, started: Callable[..., Started]) -> None:
+    each = started("--game", "Pong", "--agents", "3", "--envs-per-agent", "4", "--run-dir", "run", "--no-tensorboard")
+    each.wait_for(lambda: PHASES[phase](each))
+    if number == signal.SIGINT:
+        os.killpg(each.process.pid, number)
+    else:
+        each.process.send_signal(number)
+    out, err, seconds = each.end()
+    assert each.process.returncode == 128 + number
+    assert err == ""
+    assert seconds < 10
+    assert f"Ended by {number.name}" in out
+    if phase == "training":
+        assert out.splitlines()[-1].endswith("--resume run")
+        assert events(Path("run"))[-2]["event"] == "checkpoint"
+        assert train("--resume", "run", "--steps", str(int(checkpoints(Path("run"))[-1].name) + 50)).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Started]) -> None:
+    each = started(*QUICK, "--run-dir", "run")
+    each.wait_for(learning)
+    others = [process for process in each.group() if process.pid != each.process.pid]
+    assert len(others) >= 3
+    each.process.kill()
+    each.process.communicate()
+    _, alive = psutil.wait_procs(others, timeout=2)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.slow
+def test_a_run_directory_has_one_process_and_its_killed_saves_are_cleaned_up(started: Callable[..., Started]) -> None:
+    each = started(*QUICK, "--run-dir", "run")
+    each.wait_for(learning)
+    second = train("--resume", "run")
+    assert second.returncode == 2 and f"run is in use by process {each.process.pid}" in second.stderr
+    each.process.send_signal(signal.SIGUSR1)
+    each.wait_for(lambda: bool(recorded("checkpoint")))
+    steps = rows(Path("run"))[-1]["agent_steps"]
+    each.wait_for(lambda: rows(Path("run"))[-1]["agent_steps"] > steps)
+    each.process.kill()
+    each.process.communicate()
+    Path("run/checkpoints/.000000009999.4711").mkdir()
+    resumed = train("--resume", "run", "--steps", str(int(checkpoints(Path("run"))[-1].name) + 1000))
+    assert resumed.returncode == 0 and ".000000009999.4711 was removed" in resumed.stdout, resumed.stderr
+    assert not list(Path("run/checkpoints").glob(".*"))
+
+
+@pytest.mark.parametrize(("presses", "code", "says"), [(2, 130, "No checkpoint: it was not waited for"), (3, 130, "")])
+def test_a_second_ctrl_c_skips_the_checkpoint_and_a_third_ends_it_at_once(
+        presses: int, code: int, says: str, started: Callable[..., Started], tmp_path: Path) -> None:
+    each = started(*QUICK, "--run-dir", "run")
+    each.wait_for(learning)
+    began = time.monotonic()
+    for agent in (event["pid"] for event in recorded("agent_started")):
+        os.kill(agent, signal.SIGSTOP)  # so that the first one takes its time
+    for _ in range(presses):
+        each.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    out, err, _ = each.end()
+    assert (each.process.returncode, err) == (code, "") and says in out
+    assert not Path("run/checkpoints").exists()
+    assert time.monotonic() - began < (10 if presses == 2 else 2)
+
+
+def test_agents_leave_signals_to_the_main_process_and_nobody_is_on_the_network(started: Callable[..., Started]) -> None:
+    each = started(*QUICK, "--run-dir", "run")
+    each.wait_for(learning)
+    agents = [event["pid"] for event in events(Path("run")) if event["event"] == "agent_started"]
+    for pid in agents:
+        blocked = next(line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+                       if line.startswith("SigBlk"))
+        assert int(blocked, 16) & 1 << (signal.SIGINT - 1)
+    for pid in [each.process.pid, *agents]:
+        assert not psutil.Process(pid).net_connections("inet"), "nothing is on the network"
+    ours, main, *theirs = [int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+                           for pid in ("self", each.process.pid, *agents)]
+    assert main == ours and set(theirs) == {max(ours, 500)}, "agents are to be killed first if memory runs out"
+    before = len(rows(Path("run")))
+    os.killpg(each.process.pid, signal.SIGHUP)  # its terminal goes away
+    each.wait_for(lambda: len(rows(Path("run"))) > before + 2)
+    assert all(psutil.pid_exists(pid) for pid in agents) and not recorded("agent_died")
+    each.process.send_signal(signal.SIGTERM)
+    each.process.send_signal(signal.SIGTERM)  # as `timeout` does; a repetition is no reason to lose the checkpoint
+    each.end()
+    assert each.process.returncode == 143 and checkpoints(Path("run"))
+
+
+# What the service is doing when the signal comes, beside those of PHASES.
+STATES = {"stopped agents": ["--agents", "2"], "nothing trained": ["--training-batch-min", "65536", "--agents", "2"],
+          "changing workers": ["--start", "1/1/1", "--agents-max", "6", "--controller", "paper", "--window", "1"]}
+
+
+@pytest.mark.parametrize(("state", "number"), with_a_signal(STATES))
+def test_it_stops_in_every_state(state: str, number: signal.Signals, started: Callable[..., Started]) -> None:
+    each = started("--game", "toy:catch", "--no-tensorboard", "--run-dir", "run", *STATES[state])
+    each.wait_for(lambda: Path("run/metrics.jsonl").exists() and len(rows(Path("run"))) > 2)
+    if state == "stopped agents":
+        each.wait_for(learning)
+        for event in recorded("agent_started"):
+            os.kill(event["pid"], signal.SIGSTOP)
+    elif state == "changing workers":
+        each.wait_for(lambda: any(row["agents"] * row["predictors"] * row["trainers"] > 1 for row in rows(Path("run"))))
+    os.killpg(each.process.pid, number) if number == signal.SIGINT else each.process.send_signal(number)
+    out, err, seconds = each.end()
+    assert (each.process.returncode, err) == (128 + number, "") and seconds < 10
+    assert f"Ended by {number.name}" in out and out.splitlines()[-1].endswith("run")
+
+
+# What the service does when the signal comes: (lines before it starts, when the signal comes, exit code, message).
+SLOW = "right = {0}\ndef slow(*arguments, **options):\n{1}\n    return right(*arguments, **options)\n{0} = slow"
+HELD = "    if {}:\n        print('held', flush=True)\n        time.sleep({})"
+DOING: dict[str, tuple[str, int | None, str]] = {
+    "queues full": (SLOW.format("learner.Learner.update", "    time.sleep(1.5)"), None, "--resume run"),
+    "a predictor stuck": (SLOW.format("learner.Learner.predict", HELD.format("arguments[0].version > 20", 1000)), None,
+                          "--resume run"),
+    "a trainer stuck": (SLOW.format("learner.scheduled", HELD.format("arguments[2] > 1e-5", 1000)), 6,
+                        "an update has not ended"),
+    "a predictor that has failed": (
+        SLOW.format("learner.Learner.predict", "    if arguments[0].version > 20 and not hasattr(cli, 'failed'):\n"
+                    "        cli.failed = 1\n        1 / 0"), None, "--resume run"),
+    "saving": (SLOW.format("checkpoint.save", HELD.format("True", 2)), None, "--resume run"),
+    "ending": (SLOW.format("recorder.Recorder.finish", HELD.format("True", 1)), None, "--resume run")}
+FLAGS = {"saving": ["--checkpoint-minutes", "0.02"], "ending": ["--steps", "2000"]}
+
+
+@pytest.mark.parametrize(("doing", "number"), [
+    pytest.param(*param.values, marks=[] if param.values in (
+        ("a trainer stuck", signal.SIGINT),) else [pytest.mark.slow])
+    for param in with_a_signal(DOING)])
+def test_it_stops_whatever_it_is_doing(doing: str, number: signal.Signals, started: Callable[..., Started]) -> None:
+    changed, code, says = DOING[doing]
+    each = started(*QUICK, "--run-dir", "run", *FLAGS.get(doing, []), changed=changed)
+    if "held" in changed:
+        assert each.process.stdout is not None
+        for line in each.process.stdout:
+            if line == "held\n":
+                break
+    elif doing == "queues full":
+        each.wait_for(lambda: learning() and rows(Path("run"))[-1]["training_queue"] >= 2)
+    else:
+        each.wait_for(lambda: bool(recorded("thread_failed")))
+    os.killpg(each.process.pid, number) if number == signal.SIGINT else each.process.send_signal(number)
+    out, err, seconds = each.end()
+    assert each.process.returncode == (128 + number if code is None else code), (out, err)
+    assert seconds < 10 and told(err).count("\n") == (code is not None)
+    assert says in out.splitlines()[-1] + err

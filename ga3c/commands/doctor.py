@@ -215,12 +215,12 @@ def _transport() -> list[Finding]:
 
     threads = [threading.Thread(target=run_predictor, args=(channel, store, model, 16, count)),
                threading.Thread(target=collect)]
-    for thread in threads:
-        thread.start()
     port = channel.open(0)
     agent: Any = multiprocessing.get_context("forkserver").Process(
         target=agent_main, args=(port, store, settings, agent_seed(settings, 0, 1, 0), os.devnull))
     rate = 0.0
+    for thread in threads:
+        thread.start()
     try:
         with forkserver_running(settings.env.game, 1):
             agent.start()

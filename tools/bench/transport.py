@@ -61,10 +61,10 @@ class NullEnvironment:
         into[:] = self.observation
 
     def state(self) -> None:
-        """Nothing that could be saved."""
+        """Saves nothing."""
 
-    def restore(self, state: object) -> None:
-        """Nothing was saved."""
+    def restore(self, state: dict[str, NDArray]) -> None:
+        """Restores nothing."""
 
     def close(self) -> None:
         """Holds nothing."""

@@ -241,7 +241,7 @@ GUARDS = [
             '        self.event("checkpoint",')]),
     Guard(28, "other programs' changes are taken for the trial's",
           "test_another_program_that_comes_and_goes_is_no_reason_for_a_change",
-          [("tuning/controller", "if self._others_changed(seconds) and", "if False and")]),
+          [("tuning/fast", "if not self._same_load(recent.mean.external_load) and", "if False and")]),
     Guard(29, "batches are not halved",
           "test_a_batch_too_large_for_the_device_is_halved_and_retried",
           [("service/trainer", "or len(part) == 1:", "or True:")]),

@@ -20,7 +20,7 @@ def tuned_run(path: Path, every: int = 1, rate: int = 2000, agents: int = 8) -> 
                      "trainers": 1, "frames": 0, "episodes": 0})
     text = "".join(json.dumps(row) + "\n" for row in rows[every - 1::every])
     (path / "metrics.jsonl").write_text(text + '{"time": 1')
-    trial = {"time": 60.0, "event": "trial", "from": "4/1/1", "to": "8/1/1", "verdict": "kept"}
+    trial = {"time": 60.0, "event": "trial", "from": "4/1/1", "to": "8/1/1", "decision": "accepted"}
     (path / "events.jsonl").write_text(json.dumps(trial) + "\n")
     return path
 

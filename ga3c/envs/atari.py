@@ -108,7 +108,8 @@ def _restore_emulator(emulator: ale_py.ALEInterface, serialized: bytes) -> None:
     except (SystemError, RuntimeError, ValueError):  # ale-py's exceptions of a damaged state cannot be translated
         restored = False
     else:
-        restored = _serialized(emulator) == serialized
+        # Without the cartridge: reading its memory may change it, as in Miniature Golf.
+        restored = _serialized(emulator).partition(b"Cartridge")[0] == serialized.partition(b"Cartridge")[0]
     if not restored:
         raise ValueError("the state of an emulator is damaged")
 

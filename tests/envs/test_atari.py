@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scripted import Make, same, transitions
 
-from ga3c.envs.atari import AtariEnvironment, atari_id
+from ga3c.envs.atari import AtariEnvironment, atari_games, atari_id
 from ga3c.envs.base import Environment
 from ga3c.envs.factory import probe
 from ga3c.settings.files import configured
@@ -340,7 +340,7 @@ def goes_on_elsewhere(make: Make, game: str, n_envs: int, before: int, after: in
     assert (one.lives, one.state().keys()) == (other.lives, saved.keys())
 
 
-@pytest.mark.parametrize("game", ["Pong", "Breakout", "Qbert"])
+@pytest.mark.parametrize("game", ["Pong", "Breakout", "Qbert", "MiniatureGolf"])
 @pytest.mark.parametrize("changed", [{}, {"sticky_actions": 0.25}, {
     "noop_max": 3, "life_loss": True, "sticky_actions": 0.25, "fire_reset": True, "max_episode_frames": 600}])
 def test_a_saved_state_goes_on_in_another_object_to_the_bit(
@@ -355,6 +355,12 @@ def test_a_game_that_has_just_begun_is_restored_with_the_length_of_its_first_fra
         make: Make, game: str, no_ops: int) -> None:
     for before in (0, 1, 30):
         goes_on_elsewhere(make, game, 1, before, 40, frame_skip=1, noop_max=no_ops)
+
+
+@pytest.mark.slow
+def test_every_game_goes_on_from_a_saved_state(make: Make) -> None:
+    for game in atari_games():
+        goes_on_elsewhere(make, game, 1, 100, 60, frame_skip=1, sticky_actions=0.25)
 
 
 def test_saving_a_state_changes_nothing(make: Make) -> None:

@@ -15,6 +15,7 @@ import psutil
 
 from ga3c.envs.toys import Counting
 from ga3c.learner.learner import UpdateStats
+from ga3c.transport.fields import Field
 from ga3c.transport.slots import Batch
 
 Moment = tuple[int, int]  # episode, step
@@ -52,6 +53,7 @@ class CheckingModel:
     def __init__(self, on_update: Callable[[int], None] = lambda updates: None) -> None:
         self.version = self.min_valid_version = 0
         self.device = "CPU"
+        self.outputs = {"policy": Field((2,), np.float32), "value": Field((), np.float32)}
         self.agent_steps = 0
         self.learning_rate_factor = 1.0
         self.on_update = on_update

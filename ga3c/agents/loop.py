@@ -73,6 +73,7 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
             at.final = False
             yield from _next_step(environment, store, at)
         granted = yield PREDICT, at.slot, at.step
+        # What was predicted is the next step's policy and, at step 0, also the full rollout's bootstrap value.
         if at.full is not None:
             full, at.full = at.full, None
             yield _filled(store, full, T, store.value[at.slot, 0])

@@ -75,13 +75,15 @@ class Learner:
 
     version: updates so far. agent_steps: agent steps trained on so far; the schedules follow it. min_valid_version: the
     first version of these weights' line; rollouts of earlier ones are not to be trained on. learning_rate_factor: the
-    scheduled learning rate is multiplied by it. skipped: updates that were not finite. precision: of the network's
-    inner layers; device: what computes it.
+    scheduled learning rate is multiplied by it. skipped: updates that were not finite. outputs: the fields that
+    `predict` gives, for `Slots`. precision: of the network's inner layers; device: what computes it.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
         self._settings = settings.algorithm
-        self._backend = Backend(settings, env, A3C(settings.algorithm))
+        algorithm = A3C(settings.algorithm)
+        self.outputs = algorithm.outputs(env)
+        self._backend = Backend(settings, env, algorithm)
         self.precision, self.device = self._backend.precision, self._backend.device
         self.version = self.min_valid_version = self.agent_steps = 0
         self.learning_rate_factor = 1.0

@@ -82,9 +82,8 @@ class AgentPool:
         """Agents that play, or will."""
         return len(self._at_work)
 
-    @property
     def settled(self) -> bool:
-        """Whether none is starting, or on its way out."""
+        """Whether none is starting, or on its way out; first takes note of those that play by now."""
         self._note_playing()
         return not self._in(AgentState.STARTING, AgentState.DRAINING)
 
@@ -123,12 +122,14 @@ class AgentPool:
         """As many of the agents asked for as there can be; 0 if there are none.
 
         Args:
-            played: the game has been played in this run, so that others take the place of the quarantined.
+            played: something was trained on in this process. Then the game can be played, and others take the place of
+                the quarantined. Before that, others would most likely fail like them.
         """
         if played:
             return min(asked, self.available)
         quarantined = len(self._in(AgentState.QUARANTINED))
-        return max(min(asked - quarantined, self._most), min(1, len(self.processes)))
+        at_least = 1 if self.processes else 0  # the last one alive goes on, whatever was asked for
+        return max(min(asked - quarantined, self._most), at_least)
 
     # ------------------------------------------------------------------------------------ starting and stopping
 

@@ -1,6 +1,6 @@
 """What a run needs of its machine, looked at before it begins: numbers and remedies instead of a failure in an hour.
 
-Shared memory is nameless (`rollout.Slots`), so the size of /dev/shm is no limit; what counts is memory.
+Shared memory is nameless (`transport.slots.Slots`), so the size of /dev/shm is no limit; what counts is memory.
 """
 
 from __future__ import annotations

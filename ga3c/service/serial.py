@@ -29,7 +29,7 @@ from ga3c.service.batches import rollouts_per_batch
 from ga3c.service.evaluations import Evaluations
 from ga3c.service.signals import Signals
 from ga3c.settings.schema import Settings
-from ga3c.transport.fields import Outputs
+from ga3c.transport.fields import Field, Outputs
 from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
 from ga3c.transport.slots import Batch, Slots
 
@@ -42,18 +42,20 @@ class Agents:
     """All agents, each at its next prediction.
 
     Args:
+        outputs: fields of the model's outputs.
         began_at: agent steps when they began; their seeds follow from it.
         saved: the `state` of such agents, which these go on from.
     """
 
-    def __init__(self, settings: Settings, spec: EnvSpec, began_at: int,
+    def __init__(self, settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], began_at: int,
                  saved: Mapping[str, NDArray] | None = None) -> None:
         self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
         self._began_at = began_at
         self._enough = rollouts_per_batch(settings) + settings.batching.training_delay
         # Nobody waits here: each agent has the rollout it writes and the one it is about to submit; the rest wait to
         # be trained on.
-        self._store = Slots(spec, settings.algorithm.rollout_length, self._n_envs, 2 * self.n + self._enough)
+        self._store = Slots(spec, settings.algorithm.rollout_length, self._n_envs, 2 * self.n + self._enough,
+                            outputs=outputs)
         self._free = deque(range(self._store.n_slots))
         self._submitted: deque[int] = deque()
         self._batch = self._store.empty_batch(rollouts_per_batch(settings))
@@ -176,7 +178,8 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     `saved` are the arrays of the checkpoint that `learner` was restored from. If they are of such a serial run, its
     agents go on; else new ones begin.
     """
-    agents = _restored(settings, recorder, saved or {}) or Agents(settings, recorder.spec, learner.agent_steps)
+    agents = (_restored(settings, recorder, learner, saved or {})
+              or Agents(settings, recorder.spec, learner.outputs, learner.agent_steps))
     try:
         reason = _play(agents, recorder, learner, signals, evaluations)
         state = agents.state()
@@ -186,7 +189,8 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
         agents.close()
 
 
-def _restored(settings: Settings, recorder: Recorder, saved: Mapping[str, NDArray]) -> Agents | None:
+def _restored(settings: Settings, recorder: Recorder, learner: Learner,
+              saved: Mapping[str, NDArray]) -> Agents | None:
     """The agents of a checkpoint; None if it has none, or other ones."""
     if f"{SAVED}places" not in saved:
         if saved:
@@ -194,7 +198,7 @@ def _restored(settings: Settings, recorder: Recorder, saved: Mapping[str, NDArra
         return None
     try:
         began_at = json.loads(saved[f"{SAVED}places"].tobytes())["began_at"]
-        return Agents(settings, recorder.spec, began_at, saved)
+        return Agents(settings, recorder.spec, learner.outputs, began_at, saved)
     except (ValueError, LookupError, TypeError, AttributeError, zlib.error, OverflowError) as error:
         recorder.say(f"New episodes begin: those of the checkpoint do not fit, {' '.join(str(error).split())[:200]}.")
         return None

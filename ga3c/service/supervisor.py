@@ -103,7 +103,7 @@ class Service:
         self._evaluations = evaluations
         self._store = Slots(
             recorder.spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent,
-            settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity)
+            settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity, learner.outputs)
         self._channel = Channel(self._store, settings.agents.slots_per_agent, self._on_vacant)
         self._agents = AgentPool(settings, self._store, self._channel, recorder, learner.agent_steps)
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tuning.dynamic else None
@@ -213,7 +213,7 @@ class Service:
     def _settled(self) -> bool:
         """Whether exactly as many workers are at work as wanted."""
         present = (self._agents.at_work, len(self._predictors), len(self._trainers))
-        return self._wanted == present and self._agents.settled
+        return self._wanted == present and self._agents.settled()
 
     def _reconcile(self) -> None:
         _, predictors, trainers = self._wanted

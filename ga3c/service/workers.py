@@ -1,11 +1,17 @@
 """The workers as objects with a state: agents, and pools of predictor or trainer threads; and the rules of restarting.
 
-An agent that lived for `HEALTHY_SECONDS` and submitted rollouts is restarted at once, whatever ended it. One that ends
-sooner waits longer each time. After `QUARANTINE_AFTER` times in a row it is quarantined: another takes its place, or
-the run goes on without it. When all are quarantined, there is nothing to go on with.
+An agent *delivers* when it submits a rollout. It is *shot* when others kill it (SIGKILL), or when it hung.
 
-A predictor or trainer thread is restarted unless it was started after the last failure and that is less than
-`THREAD_PEACE` seconds ago: one fault may hit several. Divergence is answered once, from a checkpoint.
+    delivered, and was shot or lived for 10 s    restarted at once; earlier failures are forgotten
+    delivered, first failure                     restarted at once
+    shot before it delivered                     restarted after 0.5 s
+    any other failure                            restarted after 0.5 s, doubled each time in a row, 30 s at most
+    5 failures in a row without a rollout        quarantined, and so it stays; with rollouts after 10
+
+When all are quarantined, there is nothing to go on with.
+
+A thread that fails is restarted once. A second failure within a minute ends the run, unless that thread was at work
+before the first one: one fault may hit several threads. Divergence is answered once, from a checkpoint.
 """
 
 from __future__ import annotations
@@ -26,13 +32,13 @@ THREAD_PAUSE = 30.0      # seconds until a thread that could not be started is t
 
 
 class AgentState(enum.Enum):
-    """Where an agent stands in its life; the numbers in brackets say which states may follow."""
+    """Where an agent stands in its life, as the supervisor sees it."""
 
-    GONE = 0           # no process, and its slots are not all back yet (1, 5)
-    VACANT = 1         # may be started after `start_after` (2)
-    STARTING = 2       # its process makes environments (3, 4, 0)
-    PLAYING = 3        # (4, 0)
-    DRAINING = 4       # it was sent the stop message (0)
+    VACANT = 0         # may be started once `start_after` is past -> STARTING
+    STARTING = 1       # its process makes environments -> PLAYING; DRAINING; GONE or QUARANTINED if it ends unasked
+    PLAYING = 2        # -> DRAINING; GONE or QUARANTINED if it ends unasked
+    DRAINING = 3       # it was sent the stop message -> GONE
+    GONE = 4           # no process, and its slots are not all back yet -> VACANT
     QUARANTINED = 5    # it failed too often; it stays so
 
 
@@ -103,15 +109,10 @@ class WorkerThread:
         try:
             self._work()
         except BaseException as error:  # noqa: B036  # handed to the main thread, which decides
-            self.state = ThreadState.FAILED
             self._failed(error, self._began)
+            self.state = ThreadState.FAILED  # after that, so that nobody takes its place undecided
         else:
             self.state = ThreadState.ENDED
-
-    @property
-    def alive(self) -> bool:
-        """Whether the thread has not ended."""
-        return self._thread.is_alive()
 
     def join(self, seconds: float) -> None:
         """Waits for its end, so long."""
@@ -137,29 +138,29 @@ class WorkerPool:
         Returns why one could not be started, "" else; then none is tried for a while. Raises RuntimeError if there is
         none at all.
         """
-        alive = [thread for thread in self._threads if thread.alive]
-        self._dismissed -= min(self._dismissed, len(self._threads) - len(alive))
-        self._threads = alive
-        for _ in range(len(alive) - self._dismissed - wanted):
+        working = [thread for thread in self._threads if thread.state is ThreadState.WORKING]
+        self._dismissed -= min(self._dismissed, len(self._threads) - len(working))
+        self._threads = working
+        for _ in range(len(working) - self._dismissed - wanted):
             self._dismissed += 1
             self._dismiss()
-        for _ in range(wanted - (len(alive) - self._dismissed) if self._start_after <= time.monotonic() else 0):
+        for _ in range(wanted - (len(working) - self._dismissed) if self._start_after <= time.monotonic() else 0):
             try:
                 thread = WorkerThread(f"{self._name}-{self._started}", self._work, self._failed)
             except RuntimeError as error:
-                if not alive:
+                if not working:
                     raise
                 self._start_after = time.monotonic() + THREAD_PAUSE
                 return f"{self._name}: {error}"
             self._started += 1
-            alive.append(thread)
+            working.append(thread)
         return ""
 
     def join(self, deadline: float) -> bool:
         """Waits for all until `deadline`, monotonic seconds; False if some are still at work."""
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.alive for thread in self._threads)
+        return all(thread.state is not ThreadState.WORKING for thread in self._threads)
 
 
 class FailureRules:

@@ -75,4 +75,7 @@ STATUS_FIELDS = {
     "faults": Field((), np.int64),           # environments that failed and were made again
     "last_fault": Field((), "S4000"),        # traceback of the last of them
 }
-"""One row for each agent, written by its process alone and read by the supervisor, also after its death."""
+"""One row for each agent. Its process alone writes it while it lives; the supervisor reads it, also after its death.
+
+`Channel.open` resets it before the process starts.
+"""

@@ -8,7 +8,7 @@ update. Between them lie slots of shared memory and queues of tickets:
       +------------------------ answer ----------------------+
     agents --ticket--> training queue ----> trainers ----> model
 
-Ten packages, and `settings`, which all know. Each imports only from those below it.
+Eleven packages; each imports only from those below it.
 
     commands      One file per command: arguments in, exit code out.
     service       Supervisor, agent processes, predictor and trainer threads, serial mode.

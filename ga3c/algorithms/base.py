@@ -1,7 +1,8 @@
-"""What an algorithm is to the rest of the service: the outputs it adds to a slot, how one acts, and a loss.
+"""Two of the four parts of an algorithm: the outputs it adds to a slot, and a loss.
 
 An algorithm is one file beside this one that fulfils `Algorithm`. Learner, backend, slots and metrics know no more of
-it than stands here.
+it than stands here. An agent's loop also reads the output `value`. The other two parts are how an action is drawn
+(`agents.heads.ActionHead`) and the source of its batches (`service.batches.BatchSource`).
 
 Index order: B rollouts, T steps, E environments, A actions; N = B T E steps in a row.
 """

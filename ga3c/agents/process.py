@@ -91,7 +91,7 @@ def _end_with_the_main_process() -> None:
 def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.SeedSequence, log: str) -> None:
     """Entry point of an agent's process: makes its environments and plays until it is stopped.
 
-    Ends when the main process is gone, too. Environments that fail are made again; what cannot be mended here ends the
+    Ends when the main process is gone, too. Environments that fail are made again; what it cannot handle ends the
     process with exit code 1 and leaves its traceback in the store (`last_fault`). The file `log` gets all stacks if
     the interpreter is shot down, and on SIGUSR1.
     """

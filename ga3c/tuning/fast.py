@@ -24,9 +24,9 @@ FULL = 0.04            # idle share of the cores below which more threads only s
 PROBE_FIRST = 120.0    # seconds from the end of a search to the first trial of a neighbour. Each doubles them
 PROBE_LAST = 480.0     # ... up to these: trials cost more than they are likely to find
 PROBE_FACTOR = 1.25    # factor of a step to a neighbour
+TWICE = 2              # times that a neighbour is clearly worse before others are preferred: one may be a hiccup
 START_SHARE = 0.02     # share of the time that agents may be starting, but for a search
-CHANGED = 0.1          # the rate has changed by this share: the next trial of a neighbour is a search instead
-BY_ITSELF = 0.25       # it has by this share, and other programs have not: a search at once
+CHANGED, BY_ITSELF = 0.1, 0.25  # share by which the rate has changed: a search when a neighbour is due, or at once
 LASTING = 60.0         # seconds after which a change of the external load begins a search
 ABORTED, WAIT = 3, 120.0  # after so many aborted trials in a row a search waits so many seconds
 
@@ -140,7 +140,7 @@ class Fast(Controller[FastState]):
         s = self._state
         fewer = self._step((-1, 0, 0), PROBE_FACTOR)
         neighbours = {fewer, *self._steps(PROBE_FACTOR)} - {s.accepted}
-        candidates = sorted(neighbours.difference(s.worse) or neighbours)
+        candidates = sorted({each for each in neighbours if s.worse.count(each) < TWICE} or neighbours)
         if fewer in candidates and self._random().random() < 0.5:
             candidates = [fewer]  # on a plateau all that can be gained is memory
         if candidates:

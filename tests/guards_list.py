@@ -189,7 +189,7 @@ GUARDS = [
           [("runs/recorder", 'resumed.get("episodes", 0)', "0")]),
     Guard(23, "a resumed serial run begins new episodes",
           "test_with_breaks_a_run_learns_what_it_learns_without[toy:catch-0]",
-          [("service/serial", "return Agents(settings, recorder.spec, began_at, saved)", "return None")]),
+          [("service/serial", "return Agents(settings, recorder.spec, learner.outputs, began_at, saved)", "return None")]),
     Guard(24, "no lock",
           "test_a_directory_has_one_user_at_a_time_and_a_killed_one_leaves_it_free",
           [("runs/directory", "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass")]),

@@ -137,7 +137,7 @@ def minutes_more() -> str:
 def test_a_resumed_run_goes_on_with_the_counts_its_controller_had(
         train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def second(tuner: Tuner, *arguments: object) -> None:
-        tuner.controller.accepted = (3, 1, 1)  # as if it had found them
+        tuner.controller._state.accepted = (3, 1, 1)  # as if it had found them
 
     common = ["--dynamic", "--agents-max", "4", "--no-tensorboard", "--no-remember"]
     with monkeypatch.context() as patched:

@@ -133,7 +133,7 @@ def test_it_follows_a_run_to_its_end(run: Written, opened: Callable[..., Termina
     for row in rows(5, **BUSY):
         run.row(row)
     run.event(**TRIAL)
-    shown = ("GA3C  Boxing", "10,000", "12,346", "N_A", "Policy lag", "16/1/1 kept +9%",
+    shown = ("GA3C  Boxing", "10,000", "12,346", "N_A", "Policy lag", "16/1/1 accepted +9%",
              "Bottleneck  environments: all 2 cores", "--steps 400,000", "at work; q leaves")
     terminal.wait(lambda text: all(each in text for each in shown))  # a read may end in the middle of a screen
     run.row(rows(7)[-1])

@@ -4,8 +4,8 @@
     agent  --ticket-->  training queue    --> trainers   --freed --> replies to the agent
 
 Only here does a slot change its owner: FREE -> agent (`Port` takes it) -> training queue (`Port` submits it) ->
-trainer (`Channel.collect`) -> FREE (a reply tells the agent). Each agent has slots of its own, so what it may have under way
-is bounded. That bounds the policy lag.
+trainer (`Channel.collect`) -> FREE (a reply tells the agent). Each agent has slots of its own, so what it may have
+under way is bounded. That bounds the policy lag.
 
 When an agent's process has ended, however it ended, `retire` sends a *fence* down the training queue. Pipes keep their
 order. Once a trainer has met the fence, and every slot it collected has been released, the agent's slots are all free,

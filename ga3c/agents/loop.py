@@ -94,7 +94,7 @@ def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[
     store.action[slot, t] = action
     store.reward[slot, t] = transition.reward
     # Lists where there is little to compute: NumPy would cost more than there is to do.
-    at.score = list(map(operator.add, at.score, transition.reward.tolist()))
+    at.score = list(map(operator.add, at.score, transition.scored.tolist()))
     at.now += 1
     if True in transition.terminated.tolist() or True in transition.truncated.tolist():
         store.terminated[slot, t] = transition.terminated

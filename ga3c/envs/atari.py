@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec, State, Transition, check_form
 from ga3c.envs.frames import FRAME_SIZE, RESIZED_AT_ONCE, FrameResizer
-from ga3c.envs.random_state import packed, unpacked
+from ga3c.envs.random_streams import packed, unpacked
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import EnvSettings
 

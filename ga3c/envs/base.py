@@ -33,13 +33,14 @@ class EnvSpec(NamedTuple):
 class Transition(NamedTuple):
     """The facts of one agent step of E environments.
 
-    reward (E,) float32: as the environment gave it, not clipped.
+    reward (E,) float32: what is learned from, as the outermost wrapper gave it, not clipped.
     terminated, truncated (E,) bool: the learner's episode ended; never both.
     score_ended (E,) bool: the score of the episode is complete. An episode that is `truncated` without it was cut short
     by us, and its score does not count. One that is `terminated` without it lost a life, and its score goes on.
     final_observation (E, *shape), of the spec's dtype: to be read where `truncated`; None if no environment was.
     dropped: the environments failed. All episodes end here, their scores do not count, and there is no final
     observation.
+    score (E,) float32: what the score is the sum of: the rewards of the innermost environments. None: it is `reward`.
     """
 
     reward: NDArray[np.float32]
@@ -48,6 +49,12 @@ class Transition(NamedTuple):
     score_ended: NDArray[np.bool_]
     final_observation: NDArray | None
     dropped: bool = False
+    score: NDArray[np.float32] | None = None
+
+    @property
+    def scored(self) -> NDArray[np.float32]:
+        """What the score is the sum of, (E,)."""
+        return self.reward if self.score is None else self.score
 
 
 class Environment(Protocol):

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from ga3c.envs.base import State
-from ga3c.envs.random_state import packed, unpacked
+from ga3c.envs.random_streams import packed, unpacked
 
 Step = tuple[NDArray, float, bool, bool, dict[str, Any]]
 

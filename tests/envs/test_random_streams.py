@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ga3c.envs.random_state import packed, unpacked
+from ga3c.envs.random_streams import packed, unpacked
 
 
 @given(seed=st.integers(0, 2**63), drawn=st.integers(0, 9))

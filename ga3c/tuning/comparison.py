@@ -14,6 +14,7 @@ UNEVEN = 3.0           # a trial is uneven if its seconds differ by so many time
 ACCEPT = 2.5           # standard errors that a gain needs: a wrong change costs until it is found out
 REJECT = 1.0           # standard errors below the least gain: a missed gain is found by a later trial
 LEAST_GAIN = 0.02      # a smaller share is not worth a change
+LAG_PRICE = 0.08       # least gain of twice the agents: they make twice the policy lag, and each step teaches less
 CLEAR_GAIN = 0.25      # a larger share needs no second measurement
 NOISE = 0.1            # relative standard deviation of a second's rate, before it is measured
 NOISE_WEIGHT = 4.0     # seconds that the known noise weighs beside a window's own: few seconds say little of it
@@ -21,7 +22,8 @@ LEARNING = 30.0        # seconds of a window that weigh as much as all that was 
 DRIFT = 0.01           # relative standard deviation between windows that no number of seconds averages away
 
 
-def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool) -> Verdict | None:
+def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool, agents: float = 1.0
+            ) -> Verdict | None:
     """The verdict on a trial, None if it needs more seconds.
 
     Args:
@@ -30,11 +32,14 @@ def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool)
         noise: relative standard deviation of a second's rate, as far as known.
         grown: how many of N_A, N_P and N_T the trial has raised.
         doubting: a gain that is not clear is not accepted the first time.
+        agents: so many times the agents, more or fewer.
     """
     seconds, before = len(new), base.mean.rate
     gain, error = new.mean.rate - before, standard_error(new, base, noise)
     # Fewer workers take less memory and make less lag: not to be slower is enough, or chance leads ever upwards.
-    least = LEAST_GAIN * before if grown else 0.0
+    # Fewer agents may be a little slower: half of what more of them would have to gain. So neither undoes the other.
+    price = LAG_PRICE * math.log2(agents)
+    least = before * (max(LEAST_GAIN, price) if grown else min(0.0, price / 2))
     hurried = grown <= 1 and new.deviation() <= UNEVEN * noise * new.mean.rate
     rejected = Decision.REJECTED, Reason.NO_GAIN if grown else Reason.NOT_FASTER
     if gain <= max(least, ACCEPT * error):
@@ -42,7 +47,7 @@ def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool)
             return rejected
         if seconds < LAST_LOOK:
             return None
-        if gain <= (max(least, error) if grown else 0.0):
+        if gain <= (max(least, error) if grown else least):
             return rejected
     doubtful = gain < error or (doubting and gain < CLEAR_GAIN * before)
     return Decision.RETRY if doubtful else Decision.ACCEPTED, Reason.FASTER if gain > error else Reason.NOT_SLOWER

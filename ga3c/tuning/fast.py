@@ -248,7 +248,8 @@ class Fast(Controller[FastState]):
             return None
         # Where no search is under way there are many looks and hardly a gain to be found: chance would lead away.
         grown = sum(after > before for after, before in zip(s.trial, s.accepted, strict=True))
-        verdict = self._judge_lag() or compare(s.window, s.baseline, s.noise, grown, doubting=not s.searching)
+        verdict = self._judge_lag() or compare(s.window, s.baseline, s.noise, grown, doubting=not s.searching,
+                                               agents=s.trial[0] / s.accepted[0])
         if verdict and verdict[0] is Decision.RETRY and s.trial == s.retry:
             verdict = Decision.ACCEPTED, verdict[1]
         recent = s.window.last(FIRST_LOOK) if verdict else s.window  # other programs may just have come or gone

@@ -1,50 +1,80 @@
-"""Gymnasium environments, through its vector interface.
+"""Gymnasium environments, one after the other in the agent's own thread.
 
-Supported: discrete actions; observations that are images (uint8, height x width x channels) or vectors (any
-one-dimensional Box).
+There is no vector wrapper between: what `step` returns is copied at once, and what nobody reads (`info`) is not touched.
+Supported: discrete actions, and the observations of `forms.py`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import gymnasium
 import numpy as np
-from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec, SavesState, State, Transition, check_form
+from ga3c.envs.forms import flag, form_of, number, parts
 from ga3c.settings.messages import ConfigError
+
+_RESET = ("observation", "info")
+_STEP = ("observation", "reward", "terminated", "truncated", "info")
+_LEAVE_REWARDS = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
 
 
 class GymnasiumEnvironment:
-    """Any Gymnasium vector environment in SAME_STEP mode. Vectors become float32 unless they are bytes.
+    """E Gymnasium environments of one kind. Vectors become float32 unless they are bytes.
 
-    Its state can be saved if each of its environments is a `SavesState`. Raises ConfigError if its observations or
-    actions are not supported.
+    The state can be saved if each environment is a `SavesState`. The score is the sum of the rewards that the innermost
+    environments gave, whatever wrappers made of them. Raises ConfigError if observations or actions are not supported.
     """
 
-    def __init__(self, env: VectorEnv, name: str) -> None:
-        self._env = env
-        space, dtype = _supported(name, env.single_observation_space, env.single_action_space)
-        self._first_action = int(env.single_action_space.start)  # type: ignore[attr-defined]
-        n_actions = int(env.single_action_space.n)  # type: ignore[attr-defined]
-        self.spec = EnvSpec(name, tuple(space.shape), dtype, n_actions, 1)
-        self.observation = np.zeros((env.num_envs, *space.shape), dtype)
+    def __init__(self, envs: Sequence[gymnasium.Env], name: str) -> None:
+        self._envs = list(envs)
+        first = self._envs[0]
+        if not isinstance(first.action_space, gymnasium.spaces.Discrete):
+            raise ConfigError(f"{name}: actions are {first.action_space}; supported: Discrete")
+        self._form = form_of(name, first.observation_space)
+        self.note = self._form.note
+        self._first_action = int(first.action_space.start)
+        self.spec = EnvSpec(name, self._form.shape, self._form.dtype, int(first.action_space.n), 1)
+        self.observation = np.zeros((len(self._envs), *self._form.shape), self._form.dtype)
+        self._inner = [InnerRewards(env) for env in self._envs] if any(map(_changes_rewards, self._envs)) else []
 
     def reset(self, seed: int) -> None:
-        observation, _ = self._env.reset(seed=seed)
-        self.observation[:] = observation
+        for index, env in enumerate(self._envs):
+            self._begin(index, env.reset(seed=(seed + index) % 2**31))
+
+    def _begin(self, index: int, returned: Any) -> None:
+        observation, _ = parts("reset", returned, _RESET)
+        self._form.take(observation, self.observation[index])
+        if self._inner:
+            self._inner[index].take(0.0)  # what a wrapper played before the first observation is no one's step
 
     def step(self, action: NDArray[np.int64]) -> Transition:
-        observation, reward, terminated, truncated, info = self._env.step(action + self._first_action)
-        self.observation[:] = observation
-        # An episode that terminates needs no value of its last observation, even if its time is up as well.
-        truncated = truncated & ~terminated
+        n = len(self._envs)
+        reward, score = np.empty(n, np.float32), np.empty(n, np.float32) if self._inner else None
+        terminated, truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
         final = None
-        if truncated.any():
-            final = self.observation.copy()
-            for index in np.flatnonzero(truncated):
-                final[index] = info["final_obs"][index]
-        return Transition(np.asarray(reward, np.float32), terminated, truncated, terminated | truncated, final)
+        for index, (env, chosen) in enumerate(zip(self._envs, action + self._first_action, strict=True)):
+            observation, given, ends, cut, _ = parts("step", env.step(chosen), _STEP)
+            reward[index] = gained = number("reward", given)
+            if score is not None:
+                score[index] = self._inner[index].take(gained)
+            self._form.take(observation, self.observation[index])
+            if flag("terminated", ends):
+                terminated[index] = True
+            elif flag("truncated", cut):
+                truncated[index] = True
+                # Before the reset: many environments write all observations into one array of theirs.
+                final = np.zeros_like(self.observation) if final is None else final
+                final[index] = self.observation[index]
+            else:
+                continue
+            self._begin(index, env.reset())
+        return Transition(reward, terminated, truncated, terminated | truncated, final, score=score)
 
     def show(self, into: NDArray) -> None:
         into[:] = self.observation
@@ -62,47 +92,67 @@ class GymnasiumEnvironment:
         if own is None:
             raise ValueError(f"{self.spec.name} cannot be restored")
         check_form(state, own)
-        for number, each in enumerate(self._saving()):
-            each.restore_state({name.removeprefix("environments."): array[number]
+        for number_, each in enumerate(self._saving()):
+            each.restore_state({name.removeprefix("environments."): array[number_]
                                 for name, array in state.items() if name.startswith("environments.")})
         self.observation[:] = state["observation"]
 
     def _saving(self) -> list[SavesState]:
         """Its environments, if all of them save their state; else none."""
-        if not isinstance(self._env, SyncVectorEnv):
-            return []
-        saving: list[SavesState] = [each for each in self._env.envs if isinstance(each, SavesState)]
-        return saving if len(saving) == self._env.num_envs else []
+        saving: list[SavesState] = [each for each in self._envs if isinstance(each, SavesState)]
+        return saving if len(saving) == len(self._envs) else []
 
     def close(self) -> None:
-        self._env.close()
+        for env in self._envs:
+            env.close()
 
-    def screen(self) -> NDArray[np.uint8]:
-        """What the first environment shows: RGB (height, width, 3). If it renders nothing, its observation."""
-        try:
-            shown = self._env.render()
-        except NotImplementedError:
-            shown = None
-        if shown is not None and np.ndim(shown[0]) == 3:
-            return np.asarray(shown[0], np.uint8)
-        seen = self.observation[0]
-        if seen.ndim == 3:
-            return np.repeat(seen[..., -1:], 3, axis=2) if seen.shape[2] != 3 else seen.copy()
-        grey = np.clip((seen if seen.dtype == np.uint8 else 255 * seen), 0, 255).astype(np.uint8)
-        return np.repeat(np.repeat(grey, 16)[None, :, None], 16, axis=0).repeat(3, axis=2)
+    def render(self) -> Any:
+        """What the first environment's `render` gives."""
+        return self._envs[0].render()
 
     @property
     def screens_per_second(self) -> float:
         """How fast it is meant to be seen."""
-        return float(self._env.metadata.get("render_fps") or 10)
+        return float(self._envs[0].metadata.get("render_fps") or 10)
 
 
-def _supported(name: str, space: gymnasium.Space, action: gymnasium.Space) -> tuple[gymnasium.spaces.Box, np.dtype]:
-    if not isinstance(action, gymnasium.spaces.Discrete):
-        raise ConfigError(f"{name}: actions are {action}; supported: Discrete")
-    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1 and space.shape[0]:
-        return space, np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
-    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8:
-        return space, np.dtype(np.uint8)
-    raise ConfigError(f"{name}: observations are {space}; supported: a one-dimensional Box, "
-                      "or a uint8 Box of height x width x channels")
+def _changes_rewards(env: gymnasium.Env) -> bool:
+    """Whether something around the innermost environment may change its rewards."""
+    while isinstance(env, _LEAVE_REWARDS):
+        env = env.env
+    return env is not env.unwrapped
+
+
+class InnerRewards:
+    """Sums the rewards of the innermost environment, which it listens to.
+
+    What cannot be listened to, or gives something else than numbers, counts as the outermost wrapper gives it.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        self._sum, self._depth = 0.0, 0
+        self._step: Callable[[Any], Any] = env.unwrapped.step
+        try:
+            env.unwrapped.step = self._listen  # type: ignore[method-assign]
+        except AttributeError:  # a class with slots
+            self._sum = math.nan
+
+    def _listen(self, action: Any) -> Any:
+        self._depth += 1  # a step may be made of steps
+        try:
+            returned = self._step(action)
+        finally:
+            self._depth -= 1
+        if not self._depth:
+            try:
+                self._sum += number("reward", returned[1])
+            except (ValueError, TypeError, LookupError):  # the wrappers make numbers of it
+                self._sum = math.nan
+        return returned
+
+    def take(self, outer: float) -> float:
+        """The rewards since the last call; `outer`, the outermost wrapper's, if they could not be heard."""
+        if math.isnan(self._sum):
+            return outer
+        total, self._sum = self._sum, 0.0
+        return total

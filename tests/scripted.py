@@ -64,3 +64,19 @@ def same(one: Transition, other: Transition) -> bool:
         return [field.tobytes() if isinstance(field, np.ndarray) else field for field in transition]
 
     return plain(one) == plain(other)
+
+
+def goes_on_elsewhere(make: Make, game: str, n_envs: int, before: int, after: int, **changed: object) -> None:
+    """A new Atari environment that is given the state goes on to the bit as the one that gave it."""
+    one, other = make(game, n_envs, **changed), make(game, n_envs, **changed)
+    one.reset(3)
+    other.reset(77)
+    transitions(other, 3)
+    transitions(one, before)
+    saved = one.state()
+    other.restore(saved)
+    assert all(array.dtype.kind in "iu" for array in saved.values())
+    for told, again in zip(transitions(one, after, 1), transitions(other, after, 1), strict=True):
+        assert same(told, again)
+    np.testing.assert_array_equal(one.observation, other.observation)
+    assert (one.lives, one.state().keys()) == (other.lives, saved.keys())

@@ -156,7 +156,7 @@ def _cores() -> list[Finding]:
 
 def _environments(settings: Settings) -> list[Finding]:
     """Agent steps a second of one process that does nothing but play. Raises ConfigError for an unknown game."""
-    from ga3c.envs.atari import atari_id, atari_roms
+    from ga3c.envs.atari_games import atari_id, atari_roms
     from ga3c.envs.factory import make_environment
     if atari_id(settings.env.game):
         there, known = atari_roms()

@@ -36,7 +36,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     if options.background is not None:
         _stay_in_the_background(options.background)
     from ga3c.agents.process import start_forkserver
-    from ga3c.envs.atari import atari_id
+    from ga3c.envs.atari_games import atari_id
     from ga3c.evaluation.episodes import Protocol, play_episodes, shares
     from ga3c.evaluation.policy import Policy, find
     trained = find(options.policy)

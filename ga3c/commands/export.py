@@ -171,7 +171,7 @@ def _write_onnx(path: Path, policy: Policy) -> Answer:
 
 def preprocessing(policy: Policy) -> dict[str, Any]:
     """What a program that uses the models must know, as plain JSON values."""
-    from ga3c.envs.atari import atari_id
+    from ga3c.envs.atari_games import played
     settings, spec = policy.trained.settings, policy.spec
     described: dict[str, Any] = {
         "game": settings.env.game, "wrappers": list(settings.env.wrappers),
@@ -182,15 +182,17 @@ def preprocessing(policy: Policy) -> dict[str, Any]:
         "value": {"name": "value", "shape": ["n"], "dtype": "float32",
                   "meaning": "expected discounted sum of rewards as they were learned from",
                   "gamma": settings.algorithm.gamma, "reward_clip": settings.algorithm.reward_clip}}
-    if atari_id(settings.env.game):
+    atari = played(settings.env)
+    if atari:
         described["atari"] = {
-            "gymnasium_id": atari_id(settings.env.game), "frame_skip": settings.env.frame_skip, "grayscale": True,
+            "gymnasium_id": atari.identifier, "frame_skip": atari.frame_skip_shown, "grayscale": True,
             "maxpool": "of the last two frames",
             "resize": "84 x 84, each pixel the mean of its area (OpenCV's INTER_AREA)",
             "stack": "4 observations as channels, the newest last; those before an episode's first are 0",
             "noops": "0 to noop_max frames, each number as likely; with fire_reset the first is FIRE",
             "noop_max": settings.env.noop_max, "fire_reset": settings.env.fire_reset,
-            "sticky_actions": settings.env.sticky_actions, "full_action_space": settings.env.full_action_space}
+            "sticky_actions": atari.sticky_actions, "mode": settings.env.mode, "difficulty": settings.env.difficulty,
+            "full_action_space": settings.env.full_action_space}
     return described
 
 

@@ -296,7 +296,7 @@ def _human(options: argparse.Namespace) -> int:
     import gymnasium
     from gymnasium.utils.play import play as play_by_hand
 
-    from ga3c.envs.atari import atari_id
+    from ga3c.envs.atari_games import atari_id
     from ga3c.envs.factory import probe
     n_actions = probe(configured(game=options.game)).n_actions
     atari = atari_id(options.game)

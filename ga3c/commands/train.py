@@ -97,6 +97,7 @@ def _resumed(argument: str) -> tuple[Path, Path | None]:
 def _train(settings: Settings, directory: Path | None, named: Path | None, anew: bool, verbose: bool,
            interruption: Signals) -> int:
     from ga3c.agents.process import start_forkserver
+    from ga3c.envs.atari_games import told_at_start
     from ga3c.envs.factory import probe
     from ga3c.service.resources import preflight
     spec = probe(settings)
@@ -130,6 +131,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
                 told = _begin_with_weights(model, directory, named)
             directory = create_directory(settings, spec)
             held.callback(os.close, lock_directory(directory))
+        told += told_at_start(settings.env)
         return _run(settings, spec, model, directory, restored, checkpoint_path, told, interruption)
 
 

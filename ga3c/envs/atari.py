@@ -1,6 +1,6 @@
-"""Atari 2600 games on ale-py's emulators: their names, preloaded emulators, `AtariEnvironment`.
+"""Atari 2600 games on ale-py's emulators: preloaded emulators, `AtariEnvironment`.
 
-This is the only module that imports ale_py.
+This module and `atari_games` are the only ones that import ale_py.
 """
 
 from __future__ import annotations
@@ -11,55 +11,21 @@ from typing import Any
 
 import ale_py
 import cv2
-import gymnasium
 import numpy as np
 from ale_py import roms
 from numpy.typing import NDArray
 
+from ga3c.envs.atari_games import AtariGame, named
 from ga3c.envs.base import EnvSpec, State, Transition, check_form
 from ga3c.envs.frames import FRAME_SIZE, RESIZED_AT_ONCE, FrameResizer
 from ga3c.envs.random_streams import packed, unpacked
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import EnvSettings
 
-gymnasium.register_envs(ale_py)
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 _NOOP = ale_py.Action.NOOP
 _preloaded: dict[str, list[ale_py.ALEInterface]] = {}  # by ROM
-
-
-# ------------------------------------------------------------------------------------------------ names
-
-def atari_id(game: str) -> str | None:
-    """The Gymnasium id of an Atari game named as people name it ('boxing', 'Boxing', 'ALE/Boxing-v5'), else None."""
-    spec = gymnasium.registry.get(game)
-    if spec is not None and not str(spec.entry_point).startswith("ale_py"):
-        return None
-    stem = game.removeprefix("ALE/").split("-v")[0]
-    known = {plain_name(name): identifier for name, identifier in atari_games().items()}
-    return known.get(plain_name(stem.removesuffix("NoFrameskip").removesuffix("Deterministic")))
-
-
-def atari_games() -> dict[str, str]:
-    """Every Atari game: its name, as in "Boxing" -> its Gymnasium id."""
-    return {identifier.removeprefix("ALE/").removesuffix("-v5"): identifier
-            for identifier in gymnasium.registry if identifier.startswith("ALE/") and identifier.endswith("-v5")}
-
-
-def atari_roms() -> tuple[int, int]:
-    """(Atari games that can be played here, Atari games that ale-py knows)."""
-    known = roms.get_all_rom_ids()
-    return sum(roms.get_rom_path(rom) is not None for rom in known), len(known)
-
-
-def plain_name(name: str) -> str:
-    """A name without what people write differently: case, spaces, hyphens and underscores."""
-    return name.replace("_", "").replace("-", "").replace(" ", "").lower()
-
-
-def _rom(identifier: str) -> str:
-    return str(gymnasium.spec(identifier).kwargs["game"])
 
 
 # ------------------------------------------------------------------------------------------------ emulators
@@ -69,10 +35,9 @@ def preload(game: str, n_envs: int) -> None:
 
     An emulator takes 70 ms to load, so an agent with 16 would need a second. Raises ConfigError if there is no ROM.
     """
-    identifier = atari_id(game)
-    if identifier:
-        rom = _rom(identifier)
-        _preloaded[rom] = [_load(rom) for _ in range(n_envs)]
+    found = named(game)
+    if found:
+        _preloaded[found.rom] = [_load(found.rom) for _ in range(n_envs)]
 
 
 def _emulators(rom: str, n_envs: int) -> list[ale_py.ALEInterface]:
@@ -114,6 +79,28 @@ def _restore_emulator(emulator: ale_py.ALEInterface, serialized: bytes) -> None:
         raise ValueError("the state of an emulator is damaged")
 
 
+def _choose(emulators: list[ale_py.ALEInterface], settings: EnvSettings, name: str) -> None:
+    """Sets mode and difficulty, where they are given. They take effect when a game begins.
+
+    Raises ConfigError if the game has none such.
+    """
+    for setting, value, offered, change in (
+            ("mode", settings.mode, ale_py.ALEInterface.getAvailableModes, ale_py.ALEInterface.setMode),
+            ("difficulty", settings.difficulty, ale_py.ALEInterface.getAvailableDifficulties,
+             ale_py.ALEInterface.setDifficulty)):
+        if value is None:
+            continue
+        allowed = sorted(offered(emulators[0]))
+        if value not in allowed:
+            raise ConfigError(f"{setting}: {value} is not allowed: {name} has {', '.join(map(str, allowed))}")
+        for emulator in emulators:
+            change(emulator, value)
+
+
+def _variant(state: ale_py.ALEState) -> str:
+    return f"mode {state.getCurrentMode()}, difficulty {state.getDifficulty()}"
+
+
 def _serialized(emulator: ale_py.ALEInterface) -> bytes:
     return bytes(emulator.cloneState(include_rng=True).serialize())
 
@@ -123,34 +110,35 @@ def _serialized(emulator: ale_py.ALEInterface) -> bytes:
 class AtariEnvironment:
     """E emulators of one game, one after the other in the agent's own thread, as Mnih et al. (2015) describe it.
 
-    An agent step plays the action for `frame_skip` frames. Its frame is the brighter of the last two, pixel by pixel,
-    in grey, resized to 84 x 84. An observation is the last four frames, black before an episode's first: (84, 84, 4)
-    uint8. Frames are kept one by one and interleaved by OpenCV where the observation is wanted. That takes half the
-    time of advancing and copying whole observations.
+    An agent step plays the action for `frame_skip` frames. Some ids have their number drawn for each step. Its frame is
+    the brighter of the last two, pixel by pixel, in grey, resized to 84 x 84. An observation is the last four frames,
+    black before an episode's first: (84, 84, 4) uint8. Frames are kept one by one and interleaved by OpenCV where the
+    observation is wanted. That takes half the time of advancing and copying whole observations.
 
-    All that is random is drawn here: no-ops that open an episode, and actions that stick (Machado et al., 2018).
+    All that is random is drawn here: no-ops that open an episode, actions that stick (Machado et al., 2018), and frames
+    of a step.
 
     Episodes of one length, as Boxing's often are, would keep environments that begin together at the same moment of the
     game. An update would then see that moment many times. So each environment but the first cuts one early episode
     short, at times spread over two minutes of play. The seed moves these times, so that agents differ, too.
 
-    Raises ConfigError if there is no ROM.
+    Raises ConfigError if there is no ROM, or if the game has no such mode or difficulty.
     """
 
     _STACK = 4
     _SPREAD = 1800  # agent steps
 
-    def __init__(self, settings: EnvSettings, game: str, n_envs: int) -> None:
-        self._frame_skip, self._max_frames = settings.frame_skip, settings.max_episode_frames
-        self._noop_max, self._sticky, self._life_loss = settings.noop_max, settings.sticky_actions, settings.life_loss
-        self._rom = _rom(game)
+    def __init__(self, settings: EnvSettings, game: AtariGame, n_envs: int) -> None:
+        self._least_frames, self._most_frames = game.frame_skip
+        self._noop_max, self._sticky, self._life_loss = settings.noop_max, game.sticky_actions, settings.life_loss
+        self._max_frames, self._rom = settings.max_episode_frames, game.rom
         self._emulators = _emulators(self._rom, n_envs)
+        _choose(self._emulators, settings, game.name)
         emulator = self._emulators[0]
         self.actions = emulator.getLegalActionSet() if settings.full_action_space else emulator.getMinimalActionSet()
         self._fires = settings.fire_reset and ale_py.Action.FIRE in self.actions
         self.spec = EnvSpec(
-            game.removeprefix("ALE/").rsplit("-", 1)[0], (*FRAME_SIZE, self._STACK), np.dtype(np.uint8),
-            len(self.actions), self._frame_skip)
+            game.name, (*FRAME_SIZE, self._STACK), np.dtype(np.uint8), len(self.actions), game.frames_per_step)
         self._new = emulator.cloneState(include_rng=True)
         self._stacks = [list(np.zeros((self._STACK, *FRAME_SIZE), np.uint8)) for _ in range(n_envs)]  # oldest first
         height, width = emulator.getScreenDims()
@@ -213,7 +201,10 @@ class AtariEnvironment:
         The brighter of the last two frames stands on the environment's screen of the resizer.
         """
         emulator, last = self._emulators[number], self._resizer.screens[number % RESIZED_AT_ONCE]
-        frames = min(self._frame_skip, self._max_frames - self._frames[number])
+        frames = self._least_frames
+        if frames < self._most_frames:
+            frames = int(self._rng.integers(frames, self._most_frames + 1))
+        frames = min(frames, self._max_frames - self._frames[number])
         self._frames[number] += frames
         plain = not self._sticky and self.recording is None
         act = emulator.act if plain else functools.partial(self._act, number)
@@ -308,6 +299,8 @@ class AtariEnvironment:
         rng = unpacked(state["generator"])
         for emulator, serialized in zip(self._emulators, np.split(state["emulators"], ends[:-1]), strict=True):
             _restore_emulator(emulator, serialized.tobytes())
+            if _variant(emulator.cloneState()) != _variant(self._new):
+                raise ValueError(f"it is of {_variant(emulator.cloneState())} instead of {_variant(self._new)}")
         for stack, frames in zip(self._stacks, state["stacks"], strict=True):
             for frame, saved in zip(stack, frames, strict=True):
                 frame[:] = saved

@@ -20,7 +20,8 @@ class EnvSpec(NamedTuple):
     """What the rest of the service knows of an environment.
 
     `observation_shape` and `observation_dtype` are of one environment's observation, channels last. `frames_per_step`
-    is the emulator frames of one agent step, 1 where there is no emulator.
+    is the emulator frames of one agent step, 1 where there is no emulator. Where a number is drawn for each step, it is
+    their mean. A run counts its frames by it.
     """
 
     name: str

@@ -17,7 +17,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from ga3c.envs import toys
-from ga3c.envs.atari import AtariEnvironment, atari_games, atari_id, plain_name
+from ga3c.envs.atari import AtariEnvironment
+from ga3c.envs.atari_games import atari_names, plain_name, played
 from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.settings.messages import ConfigError
@@ -41,7 +42,7 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
             return functools.reduce(lambda env, wrap: wrap(env), wrappers, toy())
 
         return GymnasiumEnvironment(SyncVectorEnv([make] * n_envs, autoreset_mode=AutoresetMode.SAME_STEP), game)
-    atari = atari_id(game)
+    atari = played(settings.env)
     if atari:
         if wrappers:
             raise ConfigError(f"wrappers: {settings.env.wrappers[0]!r} cannot wrap {game}: Atari games are played on "
@@ -49,6 +50,8 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
         return AtariEnvironment(settings.env, atari, n_envs)
     if ":" in game:
         _look_in_working_directory()
+    elif not _registered(game):
+        raise _unknown(game)
     drawing: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
         env = gymnasium.make_vec(game, num_envs=n_envs, vectorization_mode="sync", wrappers=wrappers,
@@ -118,10 +121,17 @@ def _wrapper(name: str) -> Callable[..., Any]:
     return wrap
 
 
+def _registered(game: str) -> bool:
+    """Whether Gymnasium has such an id, with its version or without. It would take Atari's for the newest version."""
+    return game in gymnasium.registry or any(
+        identifier.rpartition("-v")[0] == game and not str(spec.entry_point).startswith("ale_py")
+        for identifier, spec in gymnasium.registry.items())
+
+
 def _unknown(game: str) -> ConfigError:
     """Names the games whose names are nearest."""
     names = {plain_name(name): name for name in
-             [*atari_games()]
+             [*atari_names()]
              + [identifier for identifier in gymnasium.registry if "/" not in identifier
                 and not str(gymnasium.registry[identifier].entry_point).startswith("ale_py")]
              + [f"toy:{name}" for name in toys.TOYS]}

@@ -15,12 +15,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ga3c.envs.atari import atari_id
+from ga3c.envs.atari_games import played as played_as
 from ga3c.envs.base import EnvSpec
 from ga3c.evaluation.episodes import Played, Protocol
 from ga3c.evaluation.policy import Trained
 from ga3c.runs.directory import Log
-from ga3c.settings.schema import Settings
+from ga3c.settings.schema import EnvSettings, Settings
 
 RESAMPLES = 2000  # of the bootstrap
 
@@ -72,11 +72,20 @@ def reference_scores() -> dict[str, tuple[float, float]]:
 def report(trained: Trained, spec: EnvSpec, settings: Settings, protocol: Protocol,
            played: Played) -> dict[str, Any]:
     """What was evaluated, how, and `summarise`, as plain JSON values. The same evaluation gives the same report."""
-    played_by = ("noop_max", "frame_skip", "sticky_actions", "max_episode_frames", "fire_reset", "full_action_space")
-    shown = played_by if atari_id(settings.env.game) else ()
     return {"checkpoint": str(trained.path), "game": spec.name, "agent_steps": trained.progress.get("agent_steps"),
-            "protocol": {**protocol._asdict(), **{name: getattr(settings.env, name) for name in shown}},
-            **summarise(played, spec.name)}
+            "protocol": {**protocol._asdict(), **_atari_protocol(settings.env)}, **summarise(played, spec.name)}
+
+
+def _atari_protocol(env: EnvSettings) -> dict[str, Any]:
+    """How the emulator played; {} if there was none. Modes are left out where the game's own were played."""
+    game = played_as(env)
+    if game is None:
+        return {}
+    chosen = {"mode": env.mode, "difficulty": env.difficulty}
+    return {"noop_max": env.noop_max, "frame_skip": game.frame_skip_shown, "sticky_actions": game.sticky_actions,
+            "max_episode_frames": env.max_episode_frames, "fire_reset": env.fire_reset,
+            "full_action_space": env.full_action_space,
+            **{name: value for name, value in chosen.items() if value is not None}}
 
 
 def record(trained: Trained, found: dict[str, Any]) -> None:
@@ -93,7 +102,7 @@ def table(found: dict[str, Any]) -> RenderableType:
     protocol = dict(found["protocol"])
     how = [f"{protocol.pop('episodes')} episodes", f"seed {protocol.pop('seed')}",
            "likeliest actions" if protocol.pop("greedy") else "sampled actions", f"{protocol.pop('envs')} environments",
-           *(f"{name} {value:,}" for name, value in protocol.items())]
+           *(f"{name} {value if isinstance(value, str) else f'{value:,}'}" for name, value in protocol.items())]
     steps = "" if found["agent_steps"] is None else f", {found['agent_steps']:,} agent steps"
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")

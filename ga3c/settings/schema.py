@@ -52,11 +52,16 @@ class EnvSettings(Group):
     wrappers: tuple[str, ...] = _setting(
         (), "wrappers around each environment, innermost first: module:Name, a list or with commas; not Atari",
         "MODULE:NAME")
-    frame_skip: int = _setting(4, "emulator frames per agent step, Atari only (paper: 4)", ge=1, le=16)
+    frame_skip: int | None = _setting(
+        None, "emulator frames per agent step, Atari only; null: as the game's id says, 4 for a plain name (paper: 4)",
+        ge=1, le=16)
     noop_max: int = _setting(30, "at most this many no-ops open an episode, Atari only (paper: 30)", ge=0, le=200)
-    sticky_actions: float = _setting(
-        0.0, "probability that the emulator repeats the last action, Atari only; paper: 0, Gymnasium v5: 0.25",
-        "P", ge=0.0, lt=1.0)
+    sticky_actions: float | None = _setting(
+        None,
+        "probability that the emulator repeats the last action, Atari only; null: as the game's id says (v5: 0.25), 0 "
+        "for a plain name (paper: 0)", "P", ge=0.0, lt=1.0)
+    mode: int | None = _setting(None, "the game's mode, Atari only; null: the one it begins with", ge=0)
+    difficulty: int | None = _setting(None, "the game's difficulty, Atari only; null: the one it begins with", ge=0)
     life_loss: bool = _setting(False, "a lost life ends the learner's episode (the score goes on), Atari only")
     fire_reset: bool = _setting(False, "press FIRE when an episode starts, where the game has it, Atari only")
     full_action_space: bool = _setting(False, "all 18 joystick actions instead of the game's own, Atari only")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import QUICK, train
+from command_line import QUICK, recorded, train
 
 from ga3c.commands import evaluate
 from ga3c.commands import train as cli
@@ -34,6 +34,10 @@ def test_a_question_is_answered_without_anything_heavy(command: str, flag: str) 
     (["--lerning-rate", "1"], "unknown option --lerning-rate; did you mean --learning-rate?"),
     (["--gamma", "2"], "--gamma: '2' is not allowed: input should be less than or equal to 1"),
     (["--game", "Boxin"], "game: no game is called 'Boxin'; nearest: Boxing"),
+    (["--game", "Pong-v999"], "game: no game is called 'Pong-v999'; nearest: Pong-v4"),
+    (["--game", "Pong-ram-v5"], "use Pong or ALE/Pong-v5"),
+    (["--game", "Pong", "--mode", "7"], "mode: 7 is not allowed: Pong has 0, 1"),
+    (["--game", "Boxing", "--difficulty", "4"], "difficulty: 4 is not allowed: Boxing has 0, 1, 2, 3"),
     (["--game", "Pendulum-v1"], "supported: Discrete"),
     (["--game", "Boxing", "--network", "dense"], "network: 'dense' does not fit Boxing"),
     (["--config", "missing.yaml"], "missing.yaml: No such file or directory"),
@@ -46,6 +50,15 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says:
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
     assert not Path("runs").exists()
+
+
+def test_a_run_whose_agent_steps_are_single_frames_says_so_at_its_start() -> None:
+    done = train("--game", "PongNoFrameskip-v4", "--mode", "1", "--serial", "--agents", "1", "--envs-per-agent", "2",
+                 "--rollout-length", "4", "--training-batch-min", "8", "--no-tensorboard", "--steps", "16",
+                 "--run-dir", "run")
+    assert (done.returncode, done.stderr) == (0, "")
+    line = "PongNoFrameskip-v4: an agent step is one frame, as this id says; --frame-skip 4 is usual"
+    assert recorded("start")[0]["told"] == [line] and done.stdout.count(line) == 1
 
 
 def test_a_run_directory_in_use_is_refused_with_the_way_on() -> None:

@@ -8,35 +8,13 @@ import ale_py
 import gymnasium
 import numpy as np
 import pytest
-from scripted import Make, same, transitions
+from scripted import Make, goes_on_elsewhere, same, transitions
 
-from ga3c.envs.atari import AtariEnvironment, atari_games, atari_id
+from ga3c.envs.atari import AtariEnvironment
+from ga3c.envs.atari_games import atari_names
 from ga3c.envs.base import Environment
 from ga3c.envs.factory import probe
 from ga3c.settings.files import configured
-
-
-# ------------------------------------------------------------------------------------------------ names
-
-@pytest.mark.parametrize("spelling", [
-    "MsPacman", "mspacman", "MSPACMAN", "ms_pacman", "ms-pacman", "Ms Pacman", "ALE/MsPacman-v5", "ALE/MsPacman",
-    "MsPacman-v5", "MsPacman-v4", "MsPacman-v0", "MsPacmanNoFrameskip-v4", "MsPacmanDeterministic-v4"])
-def test_an_atari_game_is_known_by_every_name_people_give_it(spelling: str) -> None:
-    assert atari_id(spelling) == "ALE/MsPacman-v5"
-
-
-def test_every_atari_game_is_found_by_its_rom_name_and_its_old_name() -> None:
-    games = [name for name in gymnasium.registry if name.startswith("ALE/") and name.endswith("-v5")]
-    assert len(games) > 100
-    for game in games:
-        plain = game.removeprefix("ALE/").removesuffix("-v5")
-        snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in plain).strip("_")
-        assert [atari_id(name) for name in (game, plain, snake, f"{plain}NoFrameskip-v4")] == [game] * 4
-
-
-@pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "nonsense", "toy:catch", "Pong-ram-v5"])
-def test_what_is_no_atari_game_is_not_taken_for_one(name: str) -> None:
-    assert atari_id(name) is None
 
 
 def test_the_spec_of_an_atari_game() -> None:
@@ -324,22 +302,6 @@ def test_a_truncated_episode_always_ends_its_score(make: Make, frames: int, step
 
 # ------------------------------------------------------------------------------------------------ state
 
-def goes_on_elsewhere(make: Make, game: str, n_envs: int, before: int, after: int, **changed: object) -> None:
-    """A new environment that is given the state goes on to the bit as the one that gave it."""
-    one, other = make(game, n_envs, **changed), make(game, n_envs, **changed)
-    one.reset(3)
-    other.reset(77)
-    transitions(other, 3)
-    transitions(one, before)
-    saved = one.state()
-    other.restore(saved)
-    assert all(array.dtype.kind in "iu" for array in saved.values())
-    for told, again in zip(transitions(one, after, 1), transitions(other, after, 1), strict=True):
-        assert same(told, again)
-    np.testing.assert_array_equal(one.observation, other.observation)
-    assert (one.lives, one.state().keys()) == (other.lives, saved.keys())
-
-
 @pytest.mark.parametrize("game", ["Pong", "Breakout", "Qbert", "MiniatureGolf"])
 @pytest.mark.parametrize("changed", [{}, {"sticky_actions": 0.25}, {
     "noop_max": 3, "life_loss": True, "sticky_actions": 0.25, "fire_reset": True, "max_episode_frames": 600}])
@@ -359,7 +321,7 @@ def test_a_game_that_has_just_begun_is_restored_with_the_length_of_its_first_fra
 
 @pytest.mark.slow
 def test_every_game_goes_on_from_a_saved_state(make: Make) -> None:
-    for game in atari_games():
+    for game in {known.name for known in atari_names().values()}:
         goes_on_elsewhere(make, game, 1, 100, 60, frame_skip=1, sticky_actions=0.25)
 
 

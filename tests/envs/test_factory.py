@@ -15,7 +15,7 @@ from ga3c.envs.base import Environment
 # ------------------------------------------------------------------------------------------------ names
 
 @pytest.mark.parametrize(("wrong", "right"), [
-    ("Pongg", "Pong"), ("Brakeout", "Breakout"), ("ALE/Pongg-v5", "Pong"), ("space_invader", "SpaceInvaders"),
+    ("Pongg", "Pong"), ("Brakeout", "Breakout"), ("ALE/Pongg-v5", "ALE/Pong-v5"), ("space_invader", "SpaceInvaders"),
     ("Cartpole-v1", "CartPole-v1"), ("CartPole-v99", "CartPole-v1"), ("catch", "toy:catch"), ("toy:cach", "toy:catch")])
 def test_the_nearest_game_comes_first_when_a_name_is_wrong(wrong: str, right: str) -> None:
     assert refusal(wrong).split("nearest: ")[1].split(", ")[0] == right

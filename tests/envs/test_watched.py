@@ -36,7 +36,7 @@ def test_the_frames_of_atari_are_the_colours_of_what_the_policy_sees(settings: S
             ended += 1
             before = watched.frames[-1:]
             continue
-        assert len(watched.frames) == settings.env.frame_skip
+        assert len(watched.frames) == watched.spec.frames_per_step
         newest = watched.observation[0, :, :, -1].astype(float)
         own.append(np.abs(newest - seen(watched.frames)).mean())
         other.append(np.abs(newest - seen(before)).mean())

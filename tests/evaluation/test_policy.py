@@ -49,6 +49,20 @@ def refused(where: str | Path, kind: type[Exception] = ConfigError) -> str:
     return message
 
 
+# ------------------------------------------------------------------------------------------------ files
+
+def test_a_policy_file_keeps_how_the_game_was_played_and_one_of_before_there_were_modes_is_read(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variant = {"game": "PongNoFrameskip-v0", "mode": 1, "difficulty": 2, "frame_skip": 3}
+    trained = Trained(tmp_path, configured(**variant), {"network.00": np.zeros(3, np.float32)}, {}, None, [])
+    write_policy(tmp_path / "new.npz", trained)
+    assert read_policy(tmp_path / "new.npz").settings == configured(**variant)
+    monkeypatch.setattr(policy, "_SETTINGS",
+                        tuple(name for name in policy._SETTINGS if name not in ("mode", "difficulty")))
+    write_policy(tmp_path / "old.npz", trained)
+    assert read_policy(tmp_path / "old.npz").settings == configured(game="PongNoFrameskip-v0", frame_skip=3)
+
+
 # ------------------------------------------------------------------------------------------------ finding
 
 @pytest.mark.parametrize(("settings", "dtype"), [
@@ -190,8 +204,9 @@ def test_a_checkpoint_is_played_in_the_world_it_was_trained_in(tmp_path: Path) -
     make_trained(tmp_path / "run", CATCH, (10, 20), says=CATCH.changed(sticky_actions=0.25, seed=7))
     saved = checkpoint.newest(tmp_path / "run/checkpoints")[0]
     checkpoint.save(tmp_path / "run/checkpoints", "000000000015",
-                    saved._replace(progress=saved.progress | {"settings": CATCH.flat()}), 9)
-    assert find(tmp_path / "run/checkpoints/000000000015").settings.env.sticky_actions == 0.0
+                    saved._replace(progress=saved.progress | {"settings": CATCH.changed(mode=1).flat()}), 9)
+    env = find(tmp_path / "run/checkpoints/000000000015").settings.env
+    assert (env.sticky_actions, env.mode) == (None, 1)
     assert find(tmp_path / "run/checkpoints/000000000015").settings.run.seed == 7
     assert find(tmp_path / "run").settings.env.sticky_actions == 0.25, "one of a version that did not note it"
     wrong = saved.progress | {"settings": {"sticky_actions": "often"}}

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from rich.console import Console
 
-from ga3c.envs.atari import atari_id
-from ga3c.evaluation.episodes import Played
-from ga3c.evaluation.scores import bootstrap_interval, interquartile_mean, reference_scores, summarise
+from ga3c.envs.atari_games import atari_id
+from ga3c.envs.base import EnvSpec
+from ga3c.evaluation.episodes import Played, Protocol
+from ga3c.evaluation.policy import Trained
+from ga3c.evaluation.scores import bootstrap_interval, interquartile_mean, reference_scores, report, summarise, table
+from ga3c.settings.files import configured
 
 
 @pytest.mark.parametrize(("scores", "mean"), [
@@ -58,6 +67,24 @@ def test_a_score_is_normalised_by_random_play_and_the_human_tester(score: float,
     made = summarise(Played(np.array([score]), np.array([1])), "Pong")
     assert made["human_normalised"] == pytest.approx(normalised)
     assert (made["random"], made["human"]) == (-20.7, 14.6)
+
+
+@pytest.mark.parametrize(("changed", "frame_skip", "sticky", "rest"), [
+    ({"game": "Pong"}, 4, 0.0, {}), ({"game": "ALE/Pong-v5"}, 4, 0.25, {}), ({"game": "Pong-v0"}, "2 to 4", 0.25, {}),
+    ({"game": "PongNoFrameskip-v4", "sticky_actions": 0.5, "mode": 1}, 1, 0.5, {"mode": 1}),
+    ({"game": "Pong-v4", "frame_skip": 2, "difficulty": 0}, 2, 0.0, {"difficulty": 0})])
+def test_a_report_says_how_the_emulator_was_played_whoever_said_so(
+        changed: dict[str, Any], frame_skip: int | str, sticky: float, rest: dict[str, int]) -> None:
+    settings = configured(**changed)
+    spec = EnvSpec("Pong", (84, 84, 4), np.dtype(np.uint8), 6, 4)
+    made = report(Trained(Path("run"), settings, {}, {}, None, []), spec, settings, Protocol(),
+                  Played(np.array([1.0]), np.array([1])))
+    assert made["protocol"] == {
+        **Protocol()._asdict(), "noop_max": 30, "frame_skip": frame_skip, "sticky_actions": sticky,
+        "max_episode_frames": 108_000, "fire_reset": False, "full_action_space": False, **rest}
+    console = Console(width=300, record=True, file=io.StringIO())
+    console.print(table(json.loads(json.dumps(made))))
+    assert f"frame_skip {frame_skip}, sticky_actions {sticky}, max_episode_frames 108,000" in console.export_text()
 
 
 def test_the_reference_table_knows_57_games_by_the_names_of_the_simulator() -> None:

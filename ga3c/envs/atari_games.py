@@ -1,0 +1,146 @@
+"""Names of Atari games, and how each name says that its game is played: `named`, `played`.
+
+An id that ale-py or Gym gave has a frame skip and sticky actions of its own:
+
+    id                                  frame skip                      sticky actions
+    ALE/Pong-v5                         4                               0.25
+    Pong-v0, Pong-v4                    drawn from 2, 3, 4              0.25, 0
+    PongNoFrameskip-v0, -v4             1                               0.25, 0
+    PongDeterministic-v0, -v4           4, in Space Invaders 3          0.25, 0
+
+A plain name, as in Pong or "Ms. Pacman", is played with a frame skip of 4 and no sticky actions. Settings win over
+both.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import ale_py
+import gymnasium
+from ale_py import roms
+
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import EnvSettings
+
+gymnasium.register_envs(ale_py)
+
+_FRAME_SKIP, _STICKY_ACTIONS = 4, 0.0  # of a plain name
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 _.'-]*[A-Za-z0-9.])?")
+_RAM = re.compile(r"(ALE/)?([A-Za-z0-9]+)-ram(NoFrameskip|Deterministic)?-v[0-9]+")
+
+
+class AtariGame(NamedTuple):
+    """An Atari game and how it is played.
+
+    name: without version, as in "Pong". identifier: ale-py's newest id of it. rom: as ale-py calls its ROM.
+    frame_skip: the least and the most frames of an agent step. Each number between is as likely, drawn for each step.
+    sticky_actions: the probability that the emulator repeats the last action.
+    """
+
+    name: str
+    identifier: str
+    rom: str
+    frame_skip: tuple[int, int]
+    sticky_actions: float
+
+    @property
+    def frames_per_step(self) -> int:
+        """The frames of an agent step, of a frame skip that is drawn their mean."""
+        return sum(self.frame_skip) // 2
+
+    @property
+    def frame_skip_shown(self) -> int | str:
+        """The frame skip for people: 4, or "2 to 4"."""
+        least, most = self.frame_skip
+        return least if least == most else f"{least} to {most}"
+
+
+def played(settings: EnvSettings) -> AtariGame | None:
+    """The Atari game of the settings, played as its name says where the settings say nothing; None if it is no such.
+
+    Raises ConfigError as `named`.
+    """
+    game = named(settings.game)
+    if game is None:
+        return None
+    if settings.frame_skip is not None:
+        game = game._replace(frame_skip=(settings.frame_skip, settings.frame_skip))
+    if settings.sticky_actions is not None:
+        game = game._replace(sticky_actions=settings.sticky_actions)
+    return game
+
+
+def named(game: str) -> AtariGame | None:
+    """The Atari game of a plain name or of an id; None if it is no such.
+
+    Raises ConfigError for an id whose observations are the console's memory.
+    """
+    spec = gymnasium.registry.get(game)
+    if spec is not None and not str(spec.entry_point).startswith("ale_py"):
+        return None  # a user's own
+    known = atari_names()
+    ram = _RAM.fullmatch(game)
+    if ram and ram[2] in known:
+        raise ConfigError(f"game: {game!r} shows the console's memory, but Atari games are learned from the screen "
+                          f"here; use {ram[2]} or {known[ram[2]].identifier}")
+    return known.get(game) or (_plain_names().get(plain_name(game)) if _NAME.fullmatch(game) else None)
+
+
+def atari_id(game: str) -> str | None:
+    """The newest id of the Atari game that `named` finds, as in "ALE/Pong-v5", else None."""
+    found = named(game)
+    return found.identifier if found else None
+
+
+def told_at_start(settings: EnvSettings) -> list[str]:
+    """A line if the game's id alone makes each frame an agent step. That is four times as many steps as usual."""
+    game = played(settings)
+    if game is None or settings.frame_skip is not None or game.frames_per_step > 1:
+        return []
+    return [f"{settings.game}: an agent step is one frame, as this id says; --frame-skip 4 is usual"]
+
+
+@functools.cache
+def atari_names() -> Mapping[str, AtariGame]:
+    """All Atari games by their names, as in "Pong", and by all their ids."""
+    known = {}
+    for identifier in [each for each in gymnasium.registry if each.startswith("ALE/") and each.endswith("-v5")]:
+        name, rom = identifier.removeprefix("ALE/").removesuffix("-v5"), str(gymnasium.spec(identifier).kwargs["game"])
+        plain = AtariGame(name, identifier, rom, (_FRAME_SKIP, _FRAME_SKIP), _STICKY_ACTIONS)
+        known[name] = plain
+        for each in (identifier, *(f"{name}{kind}" for kind in ("-v0", "-v4", "NoFrameskip-v0", "NoFrameskip-v4"))):
+            if each in gymnasium.registry:
+                options = gymnasium.spec(each).kwargs
+                known[each] = plain._replace(frame_skip=_least_and_most(options["frameskip"]),
+                                             sticky_actions=options["repeat_action_probability"])
+        for version in ("v0", "v4"):
+            if f"{name}NoFrameskip-{version}" in known:  # Gym had these ids of the same games
+                fixed = 3 if rom == "space_invaders" else 4
+                known[f"{name}Deterministic-{version}"] = known[f"{name}NoFrameskip-{version}"]._replace(
+                    frame_skip=(fixed, fixed))
+    return known
+
+
+def _least_and_most(frameskip: int | tuple[int, int]) -> tuple[int, int]:
+    """Of Gymnasium's `frameskip`, whose second number is one too many."""
+    return (frameskip, frameskip) if isinstance(frameskip, int) else (frameskip[0], frameskip[1] - 1)
+
+
+@functools.cache
+def _plain_names() -> Mapping[str, AtariGame]:
+    return {plain_name(name): game for name, game in atari_names().items() if name == game.name}
+
+
+def plain_name(name: str) -> str:
+    """A name without what people write differently: case, spaces, hyphens, underscores, full stops, apostrophes."""
+    return re.sub(r"[ _.'-]", "", name).lower()
+
+
+def atari_roms() -> tuple[int, int]:
+    """(Atari games that can be played here, Atari games that ale-py knows)."""
+    known = roms.get_all_rom_ids()
+    return sum(roms.get_rom_path(rom) is not None for rom in known), len(known)

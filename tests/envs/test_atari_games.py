@@ -1,0 +1,151 @@
+"""Names of Atari games: each id is its own game, played as the id says; nothing else is taken for a game."""
+
+from __future__ import annotations
+
+import re
+
+import gymnasium
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import refusal
+
+from ga3c.envs.atari_games import atari_id, atari_names, named, plain_name, played, told_at_start
+from ga3c.envs.factory import probe
+from ga3c.settings.files import configured
+from ga3c.settings.messages import ConfigError
+
+REGISTERED = [identifier for identifier, spec in gymnasium.registry.items()
+              if str(spec.entry_point).startswith("ale_py")]
+GAMES = [identifier for identifier in REGISTERED if identifier.startswith("ALE/")]
+PLAIN = [identifier.removeprefix("ALE/").removesuffix("-v5") for identifier in GAMES]
+
+
+def how(game: str) -> tuple[str, tuple[int, int], float]:
+    found = named(game)
+    assert found is not None
+    return found.identifier, found.frame_skip, found.sticky_actions
+
+
+# ------------------------------------------------------------------------------------------------ ids
+
+@pytest.mark.parametrize(("game", "frame_skip", "sticky", "frames"), [
+    ("ALE/Pong-v5", (4, 4), 0.25, 4), ("Pong-v0", (2, 4), 0.25, 3), ("Pong-v4", (2, 4), 0.0, 3),
+    ("PongNoFrameskip-v0", (1, 1), 0.25, 1), ("PongNoFrameskip-v4", (1, 1), 0.0, 1),
+    ("PongDeterministic-v0", (4, 4), 0.25, 4), ("PongDeterministic-v4", (4, 4), 0.0, 4), ("Pong", (4, 4), 0.0, 4)])
+def test_an_id_is_played_as_gym_played_it(game: str, frame_skip: tuple[int, int], sticky: float, frames: int) -> None:
+    assert how(game) == ("ALE/Pong-v5", frame_skip, sticky)
+    assert probe(configured(game=game)).frames_per_step == frames
+
+
+@pytest.mark.parametrize(("version", "sticky"), [("v0", 0.25), ("v4", 0.0)])
+def test_space_invaders_has_a_frame_skip_of_its_own_where_gym_gave_it_one(version: str, sticky: float) -> None:
+    assert how(f"SpaceInvadersDeterministic-{version}") == ("ALE/SpaceInvaders-v5", (3, 3), sticky)
+
+
+def test_every_id_of_the_registry_is_its_own_game_with_its_own_stickiness_and_frame_skip() -> None:
+    assert len(GAMES) > 100 and len(REGISTERED) > 300
+    for identifier in REGISTERED:
+        said, found = gymnasium.spec(identifier).kwargs, named(identifier)
+        assert found is not None and found.rom == said["game"], identifier
+        assert found.sticky_actions == said["repeat_action_probability"], identifier
+        drawn = range(found.frame_skip[0], found.frame_skip[1] + 1)
+        skip = said["frameskip"]
+        assert list(drawn) == ([skip] if isinstance(skip, int) else list(range(*skip))), identifier
+
+
+def test_only_games_that_had_such_ids_have_them() -> None:
+    for game in PLAIN:
+        for kind in ("", "NoFrameskip", "Deterministic"):
+            for version in ("v0", "v4"):
+                had = f"{game}NoFrameskip-{version}" in gymnasium.registry
+                assert (named(f"{game}{kind}-{version}") is not None) == had
+    assert named("KaboomDeterministic-v4") is None and named("Kaboom") is not None
+
+
+@pytest.mark.parametrize("game", ["Pong-ram-v5", "ALE/Pong-ram-v5", "Pong-ram-v0", "Pong-ramNoFrameskip-v4",
+                                  "Pong-ramDeterministic-v4"])
+def test_an_id_whose_observations_are_memory_is_refused_with_what_works(game: str) -> None:
+    assert refusal(game) == (f"game: {game!r} shows the console's memory, but Atari games are learned from the screen "
+                             "here; use Pong or ALE/Pong-v5")
+
+
+# ------------------------------------------------------------------------------------------------ plain names
+
+@pytest.mark.parametrize("spelling", ["MsPacman", "mspacman", "MSPACMAN", "ms_pacman", "ms-pacman", "Ms Pacman",
+                                      "Ms. Pacman", "ms.pacman"])
+def test_a_plain_name_is_known_as_people_write_it(spelling: str) -> None:
+    assert how(spelling) == ("ALE/MsPacman-v5", (4, 4), 0.0)
+
+
+@pytest.mark.parametrize(("spelling", "game"), [
+    ("boxing", "Boxing"), ("space_invaders", "SpaceInvaders"), ("H.E.R.O.", "Hero"), ("Yars' Revenge", "YarsRevenge"),
+    ("Up 'n Down", "UpNDown"), ("Tic-Tac-Toe 3D", "TicTacToe3D"), ("Pitfall 2", "Pitfall2")])
+def test_other_games_are_known_as_people_write_them(spelling: str, game: str) -> None:
+    assert atari_id(spelling) == f"ALE/{game}-v5"
+
+
+@pytest.mark.parametrize("game", PLAIN)
+def test_every_game_is_found_by_its_plain_name_and_the_name_of_its_rom(game: str) -> None:
+    rom = gymnasium.spec(f"ALE/{game}-v5").kwargs["game"]
+    assert [how(name) for name in (game, game.lower(), rom)] == [(f"ALE/{game}-v5", (4, 4), 0.0)] * 3
+
+
+# ------------------------------------------------------------------------------------------------ what is no name
+
+@pytest.mark.parametrize(("game", "near"), [
+    ("Pong-vs-CPU", "Pong"), ("Pong-v999", "Pong"), ("Pong-v1", "Pong"), ("Pong-v5", "Pong"), ("pong-v4", "Pong-v4"),
+    ("Pong-", "Pong"), ("Pong ", "Pong"), ("ALE/Pong", "ALE/Pong-v5"), ("ALE/Pong-v4", "ALE/Pong-v5"),
+    ("PongNoFrameskip", "PongNoFrameskip-v4"), ("PongNoFrameskip-v5", "PongNoFrameskip-v4"),
+    ("PongDeterministic-v1", "PongDeterministic-v4"), ("Kaboom-v4", "ALE/Kaboom-v5"), ("Ms. Pacmann", "MsPacman")])
+def test_a_name_that_is_nearly_one_ends_in_one_line_with_the_nearest(game: str, near: str) -> None:
+    said = refusal(game)
+    assert said.startswith(f"game: no game is called {game!r}; nearest: ")
+    assert near in said.partition("nearest: ")[2].split(", ")
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "nonsense", "toy:catch", "module:Pong-v4"])
+def test_what_is_no_atari_game_is_not_taken_for_one(name: str) -> None:
+    assert named(name) is None and played(configured(game=name).env) is None
+
+
+@given(st.sampled_from([*atari_names()]), st.text(st.characters(min_codepoint=32, max_codepoint=382), min_size=1))
+def test_a_suffix_makes_no_game_of_a_name(name: str, suffix: str) -> None:
+    written = name + suffix
+    # But a point after a plain name, and names that are others' with an end, as Pitfall2, Pong-v0.
+    plain = re.fullmatch(r"[A-Za-z0-9].*[A-Za-z0-9.]", written)
+    if written in atari_names() or plain and plain_name(written) in {plain_name(each) for each in PLAIN}:
+        return
+    try:
+        assert named(written) is None
+    except ConfigError as error:
+        assert "memory" in str(error)
+
+
+@given(st.sampled_from(PLAIN), st.from_regex(r"(NoFrameskip|Deterministic|-ram)?-v[0-9]{1,3}", fullmatch=True))
+def test_a_version_that_never_was_is_no_game(game: str, end: str) -> None:
+    written = game + end
+    if end.startswith("-ram"):
+        with pytest.raises(ConfigError):
+            named(written)
+    else:
+        there = written.replace("Deterministic", "NoFrameskip") in gymnasium.registry
+        assert (named(written) is not None) == there
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+@given(st.sampled_from([*atari_names()]), st.none() | st.integers(1, 16), st.none() | st.floats(0, 0.99))
+def test_a_setting_wins_over_the_id(game: str, frame_skip: int | None, sticky: float | None) -> None:
+    found, said = played(configured(game=game, frame_skip=frame_skip, sticky_actions=sticky).env), named(game)
+    assert found is not None and said is not None
+    assert found.frame_skip == (said.frame_skip if frame_skip is None else (frame_skip, frame_skip))
+    assert found.sticky_actions == (said.sticky_actions if sticky is None else sticky)
+
+
+def test_the_start_tells_that_an_agent_step_is_one_frame_where_the_id_alone_says_so() -> None:
+    assert told_at_start(configured(game="PongNoFrameskip-v4").env) == [
+        "PongNoFrameskip-v4: an agent step is one frame, as this id says; --frame-skip 4 is usual"]
+    for settings in (configured(game="PongNoFrameskip-v4", frame_skip=1), configured(game="Pong", frame_skip=1),
+                     configured(game="Pong-v4"), configured(game="Pong"), configured(game="toy:catch")):
+        assert told_at_start(settings.env) == []

@@ -123,6 +123,8 @@ def test_where_rewards_are_not_normalised_nothing_is_added_up() -> None:
     driver.answer()
     driver.until_prediction()
     assert driver.progress.discounted == [] and "discounted_reward" not in driver.store.facts()
+    of_before = {name: value for name, value in vars(driver.progress).items() if name != "discounted"}
+    assert Progress(**of_before) == driver.progress, "a checkpoint made before there were such sums"
 
 
 def test_scores_and_lengths_are_of_whole_episodes_across_rollouts() -> None:

@@ -20,9 +20,10 @@ def settings(**changes: object) -> Settings:
     return configured(**{**PRESETS["paper"], "rollout_length": 3, "envs_per_agent": 2, **changes})
 
 
-def random_batch(n: int = 4, rollout_length: int = 3, seed: int = 0, spec: EnvSpec = VECTOR) -> Batch:
+def random_batch(n: int = 4, rollout_length: int = 3, seed: int = 0, spec: EnvSpec = VECTOR,
+                 discounted: bool = False) -> Batch:
     rng = np.random.default_rng(seed)
-    store = Slots(spec, rollout_length, 2, n)
+    store = Slots(spec, rollout_length, 2, n, discounted=discounted)
     shape = (n, rollout_length + 1, 2, *spec.observation_shape)
     seen = rng.integers(0, 256, shape) if spec.observation_dtype == np.uint8 else rng.normal(size=shape)
     store.observation[:], store.following[:] = seen[:, :-1], seen[:, -1]
@@ -33,6 +34,8 @@ def random_batch(n: int = 4, rollout_length: int = 3, seed: int = 0, spec: EnvSp
     store.final_value[:] = rng.normal(size=store.final_value.shape)
     store.bootstrap_value[:] = rng.normal(size=store.bootstrap_value.shape)
     store.steps[:] = rollout_length
+    if discounted:
+        store.discounted_reward[:] = rng.normal(scale=3, size=store.reward.shape)
     batch = store.empty_batch(n)
     store.gather(range(n), batch, 0)
     return batch

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.agents.heads import ActionHead, Categorical
-from ga3c.envs.base import Environment
-from ga3c.settings.schema import Settings
+from ga3c.envs.base import Environment, Transition
+from ga3c.settings.schema import AlgorithmSettings, Settings
 from ga3c.transport.port import DRAIN, PREDICT, SUBMIT, TAKE, Request
 from ga3c.transport.slots import Slots
 
@@ -30,7 +30,8 @@ class Progress:
 
     `slot`, `step`: where the next step is written. `full`: the slot before, which waits for its bootstrap value.
     `score` and `began` (E): of the episodes under way, and the agent step they began at. `now`: agent steps so far.
-    `final`: the final observation of a truncated episode is being predicted.
+    `final`: the final observation of a truncated episode is being predicted. `discounted` (E): the sums that
+    `discounted_reward` has a row of for each step; empty where nobody asks for them.
     """
 
     score: list[float]
@@ -40,6 +41,7 @@ class Progress:
     step: int = 0
     full: int | None = None
     final: bool = False
+    discounted: list[float] = dataclasses.field(default_factory=list)
 
     @classmethod
     def new(cls, n_envs: int) -> Progress:
@@ -48,7 +50,7 @@ class Progress:
 
 
 def play(environment: Environment, store: Slots, rng: np.random.Generator, at: Progress | None = None,
-         resumed: bool = False, head: ActionHead | None = None) -> Player:
+         resumed: bool = False, head: ActionHead | None = None, discount: float | None = None) -> Player:
     """The life of an agent, until a prediction is granted with DRAIN. The environment must have been reset.
 
     Requests and what they are granted with: TAKE: a free slot; PREDICT: GO_ON or DRAIN, once the model's outputs and
@@ -59,10 +61,13 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
         at: where the agent stands; kept up to date, so that it can be saved at every PREDICT.
         resumed: it goes on from `at` instead of beginning there.
         head: draws the actions; None: `Categorical`.
+        discount: gamma, with which `discounted_reward` is written; None: the slots have no such field.
     """
     head = head or Categorical()
     T = store.rollout_length
     at = at or Progress.new(store.n_envs)
+    if discount is not None and not at.discounted:
+        at.discounted = [0.0] * store.n_envs
     if not resumed:
         at.slot = yield from _take(store)
         environment.show(store.observation[at.slot, 0])
@@ -82,12 +87,13 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
                 store.following[at.slot] = store.observation[at.slot, at.step]
                 yield _filled(store, at.slot, at.step, store.value[at.slot, at.step])
             return
-        _step(environment, store, at, head.sample(store.outputs_at(at.slot, at.step), rng))
+        _step(environment, store, at, head.sample(store.outputs_at(at.slot, at.step), rng), discount)
         if not at.final:
             yield from _next_step(environment, store, at)
 
 
-def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[np.int64]) -> None:
+def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[np.int64],
+          discount: float | None) -> None:
     """Steps the environments and records the facts. Sets `at.final` if a final observation must be predicted."""
     slot, t = at.slot, at.step
     transition = environment.step(action)
@@ -96,6 +102,8 @@ def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[
     # Lists where there is little to compute: NumPy would cost more than there is to do.
     at.score = list(map(operator.add, at.score, transition.scored.tolist()))
     at.now += 1
+    if discount is not None:
+        _add_discounted(store, at, transition, discount)
     if True in transition.terminated.tolist() or True in transition.truncated.tolist():
         store.terminated[slot, t] = transition.terminated
         store.truncated[slot, t] = transition.truncated
@@ -108,6 +116,14 @@ def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[
     elif transition.final_observation is not None:
         store.following[slot] = transition.final_observation
         at.final = True
+
+
+def _add_discounted(store: Slots, at: Progress, transition: Transition, discount: float) -> None:
+    """Writes this step's discounted sums of rewards. Where an episode of the learner ended, the next begins at 0."""
+    sums = [discount * before + now for before, now in zip(at.discounted, transition.reward.tolist(), strict=True)]
+    store.discounted_reward[at.slot, at.step] = sums
+    ended = (transition.terminated | transition.truncated).tolist()
+    at.discounted = [0.0 if over else each for each, over in zip(sums, ended, strict=True)]
 
 
 def _next_step(environment: Environment, store: Slots, at: Progress) -> Generator[Request, int, None]:
@@ -130,6 +146,11 @@ def _filled(store: Slots, slot: int, steps: int, bootstrap_value: NDArray[np.flo
     store.steps[slot] = steps
     store.bootstrap_value[slot] = bootstrap_value
     return SUBMIT, slot, 0
+
+
+def reward_discount(settings: AlgorithmSettings) -> float | None:
+    """With what `play` discounts rewards; None if it need not."""
+    return settings.gamma if settings.normalize_rewards else None
 
 
 def seeded(seed: np.random.SeedSequence) -> tuple[int, np.random.Generator]:

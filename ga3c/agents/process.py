@@ -17,7 +17,7 @@ from multiprocessing import forkserver, resource_tracker
 import numpy as np
 
 from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
-from ga3c.agents.loop import Player, play, seeded
+from ga3c.agents.loop import Player, play, reward_discount, seeded
 from ga3c.envs.factory import make_environment
 from ga3c.settings.machine import be_killed_first
 from ga3c.settings.schema import Settings
@@ -115,7 +115,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             environment.reset(environment_seed)
             store.playing_since[port.agent] = time.monotonic()
             port.status(store, AgentStatus.PLAYING)
-            serve(play(environment, store, rng), port, store)
+            serve(play(environment, store, rng, discount=reward_discount(settings.algorithm)), port, store)
             environment.close()
         except ServerGone:
             os._exit(0)

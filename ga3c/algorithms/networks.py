@@ -17,6 +17,7 @@ import numpy as np
 from keras import layers, ops
 
 from ga3c.algorithms.base import Tensor
+from ga3c.algorithms.normalizing import normalized
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.factory import imported
 from ga3c.settings.messages import ConfigError
@@ -143,13 +144,18 @@ class Bound:
 
     Casting and scaling the weights of a dense layer takes longer than multiplying a few observations with them, so a
     prediction takes them `folded`. A user's network is called as it is, and may be met in the middle of an update.
+
+    Args:
+        scaling: what observations are `normalized` with before they come to the network; none: they are not.
     """
 
-    def __init__(self, network: keras.Model, weights: Sequence[Tensor]) -> None:
-        self._network, self._weights = network, weights
+    def __init__(self, network: keras.Model, weights: Sequence[Tensor], scaling: Sequence[Tensor] = ()) -> None:
+        self._network, self._weights, self._scaling = network, weights, scaling
 
     def __call__(self, observation: Tensor, training: bool = False) -> Sequence[Tensor]:
         """[policy (n, A), value (n, 1)]; training: from the variables, with a gradient."""
+        if self._scaling:
+            observation = normalized(observation, *self._scaling)
         if training or not self._weights:
             found: Sequence[Tensor] = self._network(observation, training=training)
         else:
@@ -172,8 +178,15 @@ def build_network(settings: Settings, spec: EnvSpec, precision: str = "float32")
     precision: "float32" or "bfloat16", what convolutions and the layer after them compute in. Weights, policy and value
     are float32 always.
 
+    With `normalize_observations` it is a network of normalised observations, which are float32 always.
+
     Raises ConfigError if it does not fit the observations, or is not what a network must be.
     """
+    if settings.algorithm.normalize_observations:
+        if len(spec.observation_shape) != 1:
+            raise ConfigError(f"normalize_observations: true does not fit {spec.name}, whose observations are images "
+                              f"{spec.observation_shape}; only vectors are normalised: leave it false")
+        spec = spec._replace(observation_dtype=np.dtype(np.float32))
     if ":" in settings.algorithm.network:
         return _own_network(settings, spec)
     return _actor_critic(settings, spec, precision)

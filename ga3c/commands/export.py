@@ -176,12 +176,15 @@ def preprocessing(policy: Policy) -> dict[str, Any]:
     described: dict[str, Any] = {
         "game": settings.env.game, "wrappers": list(settings.env.wrappers),
         "observation": {"name": "observation", "shape": ["n", *spec.observation_shape],
-                        "dtype": str(spec.observation_dtype), "scaling": "none: done inside the model"},
+                        "dtype": str(spec.observation_dtype), "scaling": "none: done inside the model",
+                        "normalized": settings.algorithm.normalize_observations},
         "policy": {"name": "policy", "shape": ["n", spec.n_actions], "dtype": "float32",
                    "meaning": "probability of each action; draw one, or take the likeliest"},
         "value": {"name": "value", "shape": ["n"], "dtype": "float32",
                   "meaning": "expected discounted sum of rewards as they were learned from",
-                  "gamma": settings.algorithm.gamma, "reward_clip": settings.algorithm.reward_clip}}
+                  "gamma": settings.algorithm.gamma, "reward_clip": settings.algorithm.reward_clip,
+                  "rewards": ("divided by the running deviation of the discounted return, before the clip"
+                              if settings.algorithm.normalize_rewards else "as the game gives them, before the clip")}}
     atari = played(settings.env)
     if atari:
         described["atari"] = {
@@ -222,9 +225,12 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
         protocol = ", ".join(f"{name} {value}" for name, value in evaluation["protocol"].items())
         scores += f"\nProtocol: {protocol}.\n"
     learned, clip = trained.settings.algorithm, trained.settings.algorithm.reward_clip
+    normalized = "divided by the running deviation of the discounted return, " if learned.normalize_rewards else ""
     made = [f"version of ga3c: {trained.progress.get('ga3c', 'unknown')}",
             f"discount per agent step (gamma): {learned.gamma:g}",
-            f"rewards learned from: {f'clipped to [-{clip:g}, {clip:g}]' if clip else 'as they are'}"]
+            f"rewards learned from: {normalized}{f'clipped to [-{clip:g}, {clip:g}]' if clip else 'as they are'}"]
+    if learned.normalize_observations:
+        made.append("observations: normalised inside the model, by their mean and deviation in training")
     if steps is not None:
         made.insert(0, f"trained for {steps:,} agent steps, {trained.progress.get('time', 0.0) / 60:.1f} minutes")
     versions = _versions(trained)

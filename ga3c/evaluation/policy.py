@@ -28,8 +28,9 @@ from ga3c.settings.schema import Settings
 
 SHIPPED = Path(__file__).parent / "policies"
 _FORMAT = "ga3c policy 1"
+_SINCE_0_9 = ("normalize_observations", "normalize_rewards")  # what does not name them was made without
 _SETTINGS = ("game", "wrappers", "frame_skip", "noop_max", "sticky_actions", "mode", "difficulty", "fire_reset",
-             "full_action_space", "max_episode_frames", "network", "large_stride", "gamma", "reward_clip")
+             "full_action_space", "max_episode_frames", "network", "large_stride", "gamma", "reward_clip", *_SINCE_0_9)
 _OF_A_CHECKPOINT = _SETTINGS[1:]  # a resume may have changed them since
 _PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
 
@@ -38,7 +39,8 @@ class Trained(NamedTuple):
     """Weights and what they were trained on.
 
     `settings`: of the training, as far as it takes to play, to build the network and to read its values. `weights` by
-    name (`network.00`, ...), float32. `progress` as `Recorder.save` wrote it. `run`: its directory, if it has one.
+    name (`network.00`, ...), float32; with `normalize_observations` their running moments, too (`observation.00`, ...),
+    float64. `progress` as `Recorder.save` wrote it. `run`: its directory, if it has one.
     `passed_over`: why newer checkpoints of the run were not taken, one line each.
     """
 
@@ -54,7 +56,8 @@ class Choice(NamedTuple):
     """An answer to observations (n, *shape): action (n,) int64, probabilities (n, A) and value (n,) float32.
 
     To one observation (*shape): action (), probabilities (A,), value (). The value is the expected discounted sum of
-    rewards as they were learned from, clipped by `reward_clip`.
+    rewards as they were learned from, clipped by `reward_clip`. With `normalize_rewards` they were divided first, by
+    the running deviation of the discounted return, which no policy file keeps. It is then no expectation of scores.
     """
 
     action: NDArray[np.int64]
@@ -75,27 +78,42 @@ class Policy:
         import tensorflow as tf
 
         from ga3c.algorithms.networks import build_network
+        from ga3c.algorithms.normalizing import RunningMoments, scaling
         from ga3c.learner.backend import share_gpus
         share_gpus()
         self.trained, self.spec = trained, probe(trained.settings)
         self._rng = np.random.default_rng(seed)
         # float32 gives the same scores and exported numbers on every machine, whatever it was trained with.
         network = build_network(trained.settings, self.spec, "float32")
-        weights = [trained.weights.get(f"network.{number:02d}") for number in range(len(trained.weights))]
-        shapes = [(tuple(variable.shape), np.dtype(np.float32)) for variable in network.weights]
-        if shapes != [weight if weight is None else (weight.shape, weight.dtype) for weight in weights]:
+        variables = {f"network.{number:02d}": variable for number, variable in enumerate(network.weights)}
+        moments = (RunningMoments("observation", self.spec.observation_shape)
+                   if trained.settings.algorithm.normalize_observations else None)
+        variables |= moments.variables if moments else {}
+        shapes = {name: (tuple(variable.shape), np.dtype(variable.dtype)) for name, variable in variables.items()}
+        if shapes != {name: (weight.shape, weight.dtype) for name, weight in trained.weights.items()}:
             raise ConfigError(f"{trained.path}: its weights are not those of a '{network.name}' network for "
-                              f"{self.spec.name}, which its settings ask for")
-        network.set_weights(weights)
+                              f"{self.spec.name}{', its observations normalised' if moments else ''}, which its "
+                              "settings ask for")
+        for name, variable in variables.items():
+            variable.assign(trained.weights[name])
         self.network = network
+        # Arrays, so that they become constants of what is exported.
+        self._scaling = [np.asarray(each) for each in scaling(moments.now())] if moments else []
         self._constant = tf.constant
         self._infer = self.function().get_concrete_function()
 
     def function(self) -> Any:
-        """The network as a `tf.function`: observation (n, *shape) -> {"policy": (n, A), "value": (n,)}."""
+        """The network as a `tf.function`: observation (n, *shape) -> {"policy": (n, A), "value": (n,)}.
+
+        Observations are as the game gives them. With `normalize_observations` the function normalises them.
+        """
         import tensorflow as tf
 
+        from ga3c.algorithms.normalizing import normalized
+
         def infer(observation: Any) -> dict[str, Any]:
+            if self._scaling:
+                observation = normalized(observation, *self._scaling)
             policy, value = self.network(observation, training=False)
             return {"policy": policy, "value": value[:, 0]}
 
@@ -166,11 +184,9 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
         raise ConfigError(f"{path}: trained on {progress.get('game')}, but {run / 'config.yaml'} says "
                           f"{settings.env.game}")
     saved = progress.get("settings")
-    if isinstance(saved, dict):
-        saved = current_names(saved)
-        settings = of_flat(settings.flat() | {name: saved[name] for name in _OF_A_CHECKPOINT if name in saved},
-                           str(path))
-    weights = {name: array for name, array in loaded.arrays.items() if name.startswith("network.")}
+    saved = dict.fromkeys(_SINCE_0_9, False) | (current_names(saved) if isinstance(saved, dict) else {})
+    settings = of_flat(settings.flat() | {name: saved[name] for name in _OF_A_CHECKPOINT if name in saved}, str(path))
+    weights = {name: array for name, array in loaded.arrays.items() if name.startswith(("network.", "observation."))}
     return Trained(path, settings, weights, progress, run, passed_over)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ga3c.algorithms.base import Algorithm, Rates, Tensor
 from ga3c.algorithms.networks import Bound, build_network, folded
+from ga3c.algorithms.normalizing import RunningMoments, inverse_deviation, merged, scaling
 from ga3c.envs.base import EnvSpec
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import AlgorithmSettings, Settings
@@ -25,7 +26,7 @@ from ga3c.transport.slots import Batch, Slots
 
 Observed = NDArray | Tensor
 Weights = Sequence[Tensor]
-"""What predictions are made with: the network's weights, folded once an update."""
+"""What predictions are made with: the network's weights, folded once an update, and the scaling of observations."""
 
 _SHARED_FROM = 2**16  # bytes of an array of a batch; a smaller one is copied sooner than handed over
 
@@ -165,8 +166,14 @@ class Backend:
         self._algorithm, self._max_grad_norm = algorithm, settings.algorithm.max_grad_norm
         self._network = build_network(settings, env, self.precision)
         self._optimizer = _build_optimizer(settings.algorithm, self._network.trainable_variables)
+        self._observations = (RunningMoments("observation", env.observation_shape)
+                              if settings.algorithm.normalize_observations else None)
+        self._rewards = RunningMoments("return", ()) if settings.algorithm.normalize_rewards else None
+        needed = (*(("observation", "filled") if self._observations else ()),
+                  *(("reward", "discounted_reward", "filled") if self._rewards else ()))
+        self._reads = tuple(dict.fromkeys((*algorithm.reads, *needed)))
         # Compiled, as within an update: the same to the bit.
-        self._fold = tf.function(lambda: folded(self._network), autograph=False)
+        self._fold = tf.function(self._folded, autograph=False)
         # Operations one after the other in one thread: on processors what runs at the same time are whole calls.
         gpus = tf.config.list_logical_devices("GPU")
         self.device = gpus[0].name if gpus else "CPU"
@@ -193,24 +200,51 @@ class Backend:
         weights = [tf.TensorSpec(weight.shape, weight.dtype) for weight in self.weights()]
         observation = tf.TensorSpec((None, *env.observation_shape), env.observation_dtype)
         shown = Slots(env, settings.algorithm.rollout_length, settings.agents.envs_per_agent, 1,
-                      outputs=self._algorithm.outputs(env)).empty_batch(1)
+                      outputs=self._algorithm.outputs(env), discounted=self._rewards is not None).empty_batch(1)
         batch = [tf.TensorSpec((None, *array.shape[1:]), array.dtype)
-                 for array in (getattr(shown, name) for name in self._algorithm.reads)]
+                 for array in (getattr(shown, name) for name in self._reads)]
         predict = tf.function(self._acted, input_signature=[observation, *weights], autograph=False)
         update = tf.function(self._updated, autograph=False,
                              input_signature=[*batch, tf.TensorSpec((len(Rates._fields),), tf.float32), *weights])
         return predict.get_concrete_function(), update.get_concrete_function()
 
     def _acted(self, observation: Tensor, *weights: Tensor) -> list[Tensor]:
-        outputs = self._algorithm.act(Bound(self._network, weights), observation)
+        outputs = self._algorithm.act(self._bound(weights), observation)
         return [outputs[name] for name in self._outputs]
 
+    def _folded(self) -> list[Tensor]:
+        """`Weights` of the variables as they are now."""
+        return [*folded(self._network), *(scaling(self._observations.now()) if self._observations else ())]
+
+    def _bound(self, weights: Sequence[Tensor]) -> Bound:
+        """The network with what `_folded` gave."""
+        n = len(weights) - (2 if self._observations else 0)
+        return Bound(self._network, weights[:n], weights[n:])
+
+    def _normalized(self, batch: dict[str, Tensor], weights: Sequence[Tensor]) -> tuple[
+            dict[str, Tensor], Sequence[Tensor], list[Tensor]]:
+        """The batch and weights that an update goes by, and what the running moments become.
+
+        Both go by moments that the batch is in: so the first update is not made from numbers of any size.
+        """
+        moments: list[Tensor] = []
+        if self._observations:
+            seen = merged(self._observations.now(), batch["observation"], batch["filled"])
+            weights = [*weights[:-2], *scaling(seen)]
+            moments += seen
+        if self._rewards:
+            sums = merged(self._rewards.now(), batch["discounted_reward"], batch["filled"])
+            batch = batch | {"reward": batch["reward"] * inverse_deviation(sums)}
+            moments += sums
+        return batch, weights, moments
+
     def _updated(self, *inputs: Tensor) -> list[Tensor]:
-        """One update. Inputs: what the algorithm reads of a batch, `Rates`, weights. Returns metrics and weights."""
-        n, variables = len(self._algorithm.reads), self._network.trainable_variables
-        batch, rates = dict(zip(self._algorithm.reads, inputs[:n], strict=True)), Rates(*tf.unstack(inputs[n]))
+        """One update. Inputs: `_reads` of a batch, `Rates`, weights. Returns metrics and weights."""
+        n, variables = len(self._reads), self._network.trainable_variables
+        batch, rates = dict(zip(self._reads, inputs[:n], strict=True)), Rates(*tf.unstack(inputs[n]))
+        batch, weights, moments = self._normalized(batch, inputs[n + 1:])
         with tf.GradientTape() as tape:
-            loss = self._algorithm.loss(Bound(self._network, inputs[n + 1:]), batch, rates)
+            loss = self._algorithm.loss(self._bound(weights), batch, rates)
         gradients = tape.gradient(loss.total, variables)
         gradient_norm = tf.linalg.global_norm(gradients)
         if self._max_grad_norm:
@@ -222,13 +256,14 @@ class Backend:
         def apply() -> Tensor:
             self._optimizer.learning_rate.assign(rates.learning_rate)
             self._optimizer.apply(gradients, variables)
-            for variable, value in zip(self._algorithm.variables.values(), loss.state, strict=True):
+            for variable, value in zip((*self._algorithm.variables.values(), *self._moments().values()),
+                                       (*loss.state, *moments), strict=True):
                 variable.assign(value)
             return tf.constant(True)
 
         # The norm holds every gradient: if one is not finite, nothing is written, of the optimiser neither.
         tf.cond(tf.reduce_all(tf.math.is_finite(metrics)), apply, lambda: tf.constant(False))
-        return [metrics, *folded(self._network)]
+        return [metrics, *self._folded()]
 
     def weights(self) -> Weights:
         """What to predict with, from the variables as they are now."""
@@ -260,7 +295,7 @@ class Backend:
 
     def inputs(self, batch: Batch) -> list[Tensor]:
         """What `update` reads of the batch, which stays as it is until the update is over."""
-        arrays = [getattr(batch, name) for name in self._algorithm.reads]
+        arrays = [getattr(batch, name) for name in self._reads]
         return [self._tensor(array) if array.nbytes >= _SHARED_FROM else tf.constant(array) for array in arrays]
 
     def update(self, inputs: list[Tensor], rates: Rates, weights: Weights) -> Updated:
@@ -272,20 +307,28 @@ class Backend:
         # By position: Keras numbers names by what else the process has built.
         return {f"{owner}.{number:02d}": variable
                 for owner, variables in (("network", self._network.weights), ("optimizer", self._optimizer.variables))
-                for number, variable in enumerate(variables)} | dict(self._algorithm.variables)
+                for number, variable in enumerate(variables)} | dict(self._algorithm.variables) | self._moments()
+
+    def _moments(self) -> dict[str, keras.Variable]:
+        """What the running moments are kept in, in the order that `_normalized` gives them."""
+        return {name: variable for running in (self._observations, self._rewards) if running
+                for name, variable in running.variables.items()}
 
     def arrays(self) -> dict[str, NDArray]:
-        """A copy of all variables by name: "network.NN", "optimizer.NN" and the algorithm's."""
+        """A copy of all variables by name: "network.NN", "optimizer.NN", the algorithm's and the running moments'."""
         return {name: variable.numpy() for name, variable in self._variables().items()}
 
-    def fitting(self, arrays: dict[str, NDArray], only: str = "") -> dict[str, NDArray]:
-        """Those of `arrays` that are of these variables, or of those whose names begin with `only`.
+    def fitting(self, arrays: dict[str, NDArray], only: tuple[str, ...] = ("",)) -> dict[str, NDArray]:
+        """Those of `arrays` that are of these variables, or of those whose names begin with one of `only`.
 
-        Raises ValueError if one is missing or of another shape.
+        Running moments that `arrays` has nothing of, as their setting was off, begin from nothing. Raises ValueError if
+        anything else is missing, or of another shape.
         """
         variables = {name: variable for name, variable in self._variables().items() if name.startswith(only)}
-        owners = {name.split(".")[0] for name in variables}
-        arrays = {name: array for name, array in arrays.items() if name.split(".")[0] in owners}
+        owners, theirs = ({name.split(".")[0] for name in found} for found in (variables, arrays))
+        new = {name: np.zeros(variable.shape) for name, variable in self._moments().items()
+               if name in variables and name.split(".")[0] not in theirs}
+        arrays = {name: array for name, array in arrays.items() if name.split(".")[0] in owners} | new
         wrong = _difference(variables, arrays)
         if wrong:
             raise ValueError(f"its weights are of another network: {wrong}")

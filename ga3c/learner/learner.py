@@ -181,8 +181,11 @@ class Learner:
         return True
 
     def start_from(self, arrays: dict[str, NDArray]) -> None:
-        """Takes the network's weights out of a `state`. Raises ValueError, changing nothing, if they do not fit."""
-        self._backend.assign(self._backend.fitting(arrays, only="network."))
+        """Takes the network's weights out of a `state`, and the moments of the observations that they are weights for.
+
+        Raises ValueError, changing nothing, if they do not fit.
+        """
+        self._backend.assign(self._backend.fitting(arrays, only=("network.", "observation.")))
         self._snapshot = Snapshot(self.version, self._backend.weights())
 
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.agents.loop import Progress, agent_seed, play, seeded
+from ga3c.agents.loop import Progress, agent_seed, play, reward_discount, seeded
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.factory import make_environment
 from ga3c.learner.learner import Learner
@@ -55,7 +55,7 @@ class Agents:
         # Nobody waits here: each agent has the rollout it writes and the one it is about to submit; the rest wait to
         # be trained on.
         self._store = Slots(spec, settings.algorithm.rollout_length, self._n_envs, 2 * self.n + self._enough,
-                            outputs=outputs)
+                            outputs=outputs, discounted=settings.algorithm.normalize_rewards)
         self._free = deque(range(self._store.n_slots))
         self._submitted: deque[int] = deque()
         self._batch = self._store.empty_batch(rollouts_per_batch(settings))
@@ -72,7 +72,7 @@ class Agents:
             self._restore(saved)
         for agent, environment in enumerate(self._environments):
             self._players.append(play(environment, self._store, self._rngs[agent], self._progress[agent],
-                                      resumed=saved is not None))
+                                      resumed=saved is not None, discount=reward_discount(settings.algorithm)))
         self._pending = [self._advance(agent, None, lambda batch: None) for agent in range(self.n)]
 
     def _advance(self, agent: int, granted: int | None, update: Update) -> tuple[int, int]:

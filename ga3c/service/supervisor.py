@@ -103,7 +103,8 @@ class Service:
         self._evaluations = evaluations
         self._store = Slots(
             recorder.spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent,
-            settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity, learner.outputs)
+            settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity, learner.outputs,
+            settings.algorithm.normalize_rewards)
         self._channel = Channel(self._store, settings.agents.slots_per_agent, self._on_vacant)
         self._agents = AgentPool(settings, self._store, self._channel, recorder, learner.agent_steps)
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tuning.dynamic else None

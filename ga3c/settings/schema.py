@@ -113,6 +113,8 @@ class AlgorithmSettings(Group):
 
     rollout_length: int = _setting(20, "agent steps of each environment in a rollout (paper: t_max, 5)", ge=1, le=1024)
     gamma: float = _setting(0.99, "discount of the return per agent step (paper: 0.99)", "X", ge=0.0, le=1.0)
+    normalize_rewards: bool = _setting(
+        False, "divide rewards by the running deviation of the discounted return, before reward_clip (paper: no)")
     reward_clip: float = _setting(
         1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", "X", ge=0.0)
     learning_rate: float = _setting(7e-4, "learning rate at the start (paper: 3e-4)", "X", gt=0.0)
@@ -140,6 +142,8 @@ class AlgorithmSettings(Group):
     rmsprop_epsilon: float = _setting(0.1, "RMSProp's epsilon, inside the root (authors' code: 0.1)", "X", gt=0.0)
     max_grad_norm: float = _setting(
         0.5, "largest global norm of an update's gradient; 0: no clipping (paper)", "X", ge=0.0)
+    normalize_observations: bool = _setting(
+        False, "vectors: subtract their running mean, divide by their running deviation, clip to [-10, 10] (paper: no)")
     network: str = _setting(
         "auto", "small, large (paper): images; dense: vectors; auto: small or dense; or a module:function", "NAME")
     precision: Literal["auto", "float32", "bfloat16"] = _setting(

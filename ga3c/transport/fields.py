@@ -39,14 +39,17 @@ def actor_critic_outputs(env: EnvSpec) -> dict[str, Field]:
     return {"policy": Field((env.n_actions,), np.float32), "value": Field((), np.float32)}
 
 
-def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping[str, Field]) -> dict[str, Field]:
-    """Field by name of one slot.
+def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping[str, Field],
+                discounted: bool = False) -> dict[str, Field]:
+    """Field by name of one slot. Only if `discounted`, what `normalize_rewards` needs beside the reward is one of them.
 
     Outputs and `PER_REQUEST` have one row more than there are steps. Row T is for the final observation of a
     truncated episode: that observation stands in `following` for a moment, is predicted like any other, and only its
     value is kept, in `final_value`. So the observations of a slot are one array of nothing else.
     """
     T, E = rollout_length, n_envs
+    # The sum of the episode's rewards so far, each discounted by its age in steps, this step's included.
+    sums = {"discounted_reward": Field((T, E), np.float32)} if discounted else {}
     return {
         "observation": Field((T, E, *env.observation_shape), env.observation_dtype),
         "following": Field((E, *env.observation_shape), env.observation_dtype),  # the one after the last step
@@ -54,6 +57,7 @@ def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping
         "version": Field((T + 1,), np.int64),            # updates that the predicting model had seen
         "action": Field((T, E), np.int32),
         "reward": Field((T, E), np.float32),             # raw
+        **sums,
         "terminated": Field((T, E), np.bool_),
         "truncated": Field((T, E), np.bool_),
         "final_value": Field((T, E), np.float32),        # V of the final observation of a truncated episode

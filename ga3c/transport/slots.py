@@ -52,6 +52,7 @@ class _Facts:
     version: NDArray[np.int64]
     action: NDArray[np.int32]
     reward: NDArray[np.float32]
+    discounted_reward: NDArray[np.float32]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     final_value: NDArray[np.float32]
@@ -112,6 +113,7 @@ class Slots(_Facts):
 
     Args:
         outputs: fields of the model's outputs for one observation; None: those of an actor-critic.
+        discounted: there is a field `discounted_reward`, for `normalize_rewards`.
     """
 
     state: NDArray[np.int64]
@@ -121,11 +123,11 @@ class Slots(_Facts):
     last_fault: NDArray[np.bytes_]
 
     def __init__(self, env: EnvSpec, rollout_length: int, n_envs: int, n_slots: int, n_agents: int = 1,
-                 outputs: Mapping[str, Field] | None = None) -> None:
+                 outputs: Mapping[str, Field] | None = None, discounted: bool = False) -> None:
         self.rollout_length, self.n_envs, self.n_slots, self.n_agents = rollout_length, n_envs, n_slots, n_agents
         outputs = outputs or actor_critic_outputs(env)
         self.outputs = tuple(outputs)
-        self._fields = slot_fields(env, rollout_length, n_envs, outputs)
+        self._fields = slot_fields(env, rollout_length, n_envs, outputs, discounted)
         # Pages are there once they are written to: slots of agents that never come take no memory. Not in /dev/shm,
         # which may be small.
         self._file = os.memfd_create("rollouts")

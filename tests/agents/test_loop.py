@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 
-from ga3c.agents.loop import Progress, agent_seed, play, seeded
+from ga3c.agents.loop import Progress, agent_seed, play, reward_discount, seeded
 from ga3c.envs.base import Transition
 from ga3c.envs.factory import make_environment
 from ga3c.envs.toys import Counting
@@ -24,9 +24,11 @@ class Driver:
         self.environment = make_environment(settings, settings.agents.envs_per_agent)
         self.environment.reset(5)
         n_envs = settings.agents.envs_per_agent
-        self.store = Slots(self.environment.spec, settings.algorithm.rollout_length, n_envs, slots)
+        self.store = Slots(self.environment.spec, settings.algorithm.rollout_length, n_envs, slots,
+                           discounted=settings.algorithm.normalize_rewards)
         self.rng, self.progress = np.random.default_rng(0), Progress.new(n_envs)
-        self.player = play(self.environment, self.store, self.rng, self.progress)
+        self.player = play(self.environment, self.store, self.rng, self.progress,
+                           discount=reward_discount(settings.algorithm))
         self.policy = policy
         self.submitted: list[int] = []
         self.taken = 0
@@ -97,6 +99,32 @@ def test_a_truncated_episode_keeps_the_value_of_its_last_observation() -> None:
     # Predictions count 1, 2, ...: one for each step, then the final observation's, then the bootstrap's.
     assert store.final_value[0, length - 1, 0] == length + 1
     assert store.bootstrap_value[0, 0] == length + 2
+
+
+def test_rewards_are_added_up_discounted_from_the_start_of_each_episode_across_rollouts() -> None:
+    gamma, length = 0.9, 4
+    driver = Driver(counting(length).changed(normalize_rewards=True, gamma=gamma), [1.0, 0.0])
+    while len(driver.submitted) < 12:
+        driver.answer()
+        driver.until_prediction()
+    store, so_far = driver.store, [0.0, 0.0]
+    for slot in driver.submitted:
+        for t in range(length):
+            for env in range(2):
+                so_far[env] = gamma * so_far[env] + float(store.reward[slot, t, env])
+                assert store.discounted_reward[slot, t, env] == pytest.approx(so_far[env], rel=1e-6)
+                if store.terminated[slot, t, env] or store.truncated[slot, t, env]:
+                    so_far[env] = 0.0
+    assert store.terminated[:12].any() and store.truncated[:12].any()
+
+
+def test_where_rewards_are_not_normalised_nothing_is_added_up() -> None:
+    driver = Driver(counting(), [1.0, 0.0])
+    driver.answer()
+    driver.until_prediction()
+    assert driver.progress.discounted == [] and "discounted_reward" not in driver.store.facts()
+    of_before = {name: value for name, value in vars(driver.progress).items() if name != "discounted"}
+    assert Progress(**of_before) == driver.progress, "a checkpoint made before there were such sums"
 
 
 def test_scores_and_lengths_are_of_whole_episodes_across_rollouts() -> None:

@@ -107,7 +107,8 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
 
         return _microseconds(predict, seconds)
     n = rollouts_per_batch(settings)
-    store = Slots(spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent, n)
+    store = Slots(spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent, n,
+                  discounted=settings.algorithm.normalize_rewards)
     store.observation[:] = rng.integers(0, 256, store.observation.shape)
     store.policy[:], store.steps[:] = 1 / spec.n_actions, settings.algorithm.rollout_length
     made = store.empty_batch(n)

@@ -32,6 +32,12 @@ From Python: `from ga3c import Config, train, evaluate, load_policy, load_run`; 
 
 from __future__ import annotations
 
+import sys
+
+# `python -m ga3c` puts the working directory first. A `types.py` there would stand in for Python's from here on.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and f"{sys.path[0]}/ga3c" != __path__[0]:
+    sys.path.append(sys.path.pop(0))
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator
@@ -19,10 +20,13 @@ import numpy as np
 from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
 from ga3c.agents.loop import Player, play, reward_discount, seeded
 from ga3c.envs.factory import make_environment
+from ga3c.settings.imports import safe_path
 from ga3c.settings.machine import be_killed_first
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots
+
+_LONGEST_DIRECTORY = 70  # bytes: the fork server's socket is below it, and the path of a socket has at most 107
 
 
 def serve(player: Player, port: Port, store: Slots) -> None:
@@ -60,14 +64,18 @@ def forkserver_running(game: str, n_envs: int) -> Iterator[None]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ga3c.agents.process", "ga3c.commands.train", "ga3c.evaluation.episodes",
                                     "ga3c.envs.preload"])
-    resource_tracker.ensure_running()  # it unblocks SIGINT when it starts; the fork server would start it
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_DIRECTORY:
+        tempfile.tempdir = "/tmp"
+    with safe_path():
+        resource_tracker.ensure_running()  # it unblocks SIGINT when it starts; the fork server would start it
     wanted = f"{game}:{n_envs}"
     if os.environ.get("GA3C_PRELOAD") != wanted:  # TensorFlow's threads may read the environment meanwhile
         os.environ["GA3C_PRELOAD"] = wanted
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGUSR1})
     try:
-        forkserver.ensure_running()
-        yield
+        with safe_path():
+            forkserver.ensure_running()
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

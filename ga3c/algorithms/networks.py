@@ -8,8 +8,9 @@ A user's own, named as `network: my_module:build_network`, is a function like `b
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -19,12 +20,35 @@ from keras import layers, ops
 from ga3c.algorithms.base import Tensor
 from ga3c.algorithms.normalizing import normalized
 from ga3c.envs.base import EnvSpec
+from ga3c.envs.containment import contained, told
 from ga3c.envs.factory import imported
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
 Folded = tuple[Tensor, Tensor]
 """Kernel and bias of a layer, cast, scaled and folded as `call_with` takes them."""
+
+
+@contextlib.contextmanager
+def our_keras() -> Iterator[None]:
+    """Within, Keras makes float32 and images with the channels last. Afterwards it does what it did before.
+
+    A user may have set something else in ~/.keras/keras.json, or in the process that loads a policy.
+    """
+    config = keras.config
+    floats, images, epsilon, policy = (
+        config.floatx(), config.image_data_format(), config.epsilon(), config.dtype_policy())
+    config.set_floatx("float32")
+    config.set_image_data_format("channels_last")
+    config.set_epsilon(1e-7)
+    config.set_dtype_policy("float32")
+    try:
+        yield
+    finally:
+        config.set_floatx(floats)
+        config.set_image_data_format(images)
+        config.set_epsilon(epsilon)
+        config.set_dtype_policy(policy)
 
 
 class FoldedDense(layers.Dense):  # type: ignore[misc]  # Keras has no types
@@ -81,7 +105,7 @@ class StridedConv2D(layers.Conv2D):  # type: ignore[misc]
         inputs = ops.cast(inputs, kernel.dtype)
         inputs = ops.reshape(inputs, (-1, height, width // self._fold, self._fold * channels))
         down, across = self.strides
-        product = ops.conv(inputs, kernel, [down, across // self._fold], "valid")
+        product = ops.conv(inputs, kernel, [down, across // self._fold], "valid", "channels_last")
         return self.activation(ops.add(product, bias))
 
     def call(self, inputs: Tensor) -> Tensor:
@@ -163,6 +187,7 @@ class Bound:
         return found
 
 
+@our_keras()
 def build_network(settings: Settings, spec: EnvSpec, precision: str = "float32") -> keras.Model:
     """The network named in `settings.algorithm.network` for environments like `spec`.
 
@@ -228,20 +253,22 @@ def _actor_critic(settings: Settings, spec: EnvSpec, precision: str) -> ActorCri
 def _own_network(settings: Settings, spec: EnvSpec) -> keras.Model:
     """`function(settings, spec)` of the user, tried on two observations. Raises ConfigError, whatever it does wrong."""
     name = settings.algorithm.network
-    function = imported(name, "network")
-    keras.utils.set_random_seed(settings.run.seed)  # weights that he draws without a seed of their own repeat, too
-    try:
-        network = function(settings, spec)
-        if not isinstance(network, keras.Model):
-            raise ConfigError(f"network: {name!r} returned {network!r}; it must return a keras.Model")
-        outputs = network(np.zeros((2, *spec.observation_shape), spec.observation_dtype), training=False)
-        outputs = [np.asarray(keras.ops.convert_to_numpy(each)) for each in outputs] if isinstance(
-            outputs, list | tuple) else []
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"network: {name!r} fails on observations {spec.observation_shape} "
-                          f"{spec.observation_dtype}: {type(error).__name__}: {error}") from error
+    doing = "cannot be imported"
+    with contained():
+        try:
+            function = imported(name, "network")
+            doing = f"fails on observations {spec.observation_shape} {spec.observation_dtype}"
+            keras.utils.set_random_seed(settings.run.seed)  # weights drawn without a seed of their own repeat, too
+            network = function(settings, spec)
+            if not isinstance(network, keras.Model):
+                raise ConfigError(f"network: {name!r} returned {network!r}; it must return a keras.Model")
+            outputs = network(np.zeros((2, *spec.observation_shape), spec.observation_dtype), training=False)
+            outputs = [np.asarray(keras.ops.convert_to_numpy(each)) for each in outputs] if isinstance(
+                outputs, list | tuple) else []
+        except ConfigError:
+            raise
+        except BaseException as error:  # noqa: B036  # a user's own code may raise anything, as sys.exit() does
+            raise ConfigError(f"network: {name!r} {doing}: {told(error)}") from error
     shapes = [(each.shape, str(each.dtype)) for each in outputs]
     n_actions = int(spec.n_actions)
     if shapes != [((2, n_actions), "float32"), ((2, 1), "float32")]:

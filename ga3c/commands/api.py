@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ga3c.runs import reader as record
 from ga3c.runs.directory import new_directory
 from ga3c.settings.files import configured, to_yaml
+from ga3c.settings.imports import python_path
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -119,7 +120,8 @@ def evaluate(where: str | os.PathLike[str], *, episodes: int = 30, seed: int = 0
 
 
 def _print(line: str) -> None:
-    print(line, end="", flush=True)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(line.encode(encoding, "backslashreplace").decode(encoding), end="", flush=True)
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:
@@ -135,12 +137,11 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 
 def _run(command: str, arguments: Sequence[str], show: Callable[[str], object]) -> None:
     """Runs a command and shows its lines. Raises ConfigError, CommandFailed; KeyboardInterrupt if twice."""
-    # It imports what this process imports, wherever that was started from.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    environment = {**os.environ, "PYTHONPATH": python_path(os.getcwd())}
     program = [sys.executable, "-P", "-c", f"from ga3c.commands.{command} import main; main()", *arguments]
     with (tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
           subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
-                           env=environment) as process):
+                           errors="backslashreplace", env=environment) as process):
         assert process.stdout is not None
         interrupted = False
         try:

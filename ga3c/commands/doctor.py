@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c import __version__
-from ga3c.commands.entry import guarded, quiet
+from ga3c.commands.entry import guarded, quiet, run_command
 from ga3c.service.resources import Finding, preflight
 from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser
@@ -34,7 +34,7 @@ _CUDA = ("libcuda.so.1", "libcudart.so.12", "libcublas.so.12", "libcufft.so.11",
 
 def main() -> NoReturn:
     """`ga3c-doctor`: examines this machine; see `--help`."""
-    sys.exit(doctor(sys.argv[1:]))
+    run_command(doctor)
 
 
 def doctor(argv: Sequence[str]) -> int:
@@ -76,7 +76,7 @@ def _show(findings: Sequence[Finding]) -> None:
     table = Table.grid(padding=(0, 2))
     for finding in findings:
         table.add_row(Text("ok", "green") if finding.ok else Text("NO", "bold red"), Text(finding.name, "bold"),
-                      finding.numbers)
+                      Text(finding.numbers))
         if not finding.ok:
             table.add_row("", "", Text(f"-> {finding.remedy}", "yellow"))
     console = Console(highlight=False)

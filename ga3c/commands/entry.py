@@ -1,4 +1,4 @@
-"""What every command does around its work: exit codes, one line for a mistake, quiet imports.
+"""What every command does around its work: standard streams, exit codes, one line for a mistake, quiet imports.
 
 Exit codes: 0 done; 2 usage or settings; 3 agents lost; 4 diverged; 5 storage; 6 device or internal; 130 and 143 after
 SIGINT and SIGTERM.
@@ -6,15 +6,61 @@ SIGINT and SIGTERM.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import io
 import os
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 from ga3c.learner.checkpoint import CheckpointError
-from ga3c.settings.messages import ConfigError
+from ga3c.settings.messages import ESCAPED, ConfigError
+
+
+def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Does the command with the arguments of this process, then ends the process with its exit code."""
+    _open_streams()
+    code: object
+    try:
+        code = command(sys.argv[1:])
+    except SystemExit as ended:  # of --help
+        code = ended.code
+    _end(code)
+
+
+def _open_streams() -> None:
+    """Opens standard streams that are closed, and has the others escape what they cannot show.
+
+    A file opened later would else get the number of the closed stream, and everything that is printed.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is this one. Processes that we start get it, too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False))
+        stream = getattr(sys, name)
+        if descriptor and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=ESCAPED)
+
+
+def _end(code: object) -> NoReturn:
+    """Ends the process, also if threads of users' code never end: the interpreter would wait for them."""
+    if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
+        sys.exit(code)  # type: ignore[arg-type]  # what sys.exit was given
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody reads; closed; none
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 def guarded(program: str, work: Callable[[], int]) -> int:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from ga3c.commands.entry import guarded, quiet
+from ga3c.commands.entry import guarded, quiet, run_command
 from ga3c.settings.flags import Parser, number
 from ga3c.settings.machine import be_killed_first, before_tensorflow, usable_cores
 
@@ -24,7 +24,7 @@ CLIP_FRAMES = 300  # of the video of an evaluation during training
 
 def main() -> NoReturn:
     """`ga3c-eval`: plays episodes with a trained policy; see `--help`."""
-    sys.exit(evaluate(sys.argv[1:]))
+    run_command(evaluate)
 
 
 def evaluate(argv: Sequence[str]) -> int:
@@ -40,6 +40,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     from ga3c.evaluation.episodes import Protocol, play_episodes, shares
     from ga3c.evaluation.policy import Policy, find
     trained = find(options.policy)
+    # A game of the user's may change the working directory.
+    trained = trained._replace(run=trained.run and trained.run.absolute())
     for reason in trained.passed_over:
         print(f"ga3c-eval: passed over: {reason}", file=sys.stderr)
     sticky = trained.settings.env.sticky_actions if options.sticky_actions is None else options.sticky_actions

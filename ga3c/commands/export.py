@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
-from ga3c.commands.entry import guarded, quiet
+from ga3c.commands.entry import guarded, quiet, run_command
 from ga3c.runs import reader as record
+from ga3c.runs.directory import plain_path
 from ga3c.settings.flags import Parser
 from ga3c.settings.machine import before_tensorflow
-from ga3c.settings.messages import ConfigError
+from ga3c.settings.messages import ConfigError, for_shell
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +48,7 @@ class ExportDiffers(Exception):
 
 def main() -> NoReturn:
     """`ga3c-export`; see `--help`."""
-    sys.exit(export(sys.argv[1:]))
+    run_command(export)
 
 
 def export(argv: Sequence[str]) -> int:
@@ -79,13 +80,14 @@ def _export(options: argparse.Namespace) -> int:
         raise ConfigError(f"DIRECTORY: {directory} exists; name a new one")
     onnx = options.onnx and all(importlib.util.find_spec(name) for name in ("tf2onnx", "onnxruntime"))
     before_tensorflow(options.verbose)
-    aside = directory.with_name(f".{directory.name}.{os.getpid()}")
+    final = directory.absolute()  # a game of the user's may change the working directory
+    aside = final.with_name(f".{final.name}.{os.getpid()}")
     try:
         with quiet(options.verbose):
             policy = Policy(trained)
             aside.mkdir(parents=True)
             differences = write(aside, policy, onnx)
-        aside.rename(directory)
+        aside.rename(final)
     except ExportDiffers as error:
         print(f"ga3c-export: {error}", file=sys.stderr)
         return 6
@@ -144,8 +146,9 @@ def _write_saved_model(path: Path, policy: Policy) -> Answer:
     module = tf.Module()
     module.variables_of_the_network = policy.network.variables
     serve = policy.function()
-    tf.saved_model.save(module, str(path), signatures={"serving_default": serve})
-    loaded = tf.saved_model.load(str(path)).signatures["serving_default"]
+    with plain_path(path.parent) as parent:
+        tf.saved_model.save(module, f"{parent}/{path.name}", signatures={"serving_default": serve})
+        loaded = tf.saved_model.load(f"{parent}/{path.name}").signatures["serving_default"]
 
     def answer(observation: NDArray) -> Sequence[Any]:
         found = loaded(tf.constant(observation))
@@ -158,9 +161,10 @@ def _write_onnx(path: Path, policy: Policy) -> Answer:
     import onnxruntime
     import tf2onnx
     function = policy.function()
-    tf2onnx.convert.from_function(function, input_signature=function.input_signature, opset=_ONNX_OPSET,
-                                  output_path=str(path))
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    with plain_path(path.parent) as parent:
+        tf2onnx.convert.from_function(function, input_signature=function.input_signature, opset=_ONNX_OPSET,
+                                      output_path=f"{parent}/{path.name}")
+        session = onnxruntime.InferenceSession(f"{parent}/{path.name}", providers=["CPUExecutionProvider"])
 
     def answer(observation: NDArray) -> Sequence[Any]:
         found: Sequence[Any] = session.run(["policy", "value"], {"observation": observation})
@@ -237,7 +241,7 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
     if versions:
         made += [f"machine: {versions['cores']} cores, {versions['memory_gb']} GB, {versions['platform']}",
                  f"Python {versions['python']}, TensorFlow {versions['tensorflow']}"]
-        made += [f"command: `{' '.join(['ga3c-train', *versions['command'][1:]])}`"]
+        made += [f"command: `{' '.join(['ga3c-train', *map(for_shell, versions['command'][1:])])}`"]
     return "\n".join([
         "---", yaml.safe_dump(metadata, sort_keys=False).rstrip(), "---", "", f"# {game}, played by GA3C", "",
         "An actor-critic trained asynchronously around one model (GA3C, ICLR 2017).", "", "## Scores", "", scores,

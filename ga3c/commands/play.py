@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.commands.entry import guarded, quiet
+from ga3c.commands.entry import guarded, quiet, run_command
 from ga3c.settings.flags import number
 from ga3c.evaluation.video import SUFFIXES, Recording
 from ga3c.settings.files import configured
@@ -48,7 +48,7 @@ class Moment(NamedTuple):
 
 def main() -> NoReturn:
     """`ga3c-play`: shows a trained agent at play; see `--help`."""
-    sys.exit(play(sys.argv[1:]))
+    run_command(play)
 
 
 def play(argv: Sequence[str]) -> int:
@@ -233,6 +233,7 @@ def _play(options: argparse.Namespace) -> int:
         raise ConfigError("name what to watch: POLICY, or --game GAME --pretrained; or play yourself: "
                           "--game GAME --human")
     if options.record:
+        options.record = options.record.absolute()  # a game of the user's may change the working directory
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # for worlds that draw with pygame
     from ga3c.evaluation.policy import Policy, find
     trained = find(_shipped(options.game) if options.pretrained else options.policy)

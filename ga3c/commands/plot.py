@@ -7,7 +7,7 @@ highest of them, as far as all of them go; what goes on alone is a thin line. Do
 from __future__ import annotations
 
 import argparse
-import sys
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.commands.entry import guarded
+from ga3c.commands.entry import guarded, run_command
 from ga3c.runs import policy_lag as lag
 from ga3c.runs import reader as record
 from ga3c.runs.reader import column, find_run, is_number, whole_settings
 from ga3c.settings.flags import Parser, output_file
-from ga3c.settings.messages import ConfigError
+from ga3c.settings.messages import ConfigError, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +81,7 @@ class Group(NamedTuple):
 
 def main() -> NoReturn:
     """`ga3c-plot`: draws runs; see `--help`."""
-    sys.exit(plot(sys.argv[1:]))
+    run_command(plot)
 
 
 def plot(argv: Sequence[str]) -> int:
@@ -125,7 +125,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
         compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
         key = repr(sorted(compared.items(), key=str)) if compared else str(run)
         _, group, lags, seeds = found.setdefault(
-            key, (compared or {"game": run.name}, Group("", [], {}, []), [], set()))
+            key, (compared or {"game": printable(run.name)}, Group("", [], {}, []), [], set()))
         seeds.add(repr(settings.get("seed")))  # whatever stands there
         group.runs.append(rows)
         events = record.lasting_events(run) if (run / "events.jsonl").is_file() else []
@@ -311,6 +311,7 @@ def _plot(options: argparse.Namespace) -> int:
     if options.columns < 1 or not options.smooth >= 0:
         raise ConfigError("--columns is at least 1, --smooth at least 0")
     groups = grouped(options.runs, options.labels)
+    os.environ["MPLBACKEND"] = "agg"  # a notebook's is not there for a program of its own, and matplotlib then fails
     figure = figure_of(groups, options.panels, options.columns, options.smooth)
     import matplotlib
     for file in options.output:

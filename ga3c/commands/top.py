@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ga3c.commands.entry import guarded
+from ga3c.commands.entry import guarded, run_command
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
+from ga3c.settings.messages import for_shell
 from ga3c.settings.schema import Settings
 from ga3c.tuning.bottleneck import Diagnoser, Diagnosis
 
@@ -30,7 +31,7 @@ PAUSE = 1.0     # seconds between two looks
 
 def main() -> NoReturn:
     """`ga3c-top`: shows a run; see `--help`."""
-    sys.exit(top(sys.argv[1:]))
+    run_command(top)
 
 
 def top(argv: Sequence[str]) -> int:
@@ -115,7 +116,7 @@ class Followed:
     def notes(self) -> dict[str, str]:
         """The controller's last decision and what limits the run, where known; how to go on with one that has ended."""
         notes = {"Tuning": self._tuning, "Bottleneck": str(self._diagnosis or ""),
-                 "Go on with": f"ga3c-train --resume {self._run}" if self.ended else ""}
+                 "Go on with": f"ga3c-train --resume {for_shell(self._run)}" if self.ended else ""}
         return {name: note for name, note in notes.items() if note}
 
     def state(self) -> str:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from ga3c.commands.entry import guarded
+from ga3c.commands.entry import guarded, run_command
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
 from ga3c.settings.messages import ConfigError
@@ -92,7 +92,7 @@ TRACKERS: dict[str, Callable[[str, str, dict[str, Any], str | None], Tracker]] =
 
 def main() -> NoReturn:
     """`ga3c-track`; see `--help`."""
-    sys.exit(track(sys.argv[1:]))
+    run_command(track)
 
 
 def track(argv: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ga3c.commands.entry import fail, guarded, quiet
+from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
 from ga3c.service.signals import Signals
 from ga3c.settings.files import current_names, recorded, resolve, to_yaml
@@ -26,7 +26,7 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
 
 def main() -> NoReturn:
     """`ga3c-train`: trains an agent; see `--help`."""
-    sys.exit(train(sys.argv[1:]))
+    run_command(train)
 
 
 def train(argv: Sequence[str]) -> int:
@@ -100,8 +100,9 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     from ga3c.envs.atari_games import told_at_start
     from ga3c.envs.factory import probe
     from ga3c.service.resources import preflight
+    here = Path.cwd()  # what the user's game does to the working directory has no effect on where we write
     spec = probe(settings)
-    for finding in preflight(settings, directory or Path(settings.run.run_dir or "runs")):
+    for finding in preflight(settings, here / (directory or settings.run.run_dir or "runs")):
         if not finding.ok:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.run.serial:
@@ -121,21 +122,22 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     told: list[str] = []
     checkpoint_path: Path | None = None
     with contextlib.ExitStack() as held:
+        named = here / named if named is not None else None
         if directory is not None and not anew:
-            held.callback(os.close, lock_directory(directory))
-            cleaned = clean(directory / "checkpoints")
-            checkpoint_path, restored, passed_over = _restore(settings, model, directory, named)
+            held.callback(os.close, lock_directory(here / directory))
+            cleaned = clean(here / directory / "checkpoints")
+            checkpoint_path, restored, passed_over = _restore(settings, model, here / directory, named)
             told = [*cleaned, *(f"Passed over: {reason}" for reason in passed_over)]
         else:
             if directory is not None:
-                told = _begin_with_weights(model, directory, named)
-            directory = create_directory(settings, spec)
-            held.callback(os.close, lock_directory(directory))
+                told = _begin_with_weights(model, here / directory, named)
+            directory = create_directory(settings, spec, here)
+            held.callback(os.close, lock_directory(here / directory))
         told += told_at_start(settings.env)
-        return _run(settings, spec, model, directory, restored, checkpoint_path, told, interruption)
+        return _run(settings, spec, model, here, directory, restored, checkpoint_path, told, interruption)
 
 
-def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: Checkpoint,
+def _run(settings: Settings, spec: Any, model: Any, here: Path, directory: Path, restored: Checkpoint,
          checkpoint_path: Path | None, told: list[str], interruption: Signals) -> int:
     from ga3c.learner.learner import DeviceFailed, Diverged
     from ga3c.runs.directory import write_settings
@@ -144,7 +146,7 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: C
     from ga3c.service.evaluations import Evaluations
     from ga3c.service.serial import run_serial
     from ga3c.service.supervisor import Service
-    run = Recorder(settings, spec, directory, restored.progress, interruption.wake)
+    run = Recorder(settings, spec, here / directory, restored.progress, interruption.wake, shown=directory)
     evaluations = Evaluations(run)
     ending = False
 
@@ -158,7 +160,7 @@ def _run(settings: Settings, spec: Any, model: Any, directory: Path, restored: C
             raise ConfigError(f"--resume: {directory} has already reached {reached}; give a higher limit")
         if checkpoint_path is not None:
             set_aside_after(checkpoint_path)
-        write_settings(directory, settings)
+        write_settings(run.directory, settings)
         run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told,
                   precision=model.precision, device=model.device)
         for line in told:

@@ -102,8 +102,9 @@ def imported(name: str, setting: str) -> Callable[..., Any]:
 
 
 def _look_in_working_directory() -> None:
+    """It is searched last: a file in it must not stand in for a module of Python's or of a package."""
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())
 
 
 def _wrapper(name: str) -> Callable[..., Any]:

@@ -11,9 +11,11 @@ import os
 import cv2
 
 from ga3c.envs.atari import preload
+from ga3c.settings.imports import forget_safe_path
 
 cv2.setNumThreads(1)  # a forked process would wait for a pool of threads that it does not have
 
+forget_safe_path()
 _game, _, _n_envs = os.environ.pop("GA3C_PRELOAD", "").rpartition(":")
 if _game:
     with contextlib.suppress(Exception):  # it would end the fork server; an agent meets the same, and can say so

@@ -23,6 +23,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from ga3c.settings.imports import python_path
+
 TIMEOUT = 3600.0  # seconds of an evaluation; some games have episodes that never end
 
 _PROGRAM = "from ga3c.commands.evaluate import main; main()"
@@ -56,6 +58,7 @@ class Evaluator:
 
     def __init__(self, nice: int) -> None:
         self._nice = nice
+        self._here = os.getcwd()  # a game in this process may change it
         self._now: _Evaluation | None = None
 
     @property
@@ -86,14 +89,12 @@ class Evaluator:
         assert self._now is None
         command = [sys.executable, "-P", "-c", _PROGRAM, str(checkpoint), "--episodes", str(episodes), "--seed",
                    str(seed), "--json", "--no-record", "--background", str(self._nice), *(["--video"] if video else [])]
-        # It must import what this process imports, wherever it was started.
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1",
-                       "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": python_path(self._here)}
         with ExitStack() as files:
             output, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             ours, theirs = (files.enter_context(end) for end in socket.socketpair())
             process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=output, stderr=errors, process_group=0,
-                                       env=environment)
+                                       env=environment, cwd=self._here)
             theirs.close()
             self._now = _Evaluation(checkpoint, process, ours, output, errors, files.pop_all(), time.monotonic())
 

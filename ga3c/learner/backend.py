@@ -17,7 +17,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from ga3c.algorithms.base import Algorithm, Rates, Tensor
-from ga3c.algorithms.networks import Bound, build_network, folded
+from ga3c.algorithms.networks import Bound, build_network, folded, our_keras
 from ga3c.algorithms.normalizing import RunningMoments, inverse_deviation, merged, scaling
 from ga3c.envs.base import EnvSpec
 from ga3c.settings.machine import usable_cores
@@ -161,6 +161,7 @@ class Backend:
     `precision`: of the network's inner layers; `device`: what computes it.
     """
 
+    @our_keras()
     def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm) -> None:
         self.precision = precision(settings.algorithm)
         self._algorithm, self._max_grad_norm = algorithm, settings.algorithm.max_grad_norm

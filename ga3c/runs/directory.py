@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import importlib.metadata
@@ -19,6 +20,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,46 +32,67 @@ from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import sync
 from ga3c.settings.files import to_yaml
 from ga3c.settings.machine import processor, usable_cores
-from ga3c.settings.messages import ConfigError
+from ga3c.settings.messages import ConfigError, for_shell
 from ga3c.settings.schema import Settings
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "ale-py", "pydantic", "PyYAML", "rich")
+_HERE = Path()
 
 
-def create_directory(settings: Settings, spec: EnvSpec) -> Path:
-    """Makes the directory of a new run, with config.yaml and versions.json in it.
+def create_directory(settings: Settings, spec: EnvSpec, here: Path = _HERE) -> Path:
+    """Makes the directory of a new run, with config.yaml and versions.json in it; returns its path.
 
-    An empty `run_dir` is used, one that holds files is refused. Raises ConfigError.
+    An empty `run_dir` is used, one that holds files is refused. The path is the user's, seen from the directory `here`.
+    Raises ConfigError.
     """
     try:
         if settings.run.run_dir:
             path = Path(settings.run.run_dir)
-            path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                raise ConfigError(f"run_dir: {path} is not empty; choose another, or go on with it: --resume {path}")
+            (here / path).mkdir(parents=True, exist_ok=True)
+            if any((here / path).iterdir()):
+                raise ConfigError(f"run_dir: {path} is not empty; choose another, or go on with it: "
+                                  f"--resume {for_shell(path)}")
         else:
-            path = new_directory(spec.name, settings.run.seed)
+            path = new_directory(spec.name, settings.run.seed, here)
     except OSError as error:
         raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
-    write_settings(path, settings)
-    (path / "versions.json").write_text(json.dumps(versions(), indent=1) + "\n", encoding="utf-8")
+    write_settings(here / path, settings)
+    (here / path / "versions.json").write_text(json.dumps(versions(), indent=1) + "\n", encoding="utf-8")
     return path
 
 
-def new_directory(game: str, seed: int) -> Path:
-    """Makes runs/<game>-<date>-<time>-s<seed>, with a number appended if that exists. Raises ConfigError."""
+def new_directory(game: str, seed: int, here: Path = _HERE) -> Path:
+    """Makes runs/<game>-<date>-<time>-s<seed>, with a number appended if that exists, in the directory `here`.
+
+    Raises ConfigError.
+    """
     path = stem = Path("runs") / f"{game.replace(':', '-').replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-s{seed}"
     try:
-        stem.parent.mkdir(exist_ok=True)
+        (here / stem.parent).mkdir(exist_ok=True)
         for number in itertools.count(2):
             try:
-                path.mkdir()
+                (here / path).mkdir()
                 break
             except FileExistsError:
                 path = stem.with_name(f"{stem.name}-{number}")
     except OSError as error:
         raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
     return path
+
+
+@contextlib.contextmanager
+def plain_path(directory: Path) -> Iterator[str]:
+    """A path of the directory that is text within, for TensorFlow, which takes no other."""
+    try:
+        str(directory).encode()
+        yield str(directory)
+        return
+    except UnicodeEncodeError:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def write_settings(directory: Path, settings: Settings) -> None:
@@ -147,7 +170,7 @@ class Log:
 
     def write(self, text: str) -> None:
         """Appends `text`, which ends with a newline."""
-        data = (b"\n" if self._torn else b"") + text.encode(errors="replace")
+        data = (b"\n" if self._torn else b"") + text.encode(errors="backslashreplace")
         try:
             self._torn = os.write(self._file.fileno(), data) < len(data)
             self.lost += self._torn

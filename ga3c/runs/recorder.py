@@ -30,6 +30,7 @@ from ga3c.runs.terminal import Display, plain_line
 from ga3c.runs.trace import Trace
 from ga3c.settings.files import to_yaml
 from ga3c.settings.machine import usable_cores
+from ga3c.settings.messages import for_shell
 from ga3c.settings.schema import Settings
 from ga3c.tuning.bottleneck import Diagnoser, Diagnosis
 from ga3c.tuning.controller import Controller
@@ -68,28 +69,28 @@ class Recorder:
     Args:
         resumed: `progress` of the checkpoint that the run goes on from, {} for a new run.
         wake: called from another thread when a checkpoint has been written or has failed; `tick` is then due.
+        shown: the directory as messages name it; `directory` if not given.
     """
 
     def __init__(self, settings: Settings, spec: EnvSpec, directory: Path, resumed: dict[str, Any],
-                 wake: Callable[[], None] = lambda: None) -> None:
-        self.settings, self.spec, self.directory = settings, spec, directory
+                 wake: Callable[[], None] = lambda: None, shown: Path | None = None) -> None:
+        self.settings, self.spec, self.directory, self._shown = settings, spec, directory, shown or directory
         self.statistics = Statistics(
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
             resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("dropped_steps", 0),
             resumed.get("recent_scores", ()), Trace() if settings.run.trace else None)
-        self.display = Display(f"GA3C  {spec.name}  {directory}", settings.flat(), usable_cores())
+        self.display = Display(f"GA3C  {spec.name}  {self._shown}", settings.flat(), usable_cores())
         self.checkpoints, self.log_path = directory / "checkpoints", str(directory / "log.txt")
         self.next_checkpoint = 0.0  # seconds of training
         self.evaluator: EvaluatorProcess | None = None
         self.best_evaluation: checkpoint.Best | None = None
         self.also_saved: Callable[[], dict[str, NDArray]] = dict
         self.over = False  # training is
-        self.disturbances = 0
         self.controller: Controller | None = None
         self.resumed_controller: dict[str, Any] | None = resumed.get("controller")
         before = resumed.get("settings")
         self.resumed_settings: dict[str, Any] = before if isinstance(before, dict) else {}
-        self.tuning = ""
+        self.disturbances, self.tuning = 0, ""
         self._time_before = float(resumed.get("time", 0.0))
         self._started: float | None = None
         self._next_row = self._next_log = self._next_warning = 0.0
@@ -375,21 +376,20 @@ class Recorder:
         if self.statistics.trace is not None:
             try:
                 self.statistics.trace.write(self.directory / "trace.json")
-                self.say(f"Trace of the last minute or so: {self.directory / 'trace.json'}, "
-                         "for https://ui.perfetto.dev")
+                self.say(f"Trace of the last minute or so: {self._shown / 'trace.json'}, for https://ui.perfetto.dev")
             except OSError as error:
                 self.say(f"No trace: {error}")
         self.display.leave_panel()
-        steps = f"{model.agent_steps:,} agent steps, {self.statistics.episodes:,} episodes"
-        self.say(f"Ended by {reason} after {steps}.")
+        self.say(f"Ended by {reason} after {model.agent_steps:,} agent steps, {self.statistics.episodes:,} episodes.")
         if self._diagnosis is not None:
             self.say(f"Bottleneck: {self._diagnosis}.")
         if (best := self.best_evaluation) is not None:
-            self.say(f"Best evaluation: {best.mean:.2f}, by {self.checkpoints / best.checkpoint}")
+            self.say(f"Best evaluation: {best.mean:.2f}, by {self._shown / 'checkpoints' / best.checkpoint}")
         found = checkpoint.saved(self.checkpoints)
         why = "it was not waited for" if skip_checkpoint else "nothing was learned yet"
-        self.say(f"Newest checkpoint: {found[0]}   go on with: ga3c-train --resume {self.directory}" if found else
-                 f"No checkpoint: {why}. The record is in {self.directory}")
+        self.say(f"Newest checkpoint: {self._shown / 'checkpoints' / found[0].name}   go on with: "
+                 f"ga3c-train --resume {for_shell(self._shown)}" if found else
+                 f"No checkpoint: {why}. The record is in {self._shown}")
 
     def close(self) -> None:
         """Closes all files."""

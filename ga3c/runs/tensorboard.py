@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
+from ga3c.runs.directory import plain_path
 from ga3c.runs.policy_lag import Lag, join
 
 HISTOGRAM_SECONDS = 10.0
@@ -68,7 +70,9 @@ class TensorBoard:
     """Writes into `directory`, with agent steps as the horizontal axis. Used by the main thread. Raises OSError."""
 
     def __init__(self, directory: Path, settings: str, agent_steps: int) -> None:
-        self._writer = EventFileWriter(str(directory))
+        directory.mkdir(parents=True, exist_ok=True)
+        self._held = ExitStack()
+        self._writer = EventFileWriter(self._held.enter_context(plain_path(directory)))
         self._lags: list[Lag] = []
         self._next_histogram = 0.0
         self._add(agent_steps, *text_pb("settings", "".join(f"    {line}\n" for line in settings.splitlines())).value)
@@ -100,4 +104,5 @@ class TensorBoard:
 
     def close(self) -> None:
         """Writes what is still buffered."""
-        self._writer.close()
+        with self._held:
+            self._writer.close()

@@ -23,6 +23,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ga3c.settings.messages import ESCAPED
+
 _PANEL_COLUMNS, _CURVE_COLUMNS, _CURVE_ROWS, _BAR_COLUMNS = 74, 60, 3, 28
 _CURVE_POINTS = 1024  # when the score's curve has more, every second one is dropped
 _RECENT = 60          # rows from which the speed towards a limit is computed
@@ -192,6 +194,8 @@ class _NonBlocking(io.TextIOBase):
     It is opened a second time, so that other writers to the same stream still block. Raises OSError for a file.
     """
 
+    _descriptor = -1  # until it is open
+
     def __init__(self, stream: TextIO) -> None:
         mode = os.fstat(stream.fileno()).st_mode
         if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
@@ -211,7 +215,7 @@ class _NonBlocking(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        data, self._text = self._text.encode(self.encoding, "replace"), ""
+        data, self._text = self._text.encode(self.encoding, ESCAPED), ""
         room = select.poll()
         room.register(self._descriptor, select.POLLOUT)
         deadline = time.monotonic() + (0.0 if self._full else _WRITE_SECONDS)
@@ -228,7 +232,8 @@ class _NonBlocking(io.TextIOBase):
             try:
                 super().close()
             finally:
-                os.close(self._descriptor)
+                if self._descriptor >= 0:
+                    os.close(self._descriptor)
 
 
 class Display:

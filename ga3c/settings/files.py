@@ -226,7 +226,7 @@ def to_yaml(settings: Settings) -> str:
     lines = ["# Every setting of ga3c-train. Change them in a file (--config FILE) or by flags (--learning-rate 1e-4).",
              "# Agent step: one decision of one environment; on Atari one agent step is frame_skip frames."]
     for group, kind in GROUPS.items():
-        lines += ["", f"{group}:  # {kind.__doc__}"]
+        lines += ["", f"{group}:  # {kind.__doc__ or ''}".rstrip()]
         for name, field in kind.model_fields.items():
             value = f"  {name}: {yaml_scalar(_plain(getattr(getattr(settings, group), name)))}"
             lines += [f"{value:<30}  # {field.description}"]

@@ -88,7 +88,9 @@ def add_settings(parser: Parser) -> None:
     """Adds a flag for every setting, in the groups of `config.yaml`."""
     for group, kind in GROUPS.items():
         about = (kind.__doc__ or "").rstrip(".")
-        section = parser.add_argument_group(f"{group} ({about[0] if about[1] == '_' else about[0].lower()}{about[1:]})")
+        if about[1:2] != "_":
+            about = about[:1].lower() + about[1:]
+        section = parser.add_argument_group(f"{group} ({about})" if about else group)  # none under python -OO
         for name, field in kind.model_fields.items():
             default = "" if field.default == () else f" [{yaml_scalar(field.default)}]"
             text = f"{field.description}{default}".replace("%", "%%")

@@ -11,8 +11,11 @@ import ctypes
 import importlib.util
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Literal
+
+from ga3c.settings.messages import ConfigError
 
 _ROOT = Path("/sys/fs/cgroup")
 _OUR_GROUPS = Path("/proc/self/cgroup")
@@ -92,10 +95,19 @@ def be_killed_first() -> None:
 
 
 def before_tensorflow(verbose: bool = False) -> None:
-    """Prepares the import of TensorFlow: it prints errors only, unless `verbose`, and finds a GPU.
+    """Prepares the import of TensorFlow and Keras: they print errors only, unless `verbose`, and find a GPU.
+
+    Keras computes with TensorFlow, whatever the environment or ~/.keras/keras.json says. Raises ConfigError if it has
+    been imported already and computes with something else.
 
     TensorFlow 2.21 does not look for cuSOLVER where pip installs it, and then ignores the GPU. So it is loaded here.
     """
+    imported = getattr(sys.modules.get("keras"), "config", None)
+    if imported is not None and imported.backend() != "tensorflow":
+        raise ConfigError(f"KERAS_BACKEND: Keras has been imported with {imported.backend()!r}; ga3c needs "
+                          "'tensorflow': set os.environ['KERAS_BACKEND'] = 'tensorflow' before the first import of "
+                          "Keras")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "3")
     for library in cuda_libraries("libcusolver.so.*"):
         with contextlib.suppress(OSError):  # TensorFlow then does without a GPU; ga3c-doctor says why

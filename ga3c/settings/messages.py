@@ -1,16 +1,55 @@
-"""Messages about mistakes in settings: one line with the name, the value and what would be right."""
+"""Text for users: mistakes in settings, each one line with the name, the value and what would be right; paths."""
 
 from __future__ import annotations
 
+import codecs
 import difflib
+import os
+import shlex
+import sys
 from collections.abc import Sequence
+
+ESCAPED = "ga3c.escaped"
+"""How a stream encodes what it cannot show (`errors`): bytes of a path that are no text as they are, the rest escaped.
+"""
+
+
+def _escape(error: UnicodeError) -> tuple[bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    wrong = error.object[error.start:error.end]
+    return b"".join(os.fsencode(c) if "\udc80" <= c <= "\udcff" else c.encode("ascii", "backslashreplace")
+                    for c in wrong), error.end
+
+
+codecs.register_error(ESCAPED, _escape)
+
+
+def for_shell(path: str | os.PathLike[str]) -> str:
+    """A path as it can be pasted into a shell, from a terminal that standard output can write to."""
+    text = os.fspath(path)
+    text = f"./{text}" if text.startswith("-") else text
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+        if text.isprintable():
+            return shlex.quote(text)
+    except UnicodeEncodeError:
+        pass
+    # ANSI-C quoting, which bash, zsh and POSIX of 2024 know.
+    return "$'" + "".join(chr(byte) if 32 <= byte < 127 and chr(byte) not in "'\\" else f"\\{byte:03o}"
+                          for byte in os.fsencode(text)) + "'"
 
 
 class ConfigError(Exception):
     """A mistake in a setting. The message is one printable line for the user, whatever was typed."""
 
     def __init__(self, message: str) -> None:
-        super().__init__("".join(c if c.isprintable() else "?" for c in " ".join(message.split())))
+        super().__init__(printable(" ".join(message.split())))
+
+
+def printable(text: str) -> str:
+    """The text with a question mark for each character that no screen shows."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

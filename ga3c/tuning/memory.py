@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,9 @@ _SHAPE = ("network", "large_stride", "precision", "envs_per_agent", "rollout_len
 
 
 def cache_file() -> Path:
-    """Where the counts are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ga3c" / "tuned.json"
+    """Where the counts are kept. A user without a home, as containers have, keeps them in the temporary directory."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(tempfile.gettempdir() if cache.startswith("~") else cache) / "ga3c" / "tuned.json"
 
 
 def kind_of_run(settings: Settings, game: str) -> Entry:

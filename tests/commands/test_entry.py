@@ -1,0 +1,152 @@
+"""What every command does around its work: standard streams, paths that are no text, threads that never end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import QUICK, RUN, TRAIN, checkpoints, events, train
+
+from ga3c.settings.files import configured, resolve, to_yaml
+from ga3c.settings.messages import for_shell
+
+pytestmark = pytest.mark.usefixtures("own_directory")
+
+NOT_TEXT = os.fsdecode(b"\xff [bold]'s \"run\"")  # a byte that is no UTF-8, markup of rich, quotes
+
+
+@pytest.fixture
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def ended(work: str, redirected: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """A process that does the lines of `work` as a command, its streams `redirected` by a shell."""
+    lines = "".join(f"    {line}\n" for line in work.splitlines())
+    Path("program.py").write_text("import os, subprocess, sys, threading\nfrom ga3c.commands.entry import run_command\n"
+                                  f"def work(argv):\n{lines}run_command(work)\n")
+    return subprocess.run(["bash", "-c", f'"{sys.executable}" program.py {redirected}'], capture_output=True,
+                          timeout=30, check=False, stdin=subprocess.DEVNULL, env={**os.environ, **environment})
+
+
+# ------------------------------------------------------------------------------------------------ streams
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- 2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_no_file_takes_the_place_of_a_closed_stream(closed: str) -> None:
+    done = ended("file = open('file', 'w')\n"
+                 "print('to standard output', flush=True)\n"
+                 "print('to standard error', file=sys.stderr, flush=True)\n"
+                 "assert not sys.stdin.read()\n"
+                 "os.write(2, b'from C++')\n"
+                 "subprocess.run(['bash', '-c', 'echo child; echo child >&2'], check=True)\n"
+                 "return 0 if file.fileno() > 2 else 7", closed)
+    assert done.returncode == 0, done.stderr
+    assert not Path("file").read_text()
+
+
+def test_a_run_without_standard_streams_ends_as_any_other() -> None:
+    command = " ".join([*TRAIN, *QUICK, "--steps", "1000", "--run-dir", "run"])
+    done = subprocess.run(["bash", "-c", f"{command} <&- >&- 2>&-"], timeout=100, check=False)
+    assert done.returncode == 0 and checkpoints(RUN)
+    assert (RUN / "log.txt").read_text().endswith("go on with: ga3c-train --resume run\n")
+
+
+def test_what_a_stream_cannot_show_is_escaped_and_bytes_of_a_path_are_as_they_are() -> None:
+    said = "print('caf\\u00e9 \\u2588 ' + os.fsdecode(b'\\xff'))"
+    ascii_only = ended(said, PYTHONIOENCODING="ascii")
+    assert (ascii_only.returncode, ascii_only.stdout) == (0, b"caf\\xe9 \\u2588 \xff\n")
+    utf_8 = ended(said, PYTHONIOENCODING="utf-8")
+    assert (utf_8.returncode, utf_8.stdout) == (0, "caf\u00e9 \u2588 ".encode() + b"\xff\n")
+    posix = ended(said, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="")
+    assert posix.returncode == 0 and posix.stdout.endswith(b"\xff\n")
+
+
+# ------------------------------------------------------------------------------------------------ paths
+
+@pytest.mark.parametrize("path", [b"run", b"-run", b"two words", b"it's [bold]", b"\xff\xfe", b"a\nb\tc\x1b[1m",
+                                  "caf\u00e9".encode(), b"\xff\\'\"$HOME`id`"])
+def test_a_shell_takes_a_path_for_what_it_is(path: bytes) -> None:
+    quoted = for_shell(os.fsdecode(path))
+    assert quoted.isprintable()
+    found = subprocess.run(["bash", "-c", f"printf %s {quoted}"], capture_output=True, check=True).stdout
+    assert os.path.normpath(found) == path
+
+
+def test_a_path_that_the_terminal_cannot_show_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(os.devnull, "w", encoding="ascii") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert for_shell("caf\u00e9") == "$'caf\\303\\251'"
+
+
+def test_a_run_directory_that_is_no_text_is_a_setting_like_any_other(tmp_path: Path) -> None:
+    settings = configured(run_dir=NOT_TEXT)
+    (tmp_path / "config.yaml").write_text(to_yaml(settings), encoding="utf-8")
+    assert resolve({}, str(tmp_path / "config.yaml")).run.run_dir == NOT_TEXT
+
+
+def test_a_run_whose_directory_is_no_text_is_recorded_and_goes_on_as_it_says() -> None:
+    run = Path(NOT_TEXT)
+    how = [*TRAIN, "--game", "toy:catch", "--agents", "2", "--run-dir", NOT_TEXT, "--minutes", "0.03"]
+    done = subprocess.run(how, capture_output=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, b""), done.stderr
+    assert list((run / "tensorboard").iterdir()) and b"\xff [bold]" in (done.stdout.splitlines()[-1])
+    said = (run / "log.txt").read_text(encoding="utf-8").splitlines()[-1]
+    pasted = said.partition("go on with: ga3c-train ")[2]
+    goes_on = f'"{sys.executable}" -m ga3c {pasted} --minutes 0.04'
+    done = subprocess.run(["bash", "-c", goes_on], capture_output=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, b""), done.stderr
+    starts = [event for event in events(run) if event["event"] == "start"]
+    assert [NOT_TEXT in event["command"] for event in starts] == [True, True]
+    for command, arguments in (("top", ["--once"]), ("plot", ["-o", f"{NOT_TEXT}.png"])):
+        program = f"from ga3c.commands.{command} import main; main()"
+        done = subprocess.run([sys.executable, "-c", program, NOT_TEXT, *arguments], capture_output=True, timeout=100,
+                              check=False)
+        assert done.returncode == 0 and b"\xff [bold]'s" in done.stdout, done
+
+
+# ------------------------------------------------------------------------------------------------ the end
+
+@pytest.mark.parametrize(("returned", "code", "says"), [
+    ("return 0", 0, b""), ("return 3", 3, b""), ("sys.exit()", 0, b""), ("sys.exit('no')", 1, b"no\n")])
+def test_a_thread_of_others_that_never_ends_does_not_keep_the_process(returned: str, code: int, says: bytes) -> None:
+    done = ended("import atexit\n"
+                 "atexit.register(print, 'last words')\n"
+                 "threading.Thread(target=threading.Event().wait).start()\n"
+                 f"print('done')\n{returned}")
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"done\nlast words\n", says)
+
+
+def test_a_user_without_a_home_keeps_what_was_found_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ga3c.tuning.memory import cache_file
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as where the user is in no list of users
+    assert cache_file().is_absolute()
+
+
+@pytest.mark.parametrize(("name", "value"), [("TMPDIR", "x" * 120), ("PYTHONOPTIMIZE", "2")])
+def test_what_a_user_has_in_the_environment_does_not_end_a_run(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    if name == "TMPDIR":
+        (tmp_path / value).mkdir()
+        value = str(tmp_path / value)
+    monkeypatch.setenv(name, value)
+    done = train(*QUICK, "--steps", "1000", "--run-dir", "run")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_needs_no_comments_in_the_code() -> None:
+    done = subprocess.run([sys.executable, "-OO", "-m", "ga3c", "--help"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "") and "--run-dir" in done.stdout
+
+
+def test_figures_need_no_backend_of_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "module://of_a_notebook")
+    RUN.mkdir()
+    row = {name: 1 for name in ("time", "agent_steps", "frames", "episodes", "agents", "predictors", "trainers")}
+    (RUN / "metrics.jsonl").write_text(f"{row}\n".replace("'", '"'))
+    program = "from ga3c.commands.plot import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "run"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

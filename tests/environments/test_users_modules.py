@@ -1,0 +1,133 @@
+"""Modules of users in our processes: names that Python has too, working directories, threads, networks that end all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import TRAIN, checkpoints, recorded
+
+from ga3c.envs.base import EnvSpec
+from ga3c.settings.files import configured
+from ga3c.settings.imports import forget_safe_path, python_path, safe_path
+from ga3c.settings.messages import ConfigError
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+SPEC = EnvSpec("grid", (7, 7, 3), np.dtype(np.uint8), 4, 1)
+ON_CORRIDOR = ["--game", "corridor:Corridor-v0", "--agents", "2", "--no-tensorboard", "--run-dir", "run"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory to stand in, with a game in it; afterwards modules of it are forgotten."""
+    place = tmp_path / "place"
+    place.mkdir()
+    shutil.copy(EXAMPLES / "corridor.py", place)
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    return place
+
+
+# ------------------------------------------------------------------------------------------------ names
+
+@pytest.mark.parametrize("started", ["ga3c-train", "python -m ga3c"])
+def test_a_file_beside_the_game_does_not_stand_in_for_a_module(tmp_path: Path, here: Path, started: str) -> None:
+    # Python itself imports `types` for `-m`, before it knows of us.
+    for name in ("queue", "logging", "random", "gymnasium", *(["types"] if started == "ga3c-train" else [])):
+        (here / f"{name}.py").write_text(f"raise SystemExit('the user has {name}')\n")
+    script = tmp_path / "ga3c-train"
+    script.write_text("from ga3c.commands.train import main\nif __name__ == '__main__':\n    main()\n")
+    command = [sys.executable, str(script)] if started == "ga3c-train" else TRAIN
+    done = subprocess.run([*command, *ON_CORRIDOR, "--steps", "1000", "--evaluation-minutes", "1",
+                           "--evaluation-episodes", "1"], capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert recorded("evaluation"), done.stdout
+
+
+def test_the_working_directory_is_searched_last_by_processes_of_ours(
+        here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["", "/library", "/packages"])
+    assert python_path(str(here)).split(os.pathsep) == ["/library", "/packages", str(here)]
+
+
+def test_a_checkout_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = str(Path(__file__).resolve().parents[2])
+    monkeypatch.setattr(sys, "path", [checkout, "/library"])
+    assert python_path(checkout).split(os.pathsep) == [checkout, "/library"]
+    monkeypatch.chdir(checkout)
+    with safe_path():
+        assert not os.environ.get("PYTHONSAFEPATH")
+
+
+def test_only_processes_started_within_leave_the_working_directory_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    asked = [sys.executable, "-c", "import sys; print('' in sys.path)"]
+    with safe_path():
+        assert subprocess.check_output(asked) == b"False\n"
+        forget_safe_path()
+        assert subprocess.check_output(asked) == b"True\n"
+    assert subprocess.check_output(asked) == b"True\n"
+
+
+# ------------------------------------------------------------------------------------------------ whole runs
+
+def test_a_game_that_changes_the_working_directory_changes_nothing_for_the_run(here: Path) -> None:
+    source = (here / "corridor.py").read_text()
+    changed = source.replace("    def step(", "    def step(self, action):\n        import os\n        os.chdir('/')\n"
+                             "        return self._step(action)\n\n    def _step(")
+    assert changed != source
+    (here / "corridor.py").write_text(changed)
+    done = subprocess.run([*TRAIN, *ON_CORRIDOR, "--serial", "--steps", "1000", "--evaluation-minutes", "1",
+                           "--evaluation-episodes", "1"], capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert checkpoints(Path("run")) and recorded("evaluation")
+    assert done.stdout.splitlines()[-1].endswith("--resume run")
+
+
+def test_a_thread_of_a_network_that_never_ends_does_not_keep_the_run(here: Path) -> None:
+    (here / "mine.py").write_text(
+        "import threading, keras\nthreading.Thread(target=threading.Event().wait).start()\n"
+        "def network(settings, spec):\n"
+        "    seen = keras.Input(spec.observation_shape)\n"
+        "    return keras.Model(seen, [keras.layers.Dense(int(spec.n_actions), 'softmax')(seen),\n"
+        "                              keras.layers.Dense(1)(seen)])\n")
+    done = subprocess.run([*TRAIN, *ON_CORRIDOR, "--network", "mine:network", "--steps", "500"], capture_output=True,
+                          text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.splitlines()[-1].endswith("--resume run")
+
+
+# ------------------------------------------------------------------------------------------------ networks
+
+@pytest.mark.parametrize(("lines", "says"), [
+    ("raise SystemExit(7)", "cannot be imported: SystemExit: the code 7 (mine.py, line 1)"),
+    ("def network(settings, spec):\n    raise KeyboardInterrupt", "fails on observations (7, 7, 3) uint8: "
+                                                                  "KeyboardInterrupt (mine.py, line 2)"),
+    ("def network(settings, spec):\n    raise BaseException('all\\nover')",
+     "BaseException: all over (mine.py, line 2)"),
+])
+def test_whatever_a_network_raises_is_told_in_one_line(here: Path, lines: str, says: str) -> None:
+    from ga3c.algorithms.networks import build_network
+    (here / "mine.py").write_text(lines)
+    with pytest.raises(ConfigError) as caught:
+        build_network(configured(network="mine:network"), SPEC)
+    assert str(caught.value).startswith("network: 'mine:network' ") and str(caught.value).endswith(says)
+
+
+def test_what_a_network_changes_for_the_whole_process_is_put_back(here: Path) -> None:
+    from ga3c.algorithms.networks import build_network
+    (here / "mine.py").write_text("import os, signal\nos.chdir('/')\n"
+                                  "def network(settings, spec):\n"
+                                  "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    os.umask(0o077)\n")
+    before, mask = signal.getsignal(signal.SIGTERM), os.umask(0o022)
+    with pytest.raises(ConfigError, match="must return a keras.Model"):
+        build_network(configured(network="mine:network"), SPEC)
+    assert Path.cwd() == here and signal.getsignal(signal.SIGTERM) is before
+    assert os.umask(mask) == 0o022

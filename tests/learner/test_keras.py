@@ -1,0 +1,51 @@
+"""The user's Keras: what stands in ~/.keras/keras.json and in the environment changes nothing, and is left as it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ga3c.settings.machine import before_tensorflow
+from ga3c.settings.messages import ConfigError
+
+OWN = '{"floatx": "float64", "image_data_format": "channels_first", "backend": "jax", "epsilon": 0.001}'
+
+
+@pytest.mark.parametrize("game", ["Pong", "toy:catch"])
+def test_a_policy_is_the_same_whatever_the_users_keras_does(tmp_path: Path, game: str) -> None:
+    (tmp_path / "keras.json").write_text(OWN)
+    program = (
+        "import numpy as np\n"
+        "from ga3c.settings.machine import before_tensorflow\n"
+        "before_tensorflow()\n"
+        "from ga3c import Config\n"
+        "from ga3c.envs.factory import probe\n"
+        "from ga3c.learner.learner import Learner\n"
+        "import keras\n"
+        f"settings = Config(game={game!r}, precision='float32')\n"
+        "spec = probe(settings)\n"
+        "found, _ = Learner(settings, spec).predict(np.ones((2, *spec.observation_shape), spec.observation_dtype))\n"
+        "print(found['policy'].dtype, found['policy'].tolist(), found['value'].tolist())\n"
+        "print(keras.config.floatx(), keras.config.image_data_format(), keras.config.dtype_policy().name)\n")
+    told = {}
+    for home in ("", str(tmp_path)):
+        environment = {**os.environ, "KERAS_HOME": home or str(tmp_path / "none"),
+                       "KERAS_BACKEND": "torch" if home else "tensorflow"}
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False,
+                              env=environment)
+        assert done.returncode == 0, done.stderr
+        told[home] = done.stdout.splitlines()
+    (plain, ours), (same, theirs) = told.values()
+    assert plain == same and ours == "float32 channels_last float32"
+    assert theirs == "float64 channels_first float64", "which a notebook may need"
+
+
+def test_keras_that_was_imported_with_another_backend_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keras", SimpleNamespace(config=SimpleNamespace(backend=lambda: "jax")))
+    with pytest.raises(ConfigError, match="KERAS_BACKEND: Keras has been imported with 'jax'; ga3c needs 'tensorflow'"):
+        before_tensorflow()

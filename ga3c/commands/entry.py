@@ -13,6 +13,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 
+from ga3c.envs.containment import EnvironmentFailed
 from ga3c.learner.checkpoint import CheckpointError
 from ga3c.settings.messages import ConfigError
 
@@ -23,6 +24,8 @@ def guarded(program: str, work: Callable[[], int]) -> int:
         return work()
     except ConfigError as error:
         return fail(str(error), 2, program)
+    except EnvironmentFailed as error:
+        return fail(str(error), 3, program)
     except CheckpointError as error:
         return fail(str(error), 5, program)
     except OSError as error:
@@ -52,7 +55,7 @@ def quiet(verbose: bool) -> Iterator[None]:
         os.dup2(held.fileno(), 2)
         try:
             yield
-        except ConfigError:
+        except (ConfigError, EnvironmentFailed):
             raise  # the user's mistake: one line, from us
         except BaseException:
             held.seek(0)

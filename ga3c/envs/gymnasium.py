@@ -77,24 +77,18 @@ class GymnasiumEnvironment:
     def close(self) -> None:
         self._env.close()
 
-    def screen(self) -> NDArray[np.uint8]:
-        """What the first environment shows: RGB (height, width, 3). If it renders nothing, its observation."""
+    def rendered(self) -> object:
+        """What `render()` of the first environment gives; None if it draws nothing."""
         try:
             shown = self._env.render()
         except NotImplementedError:
-            shown = None
-        if shown is not None and np.ndim(shown[0]) == 3:
-            return np.asarray(shown[0], np.uint8)
-        seen = self.observation[0]
-        if seen.ndim == 3:
-            return np.repeat(seen[..., -1:], 3, axis=2) if seen.shape[2] != 3 else seen.copy()
-        grey = np.clip((seen if seen.dtype == np.uint8 else 255 * seen), 0, 255).astype(np.uint8)
-        return np.repeat(np.repeat(grey, 16)[None, :, None], 16, axis=0).repeat(3, axis=2)
+            return None
+        return shown[0] if shown else None
 
     @property
-    def screens_per_second(self) -> float:
-        """How fast it is meant to be seen."""
-        return float(self._env.metadata.get("render_fps") or 10)
+    def metadata(self) -> object:
+        """Of the environment; what it is meant to be is a mapping."""
+        return self._env.metadata
 
 
 def _supported(name: str, space: gymnasium.Space, action: gymnasium.Space) -> tuple[gymnasium.spaces.Box, np.dtype]:

@@ -129,7 +129,7 @@ def _played(policy: Policy) -> NDArray:
     from ga3c.envs.containment import contained, telling
     from ga3c.envs.factory import make_environment
     game = repr(policy.trained.settings.env.game)
-    with contained(), telling(f"game: {game}"):
+    with contained(), telling(f"game: {game} cannot be made", ConfigError):
         environment = make_environment(policy.trained.settings, 1)
         environment.reset(0)
     seen = []

@@ -298,7 +298,7 @@ def _shipped(game: str) -> str:
 def _spec(game: str) -> EnvSpec:
     from ga3c.envs.containment import contained, telling
     from ga3c.envs.factory import probe
-    with contained(), telling(f"game: {game!r}"):
+    with contained(), telling(f"game: {game!r} cannot be made", ConfigError):
         return probe(configured(game=game))
 
 
@@ -315,7 +315,7 @@ def _human(options: argparse.Namespace) -> int:
     from ga3c.envs.containment import EnvironmentFailed, contained, telling
     n_actions = _spec(options.game).n_actions
     atari = atari_id(options.game)
-    with contained(), telling(f"game: {options.game!r} cannot be made"):
+    with contained(), telling(f"game: {options.game!r} cannot be made", ConfigError):
         env = (gymnasium.make(atari, render_mode="rgb_array", frameskip=1, repeat_action_probability=0.0) if atari else
                gymnasium.make(options.game, render_mode="rgb_array"))
     keys = None

@@ -71,8 +71,8 @@ class EnvironmentFailed(Exception):
 
 
 @contextlib.contextmanager
-def telling(what: str) -> Iterator[None]:
-    """Within, code of users runs. Whatever it raises becomes an EnvironmentFailed of one line that begins with `what`.
+def telling(what: str, kind: type[Exception] = EnvironmentFailed) -> Iterator[None]:
+    """Within, code of users runs. What it raises becomes an exception of that `kind`: one line, which begins with `what`.
 
     A ConfigError is one line already. KeyboardInterrupt is Ctrl-C and goes on.
     """
@@ -81,4 +81,4 @@ def telling(what: str) -> Iterator[None]:
     except (ConfigError, EnvironmentFailed, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: B036  # SystemExit, too
-        raise EnvironmentFailed(f"{what}: {told(error)}") from error
+        raise kind(f"{what}: {told(error)}") from error

@@ -65,7 +65,7 @@ class Pictures:
 
 def _array(shown: object) -> NDArray:
     """The newest picture in what `render()` gave."""
-    while isinstance(shown, list | tuple) and shown and np.ndim(shown[-1]) >= 2:
+    while isinstance(shown, list | tuple) and shown and isinstance(shown[-1], np.ndarray) and shown[-1].ndim >= 2:
         shown = shown[-1]
     try:
         array = np.asarray(shown)

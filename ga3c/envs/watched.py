@@ -28,13 +28,13 @@ class Watched:
     each action.
 
     It may run code of users, in this process, because a window needs that. What that code raises becomes an
-    EnvironmentFailed of one line, in every method. Raises ConfigError as `make_environment`.
+    EnvironmentFailed of one line, in every method; here a ConfigError.
     """
 
     def __init__(self, settings: Settings) -> None:
         settings = settings.changed(life_loss=False)
         self._game, self._foreign = repr(settings.env.game), is_foreign(settings)
-        with contained(), telling(f"game: {self._game} cannot be made"):
+        with contained(), telling(f"game: {self._game} cannot be made", ConfigError):
             try:
                 self.environment = make_environment(settings, 1, "rgb_array")
             except ConfigError:  # it takes no such argument, so it renders nothing

@@ -71,7 +71,7 @@ class Policy:
     be called from any thread. `seed` is of the actions drawn.
 
     Without a `spec` the game is made and played for a step, in this process. Raises ConfigError if the weights are
-    another network's, or the game cannot be made here; EnvironmentFailed if it raises anything else.
+    another network's, or the game cannot be made here.
     """
 
     def __init__(self, trained: Trained, seed: int = 0, spec: EnvSpec | None = None) -> None:
@@ -82,7 +82,7 @@ class Policy:
         from ga3c.learner.backend import share_gpus
         share_gpus()
         if spec is None:
-            with contained(), telling(f"game: {trained.settings.env.game!r}"):
+            with contained(), telling(f"game: {trained.settings.env.game!r} cannot be made", ConfigError):
                 spec = probe(trained.settings)
         self.trained, self.spec = trained, spec
         self._rng = np.random.default_rng(seed)

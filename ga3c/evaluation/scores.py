@@ -115,8 +115,7 @@ def table(found: dict[str, Any]) -> RenderableType:
                  f"{max(found['lengths']):,}")
     if found["cut"]:
         steps, minutes = found["limits"]["steps"], found["limits"]["minutes"]
-        grid.add_row("Cut short", f"{len(found['cut']):,}", f"episodes, after {steps:,} agent steps or {minutes:g} "
-                     "minutes; they count with their scores so far")
+        grid.add_row("Cut short", f"{len(found['cut']):,}", f"of them, at {steps:,} agent steps or {minutes:g} min")
     if "human" in found:
         grid.add_row("Human-normalised", f"{100 * found['human_normalised']:,.1f} %",
                      f"random {found['random']:,}, human {found['human']:,}")

@@ -44,7 +44,7 @@ class Plain(gymnasium.Env):
         return np.full(2, self.time % 256, np.uint8)
 
     def render(self) -> Any:
-        return np.full((8, 12, 3), 40 * self.time, np.uint8)
+        return np.full((8, 12, 3), 40 * (self.time % 6), np.uint8)
 
 
 # ------------------------------------------------------------------------------------------------ that end or fail
@@ -145,6 +145,15 @@ class Starts(Plain):
         self.helper.start()
         with open("started", "a", encoding="ascii") as file:
             file.write(f"{self.helper.pid}\n")
+
+
+class Changes(Plain):
+    """Moves to another directory, and takes SIGTERM for itself."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        os.chdir("/")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class Prints(Plain):

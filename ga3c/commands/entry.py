@@ -1,7 +1,7 @@
 """What every command does around its work: exit codes, one line for a mistake, quiet imports.
 
-Exit codes: 0 done; 2 usage or settings; 3 agents lost; 4 diverged; 5 storage; 6 device or internal; 130 and 143 after
-SIGINT and SIGTERM.
+Exit codes: 0 done; 2 usage or settings; 3 agents lost, or an environment failed; 4 diverged; 5 storage; 6 device or
+internal; 130 and 143 after SIGINT and SIGTERM.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class EnvironmentFailed(Exception):
 
 @contextlib.contextmanager
 def telling(what: str, kind: type[Exception] = EnvironmentFailed) -> Iterator[None]:
-    """Within, code of users runs. What it raises becomes an exception of that `kind`: one line, which begins with `what`.
+    """Within, code of users runs. What it raises becomes a `kind` of one line, which begins with `what`.
 
     A ConfigError is one line already. KeyboardInterrupt is Ctrl-C and goes on.
     """

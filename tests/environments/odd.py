@@ -85,7 +85,7 @@ class Segfaults(Plain):
 
 
 class Raises(Plain):
-    """An exception that runs code where it is unpickled, in the third step; and another when it is closed."""
+    """An exception that runs code where it is unpickled, in the third step."""
 
     class Odd(Exception):
         def __reduce__(self) -> Any:
@@ -95,6 +95,10 @@ class Raises(Plain):
         if self.time == 2:
             raise self.Odd("of\ntwo lines")
         return super().step(action)
+
+
+class RaisesTwice(Raises):
+    """And another one when it is closed."""
 
     def close(self) -> None:
         raise RuntimeError("the close")

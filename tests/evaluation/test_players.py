@@ -1,4 +1,4 @@
-"""Code of users in an evaluation: whatever it does, it does in another process, and that is told in one line."""
+"""Code of users in an evaluation: whatever it does, it does in another process, and one line says it."""
 
 from __future__ import annotations
 

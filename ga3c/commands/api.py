@@ -110,12 +110,13 @@ def evaluate(where: str | os.PathLike[str], *, episodes: int = 30, seed: int = 0
 
     The same arguments give the same scores. Raises ConfigError, CommandFailed.
     """
-    arguments = [os.fspath(where), "--json", "--no-record", f"--episodes={episodes}", f"--seed={seed}",
+    arguments = [os.fspath(where), "--no-record", f"--episodes={episodes}", f"--seed={seed}",
                  f"--envs={envs}", *(["--greedy"] if greedy else []),
                  *([] if sticky_actions is None else [f"--sticky-actions={sticky_actions}"])]
-    lines: list[str] = []
-    _run("evaluate", arguments, lines.append)
-    found: dict[str, Any] = json.loads(next(line for line in reversed(lines) if line.startswith('{"checkpoint"')))
+    with tempfile.TemporaryFile() as report:
+        _run("evaluate", [*arguments, f"--report={report.fileno()}"], lambda line: None, report.fileno())
+        report.seek(0)
+        found: dict[str, Any] = json.load(report)
     return found
 
 
@@ -135,13 +136,16 @@ def _flags(settings: dict[str, Any]) -> list[str]:
     return [flag(name, value) for name, value in settings.items()]
 
 
-def _run(command: str, arguments: Sequence[str], show: Callable[[str], object]) -> None:
-    """Runs a command and shows its lines. Raises ConfigError, CommandFailed; KeyboardInterrupt if twice."""
+def _run(command: str, arguments: Sequence[str], show: Callable[[str], object], *descriptors: int) -> None:
+    """Runs a command, which gets these `descriptors`, and shows its lines.
+
+    Raises ConfigError, CommandFailed; KeyboardInterrupt if interrupted twice.
+    """
     environment = {**os.environ, "PYTHONPATH": python_path(os.getcwd())}
     program = [sys.executable, "-P", "-c", f"from ga3c.commands.{command} import main; main()", *arguments]
     with (tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
           subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
-                           errors="backslashreplace", env=environment) as process):
+                           errors="backslashreplace", env=environment, pass_fds=descriptors) as process):
         assert process.stdout is not None
         interrupted = False
         try:

@@ -1,7 +1,7 @@
 """What every command does around its work: standard streams, exit codes, one line for a mistake, quiet imports.
 
-Exit codes: 0 done; 2 usage or settings; 3 agents lost; 4 diverged; 5 storage; 6 device or internal; 130 and 143 after
-SIGINT and SIGTERM.
+Exit codes: 0 done; 2 usage or settings; 3 agents lost, or an environment failed; 4 diverged; 5 storage; 6 device or
+internal; 130 and 143 after SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
+from ga3c.envs.containment import EnvironmentFailed
 from ga3c.learner.checkpoint import CheckpointError
 from ga3c.settings.messages import ESCAPED, ConfigError
 
@@ -69,6 +70,8 @@ def guarded(program: str, work: Callable[[], int]) -> int:
         return work()
     except ConfigError as error:
         return fail(str(error), 2, program)
+    except EnvironmentFailed as error:
+        return fail(str(error), 3, program)
     except CheckpointError as error:
         return fail(str(error), 5, program)
     except OSError as error:
@@ -98,7 +101,7 @@ def quiet(verbose: bool) -> Iterator[None]:
         os.dup2(held.fileno(), 2)
         try:
             yield
-        except ConfigError:
+        except (ConfigError, EnvironmentFailed):
             raise  # the user's mistake: one line, from us
         except BaseException:
             held.seek(0)

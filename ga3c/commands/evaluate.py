@@ -9,7 +9,8 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ga3c.commands.entry import guarded, quiet, run_command
@@ -19,7 +20,8 @@ from ga3c.settings.machine import be_killed_first, before_tensorflow, usable_cor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CLIP_FRAMES = 300  # of the video of an evaluation during training
+CLIP_FRAMES = 300        # of the video of an evaluation during training
+PROGRESS_SECONDS = 30.0  # between lines of progress, where there is no terminal
 
 
 def main() -> NoReturn:
@@ -35,9 +37,10 @@ def evaluate(argv: Sequence[str]) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     if options.background is not None:
         _stay_in_the_background(options.background)
-    from ga3c.agents.process import start_forkserver
     from ga3c.envs.atari_games import atari_id
-    from ga3c.evaluation.episodes import Protocol, play_episodes, shares
+    from ga3c.envs.factory import is_foreign
+    from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
+    from ga3c.evaluation.players import playing
     from ga3c.evaluation.policy import Policy, find
     trained = find(options.policy)
     # A game of the user's may change the working directory.
@@ -47,41 +50,45 @@ def _evaluate(options: argparse.Namespace) -> int:
     sticky = trained.settings.env.sticky_actions if options.sticky_actions is None else options.sticky_actions
     # `serial`: one thread and deterministic operations, so that the same seed gives the same scores.
     settings = trained.settings.changed(noop_max=options.noop_max, sticky_actions=sticky, serial=True)
-    # A world of the user's own may exist in this process only.
-    processes = usable_cores() if atari_id(settings.env.game) and options.background is None else 1
+    several = options.background is None and (atari_id(settings.env.game) is not None or is_foreign(settings))
     protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
-    parts = shares(protocol, processes)
-    if len(parts) > 1:
-        start_forkserver(settings.env.game, len(parts[0]))  # it makes what they need while we import TensorFlow
-    before_tensorflow(options.verbose)
-    with quiet(options.verbose):
-        from ga3c.evaluation.scores import record, report, table
-        from ga3c.learner.backend import start_tensorflow
-        start_tensorflow(settings)
-        policy = Policy(trained)
-    from rich.console import Console
-    from rich.progress import Progress
-    pictures = len(policy.spec.observation_shape) == 3 and policy.spec.observation_dtype == "uint8"
+    limits = Limits(options.max_steps, options.max_minutes)
+    log = None if trained.run is None else str(trained.run / "log.txt")
     seen: list[NDArray] = []
+    # The processes make their environments while we import TensorFlow.
+    with playing(settings, protocol, limits, usable_cores() if several else 1, log) as players:
+        before_tensorflow(options.verbose)
+        with quiet(options.verbose):
+            from ga3c.evaluation.scores import record, report, table
+            from ga3c.learner.backend import start_tensorflow
+            start_tensorflow(settings)
+        spec = players.spec
+        # A network of users may print, and the report is to stand alone.
+        with quiet(options.verbose), contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):
+            policy = Policy(trained, spec=spec)
+        pictures = len(spec.observation_shape) == 3 and spec.observation_dtype == "uint8"
 
-    def watch(observation: NDArray) -> None:
-        if options.video and pictures and len(seen) < CLIP_FRAMES:
-            seen.append(observation.copy())
+        def watch(observation: NDArray) -> None:
+            if options.video and pictures and len(seen) < CLIP_FRAMES:
+                seen.append(observation.copy())
 
-    errors = Console(stderr=True)
-    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
-        task = progress.add_task("Episodes", total=protocol.episodes)
-        played = play_episodes(policy.predict, policy.spec, settings, protocol, processes,
-                               lambda: progress.advance(task), watch)
-    found = report(trained, policy.spec, settings, protocol, played)
+        with _progress(protocol.episodes, options.background is None) as on_turn:
+            played = play_episodes(policy.predict, players, protocol, on_turn, watch)
+    found = report(trained, spec, settings, protocol, limits, played)
     if seen:
         from ga3c.evaluation.video import clip
-        with contextlib.suppress(Exception):  # whatever becomes of the pictures, the scores are there
-            rate = 60 / policy.spec.frames_per_step if atari_id(settings.env.game) else 10.0
+        rate = 60 / spec.frames_per_step if atari_id(settings.env.game) else 10.0
+        try:
             found["video"] = base64.b64encode(clip(seen, rate)).decode()
-    if options.json:
+        except Exception as error:  # whatever becomes of the pictures, the scores are there
+            print(f"ga3c-eval: no video: {' '.join(str(error).split())}", file=sys.stderr)
+    if options.report is not None:
+        with open(options.report, "w", encoding="utf-8") as file:
+            json.dump(found, file)
+    elif options.json:
         print(json.dumps(found))
     else:
+        from rich.console import Console
         Console(highlight=False).print(table(found), soft_wrap=True)
     if options.record:
         try:
@@ -89,6 +96,31 @@ def _evaluate(options: argparse.Namespace) -> int:
         except OSError as error:  # somebody else's run, to be read only
             print(f"ga3c-eval: not recorded: {error}", file=sys.stderr)
     return 0
+
+
+@contextlib.contextmanager
+def _progress(episodes: int, shown: bool) -> Iterator[Callable[[int, int], object]]:
+    """Within, what to call after each turn: it moves a bar on the terminal, or writes a line now and then."""
+    from rich.console import Console
+    from rich.progress import Progress
+    began = told = time.monotonic()
+    before = 0
+    errors = Console(stderr=True)
+    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        task = progress.add_task("Episodes", total=episodes)
+
+        def on_turn(over: int, turns: int) -> None:
+            nonlocal before, told
+            if over != before:
+                before = over
+                progress.update(task, completed=over)
+            now = time.monotonic()
+            if shown and not errors.is_terminal and now >= told + PROGRESS_SECONDS:
+                told = now
+                print(f"ga3c-eval: {over:,} of {episodes:,} episodes after {now - began:.0f} s; each environment has "
+                      f"played {turns:,} agent steps", file=sys.stderr, flush=True)
+
+        yield on_turn
 
 
 def _stay_in_the_background(nice: int) -> None:
@@ -124,11 +156,16 @@ def parser() -> argparse.ArgumentParser:
                        help="probability that the last action is repeated, Atari only [as in training]")
     group.add_argument("--envs", metavar="N", type=number(int, 1, 1024), default=16,
                        help="environments at a time; another number rounds, and may score, differently [%(default)s]")
+    group.add_argument("--max-steps", metavar="N", type=number(int, 1, 10**9), default=108_000,
+                       help="agent steps after which an episode is cut short; it counts with its score [%(default)s]")
+    group.add_argument("--max-minutes", metavar="MINUTES", type=number(float, 0.001, 10**6), default=30.0,
+                       help="minutes after which an episode is cut short [%(default)g]")
     group = made.add_argument_group("Output")
     group.add_argument("--json", action="store_true", help="print everything as one JSON object")
     group.add_argument("--no-record", action="store_false", dest="record",
                        help="leave no line in the run's events.jsonl")
     group.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
-    made.add_argument("--background", type=int, help=argparse.SUPPRESS)  # these two: see background.py
+    made.add_argument("--background", type=int, help=argparse.SUPPRESS)  # these three: see background.py
+    made.add_argument("--report", type=int, help=argparse.SUPPRESS)  # a descriptor that gets what --json prints
     made.add_argument("--video", action="store_true", help=argparse.SUPPRESS)
     return made

@@ -128,15 +128,19 @@ def _played(policy: Policy) -> NDArray:
     """Observations (n, *shape) of the policy's own play."""
     import numpy as np
 
+    from ga3c.envs.containment import contained, telling
     from ga3c.envs.factory import make_environment
-    environment = make_environment(policy.trained.settings, 1)
-    try:
+    game = repr(policy.trained.settings.env.game)
+    with contained(), telling(f"game: {game} cannot be made", ConfigError):
+        environment = make_environment(policy.trained.settings, 1)
         environment.reset(0)
-        seen = []
-        for _ in range(_OBSERVATIONS):
-            seen.append(environment.observation[0].copy())
-            environment.step(policy(environment.observation).action)
-    finally:
+    seen = []
+    for _ in range(_OBSERVATIONS):
+        seen.append(environment.observation[0].copy())
+        action = policy(environment.observation).action
+        with telling(f"{game} failed while it played"):
+            environment.step(action)
+    with telling(f"{game} failed when it was closed"):
         environment.close()
     return np.stack(seen)
 

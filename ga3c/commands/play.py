@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.commands.entry import guarded, quiet, run_command
+from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.settings.flags import number
 from ga3c.evaluation.video import SUFFIXES, Recording
 from ga3c.settings.files import configured
@@ -25,6 +25,7 @@ from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
 
 if TYPE_CHECKING:
+    from ga3c.envs.base import EnvSpec
     from ga3c.envs.watched import Watched
 
 _SIDE = 190          # pixels of what is drawn beside the frame
@@ -102,7 +103,7 @@ def moments(predict: Predict, watched: Watched, seed: int, episodes: int, greedy
             policy, value = predict(watched.observation)
             action = policy.argmax(axis=1) if greedy else sample(policy, rng)
             transition = watched.step(action)
-            score, length = score + float(transition.reward[0]), length + 1
+            score, length = score + float(transition.scored[0]), length + 1
             ended = bool(transition.score_ended[0])
             frames = frames + (watched.frames[:-1] if ended and len(watched.frames) > 1 else watched.frames)
             yield Moment(frames, policy[0], float(value[0]), int(action[0]), episode, score, length, watched.lives,
@@ -239,6 +240,7 @@ def _play(options: argparse.Namespace) -> int:
     trained = find(_shipped(options.game) if options.pretrained else options.policy)
     for reason in trained.passed_over:
         print(f"ga3c-play: passed over: {reason}", file=sys.stderr)
+    from ga3c.envs.containment import EnvironmentFailed
     from ga3c.envs.watched import Watched
     settings = trained.settings.changed(serial=True)
     watched = Watched(settings)
@@ -248,18 +250,25 @@ def _play(options: argparse.Namespace) -> int:
     with quiet(False):
         from ga3c.learner.backend import start_tensorflow
         start_tensorflow(settings)
-        policy = Policy(trained)
+        policy = Policy(trained, spec=watched.spec)
+    failed: list[EnvironmentFailed] = []
     try:
         with contextlib.suppress(KeyboardInterrupt):  # what has been recorded is kept
             _show(moments(policy.predict, watched, options.seed, options.episodes, options.greedy), shown,
                   Painter(options.zoom, watched.action_names if options.overlay else None),
                   round(options.seconds * watched.fps))
-    finally:
+    except EnvironmentFailed as error:  # so it is then
+        failed.append(error)
+    try:
         watched.close()
-        said = shown.close()
+    except EnvironmentFailed as error:
+        failed.append(error)
+    said = shown.close()
     if said:
-        print(said)
-    return 0
+        print(said, flush=True)
+    for each in failed:
+        fail(str(each), 3, "ga3c-play")
+    return 3 if failed else 0
 
 
 def _show(played: Iterator[Moment], shown: Shown, painter: Painter, most: int) -> None:
@@ -278,14 +287,20 @@ def _show(played: Iterator[Moment], shown: Shown, painter: Painter, most: int) -
 
 def _shipped(game: str) -> str:
     """Name of the policy for `game` that comes with the package. Raises ConfigError."""
-    from ga3c.envs.factory import probe
     from ga3c.evaluation.policy import SHIPPED
     names = {path.stem for path in SHIPPED.glob("*.npz")}
-    name = probe(configured(game=game)).name.lower()
+    name = _spec(game).name.lower()
     if name not in names:
         raise ConfigError(f"--pretrained: no policy for {game} comes with this version "
                           f"({', '.join(sorted(names)) or 'none does'}); train one: ga3c-train --game {game}")
     return name
+
+
+def _spec(game: str) -> EnvSpec:
+    from ga3c.envs.containment import contained, telling
+    from ga3c.envs.factory import probe
+    with contained(), telling(f"game: {game!r} cannot be made", ConfigError):
+        return probe(configured(game=game))
 
 
 def _human(options: argparse.Namespace) -> int:
@@ -298,11 +313,12 @@ def _human(options: argparse.Namespace) -> int:
     from gymnasium.utils.play import play as play_by_hand
 
     from ga3c.envs.atari_games import atari_id
-    from ga3c.envs.factory import probe
-    n_actions = probe(configured(game=options.game)).n_actions
+    from ga3c.envs.containment import EnvironmentFailed, contained, telling
+    n_actions = _spec(options.game).n_actions
     atari = atari_id(options.game)
-    env = (gymnasium.make(atari, render_mode="rgb_array", frameskip=1, repeat_action_probability=0.0) if atari else
-           gymnasium.make(options.game, render_mode="rgb_array"))
+    with contained(), telling(f"game: {options.game!r} cannot be made", ConfigError):
+        env = (gymnasium.make(atari, render_mode="rgb_array", frameskip=1, repeat_action_probability=0.0) if atari else
+               gymnasium.make(options.game, render_mode="rgb_array"))
     keys = None
     if not hasattr(env.unwrapped, "get_keys_to_action"):
         arrows = {(pygame.K_LEFT,): 0, (pygame.K_RIGHT,): n_actions - 1}
@@ -321,10 +337,16 @@ def _human(options: argparse.Namespace) -> int:
             print(f"Episode {episode}: score {score:,.6g}", flush=True)
             score = 0.0
 
-    try:
+    def by_hand() -> None:
         play_by_hand(env, fps=60 if atari else None, zoom=options.zoom or (3 if atari else None), callback=count,
                      keys_to_action=keys, seed=options.seed)
-    finally:
-        env.close()
-        pygame.quit()
-    return 0
+
+    code, works = 0, (by_hand, env.close)
+    for work in works:
+        try:
+            with contained(), telling(f"{options.game!r} failed"):
+                work()  # nothing that fails keeps another from being told
+        except EnvironmentFailed as error:
+            code = fail(str(error), 3, "ga3c-play")
+    pygame.quit()
+    return code

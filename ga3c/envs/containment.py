@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ga3c.settings.messages import ConfigError
+
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
@@ -51,7 +53,10 @@ def contained() -> Iterator[None]:
 def told(error: BaseException) -> str:
     """What users' code raised, in one line: type, message, and the file and line where, if that is not ours."""
     name = type(error).__name__
-    said = " ".join(str(error).split())[:300]
+    try:
+        said = " ".join(str(error).split())[:300]
+    except Exception as another:  # an exception of users' code, which may be unable to say anything
+        said = f"its message cannot be read: {type(another).__name__}"
     if isinstance(error, SystemExit):
         said = f"the code {error.code!r}"
     frames = [frame for frame in reversed(traceback.extract_tb(error.__traceback__))
@@ -59,3 +64,21 @@ def told(error: BaseException) -> str:
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     where = f" ({os.path.basename(own[0].filename)}, line {own[0].lineno})" if own else ""
     return f"{name}: {said}{where}" if said else f"{name}{where}"
+
+
+class EnvironmentFailed(Exception):
+    """Code of users failed while it played. The message is one line."""
+
+
+@contextlib.contextmanager
+def telling(what: str, kind: type[Exception] = EnvironmentFailed) -> Iterator[None]:
+    """Within, code of users runs. What it raises becomes a `kind` of one line, which begins with `what`.
+
+    A ConfigError is one line already. KeyboardInterrupt is Ctrl-C and goes on.
+    """
+    try:
+        yield
+    except (ConfigError, EnvironmentFailed, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: B036  # SystemExit, too
+        raise kind(f"{what}: {told(error)}") from error

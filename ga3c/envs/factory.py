@@ -65,6 +65,12 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
     return GymnasiumEnvironment(env, game)
 
 
+def is_foreign(settings: Settings) -> bool:
+    """Whether the game may do anything: whether it is neither one of Atari's nor a toy without wrappers."""
+    plain_toy = settings.env.game.startswith("toy:") and not settings.env.wrappers
+    return not plain_toy and atari_id(settings.env.game) is None
+
+
 def probe(settings: Settings) -> EnvSpec:
     """The spec of `settings.env.game`, found by making one environment. Other games than Atari's play one step of it.
 

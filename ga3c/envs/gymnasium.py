@@ -106,14 +106,17 @@ class GymnasiumEnvironment:
         for env in self._envs:
             env.close()
 
-    def render(self) -> Any:
-        """What the first environment's `render` gives."""
-        return self._envs[0].render()
+    def rendered(self) -> object:
+        """What `render()` of the first environment gives; None if it draws nothing."""
+        try:
+            return self._envs[0].render()
+        except NotImplementedError:
+            return None
 
     @property
-    def screens_per_second(self) -> float:
-        """How fast it is meant to be seen."""
-        return float(self._envs[0].metadata.get("render_fps") or 10)
+    def metadata(self) -> object:
+        """Of the first environment; what it is meant to be is a mapping."""
+        return self._envs[0].metadata
 
 
 def _changes_rewards(env: gymnasium.Env) -> bool:

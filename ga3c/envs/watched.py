@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.base import EnvSpec, Transition
-from ga3c.envs.factory import make_environment
+from ga3c.envs.containment import EnvironmentFailed, contained, telling
+from ga3c.envs.factory import is_foreign, make_environment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
+from ga3c.envs.pictures import NoPicture, Pictures, frames_per_second
+from ga3c.envs.random_streams import GlobalStreams
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -19,25 +22,33 @@ from ga3c.settings.schema import Settings
 class Watched:
     """The environment of `make_environment(settings, 1)`, without ends at lost lives, and what it shows.
 
-    `frames` are what the last `reset` or `step` showed, oldest first: RGB (height, width, 3) uint8, to be seen `fps` a
-    second. `lives` is None where there are none. `action_names` has one for each action. Raises ConfigError as
-    `make_environment`.
+    `frames` are what the last `reset` or `step` showed, oldest first: RGB (height, width, 3) uint8, all of one size, to
+    be seen `fps` a second. An environment that renders nothing at its first reset shows its observations. One that
+    renders nothing later shows its last frame again. `lives` is None where there are none. `action_names` has one for
+    each action.
+
+    It may run code of users, in this process, because a window needs that. What that code raises becomes an
+    EnvironmentFailed of one line, in every method; here a ConfigError.
     """
 
     def __init__(self, settings: Settings) -> None:
         settings = settings.changed(life_loss=False)
-        try:
-            self.environment = make_environment(settings, 1, "rgb_array")
-        except ConfigError:  # it takes no such argument, so it renders nothing
-            self.environment = make_environment(settings, 1)
+        self._game, self._foreign = repr(settings.env.game), is_foreign(settings)
+        with contained(), telling(f"game: {self._game} cannot be made", ConfigError):
+            try:
+                self.environment = make_environment(settings, 1, "rgb_array")
+            except ConfigError:  # it takes no such argument, so it renders nothing
+                self.environment = make_environment(settings, 1)
         self.frames: list[NDArray[np.uint8]] = []
         self.lives: int | None = None
+        self._pictures, self._renders = Pictures(), True
+        self._streams: AbstractContextManager[None] = contextlib.nullcontext()
         if isinstance(self.environment, AtariEnvironment):
             self.fps = 60.0
             self.action_names = [action.name for action in self.environment.actions]
         else:
             assert isinstance(self.environment, GymnasiumEnvironment)
-            self.fps = self.environment.screens_per_second
+            self.fps = frames_per_second(self.environment.metadata)
             self.action_names = [str(action) for action in range(self.environment.spec.n_actions)]
 
     @property
@@ -51,27 +62,48 @@ class Watched:
         return self.environment.observation
 
     def reset(self, seed: int) -> None:
-        """Begins an episode; `seed` fixes everything random in it."""
-        with self._watching():
-            self.environment.reset(seed)
+        """Begins an episode; `seed` fixes everything random in it, global streams included."""
+        if self._foreign:
+            self._streams = GlobalStreams(seed)
+        self._record()
+        with contained(), telling(f"{self._game} failed when it was reset"):
+            with self._streams:
+                self.environment.reset(seed)
+        self._look()
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         """Plays `action` (1,), as `Environment.step`. At the end of an episode `frames` has its last frame, too."""
-        with self._watching():
-            return self.environment.step(action)
+        self._record()
+        with telling(f"{self._game} failed while it played"), self._streams:
+            transition = self.environment.step(action)
+        self._look()
+        return transition
 
-    @contextlib.contextmanager
-    def _watching(self) -> Iterator[None]:
-        """Keeps in `frames` what is shown meanwhile."""
+    def _record(self) -> None:
         if isinstance(self.environment, AtariEnvironment):
             self.environment.recording = self.frames = []
-            yield
+
+    def _look(self) -> None:
+        """Keeps in `frames` what is shown now."""
+        if isinstance(self.environment, AtariEnvironment):
             self.lives = self.environment.lives
-        else:
-            yield
-            assert isinstance(self.environment, GymnasiumEnvironment)
-            self.frames = [self.environment.screen()]
+            return
+        assert isinstance(self.environment, GymnasiumEnvironment)
+        # Not from the episode's own streams: it would go on otherwise than when nobody looks.
+        with telling(f"{self._game} cannot be drawn"):
+            shown = self.environment.rendered() if self._renders else None
+        empty = shown is None or (isinstance(shown, list) and not shown)
+        if empty and not self.frames:
+            self._renders = False
+        try:
+            if not empty:
+                self.frames = [self._pictures.picture(shown)]
+            elif not self._renders:
+                self.frames = [self._pictures.of_observation(self.observation[0])]
+        except NoPicture as error:
+            raise EnvironmentFailed(f"{self._game} cannot be drawn: {error}") from None
 
     def close(self) -> None:
         """Frees what the simulator holds."""
-        self.environment.close()
+        with telling(f"{self._game} failed when it was closed"):
+            self.environment.close()

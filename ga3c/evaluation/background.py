@@ -4,14 +4,16 @@ There is one at a time, in one thread, without GPU. The controller learns nothin
 over soon: its niceness is between the main process's and the agents'.
 
 The process's standard input is a socket to this process. By it each sees when the other has ended, whatever the cause.
-It has a process group of its own, so Ctrl-C reaches only the main process. Its output goes to unnamed temporary files.
-So it never waits for us, and nothing is left behind.
+It has a process group of its own, so Ctrl-C reaches only the main process. Its report and its errors go to unnamed
+temporary files. So it never waits for us, and nothing is left behind. The report has a file to itself, as anybody may
+print.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import socket
 import subprocess
@@ -23,9 +25,11 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from ga3c.evaluation.episodes import Limits, Protocol
 from ga3c.settings.imports import python_path
 
-TIMEOUT = 3600.0  # seconds of an evaluation; some games have episodes that never end
+TIMEOUT = 3600.0  # seconds of an evaluation; its episodes are cut short long before
+PLAY_MINUTES = 40.0  # of an evaluation, if all of its episodes are cut short
 
 _PROGRAM = "from ga3c.commands.evaluate import main; main()"
 
@@ -33,7 +37,7 @@ _PROGRAM = "from ga3c.commands.evaluate import main; main()"
 class Outcome(NamedTuple):
     """How the evaluation of `checkpoint` ended.
 
-    `report` is what `ga3c-eval --json` printed; None if it failed, and `cause` then says why in one line. `video` is
+    `report` is what `ga3c-eval --json` prints; None if it failed, and `cause` then says why in one line. `video` is
     the beginning of the first episode as GIF, b"" if there is none.
     """
 
@@ -47,7 +51,7 @@ class _Evaluation(NamedTuple):
     checkpoint: Path
     process: subprocess.Popen[bytes]
     sentinel: socket.socket
-    output: IO[bytes]
+    report: IO[bytes]
     errors: IO[bytes]
     files: ExitStack
     began: float
@@ -87,16 +91,21 @@ class Evaluator:
         Raises OSError if no process can be started.
         """
         assert self._now is None
-        command = [sys.executable, "-P", "-c", _PROGRAM, str(checkpoint), "--episodes", str(episodes), "--seed",
-                   str(seed), "--json", "--no-record", "--background", str(self._nice), *(["--video"] if video else [])]
+        protocol, limits = Protocol(episodes, seed), Limits()
+        # Episodes begin as others end; so all are over after as many rounds of the longest.
+        minutes = min(limits.minutes, PLAY_MINUTES / math.ceil(episodes / protocol.n_rows))
+        arguments = [str(checkpoint), "--episodes", str(episodes), "--seed", str(seed), "--max-minutes", f"{minutes:g}",
+                     "--no-record", "--background", str(self._nice), *(["--video"] if video else [])]
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": python_path(self._here)}
         with ExitStack() as files:
-            output, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            report, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             ours, theirs = (files.enter_context(end) for end in socket.socketpair())
-            process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=output, stderr=errors, process_group=0,
-                                       env=environment, cwd=self._here)
+            command = [sys.executable, "-P", "-c", _PROGRAM, *arguments, "--report", str(report.fileno())]
+            process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=errors,
+                                       pass_fds=[report.fileno()], process_group=0, env=environment,
+                                       cwd=self._here)
             theirs.close()
-            self._now = _Evaluation(checkpoint, process, ours, output, errors, files.pop_all(), time.monotonic())
+            self._now = _Evaluation(checkpoint, process, ours, report, errors, files.pop_all(), time.monotonic())
 
     def collect(self) -> Outcome | None:
         """The outcome, once, after the process has ended or timed out; else None."""
@@ -110,15 +119,14 @@ class Evaluator:
             return Outcome(now.checkpoint, None, f"it was not over after {TIMEOUT / 60:.0f} minutes")
         now.process.kill()  # it may have closed its socket without ending
         code = now.process.wait()
-        now.output.seek(0)
+        now.report.seek(0)
         now.errors.seek(0)
-        output, errors = (file.read().decode(errors="replace").splitlines() for file in (now.output, now.errors))
+        written, errors = now.report.read(), now.errors.read().decode(errors="replace").splitlines()
         self.stop()
+        if code == 0 and written:
+            report = json.loads(written)
+            return Outcome(now.checkpoint, report, "", base64.b64decode(report.pop("video", "")))
         if code == 0:
-            for line in reversed(output):  # an environment may have printed before and after
-                if line.startswith('{"checkpoint"'):
-                    report = json.loads(line)
-                    return Outcome(now.checkpoint, report, "", base64.b64decode(report.pop("video", "")))
             errors.append("it wrote no report")
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         return Outcome(now.checkpoint, None, ": ".join([how, *errors[-1:]]))

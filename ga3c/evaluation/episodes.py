@@ -5,28 +5,28 @@ many episodes count as were asked for, long ones included, and the same seed pla
 is one row of the batch that the policy is asked about, also while it has no episode: a batch of another size may round
 differently.
 
-Rows may play in processes of their own. This module imports no TensorFlow, so that such a process is as light as an
-agent.
+Rows may play in processes of their own (`players.py`). This module imports no TensorFlow, so that such a process is as
+light as an agent.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import multiprocessing
-import signal
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+from typing import Protocol as Interface
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.agents.heads import sample
 from ga3c.agents.loop import seeded
-from ga3c.agents.process import forkserver_running
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.factory import make_environment
+from ga3c.envs.factory import is_foreign, make_environment
+from ga3c.envs.random_streams import GlobalStreams
 from ga3c.settings.schema import Settings
 
 
@@ -47,173 +47,157 @@ class Protocol(NamedTuple):
         return min(self.envs, self.episodes)
 
 
+class Limits(NamedTuple):
+    """Where an episode is cut short: after so many agent steps, or so many minutes. It counts with its score so far.
+
+    An Atari game ends by itself after 108,000 frames, which are 27,000 agent steps, or 108,000 if no frame is skipped.
+    """
+
+    steps: int = 108_000
+    minutes: float = 30.0
+
+
 class Ended(NamedTuple):
     """An episode that is over: the batch's row that played it, its raw score, its length in agent steps."""
 
     row: int
     score: float
     length: int
+    cut: bool = False
 
 
 class Played(NamedTuple):
-    """Raw scores (episodes,) float64 and lengths (episodes,) int64 in agent steps, in the order of the seeds."""
+    """Raw scores (episodes,) float64 and lengths (episodes,) int64 in agent steps, in the order of the seeds.
+
+    `cut`: the episodes that were cut short.
+    """
 
     scores: NDArray[np.float64]
     lengths: NDArray[np.int64]
+    cut: Sequence[int] = ()
 
 
 Predict = Callable[[NDArray], tuple[NDArray[np.float32], NDArray[np.float32]]]
-# From the policy's probabilities (n, A) and {row: the episode it begins} to observations (n, *shape), episodes over.
-Turn = Callable[[NDArray[np.float32], dict[int, int]], tuple[NDArray, list[Ended]]]
+Turn = tuple[NDArray, list[Ended]]
+"""Observations (n, *shape) to act on next, and the episodes that are over."""
 
 
-def play_episodes(predict: Predict, spec: EnvSpec, settings: Settings, protocol: Protocol, processes: int = 1,
-                  on_end: Callable[[], object] = lambda: None,
+class Players(Interface):
+    """All rows of an evaluation."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Of the game."""
+
+    def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> Turn:
+        """Each row begins the episode it is given in `begin`, or plays an agent step of the one under way.
+
+        `policy` are the probabilities (n, A) for the observations of the last turn; not read for rows in `begin`.
+        """
+
+
+def play_episodes(predict: Predict, players: Players, protocol: Protocol,
+                  on_turn: Callable[[int, int], object] = lambda over, turns: None,
                   watch: Callable[[NDArray], object] = lambda observation: None) -> Played:
-    """Plays the protocol's episodes of `settings.env.game`. A lost life ends nothing.
+    """Plays the protocol's episodes.
 
     Args:
         predict: from observations (n, *shape) to probabilities (n, A) and values (n,).
-        spec: of the game, as `probe` gives it.
-        processes: in how many processes environments step, at most; scores do not depend on it.
-        on_end: called after each episode.
+        players: the rows that play, as `players.playing` gives them.
+        on_turn: called after each turn with the number of episodes that are over, and of turns.
         watch: called with each observation (*shape) of the first episode.
 
-    Raises what an environment raises, and OSError if a process was killed.
+    Raises what a turn of the players raises.
     """
-    settings = settings.changed(life_loss=False)
-    left, waiting = protocol.episodes, iter(range(protocol.episodes))
-    scores, lengths = np.zeros(left), np.zeros(left, np.int64)
-    policy = np.zeros((protocol.n_rows, spec.n_actions), np.float32)
+    over, turns, waiting = 0, 0, iter(range(protocol.episodes))
+    scores, lengths, cut = np.zeros(protocol.episodes), np.zeros(protocol.episodes, np.int64), []
+    policy = np.zeros((protocol.n_rows, players.spec.n_actions), np.float32)
     begin = {row: next(waiting) for row in range(protocol.n_rows)}
     under_way = dict(begin)
-    with playing(settings, protocol, processes) as turn:
-        while left:
-            observation, over = turn(policy, begin)
-            begin = {}
-            for row, score, length in over:
-                scores[under_way[row]], lengths[under_way[row]] = score, length
-                left -= 1
-                on_end()
-                episode = next(waiting, None)
-                if episode is not None:
-                    begin[row] = under_way[row] = episode
-            if not lengths[0]:  # what is shown afterwards is the next episode's
-                watch(observation[0])
-            policy, _ = predict(observation)
-    return Played(scores, lengths)
+    while over < protocol.episodes:
+        observation, ended = players.turn(policy, begin)
+        begin, turns = {}, turns + 1
+        for each in ended:
+            episode = under_way[each.row]
+            scores[episode], lengths[episode] = each.score, each.length
+            if each.cut:
+                cut.append(episode)
+            over += 1
+            following = next(waiting, None)
+            if following is not None:
+                begin[each.row] = under_way[each.row] = following
+        if not lengths[0]:  # what is shown afterwards is the next episode's
+            watch(observation[0])
+        on_turn(over, turns)
+        policy, _ = predict(observation)
+    return Played(scores, lengths, sorted(cut))
 
 
 class Rows:
-    """`n_rows` rows that play in this thread, each with an environment of `settings`.
+    """Some of the rows, or all, which play in this thread, each with an environment of `settings`.
+
+    Code of users may draw from `random` and `np.random`. So each row has these streams as its own, seeded with each
+    episode. That takes 0.2 ms a step, so Atari's games and toys, which draw nothing there, do without.
+
+    Args:
+        rows: their numbers in the batch.
+        alive: called after each environment that was made or began an episode, which may take seconds.
 
     Raises ConfigError as `make_environment`.
     """
 
-    def __init__(self, settings: Settings, protocol: Protocol, n_rows: int) -> None:
-        self._protocol = protocol
-        self._environments = [make_environment(settings, 1) for _ in range(n_rows)]
-        self._rngs: list[np.random.Generator | None] = [None] * n_rows  # of an episode under way
-        self._scores, self._lengths = [0.0] * n_rows, [0] * n_rows
+    def __init__(self, settings: Settings, protocol: Protocol, limits: Limits, rows: Sequence[int],
+                 alive: Callable[[], object] = lambda: None) -> None:
+        self._protocol, self._limits, self._alive = protocol, limits, alive
+        self._foreign = is_foreign(settings)
+        self._environments = []
+        self._streams = []
+        for row in rows:
+            seed = int(np.random.SeedSequence((protocol.seed, row)).generate_state(1)[0])
+            self._streams.append(self._drawing(seed))
+            with self._streams[-1]:
+                self._environments.append(make_environment(settings, 1))
+            alive()
+        self.spec = self._environments[0].spec
+        self._rngs: list[np.random.Generator | None] = [None] * len(rows)  # of an episode under way
+        self._scores, self._lengths, self._began = [0.0] * len(rows), [0] * len(rows), [0.0] * len(rows)
 
-    def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> tuple[NDArray, list[Ended]]:
-        """Each row begins the episode it is given in `begin`, or plays an agent step of the one under way.
+    def _drawing(self, seed: int) -> AbstractContextManager[None]:
+        return GlobalStreams(seed) if self._foreign else contextlib.nullcontext()
 
-        Args:
-            policy: the probabilities (n, A) for the observations of the last turn; not read for rows in `begin`.
-
-        Returns:
-            The observations (n, *shape) to act on next, and the episodes that are over.
-        """
+    def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> Turn:
+        """As `Players.turn`, of these rows alone. Raises what an environment raises."""
         ended = []
         for row, environment in enumerate(self._environments):
             rng = self._rngs[row]
             if row in begin:
                 seed, self._rngs[row] = seeded(np.random.SeedSequence(self._protocol.seed, spawn_key=(begin[row],)))
-                environment.reset(seed)
-                self._scores[row], self._lengths[row] = 0.0, 0
+                self._streams[row] = self._drawing(seed)
+                self._scores[row], self._lengths[row], self._began[row] = 0.0, 0, time.monotonic()
+                with self._streams[row]:
+                    environment.reset(seed)
+                self._alive()
             elif rng is not None:
                 said = policy[row:row + 1]
-                transition = environment.step(said.argmax(axis=1) if self._protocol.greedy else sample(said, rng))
-                self._scores[row] += float(transition.reward[0])
+                action = said.argmax(axis=1) if self._protocol.greedy else sample(said, rng)
+                with self._streams[row]:
+                    transition = environment.step(action)
+                reward = float(transition.scored[0])
+                if not math.isfinite(reward):
+                    raise ValueError(f"the reward is {reward} in step {self._lengths[row] + 1}")
+                self._scores[row] += reward
                 self._lengths[row] += 1
-                if transition.score_ended[0]:
-                    ended.append(Ended(row, self._scores[row], self._lengths[row]))
+                cut = not transition.score_ended[0] and self._too_long(row)
+                if transition.score_ended[0] or cut:
+                    ended.append(Ended(row, self._scores[row], self._lengths[row], cut))
                     self._rngs[row] = None
         return np.concatenate([environment.observation for environment in self._environments]), ended
+
+    def _too_long(self, row: int) -> bool:
+        return (self._lengths[row] >= self._limits.steps
+                or time.monotonic() - self._began[row] >= 60.0 * self._limits.minutes)
 
     def close(self) -> None:
         """Frees what the simulators hold."""
         for environment in self._environments:
             environment.close()
-
-
-def shares(protocol: Protocol, processes: int) -> list[range]:
-    """The rows that each process plays, of at most `processes`; the first has as many as any."""
-    return [range(first, protocol.n_rows, processes) for first in range(min(processes, protocol.n_rows))]
-
-
-@contextlib.contextmanager
-def playing(settings: Settings, protocol: Protocol, processes: int) -> Iterator[Turn]:
-    """Within, the turn of all rows, which play in so many `processes`, or in this thread if one is enough.
-
-    A turn raises what an environment raises, and OSError if a process was killed.
-    """
-    parts = shares(protocol, processes)
-    if len(parts) == 1:
-        with contextlib.closing(Rows(settings, protocol, len(parts[0]))) as rows:
-            yield rows.turn
-        return
-    context = multiprocessing.get_context("forkserver")
-    players: list[tuple[Connection, Any]] = []
-    order = np.argsort([row for part in parts for row in part])
-
-    def turn(policy: NDArray[np.float32], begin: dict[int, int]) -> tuple[NDArray, list[Ended]]:
-        for part, (pipe, _) in zip(parts, players, strict=True):
-            with contextlib.suppress(BrokenPipeError):  # it has ended; its answer says why
-                pipe.send((policy[part], {part.index(row): begin[row] for row in begin if row in part}))
-        answers = [_answer(pipe, process) for pipe, process in players]
-        shown = np.concatenate([observation for observation, _ in answers])[order]
-        return shown, sorted(each._replace(row=part[each.row])
-                             for part, (_, ended) in zip(parts, answers, strict=True) for each in ended)
-
-    with contextlib.ExitStack() as held:
-        for part in parts:
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_play, args=(theirs, settings, protocol, len(part)), daemon=True)
-            with theirs, forkserver_running(settings.env.game, len(parts[0])):
-                process.start()
-            held.callback(process.join)
-            held.callback(ours.close)  # that ends the process
-            players.append((ours, process))
-        yield turn
-
-
-def _answer(pipe: Connection, process: Any) -> tuple[NDArray, list[Ended]]:
-    try:
-        answer = pipe.recv()
-    except (EOFError, ConnectionResetError):
-        process.join()
-        code = process.exitcode
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        raise ChildProcessError(errno.ECHILD, f"{how} while it played", "a process of the evaluation") from None
-    if isinstance(answer, Exception):
-        raise answer
-    return answer  # type: ignore[no-any-return]
-
-
-def _play(pipe: Connection, settings: Settings, protocol: Protocol, n_rows: int) -> None:
-    """Entry point of a process that plays some of the rows, until the other end of the pipe is closed."""
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        try:
-            rows = Rows(settings, protocol, n_rows)
-        except Exception as error:
-            pipe.send(error)
-            return
-        while True:
-            asked = pipe.recv()
-            try:
-                answer: Any = rows.turn(*asked)
-            except Exception as error:
-                answer = error
-            pipe.send(answer)

@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.agents.heads import sample
+from ga3c.envs.base import EnvSpec
+from ga3c.envs.containment import contained, telling
 from ga3c.envs.factory import probe
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import CheckpointError
@@ -69,11 +71,13 @@ class Policy:
     """A policy to play with: `policy(observation)` chooses actions, `predict` gives the network's outputs.
 
     `trained` says where it comes from, `spec` which environments it plays, `network` is the Keras model. `predict` may
-    be called from any thread. `seed` is of the actions drawn. Raises ConfigError if the weights are another network's,
-    or the game cannot be made here.
+    be called from any thread. `seed` is of the actions drawn.
+
+    Without a `spec` the game is made and played for a step, in this process. Raises ConfigError if the weights are
+    another network's, or the game cannot be made here.
     """
 
-    def __init__(self, trained: Trained, seed: int = 0) -> None:
+    def __init__(self, trained: Trained, seed: int = 0, spec: EnvSpec | None = None) -> None:
         before_tensorflow()
         import tensorflow as tf
 
@@ -81,7 +85,10 @@ class Policy:
         from ga3c.algorithms.normalizing import RunningMoments, scaling
         from ga3c.learner.backend import share_gpus
         share_gpus()
-        self.trained, self.spec = trained, probe(trained.settings)
+        if spec is None:
+            with contained(), telling(f"game: {trained.settings.env.game!r} cannot be made", ConfigError):
+                spec = probe(trained.settings)
+        self.trained, self.spec = trained, spec
         self._rng = np.random.default_rng(seed)
         # float32 gives the same scores and exported numbers on every machine, whatever it was trained with.
         network = build_network(trained.settings, self.spec, "float32")

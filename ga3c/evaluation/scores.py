@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ga3c.envs.atari_games import played as played_as
 from ga3c.envs.base import EnvSpec
-from ga3c.evaluation.episodes import Played, Protocol
+from ga3c.evaluation.episodes import Limits, Played, Protocol
 from ga3c.evaluation.policy import Trained
 from ga3c.runs.directory import Log
 from ga3c.settings.schema import EnvSettings, Settings
@@ -41,7 +41,7 @@ def bootstrap_interval(scores: NDArray[np.float64], statistic: Callable[[NDArray
 
 
 def summarise(played: Played, game: str) -> dict[str, Any]:
-    """Statistics of an evaluation as plain JSON values.
+    """Statistics of an evaluation as plain JSON values. `cut`: the episodes that were cut short, from 0.
 
     `human_normalised`, of the mean, is there if `game` is in the reference table `atari_scores.yaml`: 0 is random play,
     1 the human tester.
@@ -60,7 +60,7 @@ def summarise(played: Played, game: str) -> dict[str, Any]:
     if game in references:
         random, human = references[game]
         summary |= {"random": random, "human": human, "human_normalised": (summary["mean"] - random) / (human - random)}
-    return summary | {"scores": scores.tolist(), "lengths": played.lengths.tolist()}
+    return summary | {"scores": scores.tolist(), "lengths": played.lengths.tolist(), "cut": list(played.cut)}
 
 
 def reference_scores() -> dict[str, tuple[float, float]]:
@@ -69,11 +69,15 @@ def reference_scores() -> dict[str, tuple[float, float]]:
     return {game: (random, human) for game, (random, human) in table.items()}
 
 
-def report(trained: Trained, spec: EnvSpec, settings: Settings, protocol: Protocol,
+def report(trained: Trained, spec: EnvSpec, settings: Settings, protocol: Protocol, limits: Limits,
            played: Played) -> dict[str, Any]:
-    """What was evaluated, how, and `summarise`, as plain JSON values. The same evaluation gives the same report."""
+    """What was evaluated, how, and `summarise`, as plain JSON values.
+
+    The same evaluation gives the same report, unless an episode was cut short by its minutes.
+    """
     return {"checkpoint": str(trained.path), "game": spec.name, "agent_steps": trained.progress.get("agent_steps"),
-            "protocol": {**protocol._asdict(), **_atari_protocol(settings.env)}, **summarise(played, spec.name)}
+            "protocol": {**protocol._asdict(), **_atari_protocol(settings.env)},
+            "limits": limits._asdict(), **summarise(played, spec.name)}
 
 
 def _atari_protocol(env: EnvSettings) -> dict[str, Any]:
@@ -119,6 +123,9 @@ def table(found: dict[str, Any]) -> RenderableType:
     grid.add_row("Least, most", f"{found['min']:,.2f}", f"{found['max']:,.2f}")
     grid.add_row("Length", f"{found['length_mean']:,.1f}", f"agent steps, {min(found['lengths']):,} to "
                  f"{max(found['lengths']):,}")
+    if found["cut"]:
+        steps, minutes = found["limits"]["steps"], found["limits"]["minutes"]
+        grid.add_row("Cut short", f"{len(found['cut']):,}", f"of them, at {steps:,} agent steps or {minutes:g} min")
     if "human" in found:
         grid.add_row("Human-normalised", f"{100 * found['human_normalised']:,.1f} %",
                      f"random {found['random']:,}, human {found['human']:,}")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.envs.pictures import Pictures
 from ga3c.settings.messages import ConfigError
 
 SUFFIXES = (".gif", ".webp", ".mp4")
@@ -35,7 +38,8 @@ class Recording:
         if file.suffix.lower() == ".mp4":
             try:
                 import imageio.v2 as imageio
-                self._writer = imageio.get_writer(file, fps=self._fps, macro_block_size=2, quality=8)
+                with self._writing():
+                    self._writer = imageio.get_writer(file, fps=self._fps, macro_block_size=2, quality=8)
             except ImportError:
                 raise ConfigError(f"--record: {file.name} needs imageio: pip install 'imageio[ffmpeg]'; .gif and .webp "
                                   "do not") from None
@@ -47,7 +51,8 @@ class Recording:
             return True
         self._kept += 1
         if self._writer is not None:
-            self._writer.append_data(frame)
+            with self._writing():
+                self._writer.append_data(frame)
             return True
         from PIL import Image
         image = Image.fromarray(frame)
@@ -56,10 +61,20 @@ class Recording:
                             else image)
         return True
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What ffmpeg says of a failure is a page, with its command."""
+        try:
+            yield
+        except (OSError, RuntimeError, ValueError) as error:
+            said = " ".join(str(error).split())[:200]
+            raise OSError(errno.EIO, f"ffmpeg cannot write it: {said}", str(self._file)) from error
+
     def close(self) -> str:
         """Writes the file, if there was a frame; returns one line about it. Raises OSError."""
         if self._writer is not None:
-            self._writer.close()
+            with self._writing():
+                self._writer.close()
         elif self._frames:
             first, *others = self._frames
             # GIF counts in hundredths of a second: some frames are shown longer, so that the whole is right.
@@ -74,11 +89,12 @@ class Recording:
 
 
 def clip(observations: Sequence[NDArray[np.uint8]], fps: float) -> bytes:
-    """An animated GIF of observations (height, width, channels), twice as large. Shows RGB, or the last channel."""
+    """An animated GIF of observations, twice as large: of images in colour, or the newest of a stack."""
+    pictures = Pictures()
     with tempfile.TemporaryDirectory() as scratch:
         recording = Recording(Path(scratch) / "clip.gif", fps, 30.0)
         for observation in observations:
-            frame = observation if observation.shape[2] == 3 else observation[:, :, -1]
+            frame = pictures.of_observation(observation)
             recording.show(frame.repeat(2, axis=0).repeat(2, axis=1))
         recording.close()
         return (Path(scratch) / "clip.gif").read_bytes()

@@ -90,8 +90,9 @@ class Evaluations:
                                         "best": best})
         recorder.show_evaluation(report, video)
         low, high = report["mean_interval"]
+        cut = f", {len(report['cut'])} of them cut short" if report["cut"] else ""
         recorder.say(f"Evaluation at {report['agent_steps']:,} agent steps: mean {report['mean']:.2f} ({low:.2f} to "
-                     f"{high:.2f}) of {len(report['scores'])} episodes{', the best so far' if best else ''}.")
+                     f"{high:.2f}) of {len(report['scores'])} episodes{cut}{', the best so far' if best else ''}.")
 
     def _is_best(self, candidate: checkpoint.Best) -> bool:
         """Whether it beats the best so far, or that one was found under another protocol, before a resume."""

@@ -127,6 +127,19 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert said.startswith("ga3c-export: ") and told in said and said.count("\n") == 1
 
 
+@pytest.mark.parametrize(("name", "code", "told"), [
+    ("Raises", 3, "ga3c-export: 'odd:Raises-v0' failed while it played: Odd: of two lines (odd.py, line "),
+    ("ExitsUnmade", 2, "ga3c-export: game: 'odd:ExitsUnmade-v0' cannot be made: SystemExit: the code 3 (odd.py, ")])
+def test_a_game_that_fails_is_one_line_and_nothing_is_exported(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, code: int, told: str) -> None:
+    game = f"odd:{name}-v0"
+    make_trained(tmp_path / "run", configured(game="odd:Plain-v0"), says=configured(game=game), game=game)
+    assert export([str(tmp_path / "run")]) == code
+    said = capsys.readouterr().err
+    assert said.startswith(told) and said.count("\n") == 1
+    assert sorted(os.listdir(tmp_path / "run")) == ["checkpoints", "config.yaml"]
+
+
 @pytest.mark.parametrize("name", ["export", "track"])
 def test_help_imports_nothing_heavy(name: str) -> None:
     program = (f"import sys\nfrom ga3c.commands.{name} import {name}\ntry:\n    {name}(['--help'])\n"

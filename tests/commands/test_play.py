@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -13,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from trained import make_trained
 
 from ga3c.commands.play import Moment, Painter, Window, moments, play
-from ga3c.envs.factory import probe
 from ga3c.envs.watched import Watched
-from ga3c.evaluation.episodes import Protocol, play_episodes
+from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
+from ga3c.evaluation.players import playing
 from ga3c.settings.files import configured
 
 PLAY = [sys.executable, "-c", "from ga3c.commands.play import main; main()"]
@@ -32,14 +35,36 @@ def uniform(actions: int):
 # ------------------------------------------------------------------------------------------------ the play
 
 def test_the_episodes_are_those_that_ga3c_eval_plays() -> None:
-    settings = configured(game="toy:catch")
-    spec = probe(settings)
+    settings, protocol = configured(game="toy:catch"), Protocol(40, 7, False, 1)
     watched = Watched(settings)
     played = list(moments(uniform(3), watched, 7, 40, greedy=False))
-    expected = play_episodes(uniform(3), spec, settings, Protocol(40, 7, False, 1))
+    with playing(settings, protocol, Limits()) as players:
+        expected = play_episodes(uniform(3), players, protocol)
     assert [moment.score for moment in played if moment.ended] == expected.scores.tolist()
     assert {moment.length for moment in played if moment.ended} == {9} and len(played) == 40 * 9
     assert len(set(expected.scores)) == 2
+    watched.close()
+
+
+def test_they_are_so_though_a_game_draws_from_the_global_streams_and_they_are_left_alone() -> None:
+    settings, protocol = configured(game="odd:Draws-v0"), Protocol(5, 7, False, 1)
+    watched = Watched(settings)
+    np.random.seed(3)
+    played = list(moments(uniform(2), watched, 7, 5, greedy=False))
+    assert np.random.random() == np.random.RandomState(3).random()
+    watched.close()
+    with playing(settings, protocol, Limits()) as players:
+        expected = play_episodes(uniform(2), players, protocol)
+    assert [moment.score for moment in played if moment.ended] == expected.scores.tolist()
+    assert len(set(expected.scores)) == 5
+
+
+def test_the_score_is_of_the_innermost_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(configured(game="toy:catch"))
+    step = watched.step
+    monkeypatch.setattr(watched, "step", lambda action: step(action)._replace(score=np.full(1, 3.0, np.float32)))
+    played = list(moments(uniform(3), watched, 0, 1, greedy=False))
+    assert [moment.score for moment in played] == [3.0 * step for step in range(1, 10)]
     watched.close()
 
 
@@ -148,6 +173,61 @@ def test_a_run_is_recorded_from_the_command_line(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in lines] == ["Episode 1", "Episode 2", "Episode 3", "recorded"]
     with Image.open(tmp_path / "catch.gif") as file:
         assert file.size == (160 + 190, 320) and 20 < file.n_frames <= 30
+
+
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> int:
+    """The exit code of `ga3c-play --record film.gif` with a new policy of that odd game."""
+    monkeypatch.setattr("ga3c.learner.backend.start_tensorflow", lambda settings: None)
+    monkeypatch.chdir(tmp_path)
+    make_trained(tmp_path / "run", configured(game="odd:Plain-v0"), says=configured(game=f"odd:{name}-v0"),
+                 game=f"odd:{name}-v0")
+    return play(["run", "--record", "film.gif", "--zoom", "1", "--episodes", "2", *arguments])
+
+
+@pytest.mark.parametrize(("name", "size", "brightest"), [
+    ("Plain", (12, 8), 160), ("Grows", (12, 8), 200), ("ChannelsFirst", (12, 8), 200), ("Floats", (12, 8), 128),
+    ("Bools", (12, 8), 255), ("Lists", (12, 8), 200), ("Nothing", (32, 16), 4), ("NoModes", (32, 16), 4)])
+def test_whatever_a_game_renders_the_film_shows_it(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str,
+        size: tuple[int, int], brightest: int) -> None:
+    assert recorded(tmp_path, monkeypatch, name) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and "Episode 2: score 5, 5 agent steps" in out and "recorded: film.gif" in out
+    with Image.open(tmp_path / "film.gif") as film:
+        assert film.size == size
+        shown = []
+        for number in range(film.n_frames):
+            film.seek(number)
+            shown.append(int(np.asarray(film.convert("RGB")).max()))
+    assert max(shown) == brightest
+
+
+def test_what_a_game_changes_for_the_whole_process_is_put_back(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    assert recorded(tmp_path, monkeypatch, "Changes") == 0
+    assert os.getcwd() == str(tmp_path) and (tmp_path / "film.gif").exists()
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+@pytest.mark.parametrize(("name", "code", "lines"), [
+    ("Text", 3, [r"'odd:Text-v0' cannot be drawn: render\(\) gives a str; right is .*"]),
+    ("FailsToDraw", 3, [r"'odd:FailsToDraw-v0' cannot be drawn: ImportError: no library to draw with \(odd.py, .*"]),
+    ("RaisesTwice", 3, [
+        r"'odd:RaisesTwice-v0' failed while it played: Odd: of two lines \(odd.py, line \d+\)",
+        r"'odd:RaisesTwice-v0' failed when it was closed: RuntimeError: the close \(odd.py, line \d+\)"]),
+    ("Exits", 3, [r"'odd:Exits-v0' failed while it played: SystemExit: the code 'enough of this' .*"]),
+    ("ExitsUnmade", 2, [r"game: 'odd:ExitsUnmade-v0' cannot be made: SystemExit: the code 3 .*"])])
+def test_a_game_that_fails_is_told_in_one_line_each_and_what_was_recorded_is_kept(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, code: int,
+        lines: list[str]) -> None:
+    assert recorded(tmp_path, monkeypatch, name) == code
+    out, err = capsys.readouterr()
+    told = err.splitlines()
+    assert len(told) == len(lines), err
+    for line, expected in zip(told, lines, strict=True):
+        assert re.fullmatch(f"ga3c-play: {expected}", line), line
+    assert (tmp_path / "film.gif").exists() == (name in ("RaisesTwice", "Exits"))
 
 
 @pytest.mark.parametrize(("arguments", "says"), [

@@ -25,9 +25,9 @@ def made() -> Iterator[Evaluator]:
     made.stop()
 
 
-def begin(made: Evaluator, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def begin(made: Evaluator, program: str, monkeypatch: pytest.MonkeyPatch, episodes: int = 3) -> None:
     monkeypatch.setattr(background, "_PROGRAM", program)
-    made.start(CHECKPOINT, 3, 7)
+    made.start(CHECKPOINT, episodes, 7)
 
 
 def outcome(made: Evaluator) -> Outcome:
@@ -38,16 +38,20 @@ def outcome(made: Evaluator) -> Outcome:
     return found
 
 
+REPORTS = "import os, sys; os.write(int(sys.argv[-1]), {!r})"
+
+
 @pytest.mark.parametrize("program", [
-    "print({0!r})", "print('an environment says hello'); print({0!r}); print(5)",
-    "import sys; sys.stdout.write('x' * 2**20 + chr(10)); print({0!r}); sys.stderr.write('y' * 2**20)"])
+    "{0}", "print('an environment says hello'); {0}; print(5)", "print('{{\"checkpoint\": 1}}'); {0}",
+    "import sys; sys.stdout.write('x' * 2**20 + chr(10)); {0}; sys.stderr.write('y' * 2**20)"])
 def test_a_report_is_collected_once(made: Evaluator, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    begin(made, program.format(REPORT), monkeypatch)
+    begin(made, program.format(REPORTS.format(REPORT.encode())), monkeypatch)
     assert outcome(made) == Outcome(CHECKPOINT, json.loads(REPORT), "")
 
 
 def test_a_video_is_taken_out_of_its_report(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin(made, f"print({json.dumps({**json.loads(REPORT), 'video': 'R0lGOA=='})!r})", monkeypatch)
+    with_video = json.dumps({**json.loads(REPORT), "video": "R0lGOA=="})
+    begin(made, REPORTS.format(with_video.encode()), monkeypatch)
     assert outcome(made) == Outcome(CHECKPOINT, json.loads(REPORT), "", b"GIF8")
 
 
@@ -56,7 +60,7 @@ def test_a_video_is_taken_out_of_its_report(made: Evaluator, monkeypatch: pytest
     ("import sys; print('ga3c-eval: it is damaged', file=sys.stderr); sys.exit(5)",
      "exit code 5: ga3c-eval: it is damaged"),
     ("import os; os.kill(os.getpid(), 9)", "killed by signal 9"),
-    ("print('{not json')", "exit code 0: it wrote no report"), ("", "exit code 0: it wrote no report"),
+    (f"print({REPORT!r})", "exit code 0: it wrote no report"), ("", "exit code 0: it wrote no report"),
     # Hung up, but not ended: it must neither be waited for nor left behind.
     ("import os, time; os.close(0); time.sleep(600)", "killed by signal 9")])
 def test_a_failure_is_an_outcome_with_its_cause(
@@ -66,7 +70,7 @@ def test_a_failure_is_an_outcome_with_its_cause(
 
 
 def test_one_after_the_other(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
-    for program in ("1 / 0", f"print({REPORT!r})"):
+    for program in ("1 / 0", REPORTS.format(REPORT.encode())):
         begin(made, program, monkeypatch)
         assert (outcome(made).report is None) == (program == "1 / 0")
 
@@ -100,11 +104,12 @@ def test_one_that_is_under_way_is_ended_at_once(
 def test_it_is_given_the_checkpoint_no_gpu_our_modules_and_a_group_of_its_own(
         made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend("/nowhere/special")
-    begin(made, "import json, os, sys\nprint(json.dumps({'checkpoint': sys.argv[1:], "
+    begin(made, "import json, os, sys\nos.write(int(sys.argv[-1]), json.dumps({'checkpoint': sys.argv[1:-1], "
                 "'group': os.getpgrp() == os.getpid(), 'gpu': os.environ['CUDA_VISIBLE_DEVICES'], "
-                "'path': '/nowhere/special' in sys.path}))", monkeypatch)
+                "'path': '/nowhere/special' in sys.path}).encode())", monkeypatch)
     assert outcome(made).report == {
-        "checkpoint": [str(CHECKPOINT), "--episodes", "3", "--seed", "7", "--json", "--no-record", "--background", "5"],
+        "checkpoint": [str(CHECKPOINT), "--episodes", "3", "--seed", "7", "--max-minutes", "30", "--no-record",
+                       "--background", "5", "--report"],
         "group": True, "gpu": "-1", "path": True}
 
 
@@ -113,3 +118,12 @@ def test_one_that_cannot_be_started_leaves_nothing(made: Evaluator, monkeypatch:
     with pytest.raises(FileNotFoundError):
         made.start(CHECKPOINT, 3, 7)
     assert made.checkpoint is None and made.sentinels == []
+
+
+@pytest.mark.parametrize(("episodes", "minutes"), [(16, 30.0), (17, 20.0), (160, 4.0)])
+def test_all_episodes_cut_short_are_over_long_before_its_time_is(
+        made: Evaluator, monkeypatch: pytest.MonkeyPatch, episodes: int, minutes: float) -> None:
+    begin(made, "import json, os, sys; os.write(int(sys.argv[-1]), json.dumps({'argv': sys.argv}).encode())",
+          monkeypatch, episodes)
+    report = outcome(made).report
+    assert report is not None and float(report["argv"][report["argv"].index("--max-minutes") + 1]) == minutes

@@ -6,23 +6,22 @@ import math
 import multiprocessing
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import gymnasium
 import numpy as np
+import odd
 import psutil
 import pytest
 from numpy.typing import NDArray
 
 from ga3c.agents.loop import seeded
 from ga3c.envs import toys
-from ga3c.envs.base import EnvSpec
-from ga3c.envs.factory import probe
-from ga3c.evaluation.episodes import Played, Predict, Protocol, play_episodes
+from ga3c.envs.factory import make_environment
+from ga3c.envs.containment import EnvironmentFailed
+from ga3c.evaluation.episodes import Limits, Played, Predict, Protocol, play_episodes
+from ga3c.evaluation.players import playing
 from ga3c.settings.files import configured
-from ga3c.settings.messages import ConfigError
 
 
 def predict(action: Callable[[NDArray], int], n_actions: int) -> Predict:
@@ -42,8 +41,8 @@ def uniform(n_actions: int) -> Predict:
 
 
 def play(predict: Predict, game: str, protocol: Protocol, processes: int = 1, **changed: object) -> Played:
-    settings = configured(**{"game": game, **changed})
-    return play_episodes(predict, probe(settings), settings, protocol, processes)
+    with playing(configured(**{"game": game, **changed}), protocol, Limits(), processes) as players:
+        return play_episodes(predict, players, protocol)
 
 
 def equal(one: Played, other: Played) -> bool:
@@ -71,29 +70,6 @@ def test_a_perfect_player_has_the_best_score_in_every_episode(
     assert played.lengths.tolist() == [length] * 7
 
 
-class Longer(gymnasium.Env):
-    """An episode lasts as long as its seed says and scores its length; the observation is the time."""
-
-    observation_space = gymnasium.spaces.Box(0, 255, (1,), np.uint8)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    @staticmethod
-    def length(seed: int) -> int:
-        return 1 + seed % 40
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[NDArray, dict]:
-        super().reset(seed=seed)
-        self.time, self.end = 0, self.length(seed) if seed is not None else 1
-        return np.zeros(1, np.uint8), {}
-
-    def step(self, action: int) -> tuple[NDArray, float, bool, bool, dict]:
-        self.time += 1
-        return np.full(1, self.time, np.uint8), 1.0, self.time == self.end, False, {}
-
-
-gymnasium.register("Longer-v0", Longer)
-
-
 @pytest.mark.parametrize("envs", [1, 4, 30, 64])
 def test_each_episode_counts_however_long_it_is_and_has_its_own_seed(envs: int) -> None:
     sizes: list[int] = []
@@ -102,9 +78,9 @@ def test_each_episode_counts_however_long_it_is_and_has_its_own_seed(envs: int) 
         sizes.append(len(observation))
         return uniform(2)(observation)
 
-    played = play(policy, "Longer-v0", Protocol(30, seed=5, envs=envs))
+    played = play(policy, "odd:Longer-v0", Protocol(30, seed=5, envs=envs))
     seeds = [seeded(np.random.SeedSequence(5, spawn_key=(episode,)))[0] for episode in range(30)]
-    assert played.lengths.tolist() == [Longer.length(seed) for seed in seeds]
+    assert played.lengths.tolist() == [odd.Longer.length(seed) for seed in seeds]
     assert len(set(seeds)) == 30 and len(set(played.lengths)) > 10
     assert played.scores.tolist() == played.lengths.tolist()
     assert set(sizes) == {min(envs, 30)}, "the batch has one size, to the end"
@@ -140,9 +116,9 @@ def test_atari_scores_whole_games_whatever_the_processes_and_the_life_loss_of_tr
 
 
 def test_the_first_episode_is_watched_from_its_first_observation_to_the_last_one_acted_on() -> None:
-    settings, seen = configured(game="toy:catch"), []
-    play_episodes(uniform(3), probe(settings), settings, Protocol(5, envs=2),
-                  watch=lambda observation: seen.append(observation.argmax()))
+    protocol, seen = Protocol(5, envs=2), []
+    with playing(configured(game="toy:catch"), protocol, Limits()) as players:
+        play_episodes(uniform(3), players, protocol, watch=lambda observation: seen.append(observation.argmax()))
     rows = [int(ball) // toys.Catch.COLUMNS for ball in seen]
     assert rows == sorted(rows) and rows[0] == 0 and len(seen) == toys.Catch.ROWS - 1
 
@@ -152,68 +128,60 @@ def test_several_processes_tell_the_same_as_one() -> None:
         policy, value = predict(follow_the_ball, 3)(observation)
         return 0.7 * policy + 0.1, value
 
-    settings = configured(game="toy:catch")
-    told = []
+    protocol, told = Protocol(30, envs=5), []
     for processes in (1, 2, 3):
         seen: list[bytes] = []
-        ends: list[int] = []
-        played = play_episodes(leaning, probe(settings), settings, Protocol(30, envs=5), processes,
-                               lambda ends=ends: ends.append(1), lambda shown, seen=seen: seen.append(shown.tobytes()))
-        told.append((played.scores.tolist(), played.lengths.tolist(), len(ends), seen))
+        ends: list[tuple[int, int]] = []
+        with playing(configured(game="toy:catch"), protocol, Limits(), processes) as players:
+            played = play_episodes(leaning, players, protocol, lambda *over, ends=ends: ends.append(over),
+                                   lambda shown, seen=seen: seen.append(shown.tobytes()))
+        told.append((played.scores.tolist(), played.lengths.tolist(), ends, seen))
     assert told[0] == told[1] == told[2]
-    assert told[0][2] == 30 and len(told[0][3]) == toys.Catch.ROWS - 1 and len({*told[0][0]}) == 2
+    assert told[0][2][-1] == (30, len(told[0][2])) and len(told[0][3]) == toys.Catch.ROWS - 1
+    assert len({*told[0][0]}) == 2
 
 
-def test_what_one_process_plays_is_played_in_the_thread_that_asks() -> None:
-    gymnasium.register("Bound-v0", Bound)
-    try:
-        play(uniform(2), "Bound-v0", Protocol(3, envs=2))
-    finally:
-        del gymnasium.registry["Bound-v0"]
+def test_a_toy_plays_in_the_thread_that_asks_if_one_process_is_enough() -> None:
+    with playing(configured(game="toy:catch"), Protocol(3), Limits()):
+        assert not multiprocessing.active_children()
 
 
-class Bound(Longer):
-    """Like a simulator that may be used only by the thread that made it."""
-
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-
-    def step(self, action: int) -> tuple[NDArray, float, bool, bool, dict]:
-        assert threading.get_ident() == self.thread
-        return super().step(action)
-
-
-FAILING = """
-import gymnasium
-import numpy as np
-
-class Failing(gymnasium.Env):
-    observation_space, action_space = gymnasium.spaces.Box(0, 255, (1,), np.uint8), gymnasium.spaces.Discrete(2)
-    def METHOD(self, *args, seed=None, options=None):
-        raise ZeroDivisionError("of the world")
-    def OTHER(self, *args, seed=None, options=None):
-        return np.zeros(1, np.uint8), {}
-
-gymnasium.register("Failing-v0", Failing)
-"""
+@pytest.mark.parametrize("envs", [1, 8])
+def test_an_episode_is_cut_short_at_its_limit_of_steps_and_counts_with_its_score(envs: int) -> None:
+    protocol = Protocol(12, seed=4, envs=envs)
+    with playing(configured(game="odd:Sometimes-v0"), protocol, Limits(steps=40)) as players:
+        played = play_episodes(uniform(2), players, protocol)
+    endless = [episode for episode in range(12)
+               if seeded(np.random.SeedSequence(4, spawn_key=(episode,)))[0] % 2]
+    assert 0 < len(endless) < 12 and played.cut == endless
+    assert played.lengths.tolist() == [40 if episode in endless else 5 for episode in range(12)]
+    assert played.scores.tolist() == played.lengths.tolist()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize(("method", "told"), [
-    ("reset", "of the world"), ("step", "of the world"), ("__init__", "Failing-v0' cannot be made")])
-def test_what_a_world_raises_is_raised_wherever_it_is_played(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, told: str, processes: int) -> None:
-    (tmp_path / "failing_world.py").write_text(
-        FAILING.replace("METHOD", method).replace("OTHER", "reset" if method != "reset" else "other"))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    settings, spec = configured(game="failing_world:Failing-v0"), EnvSpec("", (1,), np.dtype(np.uint8), 2, 1)
-    try:
-        with pytest.raises((ZeroDivisionError, ConfigError), match=told):
-            play_episodes(uniform(2), spec, settings, Protocol(4), processes)
-    finally:
-        gymnasium.registry.pop("Failing-v0", None)
-        sys.modules.pop("failing_world", None)
-    assert not multiprocessing.active_children()
+def test_an_episode_that_ends_at_its_limit_is_not_cut_short() -> None:
+    with playing(configured(game="odd:Plain-v0"), Protocol(3), Limits(steps=5)) as players:
+        assert play_episodes(uniform(2), players, Protocol(3)).cut == []
+
+
+def test_an_episode_is_cut_short_at_its_limit_of_minutes() -> None:
+    with playing(configured(game="odd:Endless-v0"), Protocol(2), Limits(minutes=0.001)) as players:
+        played = play_episodes(uniform(2), players, Protocol(2))
+    assert played.cut == [0, 1] and played.scores.tolist() == played.lengths.tolist() and played.lengths.min() > 1
+
+
+def test_scores_are_the_same_whatever_the_processes_though_a_game_draws_from_the_global_streams() -> None:
+    one, two, again, other = (play(uniform(2), "odd:Draws-v0", Protocol(20, seed, envs=5), processes)
+                              for processes, seed in ((1, 0), (3, 0), (1, 0), (1, 1)))
+    assert equal(one, two) and equal(one, again) and not equal(one, other)
+    assert len(set(one.scores)) == 20
+
+
+def test_scores_are_of_the_innermost_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_environment(configured(game="toy:catch"), 1)
+    step = made.step
+    monkeypatch.setattr(made, "step", lambda action: step(action)._replace(score=np.full(1, 3.0, np.float32)))
+    monkeypatch.setattr("ga3c.evaluation.episodes.make_environment", lambda settings, n_envs: made)
+    assert play(uniform(3), "toy:catch", Protocol(1)).scores.tolist() == [27.0]
 
 
 def test_a_process_that_is_shot_is_told_and_those_that_play_know_no_tensorflow() -> None:
@@ -225,9 +193,8 @@ def test_a_process_that_is_shot_is_told_and_those_that_play_know_no_tensorflow()
         players[0].kill()
         return uniform(3)(observation)
 
-    with pytest.raises(OSError, match="was ended by SIGKILL while it played") as caught:
+    with pytest.raises(EnvironmentFailed, match="'toy:catch' was ended by SIGKILL while it played"):
         play(shoot, "toy:catch", Protocol(4), processes=2)
-    assert caught.value.filename == "a process of the evaluation"
     assert not multiprocessing.active_children()
 
 
@@ -236,8 +203,8 @@ import os
 import time
 import numpy as np
 import psutil
-from ga3c.envs.factory import probe
-from ga3c.evaluation.episodes import Protocol, play_episodes
+from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
+from ga3c.evaluation.players import playing
 from ga3c.settings.files import configured
 
 def predict(observation):
@@ -246,8 +213,8 @@ def predict(observation):
     time.sleep(600)
 
 if __name__ == "__main__":
-    settings = configured(game="Pong")
-    play_episodes(predict, probe(settings), settings, Protocol(4), 2)
+    with playing(configured(game="Pong"), Protocol(4), Limits(), 2) as players:
+        play_episodes(predict, players, Protocol(4))
 """
 
 

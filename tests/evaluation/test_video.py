@@ -59,6 +59,16 @@ def test_a_video_without_imageio_is_one_line(tmp_path: Path, monkeypatch: pytest
         Recording(tmp_path / "game.mp4", 30.0, 30.0)
 
 
+def test_a_video_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("imageio_ffmpeg")
+    with pytest.raises(OSError, match="ffmpeg cannot write it") as caught:
+        recording = Recording(tmp_path / "nowhere" / "game.mp4", 30.0, 30.0)
+        for frame in frames(24):
+            recording.show(frame)
+        recording.close()
+    assert "\n" not in str(caught.value) and caught.value.filename == str(tmp_path / "nowhere" / "game.mp4")
+
+
 def test_a_clip_shows_the_newest_frame_of_a_stack_twice_as_large() -> None:
     stack = np.zeros((84, 84, 4), np.uint8)
     stack[:, :, -1] = 200

@@ -45,7 +45,7 @@ class Stub:
     def end(self, mean: float | None, episodes: int = 7) -> None:
         assert self.checkpoint is not None
         report = {"checkpoint": "x", "agent_steps": int(self.checkpoint.name), "mean": mean, "mean_interval": [0, 1],
-                  "scores": [mean], "protocol": {"episodes": episodes, "seed": len(self.started)}}
+                  "scores": [mean], "cut": [], "protocol": {"episodes": episodes, "seed": len(self.started)}}
         self.ended = Outcome(self.checkpoint, report if mean is not None else None, "exit code 1: of the world")
 
     def collect(self) -> Outcome | None:

@@ -10,7 +10,8 @@ import faulty
 import numpy as np
 import pytest
 
-from ga3c.evaluation.episodes import Protocol, play_episodes
+from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
+from ga3c.evaluation.players import playing
 from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.service.serial import run_serial
@@ -47,8 +48,10 @@ class UntilItPlays(Recorder):
     def tick(self, *arguments: Any) -> Any:
         if self.model.agent_steps >= self._next:
             self._next = self.model.agent_steps + 20_000
-            played = play_episodes(lambda observation: tuple(self.model.predict(observation)[0].values()), self.spec,
-                                   self.settings.changed(**{"game": self.clean}), Protocol(20, 0, False, 20), 1)
+            protocol = Protocol(20, 0, False, 20)
+            with playing(self.settings.changed(**{"game": self.clean}), protocol, Limits()) as players:
+                played = play_episodes(lambda observation: tuple(self.model.predict(observation)[0].values()), players,
+                                       protocol)
             self.plays = played.scores.mean() >= 0.95 * self.best
         return super().tick(*arguments)
 

@@ -1,0 +1,34 @@
+"""A process of code of users leads a process group. What that code starts is in it, and the group ends as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import multiprocessing
+import os
+import signal
+from multiprocessing.connection import wait
+
+
+def lead_group() -> None:
+    """This process, started by multiprocessing, leads a group of its own. The kernel kills that with the main process.
+
+    A simulator that hangs, or is stopped, would not notice that the main process is gone. Processes that it starts by
+    multiprocessing are started as in a program of its own: the fork server would ask for a target that can be pickled.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]  # the default
+    os.setpgid(0, 0)
+    lifeline = parent.sentinel  # a pipe that stays silent until the main process ends
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())  # negative: the group
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if wait([lifeline], 0):  # it has ended already, and nothing more comes
+        os.killpg(0, signal.SIGKILL)
+
+
+def kill_group(pid: int) -> None:
+    """Kills the group that the process `pid` leads, or led; nothing if there is none left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)

@@ -1,0 +1,217 @@
+"""Who plays the rows of an evaluation: this thread, or processes of their own. `playing` decides.
+
+Code of users always plays in other processes: it may print, block, end its process, or start others. Each process
+leads a group, which is killed as a whole at the end. Its standard input is empty; what it prints goes to the log of the
+run, else to standard error. Answers are plain arrays and text: an exception of users' code would run that code again
+where it is unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import functools
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.agents.process import forkserver_running
+from ga3c.agents.process_group import kill_group, lead_group
+from ga3c.envs.base import EnvSpec
+from ga3c.envs.containment import EnvironmentFailed, told
+from ga3c.envs.factory import is_foreign
+from ga3c.evaluation.episodes import Limits, Players, Protocol, Rows, Turn
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+
+CLOSE_SECONDS = 5.0  # that environments may take to close, after the last episode
+
+
+class _Failed(NamedTuple):
+    """What a process answers last: why it cannot play, in one line."""
+
+    cause: str
+
+
+@contextlib.contextmanager
+def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: int = 1,
+            log: str | None = None) -> Iterator[Players]:
+    """Within, the rows that play `settings.env.game`. A lost life ends nothing.
+
+    Args:
+        processes: in how many processes environments step, at most; scores do not depend on it.
+        log: file that gets what code of users prints; None: standard error does.
+
+    A turn raises EnvironmentFailed if an environment fails, blocks or ends its process. Where it cannot be made, that
+    is a ConfigError, from `playing` or from `spec`. Raises OSError if no process can be started.
+    """
+    settings = settings.changed(life_loss=False)
+    parts = shares(protocol, processes)
+    if len(parts) == 1 and not is_foreign(settings):
+        with contextlib.closing(Rows(settings, protocol, limits, parts[0])) as rows:
+            yield rows
+        return
+    with _Processes(settings, protocol, limits, parts, log) as players:
+        yield players
+
+
+def shares(protocol: Protocol, processes: int) -> list[range]:
+    """The rows that each process plays, of at most `processes`; the first has as many as any."""
+    return [range(first, protocol.n_rows, processes) for first in range(min(processes, protocol.n_rows))]
+
+
+class _Processes:
+    """Processes that play `parts` of the rows. Their environments are made while this process does something else."""
+
+    def __init__(self, settings: Settings, protocol: Protocol, limits: Limits, parts: list[range],
+                 log: str | None) -> None:
+        self._settings, self._arguments, self._parts, self._log = settings, (settings, protocol, limits), parts, log
+        self._order = np.argsort([row for part in parts for row in part])
+        self._players: list[tuple[Connection, Any]] = []
+        self._spec: EnvSpec | None = None
+
+    def __enter__(self) -> _Processes:
+        context = multiprocessing.get_context("forkserver")
+        try:
+            for part in self._parts:
+                ours, theirs = context.Pipe()
+                # Not a daemon: an environment may start processes of its own.
+                process = context.Process(target=_play, args=(theirs, *self._arguments, part, self._log), daemon=False)
+                with theirs, forkserver_running(self._settings.env.game, len(self._parts[0])):
+                    process.start()
+                self._players.append((ours, process))
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        for pipe, _ in self._players:
+            pipe.close()  # that ends the process
+        if kind is None:
+            deadline = time.monotonic() + CLOSE_SECONDS
+            for _, process in self._players:
+                process.join(max(0.0, deadline - time.monotonic()))
+        self._end()
+
+    def _end(self) -> None:
+        for pipe, process in self._players:
+            pipe.close()
+            kill_group(process.pid)
+            process.kill()  # it may not lead a group yet
+            process.join()
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Of the game; waits until all environments are made. Raises ConfigError if they cannot be."""
+        if self._spec is None:
+            game = f"game: {self._settings.env.game!r}"
+            try:
+                self._spec, *_ = [self._answer(pipe, process, game, "it was made") for pipe, process in self._players]
+            except EnvironmentFailed as error:
+                raise ConfigError(str(error)) from None
+        return self._spec
+
+    def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> Turn:
+        """As `Players.turn`."""
+        for part, (pipe, _) in zip(self._parts, self._players, strict=True):
+            with contextlib.suppress(BrokenPipeError):  # it has ended; its answer says why
+                pipe.send((policy[part], {part.index(row): begin[row] for row in begin if row in part}))
+        game = repr(self._settings.env.game)
+        answers = [self._answer(pipe, process, game, "it played") for pipe, process in self._players]
+        shown = np.concatenate([observation for observation, _ in answers])[self._order]
+        return shown, sorted(each._replace(row=part[each.row])
+                             for part, (_, ended) in zip(self._parts, answers, strict=True) for each in ended)
+
+    def _answer(self, pipe: Connection, process: Any, game: str, doing: str) -> Any:
+        """What a process answers. It has `agent_timeout` for that, and again after each sign of life (None)."""
+        seconds = self._settings.agents.agent_timeout
+        while True:
+            # Twice, as this process may have been stopped meanwhile. Pipes of a dead process may have been inherited.
+            if not (wait([pipe, process.sentinel], seconds) or wait([pipe, process.sentinel], 0)):
+                raise EnvironmentFailed(f"{game} did not answer for {seconds:g} s (agent_timeout) while {doing}")
+            try:
+                answer = pipe.recv() if pipe.poll() else _Failed("")
+            except (EOFError, OSError):
+                answer = _Failed("")
+            if isinstance(answer, _Failed):
+                raise EnvironmentFailed(answer.cause or f"{game} {_end_of(process)} while {doing}")
+            if answer is not None:
+                return answer
+
+
+def _end_of(process: Any) -> str:
+    process.join(CLOSE_SECONDS)
+    code = process.exitcode
+    if code is None:
+        return "closed its pipe"
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended its process with exit code {code}"
+
+
+# ------------------------------------------------------------------------------------------------ in the process
+
+def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limits, rows: range,
+          log: str | None) -> None:
+    """Entry point of a process that plays some of the rows, until the other end of the pipe is closed."""
+    lead_group()
+    game, logged, code = settings.env.game, _redirect(log), 1
+    made: list[Rows] = []
+
+    def make() -> EnvSpec:
+        made.append(Rows(settings, protocol, limits, rows, lambda: pipe.send(None)))
+        return made[0].spec
+
+    try:
+        answer = _attempt(f"game: {game!r} cannot be made", make, logged)
+        pipe.send(answer)
+        while not isinstance(answer, _Failed):
+            asked = pipe.recv()
+            answer = _attempt(f"{game!r} failed while it played", functools.partial(made[0].turn, *asked), logged)
+            pipe.send(answer)
+    except (EOFError, BrokenPipeError):  # nobody asks any more
+        code = 0
+        for each in made:
+            closed = _attempt(f"{game!r} failed while it was closed", each.close, logged)
+            if closed is not None:  # all scores are known; this changes none
+                print(f"ga3c-eval: {closed.cause}", file=sys.stderr, flush=True)
+    finally:
+        with contextlib.suppress(Exception):  # users' code may have closed it
+            sys.stdout.flush()
+        os._exit(code)  # whatever threads and processes users' code has left
+
+
+def _redirect(log: str | None) -> bool:
+    """Standard input becomes empty; output and errors go to `log`, or to standard error where that cannot be.
+
+    Returns whether they go to the log. It also gets what is too long for one line: stacks.
+    """
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    if log is not None:
+        try:
+            os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), 2)
+            faulthandler.enable()
+        except OSError:  # somebody else's run, to be read only
+            log = None
+    os.dup2(2, 1)
+    return log is not None
+
+
+def _attempt(what: str, work: Callable[[], Any], logged: bool) -> Any:
+    """What `work` returns; if it raises anything at all, why it failed."""
+    try:
+        return work()
+    except ConfigError as error:
+        return _Failed(str(error))
+    except BaseException as error:  # noqa: B036  # the other process decides
+        if logged:
+            traceback.print_exc()
+        return _Failed(f"{what}: {told(error)}")

@@ -1,0 +1,113 @@
+"""`ga3c-eval` on games that do anything: one report, one line for what goes wrong, and no word of theirs in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import pytest
+from trained import make_trained
+
+import ga3c
+from ga3c.commands import evaluate as module
+from ga3c.commands.evaluate import evaluate
+from ga3c.evaluation.background import Evaluator
+from ga3c.evaluation.policy import find, write_policy
+from ga3c.settings.files import configured
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ga3c.learner.backend.start_tensorflow", lambda settings: None)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Path]:
+    """Makes `run` with a new policy of an odd game, which is not made for that."""
+    def run(name: str, **changed: object) -> Path:
+        game = f"odd:{name}-v0"
+        make_trained(tmp_path / "run", configured(game="odd:Plain-v0"), says=configured(game=game, **changed),
+                     game=game)
+        return tmp_path / "run"
+
+    return run
+
+
+def test_the_report_is_all_that_is_printed(run: Callable[..., Path], capfd: pytest.CaptureFixture[str]) -> None:
+    run("Prints")
+    assert evaluate(["run", "--json", "--episodes", "3"]) == 0
+    out, err = capfd.readouterr()
+    assert (out.count("\n"), err) == (1, "")
+    report = json.loads(out)
+    assert (report["scores"], report["cut"], report["limits"]) == ([5.0] * 3, [], {"steps": 108_000, "minutes": 30.0})
+    assert Path("run/log.txt").read_text().count("forged") == 15
+
+
+def test_what_a_policy_without_a_run_plays_prints_to_standard_error(run: Callable[..., Path]) -> None:
+    run("Prints")
+    write_policy(Path("file.npz"), find("run"))
+    program = "from ga3c.commands.evaluate import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "file.npz", "--json", "--episodes", "2"],
+                          capture_output=True, text=True, timeout=100, check=False,
+                          env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))})
+    assert done.returncode == 0 and json.loads(done.stdout)["scores"] == [5.0, 5.0]
+    assert done.stderr.count("forged") == done.stderr.count("said aloud") == 10
+
+
+@pytest.mark.parametrize(("name", "code", "told"), [
+    ("Exits", 3, r"'odd:Exits-v0' failed while it played: SystemExit: the code 'enough of this' \(odd.py, line \d+\)"),
+    ("Interrupts", 3, r"'odd:Interrupts-v0' failed while it played: KeyboardInterrupt \(odd.py, line \d+\)"),
+    ("Leaves", 3, "'odd:Leaves-v0' ended its process with exit code 7 while it played"),
+    ("Segfaults", 3, "'odd:Segfaults-v0' was ended by SIGSEGV while it played"),
+    ("LeavesUnmade", 2, "game: 'odd:LeavesUnmade-v0' ended its process with exit code 7 while it was made"),
+    ("ExitsUnmade", 2, r"game: 'odd:ExitsUnmade-v0' cannot be made: SystemExit: the code 3 \(odd.py, line \d+\)"),
+    ("Blocks", 3, r"'odd:Blocks-v0' did not answer for 4 s \(agent_timeout\) while it played")])
+def test_a_game_that_fails_is_told_in_one_line(
+        run: Callable[..., Path], capfd: pytest.CaptureFixture[str], name: str, code: int, told: str) -> None:
+    run(name, agent_timeout=4.0)
+    assert evaluate(["run", "--json", "--episodes", "3"]) == code
+    out, err = capfd.readouterr()
+    assert out == "" and re.fullmatch(f"ga3c-eval: {told}\n", err), err
+
+
+def test_episodes_that_were_cut_short_are_said(run: Callable[..., Path], capfd: pytest.CaptureFixture[str]) -> None:
+    run("Endless")
+    assert evaluate(["run", "--episodes", "3", "--max-steps", "70"]) == 0
+    assert re.search(r"Cut short +3 +of them, at 70 agent steps or 30 min", capfd.readouterr().out)
+    assert evaluate(["run", "--episodes", "3", "--max-minutes", "0.001", "--json"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    assert report["cut"] == [0, 1, 2] and report["limits"]["minutes"] == 0.001
+    assert report["scores"] == report["lengths"]
+
+
+def test_without_a_terminal_lines_say_how_far_it_is(
+        run: Callable[..., Path], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    run("Plain")
+    monkeypatch.setattr(module, "PROGRESS_SECONDS", 0.0)
+    assert evaluate(["run", "--episodes", "3", "--json"]) == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert re.fullmatch(r"ga3c-eval: 0 of 3 episodes after \d+ s; each environment has played 1 agent steps", lines[0])
+    assert re.match(r"ga3c-eval: 3 of 3 episodes", lines[-1])
+
+
+def test_a_report_in_the_background_has_a_channel_of_its_own(run: Callable[..., Path]) -> None:
+    made = Evaluator(0)
+    try:
+        made.start(run("Prints") / "checkpoints" / "000000000010", 2, 7)
+        assert wait(made.sentinels, 100)
+        outcome = made.collect()
+    finally:
+        made.stop()
+    assert outcome is not None and outcome.report is not None, outcome
+    assert (outcome.report["scores"], outcome.cause) == ([5.0, 5.0], "")
+
+
+def test_python_gets_the_report_though_a_game_prints_one(run: Callable[..., Path]) -> None:
+    assert ga3c.evaluate(run("Prints"), episodes=2)["scores"] == [5.0, 5.0]

@@ -1,0 +1,274 @@
+"""Small environments that do what they should not, or what is rare: `odd:Name-v0`.
+
+Each class is registered when this module is imported. It can be found in every process of a test that has this
+directory on its path.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
+
+
+class Plain(gymnasium.Env):
+    """Episodes of five steps, each of which pays 1. The observation is the time."""
+
+    LENGTH = 5
+    metadata: ClassVar[dict] = {"render_modes": ["rgb_array"], "render_fps": 30}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.observation_space, self.action_space = Box(0, 255, (2,), np.uint8), Discrete(2)
+        self.render_mode, self.time = render_mode, 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.time = 0
+        return self.seen(), {}
+
+    def step(self, action: int) -> Step:
+        self.time += 1
+        return self.seen(), 1.0, self.time == self.LENGTH, False, {}
+
+    def seen(self) -> np.ndarray:
+        return np.full(2, self.time % 256, np.uint8)
+
+    def render(self) -> Any:
+        return np.full((8, 12, 3), 40 * (self.time % 6), np.uint8)
+
+
+# ------------------------------------------------------------------------------------------------ that end or fail
+
+class Exits(Plain):
+    """`sys.exit` in the second step."""
+
+    def step(self, action: int) -> Step:
+        if self.time == 1:
+            sys.exit("enough of this")
+        return super().step(action)
+
+
+class Interrupts(Plain):
+    def step(self, action: int) -> Step:
+        raise KeyboardInterrupt
+
+
+class Leaves(Plain):
+    def step(self, action: int) -> Step:
+        os._exit(7)
+
+
+class LeavesUnmade(Plain):
+    def __init__(self, render_mode: str | None = None) -> None:
+        os._exit(7)
+
+
+class ExitsUnmade(Plain):
+    def __init__(self, render_mode: str | None = None) -> None:
+        raise SystemExit(3)
+
+
+class Segfaults(Plain):
+    def step(self, action: int) -> Step:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return super().step(action)
+
+
+class Raises(Plain):
+    """An exception that runs code where it is unpickled, in the third step."""
+
+    class Odd(Exception):
+        def __reduce__(self) -> Any:
+            return os._exit, (9,)
+
+    def step(self, action: int) -> Step:
+        if self.time == 2:
+            raise self.Odd("of\ntwo lines")
+        return super().step(action)
+
+
+class RaisesTwice(Raises):
+    """And another one when it is closed."""
+
+    def close(self) -> None:
+        raise RuntimeError("the close")
+
+
+class RaisesMute(Plain):
+    """An exception that has no text: to ask for it raises."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError("mute")
+
+    def step(self, action: int) -> Step:
+        raise self.Mute
+
+
+class FailsToClose(Plain):
+    def close(self) -> None:
+        raise RuntimeError("the close")
+
+
+class Blocks(Plain):
+    def step(self, action: int) -> Step:
+        time.sleep(600)
+        return super().step(action)
+
+
+class BlocksUnmade(Plain):
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        time.sleep(600)
+
+
+class NotANumber(Plain):
+    def step(self, action: int) -> Step:
+        observation, _, *rest = super().step(action)
+        return observation, float("nan"), *rest
+
+
+# ------------------------------------------------------------------------------------------------ that do more
+
+class Starts(Plain):
+    """Starts a process, which ends only when it is killed; it writes its number into the file `started`."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.helper = multiprocessing.Process(target=lambda: time.sleep(600))
+        self.helper.start()
+        with open("started", "a", encoding="ascii") as file:
+            file.write(f"{self.helper.pid}\n")
+
+
+class Changes(Plain):
+    """Moves to another directory, and takes SIGTERM for itself."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        os.chdir("/")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+class Prints(Plain):
+    def step(self, action: int) -> Step:
+        print(".", end="", flush=True)
+        print('{"checkpoint": "forged"}', flush=True)
+        print("said aloud", file=sys.stderr, flush=True)
+        return super().step(action)
+
+
+class Reads(Plain):
+    """Reads from standard input, which is empty."""
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        assert sys.stdin.read() == "" and os.read(0, 1) == b""
+        return super().reset(seed=seed)
+
+
+class Draws(Plain):
+    """Episodes whose length and reward are drawn from the global streams."""
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self.end = 2 + int(np.random.randint(20)) + random.randrange(20)
+        return super().reset(seed=seed)
+
+    def step(self, action: int) -> Step:
+        self.time += 1
+        return self.seen(), float(np.random.random() + random.random()), self.time >= self.end, False, {}
+
+
+class Endless(Plain):
+    LENGTH = -1
+
+
+class Longer(Plain):
+    """An episode lasts as long as its seed says and scores its length."""
+
+    @staticmethod
+    def length(seed: int) -> int:
+        return 1 + seed % 40
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self.LENGTH = self.length(seed) if seed is not None else 1
+        return super().reset(seed=seed)
+
+
+class Sometimes(Plain):
+    """Endless if its seed is odd."""
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self.LENGTH = -1 if seed is not None and seed % 2 else Plain.LENGTH
+        return super().reset(seed=seed)
+
+
+# ------------------------------------------------------------------------------------------------ that draw
+
+class Grows(Plain):
+    def render(self) -> Any:
+        return np.full((8 + self.time, 12 + 2 * self.time, 3), 200, np.uint8)
+
+
+class ChannelsFirst(Plain):
+    def render(self) -> Any:
+        picture = np.zeros((3, 8, 12), np.uint8)
+        picture[0] = 200
+        return picture
+
+
+class Floats(Plain):
+    def render(self) -> Any:
+        return np.full((8, 12, 3), 0.5, np.float32)
+
+
+class Bools(Plain):
+    def render(self) -> Any:
+        return np.ones((8, 12), np.bool_)
+
+
+class Lists(Plain):
+    def render(self) -> Any:
+        return [np.full((8, 12, 3), 10, np.uint8), np.full((8, 12, 3), 200, np.uint8)]
+
+
+class Text(Plain):
+    def render(self) -> Any:
+        return "a board"
+
+
+class Nothing(Plain):
+    def render(self) -> Any:
+        return None
+
+
+class NoModes(Plain):
+    """Supports no render_mode and says nonsense of its rate."""
+
+    metadata: ClassVar[dict] = {"render_modes": [], "render_fps": "fast"}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        assert render_mode is None, "no mode is supported"
+        super().__init__()
+
+    def render(self) -> Any:
+        raise NotImplementedError
+
+
+class FailsToDraw(Plain):
+    def render(self) -> Any:
+        raise ImportError("no library to draw with")
+
+
+for _kind in list(globals().values()):
+    if isinstance(_kind, type) and issubclass(_kind, Plain) and f"{_kind.__name__}-v0" not in gymnasium.registry:
+        gymnasium.register(f"{_kind.__name__}-v0", _kind, disable_env_checker=True)

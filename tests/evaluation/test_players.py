@@ -1,0 +1,128 @@
+"""Code of users in an evaluation: whatever it does, it does in another process, and one line says it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from numpy.typing import NDArray
+
+from ga3c.envs.containment import EnvironmentFailed
+from ga3c.evaluation.episodes import Limits, Played, Protocol, play_episodes
+from ga3c.evaluation.players import playing
+from ga3c.settings.files import configured
+from ga3c.settings.messages import ConfigError
+
+
+def uniform(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    return np.full((len(observation), 2), 0.5, np.float32), np.zeros(len(observation), np.float32)
+
+
+def play(name: str, processes: int = 2, log: Path | None = None, **changed: object) -> Played:
+    settings, protocol = configured(game=f"odd:{name}-v0", **changed), Protocol(4)
+    with playing(settings, protocol, Limits(), processes, str(log) if log else None) as players:
+        return play_episodes(uniform, players, protocol)
+
+
+@pytest.fixture(autouse=True)
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(("name", "told"), [
+    ("Exits", r"failed while it played: SystemExit: the code 'enough of this' \(odd.py, line \d+\)"),
+    ("Interrupts", r"failed while it played: KeyboardInterrupt \(odd.py, line \d+\)"),
+    ("Leaves", "ended its process with exit code 7 while it played"),
+    ("Segfaults", "was ended by SIGSEGV while it played"),
+    ("Raises", r"failed while it played: Odd: of two lines \(odd.py, line \d+\)"),
+    ("RaisesMute", r"failed while it played: Mute: its message cannot be read: ValueError \(odd.py, line \d+\)"),
+    ("NotANumber", "failed while it played: ValueError: the reward is nan in step 1")])
+def test_what_a_game_does_while_it_plays_is_told(name: str, told: str, processes: int) -> None:
+    with pytest.raises(EnvironmentFailed, match=f"^'odd:{name}-v0' {told}$"):
+        play(name, processes)
+
+
+@pytest.mark.parametrize(("name", "told"), [
+    ("ExitsUnmade", r"cannot be made: SystemExit: the code 3 \(odd.py, line \d+\)"),
+    ("LeavesUnmade", "ended its process with exit code 7 while it was made")])
+def test_what_keeps_a_game_from_being_made_is_told(name: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"^game: 'odd:{name}-v0' {told}$"):
+        play(name)
+
+
+@pytest.mark.parametrize(("name", "raised", "doing"), [
+    ("Blocks", EnvironmentFailed, "it played"), ("BlocksUnmade", ConfigError, "it was made")])
+def test_a_game_that_blocks_has_a_deadline(name: str, raised: type[Exception], doing: str) -> None:
+    play("Plain")  # so that the fork server is there
+    with pytest.raises(raised, match=rf"'odd:{name}-v0' did not answer for 3 s \(agent_timeout\) while {doing}$"):
+        play(name, agent_timeout=3.0)
+
+
+def test_a_game_may_start_processes_which_end_with_the_evaluation(working_directory: Path) -> None:
+    assert play("Starts").scores.tolist() == [5.0] * 4
+    pids = [int(line) for line in Path("started").read_text().split()]
+    assert len(pids) == 4
+    assert not psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=20)[1]
+
+
+def test_standard_input_is_empty() -> None:
+    assert play("Reads").scores.tolist() == [5.0] * 4
+
+
+def test_what_a_game_prints_goes_to_the_log_of_the_run(
+        working_directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert play("Prints", log=working_directory / "log.txt").scores.tolist() == [5.0] * 4
+    written = Path("log.txt").read_text()
+    assert written.count(".") == written.count("forged") == written.count("said aloud") >= 20
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_game_that_fails_to_close_changes_no_score_and_leaves_its_reason(working_directory: Path) -> None:
+    assert play("FailsToClose", log=working_directory / "log.txt").scores.tolist() == [5.0] * 4
+    assert "'odd:FailsToClose-v0' failed while it was closed: RuntimeError: the close" in Path("log.txt").read_text()
+
+
+def test_the_stack_of_a_failure_stands_in_the_log(working_directory: Path) -> None:
+    with pytest.raises(EnvironmentFailed, match="Odd: of two lines"):
+        play("Raises", log=working_directory / "log.txt")
+    assert "Traceback" in Path("log.txt").read_text()
+
+
+ORPHANS = """
+import os
+import sys
+from ga3c.evaluation.episodes import Limits, Protocol
+from ga3c.evaluation.players import playing
+from ga3c.settings.files import configured
+
+if __name__ == "__main__":
+    with playing(configured(game="odd:" + sys.argv[1] + "-v0"), Protocol(1), Limits()) as players:
+        if sys.argv[1] == "Starts":
+            assert players.spec
+        print(players._players[0][1].pid, flush=True)
+        os.read(0, 1)
+"""
+
+
+@pytest.mark.parametrize("name", ["Starts", "BlocksUnmade"])
+def test_processes_and_what_they_started_end_with_the_one_they_play_for(name: str) -> None:
+    Path("orphans.py").write_text(ORPHANS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with subprocess.Popen([sys.executable, "orphans.py", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True, env=environment) as evaluating:
+        assert evaluating.stdout is not None
+        player = psutil.Process(int(evaluating.stdout.readline()))
+        members = [player, *player.children(recursive=True)]
+        evaluating.kill()
+    assert len(members) >= (2 if name == "Starts" else 1)
+    assert not psutil.wait_procs(members, timeout=20)[1]

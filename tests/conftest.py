@@ -20,7 +20,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as examples
 from recording import SPEC, Clock
 
-from ga3c.envs.factory import probe
+from ga3c.envs.check import probe
 from ga3c.runs.recorder import Recorder
 from ga3c.service.signals import Signals
 from ga3c.settings.files import configured

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from ga3c.envs.base import Environment, Transition
-from ga3c.envs.factory import probe
+from ga3c.envs.check import probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 

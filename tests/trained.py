@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ga3c.envs.factory import probe
+from ga3c.envs.check import probe
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import Learner

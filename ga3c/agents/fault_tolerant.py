@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.base import Environment, State, Transition
+from ga3c.envs.containment import contained
 
 RETRIES = 5        # failures in a row, without one good step between, before an agent gives up
 _STRIDE = 7919     # between the seeds of one agent's environments, more than it has of them
@@ -31,11 +32,15 @@ class FaultTolerantEnvironment:
     Args:
         make: makes the environments; what it raises is raised.
         failed: called while the exception that ended an environment is handled.
+
+    Attributes:
+        given_up: it has failed too often, and raised what its environments raised.
     """
 
     def __init__(self, make: Callable[[], Environment], failed: Callable[[], None]) -> None:
         self._make, self._failed = make, failed
         self._seed = self._in_a_row = 0
+        self.given_up = False
         self._environment = make()
         self.spec = self._environment.spec
         self._exact = self.spec.observation_dtype.kind != "f"  # bytes are always finite
@@ -70,9 +75,10 @@ class FaultTolerantEnvironment:
                 self._check("an observation", self._environment.observation)
                 if transition.final_observation is not None:
                     self._check("an episode's last observation", transition.final_observation)
-        except Exception:
+        except BaseException:  # noqa: B036  # SystemExit and KeyboardInterrupt are failures like any other
             self._in_a_row += 1
             if self._in_a_row > RETRIES:
+                self.given_up = True
                 raise
             self._failed()
             self._replace()
@@ -100,10 +106,11 @@ class FaultTolerantEnvironment:
             raise NotFinite(f"{what} is not finite or too large: {observation[~_sound(observation)].ravel()[:4]}")
 
     def _replace(self) -> None:
-        with contextlib.suppress(Exception):  # it has failed already
-            self._environment.close()
-        self._environment = self._make()
-        self.reset((self._seed + _STRIDE) % 2**31)
+        with contained():
+            with contextlib.suppress(BaseException):  # it has failed already
+                self._environment.close()
+            self._environment = self._make()
+            self.reset((self._seed + _STRIDE) % 2**31)
 
 
 def _sound(numbers: NDArray) -> NDArray[np.bool_]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
-import fcntl
 import multiprocessing
 import os
 import signal
@@ -14,12 +14,16 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
+from typing import NoReturn
 
 import numpy as np
 
 from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
 from ga3c.agents.loop import Player, play, reward_discount, seeded
+from ga3c.envs.containment import contained
 from ga3c.envs.factory import make_environment
+from ga3c.envs.process_group import lead_group
+from ga3c.envs.random_streams import seed_global_streams
 from ga3c.settings.imports import safe_path
 from ga3c.settings.machine import be_killed_first
 from ga3c.settings.schema import Settings
@@ -86,25 +90,15 @@ def start_forkserver(game: str, n_envs: int) -> None:
         pass
 
 
-def _end_with_the_main_process() -> None:
-    """An agent that hangs in its environment, or is stopped, would not notice that the main process is gone."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    lifeline = parent.sentinel  # a pipe that stays silent until the main process ends; then the kernel kills us
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-
-
 def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.SeedSequence, log: str) -> None:
     """Entry point of an agent's process: makes its environments and plays until it is stopped.
 
     Ends when the main process is gone, too. Environments that fail are made again; what it cannot handle ends the
-    process with exit code 1 and leaves its traceback in the store (`last_fault`). The file `log` gets all stacks if
-    the interpreter is shot down, and on SIGUSR1.
+    process with exit code 1 and leaves its traceback in the store (`last_fault`). The file `log` gets what environments
+    print, and all stacks if the interpreter is shot down, and on SIGUSR1.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the main process decides
-    _end_with_the_main_process()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    lead_group()
     be_killed_first()
     # From the start: a new agent, and every thread its simulator makes, must not disturb those at work.
     os.nice(settings.agents.agent_nice)
@@ -113,20 +107,33 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
         store.last_fault[port.agent] = traceback.format_exc().encode()[-3900:]
         store.faults[port.agent] += 1
 
-    with open(log, "a", encoding="utf-8") as file:
+    with open(log, "ab", buffering=0) as file, open(os.devnull, "rb") as nothing:
+        for ours, standard in ((nothing, 0), (file, 1), (file, 2)):
+            os.dup2(ours.fileno(), standard)
         faulthandler.enable(file)
         faulthandler.register(signal.SIGUSR1, file)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
         try:
             environment_seed, rng = seeded(seed)
-            environment = FaultTolerantEnvironment(lambda: make_environment(settings, store.n_envs), failed)
-            environment.reset(environment_seed)
+            seed_global_streams(environment_seed)
+            with contained():
+                environment = FaultTolerantEnvironment(lambda: make_environment(settings, store.n_envs), failed)
+                environment.reset(environment_seed)
             store.playing_since[port.agent] = time.monotonic()
             port.status(store, AgentStatus.PLAYING)
             serve(play(environment, store, rng, discount=reward_discount(settings.algorithm)), port, store)
             environment.close()
         except ServerGone:
-            os._exit(0)
-        except Exception:
+            _leave(0)
+        except BaseException:  # noqa: B036  # SystemExit of an environment, too: the supervisor decides
             failed()
-            sys.exit(1)
+            _leave(1)
+        _leave(0)
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process, whatever threads and processes its environments have left. The supervisor kills the latter."""
+    with contextlib.suppress(Exception):  # users' code may have closed or replaced them
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

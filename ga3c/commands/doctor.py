@@ -196,7 +196,7 @@ def _transport() -> list[Finding]:
     """Requests a second that one agent process gets answered, through the queues and slots of a run."""
     from ga3c.agents.loop import agent_seed
     from ga3c.agents.process import agent_main, forkserver_running
-    from ga3c.envs.factory import probe
+    from ga3c.envs.check import probe
     from ga3c.runs.statistics import PredictionCount
     from ga3c.service.predictor import run_predictor
     from ga3c.transport.channel import Channel

@@ -298,7 +298,7 @@ def _shipped(game: str) -> str:
 
 def _spec(game: str) -> EnvSpec:
     from ga3c.envs.containment import contained, telling
-    from ga3c.envs.factory import probe
+    from ga3c.envs.check import probe
     with contained(), telling(f"game: {game!r} cannot be made", ConfigError):
         return probe(configured(game=game))
 

@@ -98,10 +98,10 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
            interruption: Signals) -> int:
     from ga3c.agents.process import start_forkserver
     from ga3c.envs.atari_games import told_at_start
-    from ga3c.envs.factory import probe
+    from ga3c.envs.check import check
     from ga3c.service.resources import preflight
     here = Path.cwd()  # what the user's game does to the working directory has no effect on where we write
-    spec = probe(settings)
+    spec, notes = check(settings)
     for finding in preflight(settings, here / (directory or settings.run.run_dir or "runs")):
         if not finding.ok:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
@@ -133,7 +133,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
                 told = _begin_with_weights(model, here / directory, named)
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
-        told += told_at_start(settings.env)
+        told += [*told_at_start(settings.env), *notes]
         return _run(settings, spec, model, here, directory, restored, checkpoint_path, told, interruption)
 
 

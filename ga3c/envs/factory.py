@@ -8,18 +8,16 @@ import importlib
 import operator
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from ga3c.envs import toys
 from ga3c.envs.atari import AtariEnvironment
-from ga3c.envs.atari_games import atari_names, plain_name, played
-from ga3c.envs.base import Environment, EnvSpec
+from ga3c.envs.atari_games import atari_id, atari_names, plain_name, played
+from ga3c.envs.base import Environment
+from ga3c.envs.containment import telling
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -29,66 +27,48 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
     """`n_envs` environments of `settings.env.game`, not yet reset.
 
     `render_mode` is Gymnasium's; Atari games and toys need none. Raises ConfigError if the game is unknown, not
-    supported or cannot be made.
+    supported or cannot be made, whatever code of users raises.
     """
     game = settings.env.game
     wrappers = [_wrapper(name) for name in settings.env.wrappers]
-    if game.startswith("toy:"):
-        if game.removeprefix("toy:") not in toys.TOYS:
-            raise _unknown(game)
-        toy = toys.TOYS[game.removeprefix("toy:")]
-
-        def make() -> gymnasium.Env:
-            return functools.reduce(lambda env, wrap: wrap(env), wrappers, toy())
-
-        return GymnasiumEnvironment(SyncVectorEnv([make] * n_envs, autoreset_mode=AutoresetMode.SAME_STEP), game)
     atari = played(settings.env)
     if atari:
         if wrappers:
             raise ConfigError(f"wrappers: {settings.env.wrappers[0]!r} cannot wrap {game}: Atari games are played on "
                               "the emulator itself; register a game of your own and name it as module:Id")
         return AtariEnvironment(settings.env, atari, n_envs)
+    make = _maker(game, render_mode)
+    with telling(f"game: {game!r} cannot be made", ConfigError):
+        made = [functools.reduce(lambda env, wrap: wrap(env), wrappers, make()) for _ in range(n_envs)]
+        return GymnasiumEnvironment(made, game)
+
+
+def _maker(game: str, render_mode: str | None) -> Callable[[], gymnasium.Env]:
+    """Makes one environment of a toy or of a game that Gymnasium knows. Raises ConfigError if there is none."""
+    if game.startswith("toy:"):
+        if game.removeprefix("toy:") not in toys.TOYS:
+            raise _unknown(game)
+        return toys.TOYS[game.removeprefix("toy:")]
     if ":" in game:
         _look_in_working_directory()
     elif not _registered(game):
         raise _unknown(game)
     drawing: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
-    try:
-        env = gymnasium.make_vec(game, num_envs=n_envs, vectorization_mode="sync", wrappers=wrappers,
-                                 vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}, **drawing)
-    except ConfigError:
-        raise
-    except (gymnasium.error.UnregisteredEnv, gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
-        raise _unknown(game) from None
-    except Exception as error:  # a user's own environment may raise anything; the mistake is told in one line
-        raise ConfigError(f"game: {game!r} cannot be made: {type(error).__name__}: {error}") from error
-    return GymnasiumEnvironment(env, game)
+
+    def make() -> gymnasium.Env:
+        try:
+            # Gymnasium's checker warns of what harms nothing; what does is told by `forms.py`.
+            return gymnasium.make(game, disable_env_checker=True, **drawing)
+        except (gymnasium.error.UnregisteredEnv, gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
+            raise _unknown(game) from None
+
+    return make
 
 
 def is_foreign(settings: Settings) -> bool:
     """Whether the game may do anything: whether it is neither one of Atari's nor a toy without wrappers."""
     plain_toy = settings.env.game.startswith("toy:") and not settings.env.wrappers
     return not plain_toy and atari_id(settings.env.game) is None
-
-
-def probe(settings: Settings) -> EnvSpec:
-    """The spec of `settings.env.game`, found by making one environment. Other games than Atari's play one step of it.
-
-    Raises ConfigError as `make_environment`, and if that step fails or shows something else than its space says.
-    """
-    environment = make_environment(settings, 1)
-    try:
-        if isinstance(environment, GymnasiumEnvironment):
-            with warnings.catch_warnings(action="ignore"):  # the agents will give them
-                environment.reset(settings.run.seed)
-                environment.step(np.zeros(1, np.int64))
-    except Exception as error:  # a user's own environment may raise anything
-        raise ConfigError(f"game: {settings.env.game!r} fails at its first step: {type(error).__name__}: {error}; its "
-                          f"space says {environment.spec.observation_dtype} {environment.spec.observation_shape}"
-                          ) from error
-    finally:
-        environment.close()
-    return environment.spec
 
 
 def imported(name: str, setting: str) -> Callable[..., Any]:
@@ -98,10 +78,8 @@ def imported(name: str, setting: str) -> Callable[..., Any]:
     """
     module, _, attribute = name.partition(":")
     _look_in_working_directory()
-    try:
+    with telling(f"{setting}: {name!r} cannot be imported", ConfigError):
         found: Callable[..., Any] = operator.attrgetter(attribute)(importlib.import_module(module))
-    except Exception as error:  # a user's own module may raise anything
-        raise ConfigError(f"{setting}: {name!r} cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise ConfigError(f"{setting}: {name!r} is no class or function but {found!r}")
     return found
@@ -117,10 +95,8 @@ def _wrapper(name: str) -> Callable[..., Any]:
     wrapper = imported(name, "wrappers")
 
     def wrap(env: gymnasium.Env) -> Any:
-        try:
+        with telling(f"wrappers: {name!r} cannot wrap {env}", ConfigError):
             wrapped = wrapper(env)
-        except Exception as error:
-            raise ConfigError(f"wrappers: {name!r} cannot wrap {env}: {type(error).__name__}: {error}") from error
         if not isinstance(wrapped, gymnasium.Env):
             raise ConfigError(f"wrappers: {name!r} made no gymnasium.Env of {env} but {wrapped!r}")
         return wrapped

@@ -40,6 +40,19 @@ def seed_global_streams(seed: int) -> None:
     np.random.seed(seed)  # noqa: NPY002  # others draw from it
 
 
+def global_streams() -> list[Any]:
+    """Where `random` and `np.random` stand, as plain JSON values."""
+    kind, keys, *rest = np.random.get_state()
+    return [random.getstate(), [kind, np.asarray(keys).tolist(), *rest]]
+
+
+def restore_global_streams(streams: list[Any]) -> None:
+    """Has both go on from there. Raises ValueError or TypeError if `streams` are none."""
+    (version, words, gauss), numpys = streams
+    random.setstate((version, tuple(words), gauss))
+    np.random.set_state(tuple(numpys))
+
+
 class GlobalStreams:
     """`random` and `np.random` as one environment's own: `with streams:` what is drawn comes from them.
 

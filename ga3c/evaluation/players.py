@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.agents.process import forkserver_running
-from ga3c.agents.process_group import kill_group, lead_group
+from ga3c.envs.process_group import kill_group, lead_group
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, told
 from ga3c.envs.factory import is_foreign

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from ga3c.agents.heads import sample
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.containment import contained, telling
-from ga3c.envs.factory import probe
+from ga3c.envs.check import probe
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import CheckpointError
 from ga3c.settings.files import current_names, of_flat, recorded
@@ -73,7 +72,7 @@ class Policy:
     `trained` says where it comes from, `spec` which environments it plays, `network` is the Keras model. `predict` may
     be called from any thread. `seed` is of the actions drawn.
 
-    Without a `spec` the game is made and played for a step, in this process. Raises ConfigError if the weights are
+    Without a `spec` the game is made and played for a step, in a process of its own. Raises ConfigError if the weights are
     another network's, or the game cannot be made here.
     """
 
@@ -86,8 +85,7 @@ class Policy:
         from ga3c.learner.backend import share_gpus
         share_gpus()
         if spec is None:
-            with contained(), telling(f"game: {trained.settings.env.game!r} cannot be made", ConfigError):
-                spec = probe(trained.settings)
+            spec = probe(trained.settings)
         self.trained, self.spec = trained, spec
         self._rng = np.random.default_rng(seed)
         # float32 gives the same scores and exported numbers on every machine, whatever it was trained with.

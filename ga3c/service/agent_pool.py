@@ -15,6 +15,7 @@ from multiprocessing.context import ForkServerProcess
 
 from ga3c.agents.loop import agent_seed
 from ga3c.agents.process import agent_main, forkserver_running
+from ga3c.envs.process_group import kill_group
 from ga3c.runs.recorder import Recorder
 from ga3c.service.workers import Agent, AgentState
 from ga3c.settings.machine import oom_kills
@@ -39,6 +40,12 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
+
+
+def _kill(process: ForkServerProcess) -> None:
+    """Kills an agent with all that its environments started."""
+    kill_group(process.pid or 0)
+    process.kill()  # it may not lead a group yet
 
 
 class AgentPool:
@@ -165,7 +172,7 @@ class AgentPool:
         for agent in self._in(AgentState.DRAINING):
             plays = self._store.state[agent.number] in (AgentStatus.STARTING, AgentStatus.PLAYING)
             if agent.process and now >= agent.kill_after and plays and self._silent(agent, now) >= DRAIN_SECONDS:
-                agent.process.kill()
+                _kill(agent.process)
 
     def _start(self, agent: Agent) -> bool:
         """Whether the system had a process for it."""
@@ -174,7 +181,7 @@ class AgentPool:
             target=agent_main,
             args=(port, self._store, s, agent_seed(s, agent.number, port.generation, self._resumed_at),
                   self._recorder.log_path),
-            name=f"agent-{agent.number}", daemon=True)
+            name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
         try:
             with forkserver_running(s.env.game, s.agents.envs_per_agent):
                 process.start()
@@ -219,7 +226,7 @@ class AgentPool:
                 self._channel.hang_up(agent.number)
         self._join(1.0)
         for process in self.processes:
-            process.kill()
+            _kill(process)
         self._join(1.0)
         for agent in self.agents:
             self._count_faults(agent)  # of the last second
@@ -259,9 +266,8 @@ class AgentPool:
             if process is None or code is None:
                 continue
             agent.process = None
-            if code == 255 and process.pid:  # or the fork server has died, and it lives
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
+            # What its environments started ends with it. With 255 the fork server may have died, and it lives.
+            kill_group(process.pid or 0)
             process.join()
             process.close()
             yield agent, code
@@ -332,7 +338,7 @@ class AgentPool:
             if silent < self._settings.agents.agent_timeout:
                 agent.interrupted = False
             elif agent.interrupted:
-                agent.process.kill()
+                _kill(agent.process)
             else:
                 self._interrupt(agent, silent)
         return self._attentive_since

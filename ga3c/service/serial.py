@@ -11,6 +11,8 @@ a resumed run equals one that never ended. Other games begin new episodes on a r
 from __future__ import annotations
 
 import json
+import sys
+import traceback
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -19,15 +21,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.agents.fault_tolerant import RETRIES, FaultTolerantEnvironment
 from ga3c.agents.loop import Progress, agent_seed, play, reward_discount, seeded
 from ga3c.envs.base import EnvSpec
+from ga3c.envs.containment import contained, telling, told
 from ga3c.envs.factory import make_environment
+from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
 from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
+from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.batches import rollouts_per_batch
 from ga3c.service.evaluations import Evaluations
 from ga3c.service.signals import Signals
+from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field, Outputs
 from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
@@ -45,10 +52,12 @@ class Agents:
         outputs: fields of the model's outputs.
         began_at: agent steps when they began; their seeds follow from it.
         saved: the `state` of such agents, which these go on from.
+        failed: called while what an environment raised is handled, with the number of its agent. It was replaced.
     """
 
     def __init__(self, settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], began_at: int,
-                 saved: Mapping[str, NDArray] | None = None) -> None:
+                 saved: Mapping[str, NDArray] | None = None, failed: Callable[[int], None] = lambda agent: None
+                 ) -> None:
         self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
         self._began_at = began_at
         self._enough = rollouts_per_batch(settings) + settings.batching.training_delay
@@ -61,11 +70,16 @@ class Agents:
         self._batch = self._store.empty_batch(rollouts_per_batch(settings))
         self.moved = self.n  # agents that have taken their step of this round
         self._progress = [Progress.new(self._n_envs) for _ in range(self.n)]
-        self._environments, self._rngs, self._players = [], [], []
+        self._environments: list[FaultTolerantEnvironment] = []
+        self._rngs, self._players = [], []
+        seed_global_streams(int(agent_seed(settings, self.n, 1, began_at).generate_state(1)[0]))
         for agent in range(self.n):
             environment_seed, rng = seeded(agent_seed(settings, agent, 1, began_at))
-            environment = make_environment(settings, self._n_envs)
-            environment.reset(environment_seed)
+            with contained():
+                environment = FaultTolerantEnvironment(
+                    lambda: make_environment(settings, self._n_envs), lambda agent=agent: failed(agent))
+                with telling(f"game: {settings.env.game!r} fails when it is reset", ConfigError):
+                    environment.reset(environment_seed)
             self._environments.append(environment)
             self._rngs.append(rng)
         if saved is not None:
@@ -109,6 +123,11 @@ class Agents:
         self._pending[self.moved] = self._advance(self.moved, GO_ON, update)
         self.moved += 1
 
+    @property
+    def given_up(self) -> int | None:
+        """The agent whose environments failed too often, if there is one."""
+        return next((agent for agent, each in enumerate(self._environments) if each.given_up), None)
+
     def close(self) -> None:
         """Closes the environments."""
         for environment in self._environments:
@@ -131,7 +150,8 @@ class Agents:
             found |= {f"{SAVED}{agent}.{name}": array for name, array in state.items()}
         places = {"began_at": self._began_at, "moved": self.moved, "free": list(self._free),
                   "submitted": list(self._submitted), "progress": [vars(progress) for progress in self._progress],
-                  "rngs": [rng.bit_generator.state for rng in self._rngs], "shape": self._facts_shape()}
+                  "rngs": [rng.bit_generator.state for rng in self._rngs], "shape": self._facts_shape(),
+                  "global_streams": global_streams()}
         facts = b"".join(array.tobytes() for array in self._store.facts().values())
         # Most of it is observations, which are much alike.
         return found | {f"{SAVED}places": _bytes(json.dumps(places).encode()),
@@ -150,6 +170,8 @@ class Agents:
             environment.restore({name.removeprefix(own): array for name, array in saved.items()
                                  if name.startswith(own)})
             self._rngs[agent].bit_generator.state = places["rngs"][agent]
+        if "global_streams" in places:  # earlier versions did not seed them
+            restore_global_streams(places["global_streams"])
         facts, at = self._store.facts(), 0
         size = sum(array.nbytes for array in facts.values())
         data = zlib.decompressobj().decompress(saved[f"{SAVED}facts"].tobytes(), size + 1)
@@ -178,19 +200,34 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     `saved` are the arrays of the checkpoint that `learner` was restored from. If they are of such a serial run, its
     agents go on; else new ones begin.
     """
-    agents = (_restored(settings, recorder, learner, saved or {})
-              or Agents(settings, recorder.spec, learner.outputs, learner.agent_steps))
+    def failed(agent: int) -> None:
+        recorder.statistics.environment_faults += 1
+        error = sys.exception()
+        assert error is not None
+        recorder.event("environment_failed", agent=agent, cause=told(error))
+        recorder.note(traceback.format_exc())
+
+    agents = (_restored(settings, recorder, learner, saved or {}, failed)
+              or Agents(settings, recorder.spec, learner.outputs, learner.agent_steps, failed=failed))
     try:
         reason = _play(agents, recorder, learner, signals, evaluations)
         state = agents.state()
         recorder.also_saved = lambda: state  # the last checkpoint is made when the environments are closed
         return reason
+    except BaseException as error:
+        if agents.given_up is None:
+            raise
+        recorder.note(traceback.format_exc())
+        raise AgentsLost(f"agents: the environments of agent {agents.given_up} failed {RETRIES + 1} times in a row; "
+                         f"the last time: {told(error)}") from error
     finally:
-        agents.close()
+        with contained():
+            agents.close()
+        signals.hold()
 
 
-def _restored(settings: Settings, recorder: Recorder, learner: Learner,
-              saved: Mapping[str, NDArray]) -> Agents | None:
+def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: Mapping[str, NDArray],
+              failed: Callable[[int], None]) -> Agents | None:
     """The agents of a checkpoint; None if it has none, or other ones."""
     if f"{SAVED}places" not in saved:
         if saved:
@@ -198,7 +235,7 @@ def _restored(settings: Settings, recorder: Recorder, learner: Learner,
         return None
     try:
         began_at = json.loads(saved[f"{SAVED}places"].tobytes())["began_at"]
-        return Agents(settings, recorder.spec, learner.outputs, began_at, saved)
+        return Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed)
     except (ValueError, LookupError, TypeError, AttributeError, zlib.error, OverflowError) as error:
         recorder.say(f"New episodes begin: those of the checkpoint do not fit, {' '.join(str(error).split())[:200]}.")
         return None
@@ -232,6 +269,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
         except BaseException:
             recorder.also_saved = dict  # an agent stands in the middle of a step
             raise
+        signals.hold()  # environments play in this process
         if evaluations:
             evaluations.tick(learner)
         recorder.tick(learner, workers, [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from types import FrameType
+from typing import Any
 
 
 class Signals:
@@ -23,9 +24,16 @@ class Signals:
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
         self._reader, self._writer = reader, writer
-        self._previous = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
-        self._previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self._previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._note_checkpoint)
+        self._handlers: dict[int, Any] = {
+            signal.SIGINT: self._note, signal.SIGTERM: self._note, signal.SIGHUP: signal.SIG_IGN,
+            signal.SIGUSR1: self._note_checkpoint}
+        self._previous = {number: signal.signal(number, handler) for number, handler in self._handlers.items()}
+
+    def hold(self) -> None:
+        """Takes the signals back, if code of users that runs in this process has taken them."""
+        for number, handler in self._handlers.items():
+            if signal.getsignal(number) != handler:
+                signal.signal(number, handler)
 
     def _note_checkpoint(self, number: int, frame: FrameType | None) -> None:
         self._checkpoint_requested = True

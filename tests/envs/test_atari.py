@@ -13,7 +13,7 @@ from scripted import Make, goes_on_elsewhere, same, transitions
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.atari_games import atari_names
 from ga3c.envs.base import Environment
-from ga3c.envs.factory import probe
+from ga3c.envs.check import probe
 from ga3c.settings.files import configured
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scripted import refusal
 
 from ga3c.envs.atari_games import atari_id, atari_names, named, plain_name, played, told_at_start
-from ga3c.envs.factory import probe
+from ga3c.envs.check import probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 

@@ -12,7 +12,7 @@ from scripted import Make, goes_on_elsewhere, same, transitions
 from ga3c.envs import atari
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.atari_games import atari_names
-from ga3c.envs.factory import probe
+from ga3c.envs.check import probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 

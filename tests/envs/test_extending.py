@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.factory import make_environment, probe
+from ga3c.envs.check import probe
+from ga3c.envs.factory import make_environment
 from ga3c.runs import reader as record
 from ga3c.settings.files import configured, resolve
 from ga3c.settings.messages import ConfigError

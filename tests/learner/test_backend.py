@@ -97,7 +97,7 @@ import threading
 import time
 import numpy as np
 from ga3c.settings.files import configured
-from ga3c.envs.factory import probe
+from ga3c.envs.check import probe
 from ga3c.learner.backend import start_tensorflow
 from ga3c.learner.learner import Learner
 from ga3c.transport.slots import Slots

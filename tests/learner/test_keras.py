@@ -24,7 +24,7 @@ def test_a_policy_is_the_same_whatever_the_users_keras_does(tmp_path: Path, game
         "from ga3c.settings.machine import before_tensorflow\n"
         "before_tensorflow()\n"
         "from ga3c import Config\n"
-        "from ga3c.envs.factory import probe\n"
+        "from ga3c.envs.check import probe\n"
         "from ga3c.learner.learner import Learner\n"
         "import keras\n"
         f"settings = Config(game={game!r}, precision='float32')\n"

@@ -39,7 +39,8 @@ import numpy as np
 
 from ga3c.commands.entry import quiet
 from ga3c.commands.train import parser
-from ga3c.envs.factory import make_environment, probe
+from ga3c.envs.check import probe
+from ga3c.envs.factory import make_environment
 from ga3c.runs import reader
 from ga3c.settings.flags import output_file, settings_of_run
 from ga3c.settings.machine import before_tensorflow, usable_cores

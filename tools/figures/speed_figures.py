@@ -24,7 +24,7 @@ import numpy as np
 
 from ga3c.commands.entry import quiet
 from ga3c.commands.train import parser as train_parser
-from ga3c.envs.factory import probe
+from ga3c.envs.check import probe
 from ga3c.runs.reader import Follower, column, rows
 from ga3c.settings.flags import settings_of_run
 from ga3c.settings.machine import before_tensorflow, usable_cores

@@ -20,7 +20,11 @@ def lead_group() -> None:
     assert parent is not None
     multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]  # the default
     os.setpgid(0, 0)
-    lifeline = parent.sentinel  # a pipe that stays silent until the main process ends
+    end_with(parent.sentinel)
+
+
+def end_with(lifeline: int) -> None:
+    """The kernel kills the group that this process leads once `lifeline` ends: a pipe that stays silent until then."""
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())  # negative: the group
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
@@ -29,6 +33,8 @@ def lead_group() -> None:
 
 
 def kill_group(pid: int) -> None:
-    """Kills the group that the process `pid` leads, or led; nothing if there is none left."""
+    """Kills the group that the process `pid` leads, or led; nothing if there is none left, or `pid` is 0."""
+    if not pid:  # to the kernel that is our own group
+        return
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)

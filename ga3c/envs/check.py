@@ -1,0 +1,140 @@
+"""A game is checked before anything else is done: `check`, and `probe` for its spec alone.
+
+Code of users is made and played for one step in a process that is thrown away. It may end its process, block, print,
+start threads and processes, change signals or the working directory: nothing of it stays. What was learned of the game
+comes back as plain data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing.connection import wait
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ga3c.envs.base import EnvSpec
+from ga3c.envs.containment import EnvironmentFailed, telling, told
+from ga3c.envs.factory import is_foreign, make_environment
+from ga3c.envs.gymnasium import GymnasiumEnvironment
+from ga3c.envs.process_group import end_with, kill_group
+from ga3c.settings.imports import python_path
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+
+_PROGRAM = "from ga3c.envs.check import main; main()"
+
+
+class Checked(NamedTuple):
+    """What is known of a game: its spec, and what a person should be told at the start, one line each."""
+
+    spec: EnvSpec
+    notes: list[str]
+
+
+def probe(settings: Settings) -> EnvSpec:
+    """The spec of `settings.env.game`. Raises as `check`."""
+    return check(settings).spec
+
+
+def check(settings: Settings) -> Checked:
+    """Makes one environment of `settings.env.game`, and if it may be code of users plays one step of it.
+
+    Raises ConfigError as `make_environment`, if that step fails or shows something else than its space says, and after
+    `agent_timeout` seconds.
+    """
+    if is_foreign(settings):
+        return _elsewhere(settings)
+    environment = make_environment(settings, 1)
+    environment.close()
+    return Checked(environment.spec, [])
+
+
+def _elsewhere(settings: Settings) -> Checked:
+    """`check` in a process of its own."""
+    game, seconds = settings.env.game, settings.agents.agent_timeout
+    reader, writer = os.pipe()
+    with open(reader, "rb", buffering=0) as answers:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM, str(writer)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, pass_fds=[writer], process_group=0,
+                env={**os.environ, "PYTHONPATH": python_path(os.getcwd())})
+        finally:
+            os.close(writer)
+        try:
+            assert process.stdin is not None
+            try:
+                process.stdin.write(pickle.dumps(settings))
+                process.stdin.flush()  # and left open: the process ends when it is closed
+            except BrokenPipeError:
+                pass  # it has ended; why is said below
+            answer, deadline = b"", time.monotonic() + seconds
+            # A process that users' code started may hold the pipe open, so the end of the line is the end.
+            while not answer.endswith(b"\n"):
+                if not wait([answers], max(0.0, deadline - time.monotonic())):
+                    raise ConfigError(f"game: {game!r} did not make and play its first step within {seconds:g} s "
+                                      "(agent_timeout)")
+                part = answers.read(65_536)
+                if not part:
+                    raise ConfigError(f"game: {game!r} {_end_of(process)} while it was made and played for a step")
+                answer += part
+        finally:
+            kill_group(process.pid)
+            process.wait()
+            process.stdin.close()
+    found = json.loads(answer)
+    if "error" in found:
+        raise ConfigError(found["error"])
+    name, shape, dtype, n_actions, frames = found["spec"]
+    return Checked(EnvSpec(name, tuple(shape), np.dtype(dtype), n_actions, frames), found["notes"])
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> str:
+    try:
+        code = process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        return "closed the descriptors of its process"
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended its process with exit code {code}"
+
+
+# ------------------------------------------------------------------------------------------------ in the process
+
+def main() -> None:
+    """Entry point of the process: settings on standard input, one line of JSON into the descriptor that is named."""
+    descriptor = int(sys.argv[1])
+    settings: Settings = pickle.load(sys.stdin.buffer)
+    lifeline = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    end_with(lifeline)
+    try:
+        found = _examined(settings)
+    except (ConfigError, EnvironmentFailed) as error:
+        found = {"error": str(error)}
+    except BaseException as error:  # noqa: B036  # KeyboardInterrupt: nobody but users' code raises it here
+        found = {"error": f"game: {settings.env.game!r} cannot be made: {told(error)}"}
+    line = json.dumps(found).encode() + b"\n"
+    while line:
+        line = line[os.write(descriptor, line):]
+    os._exit(0)  # whatever threads users' code has left
+
+
+def _examined(settings: Settings) -> dict[str, Any]:
+    game = settings.env.game
+    environment = make_environment(settings, 1)
+    notes = [environment.note] if isinstance(environment, GymnasiumEnvironment) and environment.note else []
+    with telling(f"game: {game!r} fails at its first step", ConfigError):
+        environment.reset(settings.run.seed)
+        environment.step(np.zeros(1, np.int64))
+    try:
+        environment.close()
+    except BaseException as error:  # noqa: B036  # it can be played all the same
+        notes.append(f"{game} fails when it is closed, which harms nothing: {told(error)}")
+    name, shape, dtype, n_actions, frames = environment.spec
+    return {"spec": [name, shape, str(dtype), n_actions, frames], "notes": notes}

@@ -18,7 +18,7 @@ def lead_group() -> None:
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
-    multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]  # the default
+    multiprocessing.set_start_method(None, force=True)  # the default
     os.setpgid(0, 0)
     end_with(parent.sentinel)
 

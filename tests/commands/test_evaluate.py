@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from pathlib import Path
 
+import psutil
 import pytest
 from trained import make_trained
 
@@ -111,3 +113,21 @@ def test_a_report_in_the_background_has_a_channel_of_its_own(run: Callable[..., 
 
 def test_python_gets_the_report_though_a_game_prints_one(run: Callable[..., Path]) -> None:
     assert ga3c.evaluate(run("Prints"), episodes=2)["scores"] == [5.0, 5.0]
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)])
+def test_a_signal_ends_it_with_all_that_a_game_has_started(run: Callable[..., Path], signum: int, code: int) -> None:
+    run("StartsEndless")
+    # A shell's background jobs, this test among them, may be born deaf to Ctrl-C.
+    program = ("import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+               "from ga3c.commands import evaluate\nevaluate.PROGRESS_SECONDS = 0.1\nevaluate.main()")
+    with subprocess.Popen([sys.executable, "-c", program, "run", "--episodes", "1"], stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))}) as evaluating:
+        assert evaluating.stderr is not None
+        assert evaluating.stderr.readline().startswith("ga3c-eval: 0 of 1 episodes")
+        helper = psutil.Process(int(Path("started").read_text()))
+        members = [helper, helper.parent()]
+        evaluating.send_signal(signum)
+        rest = evaluating.stderr.read().splitlines()
+    assert evaluating.returncode == code and all(line.startswith("ga3c-eval: 0 of 1") for line in rest), rest
+    assert not psutil.wait_procs(members, timeout=20)[1]

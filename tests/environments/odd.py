@@ -151,6 +151,10 @@ class Starts(Plain):
             file.write(f"{self.helper.pid}\n")
 
 
+class StartsEndless(Starts):
+    LENGTH = -1
+
+
 class Changes(Plain):
     """Moves to another directory, and takes SIGTERM for itself."""
 

@@ -1,6 +1,6 @@
 """Gymnasium environments, one after the other in the agent's own thread.
 
-There is no vector wrapper between: what `step` returns is copied at once, and `info`, which nobody reads, is left alone.
+There is no vector wrapper between. What `step` returns is copied at once; `info`, which nobody reads, is left alone.
 Supported: discrete actions, and the observations of `forms.py`.
 """
 

@@ -72,8 +72,8 @@ class Policy:
     `trained` says where it comes from, `spec` which environments it plays, `network` is the Keras model. `predict` may
     be called from any thread. `seed` is of the actions drawn.
 
-    Without a `spec` the game is made and played for a step, in a process of its own. Raises ConfigError if the weights are
-    another network's, or the game cannot be made here.
+    Without a `spec` the game is made and played for a step, in a process of its own. Raises ConfigError if the weights
+    are another network's, or the game cannot be made here.
     """
 
     def __init__(self, trained: Trained, seed: int = 0, spec: EnvSpec | None = None) -> None:

@@ -138,8 +138,8 @@ def test_what_cannot_be_wrapped_says_so(here: Path) -> None:
 
 @pytest.mark.parametrize(("old", "new", "told"), [
     ("np.array([self._place / self.LENGTH, self._lamp], np.float32)", "np.zeros(3, np.float32)",
-     "game: 'corridor:Corridor-v0' fails at its first step: ValueError: Output array is the wrong shape; its space "
-     "says float32 (2,)"),
+     "game: 'corridor:Corridor-v0' fails at its first step: WrongForm: an observation is float32 (3,); its space says "
+     "(2,)"),
     ("np.array([self._place / self.LENGTH, self._lamp], np.float32)", "{}",
      "game: 'corridor:Corridor-v0' fails at its first step: "),
     ("Discrete(2)", "Box(-1, 1, (1,), np.float32)", "corridor:Corridor-v0: actions are Box(-1.0, 1.0, (1,), float32); "

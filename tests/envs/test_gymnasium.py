@@ -17,6 +17,7 @@ from scripted import Make, refusal, same, transitions
 from ga3c.envs import toys
 from ga3c.envs.factory import make_environment
 from ga3c.settings.files import configured
+from ga3c.settings.messages import ConfigError
 
 
 # ------------------------------------------------------------------------------------------------ spaces
@@ -35,7 +36,8 @@ def test_an_unsupported_space_is_told_with_what_is_supported(game: str, told: st
     {"space": Dict({"a": Box(0, 1, (3,))})}, {"actions": MultiDiscrete([2, 2])}])
 def test_other_unsupported_spaces_are_refused(
         register: Callable[..., str], unsupported: dict[str, gymnasium.Space]) -> None:
-    assert "supported: " in refusal(register(**unsupported))
+    with pytest.raises(ConfigError, match="supported: "):
+        make_environment(configured(game=register(**unsupported)), 1)
 
 
 @pytest.mark.parametrize(("space", "dtype"), [

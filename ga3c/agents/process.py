@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from typing import NoReturn
@@ -20,10 +20,12 @@ import numpy as np
 
 from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
 from ga3c.agents.loop import Player, play, reward_discount, seeded
+from ga3c.envs.base import Environment
 from ga3c.envs.containment import contained
 from ga3c.envs.factory import make_environment
 from ga3c.envs.process_group import lead_group
 from ga3c.envs.random_streams import seed_global_streams
+from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics
 from ga3c.settings.imports import safe_path
 from ga3c.settings.machine import be_killed_first
 from ga3c.settings.schema import Settings
@@ -33,8 +35,11 @@ from ga3c.transport.slots import AgentStatus, Slots
 _LONGEST_DIRECTORY = 70  # bytes: the fork server's socket is below it, and the path of a socket has at most 107
 
 
-def serve(player: Player, port: Port, store: Slots) -> None:
-    """Grants the requests of `player` through the port until it ends; records where its time went."""
+def serve(player: Player, port: Port, store: Slots, submitting: Callable[[], None] | None = None) -> None:
+    """Grants the requests of `player` through the port until it ends; records where its time went.
+
+    `submitting` is called before each rollout is submitted.
+    """
     seconds = [0.0, 0.0, 0.0]  # by kind of request: TAKE and PREDICT are waited for, playing takes the rest
     granted, before = 0, time.monotonic()
     try:
@@ -47,6 +52,8 @@ def serve(player: Player, port: Port, store: Slots) -> None:
                 store.requested_at[slot, step] = now
             elif kind == SUBMIT:
                 store.seconds[slot], store.submitted_at[slot] = seconds, now
+                if submitting:
+                    submitting()
                 seconds = [0.0, 0.0, 0.0]
             granted, before = port.grant(request, store), now
             if kind != SUBMIT:
@@ -90,12 +97,14 @@ def start_forkserver(game: str, n_envs: int) -> None:
         pass
 
 
-def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.SeedSequence, log: str) -> None:
+def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.SeedSequence, log: str,
+               statistics: Statistics | None = None) -> None:
     """Entry point of an agent's process: makes its environments and plays until it is stopped.
 
     Ends when the main process is gone, too. Environments that fail are made again; what it cannot handle ends the
     process with exit code 1 and leaves its traceback in the store (`last_fault`). The file `log` gets what environments
-    print, and all stacks if the interpreter is shot down, and on SIGUSR1.
+    print, and all stacks if the interpreter is shot down, and on SIGUSR1. `statistics` are what the wrappers of all
+    agents have seen so far, if they keep any.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lead_group()
@@ -107,6 +116,14 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
         store.last_fault[port.agent] = traceback.format_exc().encode()[-3900:]
         store.faults[port.agent] += 1
 
+    seen = WrapperStatistics(statistics)
+
+    def make() -> Environment:
+        made = make_environment(settings, store.n_envs)
+        if statistics is not None:
+            seen.follow(made)
+        return made
+
     with open(log, "ab", buffering=0) as file, open(os.devnull, "rb") as nothing:
         for ours, standard in ((nothing, 0), (file, 1), (file, 2)):
             os.dup2(ours.fileno(), standard)
@@ -117,11 +134,13 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             environment_seed, rng = seeded(seed)
             seed_global_streams(environment_seed)
             with contained():
-                environment = FaultTolerantEnvironment(lambda: make_environment(settings, store.n_envs), failed)
+                environment = FaultTolerantEnvironment(make, failed)
                 environment.reset(environment_seed)
             store.playing_since[port.agent] = time.monotonic()
             port.status(store, AgentStatus.PLAYING)
-            serve(play(environment, store, rng, discount=reward_discount(settings.algorithm)), port, store)
+            serve(play(environment, store, rng, discount=reward_discount(settings.algorithm)), port, store,
+                  None if statistics is None else
+                  lambda: store.report_statistics(port.agent, seen.seen()))
             environment.close()
         except ServerGone:
             _leave(0)

@@ -243,7 +243,7 @@ def _play(options: argparse.Namespace) -> int:
     from ga3c.envs.containment import EnvironmentFailed
     from ga3c.envs.watched import Watched
     settings = trained.settings.changed(serial=True)
-    watched = Watched(settings)
+    watched = Watched(settings, trained.statistics)
     shown: Shown = (Recording(options.record, watched.fps, options.fps) if options.record else
                     Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))
     before_tensorflow()

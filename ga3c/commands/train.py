@@ -99,6 +99,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     from ga3c.agents.process import start_forkserver
     from ga3c.envs.atari_games import told_at_start
     from ga3c.envs.check import check
+    from ga3c.envs.wrapper_statistics import SAVED
     from ga3c.service.resources import preflight
     here = Path.cwd()  # what the user's game does to the working directory has no effect on where we write
     spec, notes = check(settings)
@@ -130,16 +131,21 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
             told = [*cleaned, *(f"Passed over: {reason}" for reason in passed_over)]
         else:
             if directory is not None:
-                told = _begin_with_weights(model, here / directory, named)
+                told, restored = _begin_with_weights(model, here / directory, named)
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
         told += [*told_at_start(settings.env), *notes]
+        statistics = restored.arrays.get(SAVED)
+        if statistics is not None and statistics.shape != (spec.n_statistics, 3):
+            del restored.arrays[SAVED]
+            told.append("The wrappers' statistics of the checkpoint are of other wrappers: new ones begin.")
         return _run(settings, spec, model, here, directory, restored, checkpoint_path, told, interruption)
 
 
 def _run(settings: Settings, spec: Any, model: Any, here: Path, directory: Path, restored: Checkpoint,
          checkpoint_path: Path | None, told: list[str], interruption: Signals) -> int:
     from ga3c.learner.learner import DeviceFailed, Diverged
+    from ga3c.envs.wrapper_statistics import SAVED
     from ga3c.runs.directory import write_settings
     from ga3c.runs.recorder import Recorder
     from ga3c.service.agent_pool import AgentsLost
@@ -167,8 +173,10 @@ def _run(settings: Settings, spec: Any, model: Any, here: Path, directory: Path,
             run.say(line)
         run.say(f"{spec.name}: {'going on' if restored.progress else 'a new run'} in {directory}")
         try:
-            reason = (run_serial(settings, run, model, interruption, restored.arrays, evaluations)
-                      if settings.run.serial else Service(settings, run, model, interruption, evaluations).run())
+            statistics = restored.arrays.get(SAVED)
+            reason = (run_serial(settings, run, model, interruption, restored.arrays, evaluations, statistics)
+                      if settings.run.serial else
+                      Service(settings, run, model, interruption, evaluations, statistics).run())
         except AgentsLost as error:
             ending = True
             finish("lost agents", skip_checkpoint=not model.readable())
@@ -223,11 +231,16 @@ def _restore(settings: Settings, model: Any, directory: Path,
     return path, checkpoint, passed_over
 
 
-def _begin_with_weights(model: Any, directory: Path, named: Path | None) -> list[str]:
-    """Gives a new model the weights of the newest whole checkpoint, or of the one named; says so."""
+def _begin_with_weights(model: Any, directory: Path, named: Path | None) -> tuple[list[str], Checkpoint]:
+    """Gives a new model the weights of the newest whole checkpoint, or of the one named; says so.
+
+    Also returns what else a new run begins with: the statistics of wrappers, which the weights were trained with.
+    """
+    from ga3c.envs.wrapper_statistics import SAVED
     checkpoint, path, _ = (load(named), named, []) if named is not None else newest(directory / "checkpoints")
     try:
         model.start_from(checkpoint.arrays)
     except ValueError as error:
         raise ConfigError(f"--weights-only: {path}: {error}") from None
-    return [f"Begins with the weights of {path}"]
+    kept = {name: array for name, array in checkpoint.arrays.items() if name == SAVED}
+    return [f"Begins with the weights of {path}"], Checkpoint(kept, {})

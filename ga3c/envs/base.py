@@ -21,7 +21,8 @@ class EnvSpec(NamedTuple):
 
     `observation_shape` and `observation_dtype` are of one environment's observation, channels last. `frames_per_step`
     is the emulator frames of one agent step, 1 where there is no emulator. Where a number is drawn for each step, it is
-    their mean. A run counts its frames by it.
+    their mean. A run counts its frames by it. `n_statistics`: the numbers of which
+    wrappers keep running statistics (`wrapper_statistics.py`).
     """
 
     name: str
@@ -29,6 +30,7 @@ class EnvSpec(NamedTuple):
     observation_dtype: np.dtype
     n_actions: int
     frames_per_step: int
+    n_statistics: int = 0
 
 
 class Transition(NamedTuple):

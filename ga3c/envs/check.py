@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ga3c.envs import wrapper_statistics
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, telling, told
 from ga3c.envs.factory import is_foreign, make_environment
@@ -92,8 +93,8 @@ def _elsewhere(settings: Settings) -> Checked:
     found = json.loads(answer)
     if "error" in found:
         raise ConfigError(found["error"])
-    name, shape, dtype, n_actions, frames = found["spec"]
-    return Checked(EnvSpec(name, tuple(shape), np.dtype(dtype), n_actions, frames), found["notes"])
+    name, shape, dtype, *counts = found["spec"]
+    return Checked(EnvSpec(name, tuple(shape), np.dtype(dtype), *counts), found["notes"])
 
 
 def _end_of(process: subprocess.Popen[bytes]) -> str:
@@ -132,9 +133,13 @@ def _examined(settings: Settings) -> dict[str, Any]:
     with telling(f"game: {game!r} fails at its first step", ConfigError):
         environment.reset(settings.run.seed)
         environment.step(np.zeros(1, np.int64))
+    keeping = wrapper_statistics.names(environment)
+    if keeping:
+        notes.append(f"{game}: {', '.join(keeping)} keeps running statistics; those of all agents are merged, kept in "
+                     "checkpoints and used by evaluations")
     try:
         environment.close()
     except BaseException as error:  # noqa: B036  # it can be played all the same
         notes.append(f"{game} fails when it is closed, which harms nothing: {told(error)}")
-    name, shape, dtype, n_actions, frames = environment.spec
-    return {"spec": [name, shape, str(dtype), n_actions, frames], "notes": notes}
+    name, shape, dtype, n_actions, frames, _ = environment.spec
+    return {"spec": [name, shape, str(dtype), n_actions, frames, wrapper_statistics.size(environment)], "notes": notes}

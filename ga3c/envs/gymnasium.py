@@ -32,19 +32,19 @@ class GymnasiumEnvironment:
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env], name: str) -> None:
-        self._envs = list(envs)
-        first = self._envs[0]
+        self.envs = list(envs)
+        first = self.envs[0]
         if not isinstance(first.action_space, gymnasium.spaces.Discrete):
             raise ConfigError(f"{name}: actions are {first.action_space}; supported: Discrete")
         self._form = form_of(name, first.observation_space)
         self.note = self._form.note
         self._first_action = int(first.action_space.start)
         self.spec = EnvSpec(name, self._form.shape, self._form.dtype, int(first.action_space.n), 1)
-        self.observation = np.zeros((len(self._envs), *self._form.shape), self._form.dtype)
-        self._inner = [InnerRewards(env) for env in self._envs] if any(map(_changes_rewards, self._envs)) else []
+        self.observation = np.zeros((len(self.envs), *self._form.shape), self._form.dtype)
+        self._inner = [InnerRewards(env) for env in self.envs] if any(map(_changes_rewards, self.envs)) else []
 
     def reset(self, seed: int) -> None:
-        for index, env in enumerate(self._envs):
+        for index, env in enumerate(self.envs):
             self._begin(index, env.reset(seed=(seed + index) % 2**31))
 
     def _begin(self, index: int, returned: Any) -> None:
@@ -54,11 +54,11 @@ class GymnasiumEnvironment:
             self._inner[index].take(0.0)  # what a wrapper played before the first observation is no one's step
 
     def step(self, action: NDArray[np.int64]) -> Transition:
-        n = len(self._envs)
+        n = len(self.envs)
         reward, score = np.empty(n, np.float32), np.empty(n, np.float32) if self._inner else None
         terminated, truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
         final = None
-        for index, (env, chosen) in enumerate(zip(self._envs, action + self._first_action, strict=True)):
+        for index, (env, chosen) in enumerate(zip(self.envs, action + self._first_action, strict=True)):
             observation, given, ends, cut, _ = parts("step", env.step(chosen), _STEP)
             reward[index] = gained = number("reward", given)
             if score is not None:
@@ -99,24 +99,24 @@ class GymnasiumEnvironment:
 
     def _saving(self) -> list[SavesState]:
         """Its environments, if all of them save their state; else none."""
-        saving: list[SavesState] = [each for each in self._envs if isinstance(each, SavesState)]
-        return saving if len(saving) == len(self._envs) else []
+        saving: list[SavesState] = [each for each in self.envs if isinstance(each, SavesState)]
+        return saving if len(saving) == len(self.envs) else []
 
     def close(self) -> None:
-        for env in self._envs:
+        for env in self.envs:
             env.close()
 
     def rendered(self) -> object:
         """What `render()` of the first environment gives; None if it draws nothing."""
         try:
-            return self._envs[0].render()
+            return self.envs[0].render()
         except NotImplementedError:
             return None
 
     @property
     def metadata(self) -> object:
         """Of the first environment; what it is meant to be is a mapping."""
-        return self._envs[0].metadata
+        return self.envs[0].metadata
 
 
 def _changes_rewards(env: gymnasium.Env) -> bool:

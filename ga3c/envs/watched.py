@@ -15,6 +15,7 @@ from ga3c.envs.factory import is_foreign, make_environment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.envs.pictures import NoPicture, Pictures, frames_per_second
 from ga3c.envs.random_streams import GlobalStreams
+from ga3c.envs.wrapper_statistics import Statistics, freeze
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -27,11 +28,13 @@ class Watched:
     renders nothing later shows its last frame again. `lives` is None where there are none. `action_names` has one for
     each action.
 
+    `statistics` are those of the policy's wrappers, which learn no more.
+
     It may run code of users, in this process, because a window needs that. What that code raises becomes an
     EnvironmentFailed of one line, in every method; here a ConfigError.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, statistics: Statistics | None = None) -> None:
         settings = settings.changed(life_loss=False)
         self._game, self._foreign = repr(settings.env.game), is_foreign(settings)
         with contained(), telling(f"game: {self._game} cannot be made", ConfigError):
@@ -39,6 +42,7 @@ class Watched:
                 self.environment = make_environment(settings, 1, "rgb_array")
             except ConfigError:  # it takes no such argument, so it renders nothing
                 self.environment = make_environment(settings, 1)
+            freeze(self.environment, statistics)
         self.frames: list[NDArray[np.uint8]] = []
         self.lives: int | None = None
         self._pictures, self._renders = Pictures(), True

@@ -27,6 +27,7 @@ from ga3c.agents.loop import seeded
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.factory import is_foreign, make_environment
 from ga3c.envs.random_streams import GlobalStreams
+from ga3c.envs.wrapper_statistics import Statistics, freeze
 from ga3c.settings.schema import Settings
 
 
@@ -141,13 +142,14 @@ class Rows:
 
     Args:
         rows: their numbers in the batch.
+        statistics: of the policy's wrappers, which learn no more.
         alive: called after each environment that was made or began an episode, which may take seconds.
 
     Raises ConfigError as `make_environment`.
     """
 
     def __init__(self, settings: Settings, protocol: Protocol, limits: Limits, rows: Sequence[int],
-                 alive: Callable[[], object] = lambda: None) -> None:
+                 alive: Callable[[], object] = lambda: None, statistics: Statistics | None = None) -> None:
         self._protocol, self._limits, self._alive = protocol, limits, alive
         self._foreign = is_foreign(settings)
         self._environments = []
@@ -157,6 +159,7 @@ class Rows:
             self._streams.append(self._drawing(seed))
             with self._streams[-1]:
                 self._environments.append(make_environment(settings, 1))
+                freeze(self._environments[-1], statistics)
             alive()
         self.spec = self._environments[0].spec
         self._rngs: list[np.random.Generator | None] = [None] * len(rows)  # of an episode under way

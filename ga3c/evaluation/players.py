@@ -25,10 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.agents.process import forkserver_running
-from ga3c.envs.process_group import kill_group, lead_group
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, told
 from ga3c.envs.factory import is_foreign
+from ga3c.envs.process_group import kill_group, lead_group
+from ga3c.envs.wrapper_statistics import Statistics
 from ga3c.evaluation.episodes import Limits, Players, Protocol, Rows, Turn
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -44,11 +45,12 @@ class _Failed(NamedTuple):
 
 @contextlib.contextmanager
 def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: int = 1,
-            log: str | None = None) -> Iterator[Players]:
+            log: str | None = None, statistics: Statistics | None = None) -> Iterator[Players]:
     """Within, the rows that play `settings.env.game`. A lost life ends nothing.
 
     Args:
         processes: in how many processes environments step, at most; scores do not depend on it.
+        statistics: of the policy's wrappers.
         log: file that gets what code of users prints; None: standard error does.
 
     A turn raises EnvironmentFailed if an environment fails, blocks or ends its process. Where it cannot be made, that
@@ -57,10 +59,10 @@ def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: i
     settings = settings.changed(life_loss=False)
     parts = shares(protocol, processes)
     if len(parts) == 1 and not is_foreign(settings):
-        with contextlib.closing(Rows(settings, protocol, limits, parts[0])) as rows:
+        with contextlib.closing(Rows(settings, protocol, limits, parts[0], statistics=statistics)) as rows:
             yield rows
         return
-    with _Processes(settings, protocol, limits, parts, log) as players:
+    with _Processes(settings, protocol, limits, parts, log, statistics) as players:
         yield players
 
 
@@ -73,8 +75,9 @@ class _Processes:
     """Processes that play `parts` of the rows. Their environments are made while this process does something else."""
 
     def __init__(self, settings: Settings, protocol: Protocol, limits: Limits, parts: list[range],
-                 log: str | None) -> None:
-        self._settings, self._arguments, self._parts, self._log = settings, (settings, protocol, limits), parts, log
+                 log: str | None, statistics: Statistics | None) -> None:
+        self._settings, self._arguments, self._parts = settings, (settings, protocol, limits), parts
+        self._log, self._statistics = log, statistics
         self._order = np.argsort([row for part in parts for row in part])
         self._players: list[tuple[Connection, Any]] = []
         self._spec: EnvSpec | None = None
@@ -85,7 +88,8 @@ class _Processes:
             for part in self._parts:
                 ours, theirs = context.Pipe()
                 # Not a daemon: an environment may start processes of its own.
-                process = context.Process(target=_play, args=(theirs, *self._arguments, part, self._log), daemon=False)
+                arguments = theirs, *self._arguments, part, self._log, self._statistics
+                process = context.Process(target=_play, args=arguments, daemon=False)
                 with theirs, forkserver_running(self._settings.env.game, len(self._parts[0])):
                     process.start()
                 self._players.append((ours, process))
@@ -160,14 +164,14 @@ def _end_of(process: Any) -> str:
 # ------------------------------------------------------------------------------------------------ in the process
 
 def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limits, rows: range,
-          log: str | None) -> None:
+          log: str | None, statistics: Statistics | None) -> None:
     """Entry point of a process that plays some of the rows, until the other end of the pipe is closed."""
     lead_group()
     game, logged, code = settings.env.game, _redirect(log), 1
     made: list[Rows] = []
 
     def make() -> EnvSpec:
-        made.append(Rows(settings, protocol, limits, rows, lambda: pipe.send(None)))
+        made.append(Rows(settings, protocol, limits, rows, lambda: pipe.send(None), statistics))
         return made[0].spec
 
     try:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ga3c.agents.heads import sample
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.check import probe
+from ga3c.envs.wrapper_statistics import SAVED, Statistics
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import CheckpointError
 from ga3c.settings.files import current_names, of_flat, recorded
@@ -42,6 +43,7 @@ class Trained(NamedTuple):
     `settings`: of the training, as far as it takes to play, to build the network and to read its values. `weights` by
     name (`network.00`, ...), float32; with `normalize_observations` their running moments, too (`observation.00`, ...),
     float64. `progress` as `Recorder.save` wrote it. `run`: its directory, if it has one.
+    `statistics` are those of its wrappers, if they keep any (`envs/wrapper_statistics.py`).
     `passed_over`: why newer checkpoints of the run were not taken, one line each.
     """
 
@@ -51,6 +53,12 @@ class Trained(NamedTuple):
     progress: dict[str, Any]
     run: Path | None
     passed_over: list[str]
+    statistics: Statistics | None = None
+
+    @property
+    def arrays(self) -> dict[str, NDArray]:
+        """All that a policy file holds."""
+        return self.weights | ({} if self.statistics is None else {SAVED: self.statistics})
 
 
 class Choice(NamedTuple):
@@ -192,7 +200,7 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
     saved = dict.fromkeys(_SINCE_0_9, False) | (current_names(saved) if isinstance(saved, dict) else {})
     settings = of_flat(settings.flat() | {name: saved[name] for name in _OF_A_CHECKPOINT if name in saved}, str(path))
     weights = {name: array for name, array in loaded.arrays.items() if name.startswith(("network.", "observation."))}
-    return Trained(path, settings, weights, progress, run, passed_over)
+    return Trained(path, settings, weights, progress, run, passed_over, loaded.arrays.get(SAVED))
 
 
 def write_policy(path: Path, trained: Trained) -> None:
@@ -200,11 +208,11 @@ def write_policy(path: Path, trained: Trained) -> None:
     settings = trained.settings.flat()
     metadata = {"format": _FORMAT, "settings": {name: settings[name] for name in _SETTINGS},
                 "progress": {name: trained.progress[name] for name in _PROGRESS if name in trained.progress}}
-    metadata["sha256"] = _digest(metadata, trained.weights)
+    metadata["sha256"] = _digest(metadata, trained.arrays)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(aside, "xb") as file:
-            np.savez_compressed(file, allow_pickle=False, **trained.weights,
+            np.savez_compressed(file, allow_pickle=False, **trained.arrays,
                                 metadata=np.frombuffer(json.dumps(metadata).encode(), np.uint8))
         aside.replace(path)
     finally:
@@ -230,7 +238,8 @@ def read_policy(path: Path) -> Trained:
         if metadata.pop("sha256") != _digest(metadata, weights):
             raise CheckpointError(f"{path} is damaged: its sha256 is not the one it names")
         settings = of_flat(metadata["settings"], f"{path}: made by another version of ga3c")
-        return Trained(path, settings, weights, dict(metadata["progress"]), None, [])
+        statistics = weights.pop(SAVED, None)
+        return Trained(path, settings, weights, dict(metadata["progress"]), None, [], statistics)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import signal
@@ -13,9 +14,12 @@ from collections.abc import Iterator
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 
+import numpy as np
+
 from ga3c.agents.loop import agent_seed
 from ga3c.agents.process import agent_main, forkserver_running
 from ga3c.envs.process_group import kill_group
+from ga3c.envs.wrapper_statistics import Statistics, merged
 from ga3c.runs.recorder import Recorder
 from ga3c.service.workers import Agent, AgentState
 from ga3c.settings.machine import oom_kills
@@ -53,10 +57,11 @@ class AgentPool:
 
     Args:
         resumed_at: agent steps when the process began; agents' seeds depend on it.
+        statistics: what wrappers have seen in a run that goes on.
     """
 
     def __init__(self, settings: Settings, store: Slots, channel: Channel, recorder: Recorder,
-                 resumed_at: int) -> None:
+                 resumed_at: int, statistics: Statistics | None = None) -> None:
         self._settings, self._store, self._channel, self._recorder = settings, store, channel, recorder
         self._resumed_at = resumed_at
         self.agents = [Agent(number) for number in range(store.n_agents)]
@@ -69,6 +74,8 @@ class AgentPool:
         self._last_fault = ""
         self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
         self._looked_at = self._attentive_since = time.monotonic()
+        n = recorder.spec.n_statistics
+        self._seen: Statistics = np.zeros((n, 3)) if statistics is None else statistics  # but by those alive
         self._start_times: deque[float] = deque(maxlen=START_TIMES)
 
     # ------------------------------------------------------------------------------------ what there is
@@ -117,6 +124,11 @@ class AgentPool:
     def start_seconds(self) -> float | None:
         """Median of the newest start-up times, from the start of a process to its first step; None before the first."""
         return statistics.median(self._start_times) if self._start_times else None
+
+    def statistics(self) -> Statistics:
+        """What the wrappers of all agents have seen, (n, 3); without a row where they keep none."""
+        alive = [agent.number for agent in self.agents if agent.alive and len(self._seen)]
+        return functools.reduce(merged, map(self._store.reported_statistics, alive), self._seen)
 
     def next_start(self, wanted: int) -> float | None:
         """When the next agent that is wanted may be started (monotonic seconds); None if none is missing."""
@@ -180,7 +192,7 @@ class AgentPool:
         process = multiprocessing.get_context("forkserver").Process(
             target=agent_main,
             args=(port, self._store, s, agent_seed(s, agent.number, port.generation, self._resumed_at),
-                  self._recorder.log_path),
+                  self._recorder.log_path, self.statistics() if len(self._seen) else None),
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
         try:
             with forkserver_running(s.env.game, s.agents.envs_per_agent):
@@ -266,6 +278,8 @@ class AgentPool:
             if process is None or code is None:
                 continue
             agent.process = None
+            if len(self._seen):
+                self._seen = merged(self._seen, self._store.reported_statistics(agent.number))
             # What its environments started ends with it. With 255 the fork server may have died, and it lives.
             kill_group(process.pid or 0)
             process.join()

@@ -10,6 +10,7 @@ a resumed run equals one that never ended. Other games begin new episodes on a r
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import traceback
@@ -23,10 +24,12 @@ from numpy.typing import NDArray
 
 from ga3c.agents.fault_tolerant import RETRIES, FaultTolerantEnvironment
 from ga3c.agents.loop import Progress, agent_seed, play, reward_discount, seeded
-from ga3c.envs.base import EnvSpec
+from ga3c.envs import wrapper_statistics
+from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.containment import contained, telling, told
 from ga3c.envs.factory import make_environment
 from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
+from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics, merged
 from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
@@ -52,14 +55,15 @@ class Agents:
         outputs: fields of the model's outputs.
         began_at: agent steps when they began; their seeds follow from it.
         saved: the `state` of such agents, which these go on from.
+        statistics: what wrappers have seen, in a run that goes on.
         failed: called while what an environment raised is handled, with the number of its agent. It was replaced.
     """
 
     def __init__(self, settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], began_at: int,
-                 saved: Mapping[str, NDArray] | None = None, failed: Callable[[int], None] = lambda agent: None
-                 ) -> None:
+                 saved: Mapping[str, NDArray] | None = None, failed: Callable[[int], None] = lambda agent: None,
+                 statistics: Statistics | None = None) -> None:
         self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
-        self._began_at = began_at
+        self._began_at, self._keeps_statistics = began_at, spec.n_statistics > 0
         self._enough = rollouts_per_batch(settings) + settings.batching.training_delay
         # Nobody waits here: each agent has the rollout it writes and the one it is about to submit; the rest wait to
         # be trained on.
@@ -71,16 +75,19 @@ class Agents:
         self.moved = self.n  # agents that have taken their step of this round
         self._progress = [Progress.new(self._n_envs) for _ in range(self.n)]
         self._environments: list[FaultTolerantEnvironment] = []
+        self._base, self._seen = statistics, list[WrapperStatistics]()
         self._rngs, self._players = [], []
         seed_global_streams(int(agent_seed(settings, self.n, 1, began_at).generate_state(1)[0]))
         for agent in range(self.n):
             environment_seed, rng = seeded(agent_seed(settings, agent, 1, began_at))
+            seen = WrapperStatistics(statistics)
             with contained():
-                environment = FaultTolerantEnvironment(
-                    lambda: make_environment(settings, self._n_envs), lambda agent=agent: failed(agent))
+                environment = FaultTolerantEnvironment(functools.partial(self._make, settings, seen),
+                                                       functools.partial(failed, agent))
                 with telling(f"game: {settings.env.game!r} fails when it is reset", ConfigError):
                     environment.reset(environment_seed)
             self._environments.append(environment)
+            self._seen.append(seen)
             self._rngs.append(rng)
         if saved is not None:
             self._restore(saved)
@@ -88,6 +95,19 @@ class Agents:
             self._players.append(play(environment, self._store, self._rngs[agent], self._progress[agent],
                                       resumed=saved is not None, discount=reward_discount(settings.algorithm)))
         self._pending = [self._advance(agent, None, lambda batch: None) for agent in range(self.n)]
+
+    def _make(self, settings: Settings, seen: WrapperStatistics) -> Environment:
+        made = make_environment(settings, self._n_envs)
+        if self._keeps_statistics:
+            seen.follow(made)
+        return made
+
+    def statistics(self) -> dict[str, NDArray]:
+        """What all wrappers have seen, for checkpoints; {} if they keep nothing."""
+        if not self._keeps_statistics:
+            return {}
+        known = [] if self._base is None else [self._base]
+        return {wrapper_statistics.SAVED: functools.reduce(merged, [*known, *(seen.seen() for seen in self._seen)])}
 
     def _advance(self, agent: int, granted: int | None, update: Update) -> tuple[int, int]:
         """Resumes one agent until it asks for a prediction; returns that (slot, step)."""
@@ -194,7 +214,8 @@ def _bytes(data: bytes) -> NDArray[np.uint8]:
 
 
 def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals: Signals,
-               saved: Mapping[str, NDArray] | None = None, evaluations: Evaluations | None = None) -> str:
+               saved: Mapping[str, NDArray] | None = None, evaluations: Evaluations | None = None,
+               statistics: Statistics | None = None) -> str:
     """Plays and trains until a limit is reached or a signal came; returns which.
 
     `saved` are the arrays of the checkpoint that `learner` was restored from. If they are of such a serial run, its
@@ -208,10 +229,11 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
         recorder.note(traceback.format_exc())
 
     agents = (_restored(settings, recorder, learner, saved or {}, failed)
-              or Agents(settings, recorder.spec, learner.outputs, learner.agent_steps, failed=failed))
+              or Agents(settings, recorder.spec, learner.outputs, learner.agent_steps, failed=failed,
+                        statistics=statistics))
     try:
         reason = _play(agents, recorder, learner, signals, evaluations)
-        state = agents.state()
+        state = agents.state() | agents.statistics()
         recorder.also_saved = lambda: state  # the last checkpoint is made when the environments are closed
         return reason
     except BaseException as error:
@@ -235,7 +257,8 @@ def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: M
         return None
     try:
         began_at = json.loads(saved[f"{SAVED}places"].tobytes())["began_at"]
-        return Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed)
+        return Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed,
+                      saved.get(wrapper_statistics.SAVED))
     except (ValueError, LookupError, TypeError, AttributeError, zlib.error, OverflowError) as error:
         recorder.say(f"New episodes begin: those of the checkpoint do not fit, {' '.join(str(error).split())[:200]}.")
         return None
@@ -246,7 +269,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
     count = recorder.statistics.new_count()
     if not agents.can_save:
         recorder.say("This game cannot save its state: a resume of this run will begin new episodes.")
-    recorder.also_saved = agents.state
+    recorder.also_saved = lambda: agents.state() | agents.statistics()
 
     def update(batch: Batch) -> None:
         stats = learner.update(batch)

@@ -48,6 +48,7 @@ import traceback
 from collections import deque
 from multiprocessing.connection import wait
 
+from ga3c.envs.wrapper_statistics import SAVED, Statistics
 from ga3c.learner.learner import Diverged, Learner, UpdateStats, stuck
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent, Workers
@@ -95,10 +96,13 @@ class _StallAlarm:
 
 
 class Service:
-    """Everything that works while a run goes on. `run` blocks; `resize` may be called from any thread meanwhile."""
+    """Everything that works while a run goes on. `run` blocks; `resize` may be called from any thread meanwhile.
+
+    `statistics` are those of wrappers, of a run that goes on.
+    """
 
     def __init__(self, settings: Settings, recorder: Recorder, learner: Learner, signals: Signals,
-                 evaluations: Evaluations | None = None) -> None:
+                 evaluations: Evaluations | None = None, statistics: Statistics | None = None) -> None:
         self._settings, self._recorder, self._learner, self._signals = settings, recorder, learner, signals
         self._evaluations = evaluations
         self._store = Slots(
@@ -106,7 +110,9 @@ class Service:
             settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity, learner.outputs,
             settings.algorithm.normalize_rewards)
         self._channel = Channel(self._store, settings.agents.slots_per_agent, self._on_vacant)
-        self._agents = AgentPool(settings, self._store, self._channel, recorder, learner.agent_steps)
+        self._agents = AgentPool(settings, self._store, self._channel, recorder, learner.agent_steps, statistics)
+        if recorder.spec.n_statistics:
+            recorder.also_saved = lambda: {SAVED: self._agents.statistics()}
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tuning.dynamic else None
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers))

@@ -132,6 +132,8 @@ class Channel:
             store.requested_at[line.slots] = 0.0
             store.state[agent], store.heartbeat[agent] = AgentStatus.STARTING, line.opened_at
             store.faults[agent] = 0
+            if "statistics" in vars(store):
+                store.statistics[agent] = 0.0
             return Port(agent, line.slots, line.generation, self._predictions.writer, self._rollouts.writer, replies)
 
     def stop(self, agent: int) -> None:

@@ -72,14 +72,18 @@ def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping
     }
 
 
-STATUS_FIELDS = {
-    "state": Field((), np.int64),            # an `AgentStatus`
-    "heartbeat": Field((), np.float64),      # monotonic seconds of the last sign of life
-    "playing_since": Field((), np.float64),  # monotonic seconds when its environments were made
-    "faults": Field((), np.int64),           # environments that failed and were made again
-    "last_fault": Field((), "S4000"),        # traceback of the last of them
-}
-"""One row for each agent. Its process alone writes it while it lives; the supervisor reads it, also after its death.
+def status_fields(env: EnvSpec) -> dict[str, Field]:
+    """One row for each agent. Its process alone writes it while it lives; the supervisor reads it, also afterwards.
 
-`Channel.open` resets it before the process starts.
-"""
+    `Channel.open` resets it before the process starts. Statistics are there only where wrappers keep any: the last that
+    were reported, and those before.
+    """
+    running = {"statistics": Field((2, env.n_statistics, 3), np.float64), "statistics_at": Field((), np.int64)}
+    return {
+        "state": Field((), np.int64),            # an `AgentStatus`
+        "heartbeat": Field((), np.float64),      # monotonic seconds of the last sign of life
+        "playing_since": Field((), np.float64),  # monotonic seconds when its environments were made
+        "faults": Field((), np.int64),           # environments that failed and were made again
+        "last_fault": Field((), "S4000"),        # traceback of the last of them
+        **(running if env.n_statistics else {}),
+    }

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
-from ga3c.transport.fields import PER_REQUEST, STATUS_FIELDS, Field, Outputs, actor_critic_outputs, slot_fields
+from ga3c.transport.fields import PER_REQUEST, Field, Outputs, actor_critic_outputs, slot_fields, status_fields
 
 _ALIGNMENT = 64  # bytes; what TensorFlow asks of memory that it is to use as it stands
 
@@ -121,6 +121,8 @@ class Slots(_Facts):
     playing_since: NDArray[np.float64]
     faults: NDArray[np.int64]
     last_fault: NDArray[np.bytes_]
+    statistics: NDArray[np.float64]     # only where wrappers keep any; see `report_statistics`
+    statistics_at: NDArray[np.int64]
 
     def __init__(self, env: EnvSpec, rollout_length: int, n_envs: int, n_slots: int, n_agents: int = 1,
                  outputs: Mapping[str, Field] | None = None, discounted: bool = False) -> None:
@@ -128,6 +130,7 @@ class Slots(_Facts):
         outputs = outputs or actor_critic_outputs(env)
         self.outputs = tuple(outputs)
         self._fields = slot_fields(env, rollout_length, n_envs, outputs, discounted)
+        self._status_fields = status_fields(env)
         # Pages are there once they are written to: slots of agents that never come take no memory. Not in /dev/shm,
         # which may be small.
         self._file = os.memfd_create("rollouts")
@@ -138,7 +141,7 @@ class Slots(_Facts):
     def _arrays(self) -> Iterable[tuple[str, int, Field]]:
         """(name, first axis, field) of every array, in the order they lie in."""
         yield from ((name, self.n_slots, field) for name, field in self._fields.items())
-        yield from ((name, self.n_agents, field) for name, field in STATUS_FIELDS.items())
+        yield from ((name, self.n_agents, field) for name, field in self._status_fields.items())
 
     def _map(self, file: int) -> None:
         block, offset = np.frombuffer(mmap.mmap(file, 0), np.uint8), 0
@@ -152,7 +155,7 @@ class Slots(_Facts):
         self._rows = {name: getattr(self, name).reshape(-1, *self._fields[name].shape[1:]) for name in rows}
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("rollout_length", "n_envs", "n_slots", "n_agents", "outputs", "_fields")
+        kept = ("rollout_length", "n_envs", "n_slots", "n_agents", "outputs", "_fields", "_status_fields")
         return {name: self.__dict__[name] for name in kept} | {"_file": DupFd(self._file)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -160,6 +163,16 @@ class Slots(_Facts):
         self.__dict__.update(state)
         self._map(file)
         os.close(file)  # the mapping has its own
+
+    def report_statistics(self, agent: int, statistics: NDArray[np.float64]) -> None:
+        """The agent writes its wrappers' statistics (n, 3) beside the last ones, and then says where they are."""
+        spare = 1 - self.statistics_at[agent]
+        self.statistics[agent, spare] = statistics
+        self.statistics_at[agent] = spare
+
+    def reported_statistics(self, agent: int) -> NDArray[np.float64]:
+        """A copy of the last ones (n, 3) that the agent has reported; zeros if there are none."""
+        return self.statistics[agent, self.statistics_at[agent]].copy()
 
     def empty_batch(self, n_rollouts: int) -> Batch:
         """Room for `n_rollouts` rollouts, to be filled by `gather`."""

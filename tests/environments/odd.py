@@ -216,6 +216,23 @@ class Sometimes(Plain):
         return super().reset(seed=seed)
 
 
+class Signs(Plain):
+    """Ten steps whose observation is 5,000 + 1 or - 1; naming the sign pays 1. Without normalising nobody sees it."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.observation_space, self.sign = Box(-np.inf, np.inf, (1,), np.float32), 0
+
+    def seen(self) -> np.ndarray:
+        self.sign = int(self.np_random.integers(2))
+        return np.array([4999 + 2 * self.sign], np.float32)
+
+    def step(self, action: int) -> Step:
+        self.time += 1
+        reward = float(action == self.sign)
+        return self.seen(), reward, False, self.time == 10, {}
+
+
 # ------------------------------------------------------------------------------------------------ that draw
 
 class Grows(Plain):

@@ -1,0 +1,155 @@
+"""Running means and variances that wrappers keep, as Gymnasium's NormalizeObservation and NormalizeReward do.
+
+Each environment has wrappers of its own, so each sees a part of the whole. Here the parts are merged (Chan et al.,
+1979), and given to new environments, to evaluations and to whoever shows the policy.
+
+Statistics are arrays (n, 3) float64: count, mean and sum of squared deviations of each of n numbers, over all wrappers
+of one environment.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.envs.base import Environment
+from ga3c.settings.messages import ConfigError
+
+Statistics = NDArray[np.float64]
+SAVED = "wrappers.statistics"
+"""Their name in checkpoints and policy files."""
+
+
+def merged(a: Statistics, b: Statistics) -> Statistics:
+    """The statistics of what was seen in `a` and in `b`."""
+    count = a[:, 0] + b[:, 0]
+    whole = np.maximum(count, 1e-300)  # where nothing was seen all is 0
+    apart = b[:, 1] - a[:, 1]
+    return np.stack([count, a[:, 1] + apart * b[:, 0] / whole,
+                     a[:, 2] + b[:, 2] + apart**2 * a[:, 0] * b[:, 0] / whole], axis=1)
+
+
+def since(now: Statistics, before: Statistics) -> Statistics:
+    """The statistics of what was seen after `before`: merged with it they give `now`."""
+    count = np.maximum(now[:, 0] - before[:, 0], 0.0)
+    new = np.maximum(count, 1e-300)
+    mean = now[:, 1] + (now[:, 1] - before[:, 1]) * before[:, 0] / new
+    apart = (mean - before[:, 1])**2 * before[:, 0] * count / np.maximum(now[:, 0], 1e-300)
+    squares = now[:, 2] - before[:, 2] - apart
+    found = np.stack([count, mean, np.maximum(squares, 0.0)], axis=1)
+    return np.where(count[:, None] > 0, found, 0.0)
+
+
+class WrapperStatistics:
+    """The statistics of one agent's environments.
+
+    Args:
+        base: what all agents have seen so far, which new environments begin with; None: nothing yet.
+    """
+
+    def __init__(self, base: Statistics | None = None) -> None:
+        self._base = base
+        self._before: Statistics | None = None      # seen by environments that are no longer there
+        self._kept: list[list[Any]] = []            # by environment
+        self._began: list[Statistics] = []
+
+    def follow(self, environment: Environment) -> None:
+        """From now on it is these environments' wrappers that count; they begin with all that is known."""
+        self._before = self.seen() if self._kept else None
+        self._kept = [_kept(env) for env in _inside(environment)]
+        known = [each for each in (self._base, self._before) if each is not None]
+        for kept in self._kept:
+            _adopt(kept, functools.reduce(merged, known) if known else None)
+        self._began = [_packed(kept) for kept in self._kept]
+
+    def seen(self) -> Statistics:
+        """What these environments have seen, and those before them, without `base`."""
+        parts = [since(_packed(kept), began) for kept, began in zip(self._kept, self._began, strict=True)]
+        return functools.reduce(merged, parts if self._before is None else [self._before, *parts])
+
+
+def size(environment: Environment) -> int:
+    """The numbers of which the wrappers of one of these environments keep statistics; 0: none does."""
+    inside = _inside(environment)
+    return len(_packed(_kept(inside[0]))) if inside else 0
+
+
+def freeze(environment: Environment, statistics: Statistics | None) -> None:
+    """Gives the wrappers these statistics, and keeps them from learning more.
+
+    Raises ConfigError if the statistics are of other wrappers.
+    """
+    for env in _inside(environment):
+        kept = _kept(env)
+        if kept:
+            _adopt(kept, statistics)
+        for each in kept:
+            each.update = _learn_nothing
+
+
+def names(environment: Environment) -> list[str]:
+    """The wrappers that keep statistics, outermost first."""
+    inside = _inside(environment)
+    return [type(each).__name__ for each in _chain(inside[0]) if _of(each)] if inside else []
+
+
+def _learn_nothing(*seen: object, **named: object) -> None:
+    pass
+
+
+def _inside(environment: Environment) -> list[gymnasium.Env]:
+    return getattr(environment, "envs", [])
+
+
+def _chain(env: gymnasium.Env) -> list[gymnasium.Env]:
+    """The environment and all within it, outermost first."""
+    chain = [env]
+    while isinstance(chain[-1], gymnasium.Wrapper):
+        chain.append(chain[-1].env)
+    return chain
+
+
+def _kept(env: gymnasium.Env) -> list[Any]:
+    """The objects that keep a running mean and variance, of all wrappers, outermost first."""
+    return [each for wrapper in _chain(env) for each in _of(wrapper)]
+
+
+def _of(wrapper: gymnasium.Env) -> list[Any]:
+    return [each for each in vars(wrapper).values() if _is_running(each)] if hasattr(wrapper, "__dict__") else []
+
+
+def _is_running(value: Any) -> bool:
+    """Whether it looks like Gymnasium's RunningMeanStd: arrays `mean` and `var` of one form, and a `count`."""
+    found = [getattr(value, name, None) for name in ("mean", "var", "count")]
+    numbers = all(isinstance(each, np.ndarray | np.number | float | int) for each in found)
+    return numbers and np.shape(found[0]) == np.shape(found[1]) and np.size(found[2]) == 1
+
+
+def _packed(kept: list[Any]) -> Statistics:
+    parts = [np.zeros((0, 3))]
+    for each in kept:
+        mean, count = np.asarray(each.mean, np.float64).reshape(-1), float(each.count)
+        variance = np.asarray(each.var, np.float64).reshape(-1)
+        parts.append(np.stack([np.full(len(mean), count), mean, variance * count], axis=1))
+    return np.concatenate(parts)
+
+
+def _adopt(kept: list[Any], statistics: Statistics | None) -> None:
+    """Puts `statistics` into the objects; as float64, as float32 loses what is added to long runs."""
+    at = 0
+    if statistics is not None and len(statistics) != len(_packed(kept)):
+        raise ConfigError(f"wrappers: statistics of {len(statistics)} numbers were saved, but these wrappers keep "
+                          f"{len(_packed(kept))}; use the wrappers of the training")
+    for each in kept:
+        shape, n = np.shape(each.mean), np.size(each.mean)
+        part = None if statistics is None else statistics[at:at + n]
+        at += n
+        if part is None or not part[:, 0].all():
+            each.mean, each.var = np.array(each.mean, np.float64), np.array(each.var, np.float64)
+        else:
+            each.mean = part[:, 1].reshape(shape).copy()
+            each.var, each.count = (part[:, 2] / part[:, 0]).reshape(shape), float(part[0, 0])

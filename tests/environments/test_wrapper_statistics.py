@@ -1,0 +1,129 @@
+"""Wrappers that keep running statistics: merged over agents, in checkpoints and policies, used by evaluations."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from command_line import evaluate, train
+from gymnasium.spaces import Box, Discrete
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ga3c.envs.gymnasium import GymnasiumEnvironment
+from ga3c.envs.wrapper_statistics import SAVED, Statistics, WrapperStatistics, freeze, merged, names, since, size
+from ga3c.learner import checkpoint
+from ga3c.settings.messages import ConfigError
+
+numbers = st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20)
+
+
+def seen(values: list[float]) -> Statistics:
+    return np.array([[len(values), np.mean(values), np.var(values) * len(values)]])
+
+
+@given(numbers, numbers)
+def test_merged_statistics_are_those_of_all_that_was_seen(first: list[float], second: list[float]) -> None:
+    np.testing.assert_allclose(merged(seen(first), seen(second)), seen(first + second), rtol=1e-6, atol=1e-3)
+
+
+@given(numbers, numbers)
+def test_what_was_seen_since_is_what_the_second_saw(first: list[float], second: list[float]) -> None:
+    np.testing.assert_allclose(since(seen(first + second), seen(first)), seen(second), rtol=1e-6, atol=1e-1)
+
+
+class Far(gymnasium.Env):
+    """Observations 5,000 + 1 or - 1."""
+
+    observation_space, action_space = Box(-np.inf, np.inf, (1,), np.float32), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):  # type: ignore[no-untyped-def]
+        super().reset(seed=seed)
+        return self.look(), {}
+
+    def look(self) -> np.ndarray:
+        return np.array([5000 + self.np_random.choice([-1, 1])], np.float32)
+
+    def step(self, action):  # type: ignore[no-untyped-def]
+        return self.look(), 1.0, bool(self.np_random.random() < 0.1), False, {}
+
+
+def environment(n: int = 3) -> GymnasiumEnvironment:
+    return GymnasiumEnvironment([NormalizeReward(NormalizeObservation(Far())) for _ in range(n)], "far")
+
+
+def played(made: GymnasiumEnvironment, steps: int, seed: int) -> None:
+    made.reset(seed)
+    for _ in range(steps):
+        made.step(np.zeros(len(made.envs), np.int64))
+
+
+def test_statistics_of_two_agents_are_merged_and_given_to_a_third() -> None:
+    agents = []
+    for seed in (1, 2):
+        agent, made = WrapperStatistics(), environment()
+        agent.follow(made)
+        played(made, 50, seed)
+        agents.append(agent.seen())
+    whole = functools.reduce(merged, agents)
+    assert size(environment()) == len(whole) == 2
+    assert names(environment()) == ["NormalizeReward", "NormalizeObservation"]
+    assert whole[1, 0] == pytest.approx(2 * 3 * 51, rel=0.2)  # and an observation for each episode that began
+    assert whole[1, 1] == pytest.approx(5000, abs=0.3) and whole[1, 2] / whole[1, 0] == pytest.approx(1, abs=0.1)
+    third = WrapperStatistics(whole)
+    made = environment()
+    third.follow(made)
+    made.reset(3)
+    assert np.abs(made.observation).max() < 1.5  # normalised from the first one on
+    assert third.seen()[1, 0] == 3  # only what it saw itself
+
+
+def test_environments_that_are_replaced_are_not_forgotten() -> None:
+    agent = WrapperStatistics()
+    for seed in (1, 2):
+        made = environment(1)
+        agent.follow(made)
+        played(made, 20, seed)
+    assert agent.seen()[1, 0] >= 42
+
+
+def test_frozen_wrappers_learn_nothing() -> None:
+    made, statistics = environment(), np.array([[9.0, 0.0, 9.0], [9.0, 5000.0, 9.0]])
+    freeze(made, statistics)
+    played(made, 30, 1)
+    kept = made.envs[0].env.obs_rms  # type: ignore[attr-defined]
+    assert kept.count == 9 and kept.mean == 5000
+    assert set(np.abs(made.observation).ravel().tolist()) == {1.0}
+
+
+def test_statistics_of_other_wrappers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="statistics of 7 numbers were saved"):
+        freeze(environment(), np.ones((7, 3)))
+
+
+@pytest.mark.parametrize("serial", [True, False])
+def test_a_run_keeps_them_in_checkpoints_and_its_evaluation_uses_them(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serial: bool) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    run = tmp_path / "run"
+    trained = train(
+        "--game", "odd:Signs-v0", "--wrappers", "gymnasium.wrappers:NormalizeObservation", "--run-dir", str(run),
+        "--seed", "1", "--steps", "12000", "--agents", "2", "--envs-per-agent", "4", "--no-tensorboard",
+        "--no-remember", "--learning-rate", "0.003", "--training-batch-min", "80", "--serial" if serial else "--no-dynamic")
+    assert trained.returncode == 0, trained.stderr
+    assert "NormalizeObservation keeps running statistics" in trained.stdout
+    count, mean, squares = checkpoint.newest(run / "checkpoints")[0].arrays[SAVED][0]
+    assert count > 12_000 and mean == pytest.approx(5000, abs=0.1) and squares / count == pytest.approx(1, abs=0.05)
+    scored = evaluate(str(run), "--json", "--episodes", "10")
+    assert scored.returncode == 0, scored.stderr
+    assert json.loads(scored.stdout)["mean"] > 8
+    resumed = train("--resume", str(run), "--steps", "14000")
+    assert resumed.returncode == 0, resumed.stderr
+    assert checkpoint.newest(run / "checkpoints")[0].arrays[SAVED][0, 0] > count + 1000

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,6 +34,7 @@ class Pictures:
             self._size = rgb.shape[0], rgb.shape[1]
         if rgb.shape[:2] == self._size:
             return rgb
+        import cv2  # only here: a command's help is to take no time
         resized: NDArray[np.uint8] = cv2.resize(rgb, self._size[::-1], interpolation=cv2.INTER_AREA)  # type: ignore
         return resized
 

@@ -116,7 +116,8 @@ def test_a_run_keeps_them_in_checkpoints_and_its_evaluation_uses_them(
     trained = train(
         "--game", "odd:Signs-v0", "--wrappers", "gymnasium.wrappers:NormalizeObservation", "--run-dir", str(run),
         "--seed", "1", "--steps", "12000", "--agents", "2", "--envs-per-agent", "4", "--no-tensorboard",
-        "--no-remember", "--learning-rate", "0.003", "--training-batch-min", "80", "--serial" if serial else "--no-dynamic")
+        "--no-remember", "--learning-rate", "0.002", "--learning-rate-final", "null", "--training-batch-min", "40",
+        "--rollout-length", "5", "--serial" if serial else "--no-dynamic")
     assert trained.returncode == 0, trained.stderr
     assert "NormalizeObservation keeps running statistics" in trained.stdout
     count, mean, squares = checkpoint.newest(run / "checkpoints")[0].arrays[SAVED][0]

@@ -69,8 +69,8 @@ def _elsewhere(settings: Settings) -> Checked:
                 env={**os.environ, "PYTHONPATH": python_path(os.getcwd())})
         finally:
             os.close(writer)
+        assert process.stdin is not None
         try:
-            assert process.stdin is not None
             try:
                 process.stdin.write(pickle.dumps(settings))
                 process.stdin.flush()  # and left open: the process ends when it is closed
@@ -79,7 +79,7 @@ def _elsewhere(settings: Settings) -> Checked:
             answer, deadline = b"", time.monotonic() + seconds
             # A process that users' code started may hold the pipe open, so the end of the line is the end.
             while not answer.endswith(b"\n"):
-                if not wait([answers], max(0.0, deadline - time.monotonic())):
+                if not wait([reader], max(0.0, deadline - time.monotonic())):
                     raise ConfigError(f"game: {game!r} did not make and play its first step within {seconds:g} s "
                                       "(agent_timeout)")
                 part = answers.read(65_536)

@@ -58,6 +58,7 @@ def form_of(name: str, space: gymnasium.Space) -> Form:
         return Form(shape, (*shape, 1), dtype, lambda seen: seen[..., None])
     if len(shape) == 3 and not _channels_first(shape):
         return Form(shape, shape, dtype)
+    ours: tuple[int, ...]
     if len(shape) == 3:
         ours = (*shape[1:], shape[0])
         return Form(shape, ours, dtype, lambda seen: seen.transpose(1, 2, 0),

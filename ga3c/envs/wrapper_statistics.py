@@ -124,7 +124,7 @@ def _of(wrapper: gymnasium.Env) -> list[Any]:
 
 def _is_running(value: Any) -> bool:
     """Whether it looks like Gymnasium's RunningMeanStd: arrays `mean` and `var` of one form, and a `count`."""
-    found = [getattr(value, name, None) for name in ("mean", "var", "count")]
+    found: list[Any] = [getattr(value, name, None) for name in ("mean", "var", "count")]
     numbers = all(isinstance(each, np.ndarray | np.number | float | int) for each in found)
     return numbers and np.shape(found[0]) == np.shape(found[1]) and np.size(found[2]) == 1
 

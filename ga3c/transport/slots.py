@@ -172,7 +172,8 @@ class Slots(_Facts):
 
     def reported_statistics(self, agent: int) -> NDArray[np.float64]:
         """A copy of the last ones (n, 3) that the agent has reported; zeros if there are none."""
-        return self.statistics[agent, self.statistics_at[agent]].copy()
+        last: NDArray[np.float64] = self.statistics[agent, self.statistics_at[agent]].copy()
+        return last
 
     def empty_batch(self, n_rollouts: int) -> Batch:
         """Room for `n_rollouts` rollouts, to be filled by `gather`."""

@@ -230,7 +230,7 @@ class Signs(Plain):
     def step(self, action: int) -> Step:
         self.time += 1
         reward = float(action == self.sign)
-        return self.seen(), reward, False, self.time == 10, {}
+        return self.seen(), reward, self.time == 10, False, {}
 
 
 # ------------------------------------------------------------------------------------------------ that draw

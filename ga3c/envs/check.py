@@ -133,6 +133,10 @@ def _examined(settings: Settings) -> dict[str, Any]:
     with telling(f"game: {game!r} fails at its first step", ConfigError):
         environment.reset(settings.run.seed)
         environment.step(np.zeros(1, np.int64))
+        carried = wrapper_statistics.unsaved(environment, settings.run.seed)
+    if carried:
+        notes.append(f"{game}: {', '.join(carried)} is carried from episode to episode, and is not saved: a resume "
+                     "and an evaluation begin without it")
     keeping = wrapper_statistics.names(environment)
     if keeping:
         notes.append(f"{game}: {', '.join(keeping)} keeps running statistics; those of all agents are merged, kept in "

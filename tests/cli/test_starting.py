@@ -82,7 +82,12 @@ def test_the_fork_server_is_told_what_one_process_will_play(
     def tensorflow_comes_next(verbose: bool) -> None:
         raise ConfigError("enough")
 
+    def process_comes_next(game: str, n_envs: int) -> None:
+        told.append((game, n_envs))
+        raise ConfigError("enough")
+
     monkeypatch.setattr("ga3c.agents.process.start_forkserver", lambda game, n_envs: told.append((game, n_envs)))
+    monkeypatch.setattr("ga3c.evaluation.players.forkserver_running", process_comes_next)
     for module in (cli, evaluate):
         monkeypatch.setattr(module, "before_tensorflow", tensorflow_comes_next)
     monkeypatch.setattr(evaluate, "usable_cores", lambda: 2)

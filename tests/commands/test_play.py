@@ -192,7 +192,7 @@ def test_whatever_a_game_renders_the_film_shows_it(
         size: tuple[int, int], brightest: int) -> None:
     assert recorded(tmp_path, monkeypatch, name) == 0
     out, err = capsys.readouterr()
-    assert err == "" and "Episode 2: score 5, 5 agent steps" in out and "recorded: film.gif" in out
+    assert err == "" and "Episode 2: score 5, 5 agent steps" in out and "film.gif (" in out
     with Image.open(tmp_path / "film.gif") as film:
         assert film.size == size
         shown = []

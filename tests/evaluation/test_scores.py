@@ -17,7 +17,7 @@ from rich.console import Console
 
 from ga3c.envs.atari_games import atari_id
 from ga3c.envs.base import EnvSpec
-from ga3c.evaluation.episodes import Played, Protocol
+from ga3c.evaluation.episodes import Limits, Played, Protocol
 from ga3c.evaluation.policy import Trained
 from ga3c.evaluation.scores import bootstrap_interval, interquartile_mean, reference_scores, report, summarise, table
 from ga3c.settings.files import configured
@@ -77,7 +77,7 @@ def test_a_report_says_how_the_emulator_was_played_whoever_said_so(
         changed: dict[str, Any], frame_skip: int | str, sticky: float, rest: dict[str, int]) -> None:
     settings = configured(**changed)
     spec = EnvSpec("Pong", (84, 84, 4), np.dtype(np.uint8), 6, 4)
-    made = report(Trained(Path("run"), settings, {}, {}, None, []), spec, settings, Protocol(),
+    made = report(Trained(Path("run"), settings, {}, {}, None, []), spec, settings, Protocol(), Limits(),
                   Played(np.array([1.0]), np.array([1])))
     assert made["protocol"] == {
         **Protocol()._asdict(), "noop_max": 30, "frame_skip": frame_skip, "sticky_actions": sticky,

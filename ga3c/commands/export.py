@@ -18,6 +18,7 @@ import importlib.util
 import json
 import os
 import shutil
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ from ga3c.commands.entry import guarded, quiet, run_command
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
 from ga3c.settings.machine import before_tensorflow
-from ga3c.settings.messages import ConfigError, for_shell
+from ga3c.settings.messages import ConfigError, printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -248,7 +249,7 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
     if versions:
         made += [f"machine: {versions['cores']} cores, {versions['memory_gb']} GB, {versions['platform']}",
                  f"Python {versions['python']}, TensorFlow {versions['tensorflow']}"]
-        made += [f"command: `{' '.join(['ga3c-train', *map(for_shell, versions['command'][1:])])}`"]
+        made += [f"command: `{printable(shlex.join(['ga3c-train', *versions['command'][1:]]))}`"]
     return "\n".join([
         "---", yaml.safe_dump(metadata, sort_keys=False).rstrip(), "---", "", f"# {game}, played by GA3C", "",
         "An actor-critic trained asynchronously around one model (GA3C, ICLR 2017).", "", "## Scores", "", scores,

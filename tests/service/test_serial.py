@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
+from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.serial import SAVED, run_serial
 from ga3c.service.signals import Signals
 from ga3c.settings.files import configured
@@ -117,28 +120,46 @@ def test_what_was_tampered_with_is_not_gone_on_from(
     assert "New episodes begin" in said
 
 
-def test_after_an_environment_has_failed_new_episodes_begin(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[range], None]:
+    """Environments whose steps with these numbers, counted over all of them, fail."""
     from ga3c.service import serial
-    made = serial.make_environment
+    made, played = serial.make_environment, itertools.count()
 
-    def failing(settings: Settings, n_envs: int) -> Environment:
-        environment = made(settings, n_envs)
-        right, steps = environment.step, []
+    def fail(numbers: range) -> None:
+        def make(settings: Settings, n_envs: int) -> Environment:
+            environment = made(settings, n_envs)
+            right = environment.step
 
-        def step(action: np.ndarray) -> Any:
-            steps.append(1)
-            if len(steps) > 50:
-                raise RuntimeError("the emulator lost its mind")
-            return right(action)
+            def step(action: np.ndarray) -> Any:
+                if next(played) in numbers:
+                    raise SystemExit("the emulator lost its mind")
+                return right(action)
 
-        environment.step = step  # type: ignore[method-assign]
-        return environment
+            environment.step = step  # type: ignore[method-assign]
+            return environment
 
-    monkeypatch.setattr(serial, "make_environment", failing)
+        monkeypatch.setattr(serial, "make_environment", make)
+
+    return fail
+
+
+def test_an_environment_that_fails_is_replaced(
+        make_run: MakeRun, interruption: Signals, failing: Callable[[range], None]) -> None:
+    failing(range(50, 52))
+    settings = configured(**{"game": "toy:catch", **SERIAL, "steps": 400})
+    run = make_run(settings)
+    assert run_serial(settings, run, Learner(settings, run.spec), interruption) == "--steps 400"
+    assert run.statistics.environment_faults == 2
+    assert "the emulator lost its mind" in Path(run.log_path).read_text()
+
+
+def test_environments_that_fail_again_and_again_end_the_run_and_its_agents_are_not_saved(
+        make_run: MakeRun, interruption: Signals, failing: Callable[[range], None]) -> None:
+    failing(range(50, 10**9))
     settings = configured(**{"game": "toy:catch", **SERIAL})
     run = make_run(settings)
     model = Learner(settings, run.spec)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(AgentsLost, match="failed 6 times in a row; the last time: SystemExit: the code"):
         run_serial(settings, run, model, interruption)
     assert not [name for name in checkpoint.load(run.save(model)).arrays if name.startswith(SAVED)]

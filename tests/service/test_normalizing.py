@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ga3c.commands.export import export
 from ga3c.envs.toys import TOYS, Step, Toy
-from ga3c.evaluation.episodes import Protocol, play_episodes
+from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
+from ga3c.evaluation.players import playing
 from ga3c.evaluation.policy import find, load_policy, write_policy
 from ga3c.learner import checkpoint
 from ga3c.learner.learner import Learner
@@ -109,7 +110,9 @@ def test_a_small_difference_far_from_0_is_learned_only_if_it_is_normalised(train
     assert arrays["observation.02"] / STEPS == pytest.approx(1, abs=0.01)
     # An evaluation, with the run's directory alone, plays as well, and changes nothing.
     policy = load_policy(run.directory)
-    played = play_episodes(policy.predict, run.spec, run.settings, Protocol(20, 0, False, 20), 1)
+    protocol = Protocol(20, 0, False, 20)
+    with playing(run.settings, protocol, Limits()) as players:
+        played = play_episodes(policy.predict, players, protocol)
     assert played.scores.mean() > 9.5
     seen = np.array([[4999.0], [5001.0], [0.0], [1e5]], np.float32)
     outputs, _ = model.predict(seen)

@@ -448,12 +448,12 @@ def test_a_signal_ends_the_run_and_loses_nothing(make_run: MakeRun, interruption
 def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceback_is(
         make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "world_without_a_level.py").write_text(
-        "import os, gymnasium\n"
+        "import multiprocessing, gymnasium\n"
         "class Broken(gymnasium.Env):\n"
         "    observation_space = gymnasium.spaces.Box(0, 255, (12,), 'uint8')\n"
         "    action_space = gymnasium.spaces.Discrete(2)\n"
         "    def reset(self, seed=None, options=None):\n"
-        f"        if os.getpid() == {os.getpid()}:\n"  # which has a look at it first
+        "        if multiprocessing.current_process().name == 'MainProcess':\n"  # the check
         "            return self.observation_space.sample(), {}\n"
         "        raise LookupError('no such level')\n"
         "    def step(self, action):\n"
@@ -474,11 +474,11 @@ def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceb
 def test_a_new_agent_is_nice_while_it_makes_its_environments_and_its_start_up_is_measured(
         make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_to_make.py").write_text(
-        "import os, time, gymnasium\n"
+        "import multiprocessing, os, time, gymnasium\n"
         "from ga3c.envs.toys import Counting\n"
         "class Slow(Counting):\n"
         "    def __init__(self):\n"
-        f"        if os.getpid() != {os.getpid()}:\n"  # which has a look at it first
+        "        if multiprocessing.current_process().name != 'MainProcess':\n"  # the check
         f"            open({str(tmp_path / 'niceness')!r}, 'a').write(f'{{os.nice(0)}} ')\n"
         "            time.sleep(0.25)\n"
         "        super().__init__()\n"

@@ -12,10 +12,12 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+from effects import EFFECTS
 from gymnasium.spaces import Box, Discrete
 
 Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
@@ -273,6 +275,126 @@ class FailsToDraw(Plain):
         raise ImportError("no library to draw with")
 
 
+# ------------------------------------------------------------------------------------------------ side effects
+
+PLACES = ("making", "reset", "step", "later", "close")
+LATER = 60  # steps of all environments of a process
+
+
+class Acts(Plain):
+    """Does `act` when it is made, reset, stepped or closed; `later`: in the step of that number in its process."""
+
+    steps = 0
+
+    def __init__(self, act: Callable[[], object], where: str, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.act, self.where = act, where
+        self._here("making")
+
+    def _here(self, where: str) -> None:
+        if self.where == where:
+            self.act()
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self._here("reset")
+        return super().reset(seed=seed)
+
+    def step(self, action: int) -> Step:
+        Acts.steps += 1
+        self._here("step")
+        if Acts.steps % LATER == 0:
+            self._here("later")
+        return super().step(action)
+
+    def close(self) -> None:
+        self._here("close")
+
+
+for _name, _act in EFFECTS.items():
+    for _place in PLACES:
+        gymnasium.register(f"{_name}-{_place}-v0", Acts, disable_env_checker=True,
+                           kwargs={"act": _act, "where": _place})
+
+
+# ------------------------------------------------------------------------------------------------ that give odd things
+
+def _with(**changed: Any) -> Callable[[Step], Any]:
+    """Changes parts of what `step` returned, by name."""
+    return lambda step: tuple(changed.get(name, part) for name, part in zip(
+        ("observation", "reward", "terminated", "truncated", "info"), step, strict=True))
+
+
+STEPS: dict[str, Callable[[Step], Any]] = {
+    "reward-list": _with(reward=[1.0]), "reward-float32": _with(reward=np.float32(1.0)),
+    "reward-true": _with(reward=True),
+    "reward-array": _with(reward=np.ones((1, 1))), "reward-none": _with(reward=None), "reward-text": _with(reward="1"),
+    "reward-two": _with(reward=[1.0, 2.0]), "reward-ragged": _with(reward=[1.0, [2.0]]),
+    "reward-complex": _with(reward=1j), "reward-nan": _with(reward=float("nan")), "reward-huge": _with(reward=10**400),
+    "ends-int": lambda step: (*step[:2], int(step[2]), np.bool_(step[3]), step[4]),
+    "ends-array": lambda step: (*step[:2], np.array([step[2]]), 0.0, step[4]),
+    "ends-text": _with(terminated="no"), "ends-none": _with(truncated=None),
+    "info-none": _with(info=None), "info-text": _with(info="none"), "info-bare": _with(info=object()),
+    "four-values": lambda step: step[:4], "six-values": lambda step: (*step, 0), "no-values": lambda step: None,
+    "list-of-five": list,
+    "observation-shape": _with(observation=np.zeros(3, np.uint8)), "observation-none": _with(observation=None),
+    "observation-float": _with(observation=np.zeros(2)), "observation-text": _with(observation="ab"),
+    "observation-list": _with(observation=[1, 2]), "observation-dict": _with(observation={"a": 1}),
+}
+RESETS: dict[str, Callable[[tuple], Any]] = {
+    "no-info": lambda both: both[0], "info-number": lambda both: (both[0], 7), "three": lambda both: (*both, 0)}
+
+
+class Gives(Plain):
+    """`reset` and `step` return what these make of a right answer."""
+
+    def __init__(self, step: Callable[[Step], Any] = tuple, reset: Callable[[tuple], Any] = tuple,
+                 render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.changed_step, self.changed_reset = step, reset
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        return self.changed_reset(super().reset(seed=seed))
+
+    def step(self, action: int) -> Any:
+        return self.changed_step(super().step(action))
+
+
+for _name, _changed in STEPS.items():
+    gymnasium.register(f"{_name}-v0", Gives, disable_env_checker=True, kwargs={"step": _changed})
+for _name, _changed in RESETS.items():
+    gymnasium.register(f"reset-{_name}-v0", Gives, disable_env_checker=True, kwargs={"reset": _changed})
+
+
+class Reuses(Plain):
+    """Writes all observations into one array, and is truncated by the wrapper of its registration."""
+
+    LENGTH = -1
+
+    def seen(self) -> np.ndarray:
+        self.array = getattr(self, "array", np.zeros(2, np.uint8))
+        self.array[:] = self.time
+        return self.array
+
+
+class Infos(Plain):
+    """Its infos have other keys, shapes and types at each step."""
+
+    def step(self, action: int) -> Step:
+        given: list[Any] = [np.arange(1 + self.time), "text", None, {"legal": object()}, 2.0]
+        return (*super().step(action)[:4], {"legal": given[self.time % 5], "other" * self.time: 1})
+
+
+class Slotted(Plain):
+    """Nothing can be set on it that it does not name: `gymnasium.Env` has no slots, so they are forbidden here."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "step":
+            raise AttributeError(name)
+        super().__setattr__(name, value)
+
+
 for _kind in list(globals().values()):
-    if isinstance(_kind, type) and issubclass(_kind, Plain) and f"{_kind.__name__}-v0" not in gymnasium.registry:
+    if (isinstance(_kind, type) and issubclass(_kind, Plain) and f"{_kind.__name__}-v0" not in gymnasium.registry
+            and _kind not in (Acts, Gives, Reuses)):
         gymnasium.register(f"{_kind.__name__}-v0", _kind, disable_env_checker=True)
+gymnasium.register("Reuses-v0", Reuses, disable_env_checker=True, max_episode_steps=4)

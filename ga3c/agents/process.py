@@ -36,12 +36,14 @@ _LONGEST_DIRECTORY = 70  # bytes: the fork server's socket is below it, and the 
 def serve(player: Player, port: Port, store: Slots) -> None:
     """Grants the requests of `player` through the port until it ends; records where its time went."""
     seconds = [0.0, 0.0, 0.0]  # by kind of request: TAKE and PREDICT are waited for, playing takes the rest
-    granted, before = 0, time.monotonic()
+    granted, before, ours = 0, time.monotonic(), os.getpid()
     try:
         request = next(player)
         while True:
             kind, slot, step = request
             now = time.monotonic()
+            if os.getpid() != ours:  # an environment forked, and this came back from it
+                os._exit(0)
             seconds[SUBMIT] += now - before
             if kind == PREDICT:
                 store.requested_at[slot, step] = now

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ga3c.agents.fault_tolerant import RETRIES, FaultTolerantEnvironment
 from ga3c.agents.loop import Progress, agent_seed, play, reward_discount, seeded
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.containment import contained, telling, told
+from ga3c.envs.containment import Kept, contained, telling, told
 from ga3c.envs.factory import make_environment
 from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
 from ga3c.learner.learner import Learner
@@ -257,7 +257,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
         recorder.statistics.drain()  # so that a limit on episodes falls at the same update in every run
 
     recorder.start()
-    workers = Workers(agents.n, 1, 1, 0, 0)
+    workers, kept = Workers(agents.n, 1, 1, 0, 0), Kept()
     reason = None
     while reason is None:
         if agents.moved == agents.n:
@@ -269,7 +269,8 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
         except BaseException:
             recorder.also_saved = dict  # an agent stands in the middle of a step
             raise
-        signals.hold()  # environments play in this process
+        kept.put_back()  # environments play in this process
+        signals.hold()
         if evaluations:
             evaluations.tick(learner)
         recorder.tick(learner, workers, [])

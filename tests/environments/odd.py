@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from effects import EFFECTS
+from effects import EFFECTS, HARMLESS
+from given import RESETS, STEPS
 from gymnasium.spaces import Box, Discrete
 
 Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
@@ -277,12 +279,16 @@ class FailsToDraw(Plain):
 
 # ------------------------------------------------------------------------------------------------ side effects
 
-PLACES = ("making", "reset", "step", "later", "close")
+PLACES = ("making", "reset", "step", "later", "always", "agent", "close")
 LATER = 60  # steps of all environments of a process
 
 
 class Acts(Plain):
-    """Does `act` when it is made, reset, stepped or closed; `later`: in the step of that number in its process."""
+    """Does `act` when it is made, reset, stepped or closed.
+
+    later: in each `LATER`th step of all environments of a process. always: in that one and all that follow. agent: in
+    every step, but only in a process of an agent.
+    """
 
     steps = 0
 
@@ -304,6 +310,10 @@ class Acts(Plain):
         self._here("step")
         if Acts.steps % LATER == 0:
             self._here("later")
+        if Acts.steps >= LATER:
+            self._here("always")
+        if multiprocessing.parent_process() is not None:
+            self._here("agent")
         return super().step(action)
 
     def close(self) -> None:
@@ -317,32 +327,6 @@ for _name, _act in EFFECTS.items():
 
 
 # ------------------------------------------------------------------------------------------------ that give odd things
-
-def _with(**changed: Any) -> Callable[[Step], Any]:
-    """Changes parts of what `step` returned, by name."""
-    return lambda step: tuple(changed.get(name, part) for name, part in zip(
-        ("observation", "reward", "terminated", "truncated", "info"), step, strict=True))
-
-
-STEPS: dict[str, Callable[[Step], Any]] = {
-    "reward-list": _with(reward=[1.0]), "reward-float32": _with(reward=np.float32(1.0)),
-    "reward-true": _with(reward=True),
-    "reward-array": _with(reward=np.ones((1, 1))), "reward-none": _with(reward=None), "reward-text": _with(reward="1"),
-    "reward-two": _with(reward=[1.0, 2.0]), "reward-ragged": _with(reward=[1.0, [2.0]]),
-    "reward-complex": _with(reward=1j), "reward-nan": _with(reward=float("nan")), "reward-huge": _with(reward=10**400),
-    "ends-int": lambda step: (*step[:2], int(step[2]), np.bool_(step[3]), step[4]),
-    "ends-array": lambda step: (*step[:2], np.array([step[2]]), 0.0, step[4]),
-    "ends-text": _with(terminated="no"), "ends-none": _with(truncated=None),
-    "info-none": _with(info=None), "info-text": _with(info="none"), "info-bare": _with(info=object()),
-    "four-values": lambda step: step[:4], "six-values": lambda step: (*step, 0), "no-values": lambda step: None,
-    "list-of-five": list,
-    "observation-shape": _with(observation=np.zeros(3, np.uint8)), "observation-none": _with(observation=None),
-    "observation-float": _with(observation=np.zeros(2)), "observation-text": _with(observation="ab"),
-    "observation-list": _with(observation=[1, 2]), "observation-dict": _with(observation={"a": 1}),
-}
-RESETS: dict[str, Callable[[tuple], Any]] = {
-    "no-info": lambda both: both[0], "info-number": lambda both: (both[0], 7), "three": lambda both: (*both, 0)}
-
 
 class Gives(Plain):
     """`reset` and `step` return what these make of a right answer."""
@@ -374,6 +358,37 @@ class Reuses(Plain):
         self.array = getattr(self, "array", np.zeros(2, np.uint8))
         self.array[:] = self.time
         return self.array
+
+
+class Lots(Plain):
+    """Draws from the global streams when it is made, and writes what into the file `drawn`."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        with open("drawn", "a", encoding="ascii") as file:
+            file.write(f"{np.random.randint(2**31)} {random.random()}\n")
+
+
+class Wild(StartsEndless):
+    """All at once: starts processes, changes everything, gives odd infos, fails to close. In agents it prints."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.other = subprocess.Popen(["sleep", "600"])
+        with open("started", "a", encoding="ascii") as file:
+            file.write(f"{self.other.pid}\n")
+        for name in HARMLESS:
+            EFFECTS[name]()
+
+    def step(self, action: int) -> Step:
+        if multiprocessing.parent_process() is not None:
+            for stream in (sys.__stdout__, sys.__stderr__):
+                print("said aloud", file=stream, flush=True)
+            os.write(1, b"said aloud\n")
+        return (*super().step(action)[:3], self.time % 50 == 0, {"legal": np.arange(1 + self.time % 3)})
+
+    def close(self) -> None:
+        raise RuntimeError("the close")
 
 
 class Infos(Plain):

@@ -1,4 +1,4 @@
-"""What environments give: taken, if there is one way to read it; else refused at the check in one line that names it."""
+"""What environments give: taken if there is one way to read it; else refused at the check in one line that names it."""
 
 from __future__ import annotations
 

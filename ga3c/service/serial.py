@@ -128,10 +128,15 @@ class Agents:
         """The agent whose environments failed too often, if there is one."""
         return next((agent for agent, each in enumerate(self._environments) if each.given_up), None)
 
-    def close(self) -> None:
-        """Closes the environments."""
+    def close(self) -> list[str]:
+        """Closes the environments; what those raised that failed at it, one line each."""
+        failures = []
         for environment in self._environments:
-            environment.close()
+            try:
+                environment.close()
+            except BaseException as error:  # noqa: B036  # users' code; all is played
+                failures.append(told(error))
+        return failures
 
     # ------------------------------------------------------------------------------------ in checkpoints
 
@@ -222,7 +227,8 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
                          f"the last time: {told(error)}") from error
     finally:
         with contained():
-            agents.close()
+            for failure in agents.close():
+                recorder.note(f"An environment failed when it was closed, which harms nothing: {failure}")
         signals.hold()
 
 

@@ -76,12 +76,9 @@ class FaultTolerantEnvironment:
                 if transition.final_observation is not None:
                     self._check("an episode's last observation", transition.final_observation)
         except BaseException:  # noqa: B036  # SystemExit and KeyboardInterrupt are failures like any other
-            self._in_a_row += 1
-            if self._in_a_row > RETRIES:
-                self.given_up = True
-                raise
-            self._failed()
-            self._replace()
+            self._count()
+            while not self._replaced():
+                pass
             n_envs = len(action)
             no = np.zeros(n_envs, np.bool_)
             return Transition(np.zeros(n_envs, np.float32), no, ~no, no, None, dropped=True)
@@ -105,12 +102,26 @@ class FaultTolerantEnvironment:
         if not np.vdot(observation, observation) < math.inf:
             raise NotFinite(f"{what} is not finite or too large: {observation[~_sound(observation)].ravel()[:4]}")
 
-    def _replace(self) -> None:
+    def _count(self) -> None:
+        """One more failure, whose exception is being handled; raises it if there were too many."""
+        self._in_a_row += 1
+        if self._in_a_row > RETRIES:
+            self.given_up = True
+            raise
+        self._failed()
+
+    def _replaced(self) -> bool:
+        """Whether new environments have begun; those that cannot be made or reset have failed, too."""
         with contained():
             with contextlib.suppress(BaseException):  # it has failed already
                 self._environment.close()
-            self._environment = self._make()
-            self.reset((self._seed + _STRIDE) % 2**31)
+            try:
+                self._environment = self._make()
+                self.reset((self._seed + _STRIDE) % 2**31)
+            except BaseException:  # noqa: B036  # as in `step`
+                self._count()
+                return False
+        return True
 
 
 def _sound(numbers: NDArray) -> NDArray[np.bool_]:

@@ -41,12 +41,14 @@ def serve(player: Player, port: Port, store: Slots, submitting: Callable[[], Non
     `submitting` is called before each rollout is submitted.
     """
     seconds = [0.0, 0.0, 0.0]  # by kind of request: TAKE and PREDICT are waited for, playing takes the rest
-    granted, before = 0, time.monotonic()
+    granted, before, ours = 0, time.monotonic(), os.getpid()
     try:
         request = next(player)
         while True:
             kind, slot, step = request
             now = time.monotonic()
+            if os.getpid() != ours:  # an environment forked, and this came back from it
+                os._exit(0)
             seconds[SUBMIT] += now - before
             if kind == PREDICT:
                 store.requested_at[slot, step] = now

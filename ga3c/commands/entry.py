@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import io
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -20,6 +21,8 @@ from typing import NoReturn
 from ga3c.envs.containment import EnvironmentFailed
 from ga3c.learner.checkpoint import CheckpointError
 from ga3c.settings.messages import ESCAPED, ConfigError
+
+EXIT_SECONDS = 5.0  # that what is registered with `atexit` may take
 
 
 def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
@@ -52,16 +55,30 @@ def _open_streams() -> None:
 
 
 def _end(code: object) -> NoReturn:
-    """Ends the process, also if threads of users' code never end: the interpreter would wait for them."""
+    """Ends the process, also if threads of users' code never end: the interpreter would wait for them.
+
+    Nor does it wait for long until what that code wants to be done at exit is done.
+    """
+    number = code if isinstance(code, int) else 0 if code is None else 1
+    atexit.register(_end_soon, number)  # the last is the first
     if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
         sys.exit(code)  # type: ignore[arg-type]  # what sys.exit was given
     if isinstance(code, str):
         print(code, file=sys.stderr)
     atexit._run_exitfuncs()
+    _leave(number)
+
+
+def _end_soon(number: int) -> None:
+    signal.signal(signal.SIGALRM, lambda *signalled: _leave(number))
+    signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
+
+
+def _leave(number: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody reads; closed; none
             stream.flush()
-    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+    os._exit(number)
 
 
 def guarded(program: str, work: Callable[[], int]) -> int:

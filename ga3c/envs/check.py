@@ -78,7 +78,7 @@ def _elsewhere(settings: Settings) -> Checked:
                 pass  # it has ended; why is said below
             answer, deadline = b"", time.monotonic() + seconds
             # A process that users' code started may hold the pipe open, so the end of the line is the end.
-            while not answer.endswith(b"\n"):
+            while b"\n" not in answer:
                 if not wait([reader], max(0.0, deadline - time.monotonic())):
                     raise ConfigError(f"game: {game!r} did not make and play its first step within {seconds:g} s "
                                       "(agent_timeout)")
@@ -90,7 +90,7 @@ def _elsewhere(settings: Settings) -> Checked:
             kill_group(process.pid)
             process.wait()
             process.stdin.close()
-    found = json.loads(answer)
+    found = json.loads(answer.partition(b"\n")[0])  # a game that forks answers twice
     if "error" in found:
         raise ConfigError(found["error"])
     name, shape, dtype, *counts = found["spec"]

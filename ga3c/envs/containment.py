@@ -20,31 +20,52 @@ from ga3c.settings.messages import ConfigError
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
+class Kept:
+    """What is put back after code of users that plays in this process, as it takes only some microseconds.
+
+    That is: standard streams of Python, umask, blocked signals, alarm, NumPy's error handling, limit of recursion. A
+    process that the code forked, and that comes back from it as if it was this one, ends.
+    """
+
+    def __init__(self) -> None:
+        self._pid, self._streams = os.getpid(), (sys.stdin, sys.stdout, sys.stderr)
+        self._mask = os.umask(0o077)
+        os.umask(self._mask)
+        self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        self._alarm = signal.getitimer(signal.ITIMER_REAL)
+        self._errors, self._depth = np.geterr(), sys.getrecursionlimit()
+
+    def put_back(self) -> None:
+        """As it was when this was made."""
+        if os.getpid() != self._pid:
+            os._exit(0)
+        sys.stdin, sys.stdout, sys.stderr = self._streams
+        os.umask(self._mask)
+        if self._alarm == (0.0, 0.0):
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
+        np.seterr(**self._errors)
+        sys.setrecursionlimit(self._depth)
+
+
 @contextlib.contextmanager
 def contained() -> Iterator[None]:
     """Within, code of users runs. Afterwards what it changed for the whole process is as before.
 
-    That is: working directory, umask, signal handlers, alarm, locale, filters of warnings, NumPy's error handling,
-    limit of recursion. In another thread than the main one, handlers and alarm are left alone: it cannot set them.
+    That is what `Kept` puts back, and working directory, signal handlers, locale, filters of warnings. In another
+    thread than the main one, handlers are left alone: it cannot set them.
     """
-    directory, mask = os.open(".", os.O_PATH), os.umask(0o077)
-    os.umask(mask)
-    language, errors, depth = locale.setlocale(locale.LC_ALL), np.geterr(), sys.getrecursionlimit()
+    kept, directory, language = Kept(), os.open(".", os.O_PATH), locale.setlocale(locale.LC_ALL)
     main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()} if main else {}
-    alarm = signal.getitimer(signal.ITIMER_REAL)
     try:
         with warnings.catch_warnings():
             yield
     finally:
+        kept.put_back()
         os.fchdir(directory)
         os.close(directory)
-        os.umask(mask)
         locale.setlocale(locale.LC_ALL, language)
-        np.seterr(**errors)
-        sys.setrecursionlimit(depth)
-        if main and alarm == (0.0, 0.0):
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in handlers.items():
             if signal.getsignal(number) is not handler and handler is not None:
                 signal.signal(number, handler)

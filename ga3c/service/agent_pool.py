@@ -291,7 +291,8 @@ class AgentPool:
         lived = now - agent.started_at
         how = f"was killed by {signal_name(-exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
         hung = agent.interrupted and exitcode in (-signal.SIGKILL, -signal.SIGUSR1)
-        cause = "hung" if hung else "signal" if exitcode < 0 else "exception" if exitcode == 1 else "exit"
+        raised = exitcode == 1 and agent.faults_seen > 0  # else its environment ended the process so
+        cause = "hung" if hung else "signal" if exitcode < 0 else "exception" if raised else "exit"
         if exitcode == -signal.SIGKILL and not hung and self._ran_out_of_memory():
             cause, how = "out of memory", "was killed, likely because memory ran out,"
             self._fit = max(1, len(self.processes))

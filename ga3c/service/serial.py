@@ -26,7 +26,7 @@ from ga3c.agents.fault_tolerant import RETRIES, FaultTolerantEnvironment
 from ga3c.agents.loop import Progress, agent_seed, play, reward_discount, seeded
 from ga3c.envs import wrapper_statistics
 from ga3c.envs.base import Environment, EnvSpec
-from ga3c.envs.containment import contained, telling, told
+from ga3c.envs.containment import Kept, contained, telling, told
 from ga3c.envs.factory import make_environment
 from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics, merged
@@ -148,10 +148,15 @@ class Agents:
         """The agent whose environments failed too often, if there is one."""
         return next((agent for agent, each in enumerate(self._environments) if each.given_up), None)
 
-    def close(self) -> None:
-        """Closes the environments."""
+    def close(self) -> list[str]:
+        """Closes the environments; what those raised that failed at it, one line each."""
+        failures = []
         for environment in self._environments:
-            environment.close()
+            try:
+                environment.close()
+            except BaseException as error:  # noqa: B036  # users' code; all is played
+                failures.append(told(error))
+        return failures
 
     # ------------------------------------------------------------------------------------ in checkpoints
 
@@ -244,7 +249,8 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
                          f"the last time: {told(error)}") from error
     finally:
         with contained():
-            agents.close()
+            for failure in agents.close():
+                recorder.note(f"An environment failed when it was closed, which harms nothing: {failure}")
         signals.hold()
 
 
@@ -280,7 +286,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
         recorder.statistics.drain()  # so that a limit on episodes falls at the same update in every run
 
     recorder.start()
-    workers = Workers(agents.n, 1, 1, 0, 0)
+    workers, kept = Workers(agents.n, 1, 1, 0, 0), Kept()
     reason = None
     while reason is None:
         if agents.moved == agents.n:
@@ -292,7 +298,8 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
         except BaseException:
             recorder.also_saved = dict  # an agent stands in the middle of a step
             raise
-        signals.hold()  # environments play in this process
+        kept.put_back()  # environments play in this process
+        signals.hold()
         if evaluations:
             evaluations.tick(learner)
         recorder.tick(learner, workers, [])

@@ -129,3 +129,28 @@ def test_without_failures_it_is_as_if_it_was_not_there() -> None:
     np.testing.assert_array_equal(again.observation, plain.observation)
     for environment in (guarded, plain, again):
         environment.close()
+
+
+def test_a_replacement_that_cannot_begin_is_one_more_failure_and_is_replaced_in_turn() -> None:
+    begun = []
+
+    class Reluctant(Script):
+        def reset(self, seed: int) -> None:
+            begun.append(seed)
+            if 2 <= len(begun) <= failing:
+                raise SystemExit("not now")
+
+    for failing, raises in ((4, False), (99, True)):
+        begun.clear()
+        failures: list[int] = []
+        steps = [crash]
+        environment = FaultTolerantEnvironment(
+            lambda: Reluctant(steps, [], []), lambda: failures.append(1))  # noqa: B023
+        environment.reset(0)
+        if raises:
+            with pytest.raises(SystemExit):
+                environment.step(np.zeros(2, np.int64))
+            assert (environment.given_up, len(failures)) == (True, RETRIES)
+        else:
+            assert environment.step(np.zeros(2, np.int64)).dropped
+            assert (environment.given_up, len(failures), len(set(begun))) == (False, 4, 5)

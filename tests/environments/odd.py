@@ -10,12 +10,16 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+from effects import EFFECTS, HARMLESS
+from given import RESETS, STEPS
 from gymnasium.spaces import Box, Discrete
 
 Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
@@ -290,6 +294,139 @@ class FailsToDraw(Plain):
         raise ImportError("no library to draw with")
 
 
+# ------------------------------------------------------------------------------------------------ side effects
+
+PLACES = ("making", "reset", "step", "later", "always", "agent", "close")
+LATER = 60  # steps of all environments of a process
+
+
+class Acts(Plain):
+    """Does `act` when it is made, reset, stepped or closed.
+
+    later: in each `LATER`th step of all environments of a process. always: in that one and all that follow. agent: in
+    every step, but only in a process of an agent.
+    """
+
+    steps = 0
+
+    def __init__(self, act: Callable[[], object], where: str, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.act, self.where = act, where
+        self._here("making")
+
+    def _here(self, where: str) -> None:
+        if self.where == where:
+            self.act()
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self._here("reset")
+        return super().reset(seed=seed)
+
+    def step(self, action: int) -> Step:
+        Acts.steps += 1
+        self._here("step")
+        if Acts.steps % LATER == 0:
+            self._here("later")
+        if Acts.steps >= LATER:
+            self._here("always")
+        if multiprocessing.parent_process() is not None:
+            self._here("agent")
+        return super().step(action)
+
+    def close(self) -> None:
+        self._here("close")
+
+
+for _name, _act in EFFECTS.items():
+    for _place in PLACES:
+        gymnasium.register(f"{_name}-{_place}-v0", Acts, disable_env_checker=True,
+                           kwargs={"act": _act, "where": _place})
+
+
+# ------------------------------------------------------------------------------------------------ that give odd things
+
+class Gives(Plain):
+    """`reset` and `step` return what these make of a right answer."""
+
+    def __init__(self, step: Callable[[Step], Any] = tuple, reset: Callable[[tuple], Any] = tuple,
+                 render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.changed_step, self.changed_reset = step, reset
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        return self.changed_reset(super().reset(seed=seed))
+
+    def step(self, action: int) -> Any:
+        return self.changed_step(super().step(action))
+
+
+for _name, _changed in STEPS.items():
+    gymnasium.register(f"{_name}-v0", Gives, disable_env_checker=True, kwargs={"step": _changed})
+for _name, _changed in RESETS.items():
+    gymnasium.register(f"reset-{_name}-v0", Gives, disable_env_checker=True, kwargs={"reset": _changed})
+
+
+class Reuses(Plain):
+    """Writes all observations into one array, and is truncated by the wrapper of its registration."""
+
+    LENGTH = -1
+
+    def seen(self) -> np.ndarray:
+        self.array = getattr(self, "array", np.zeros(2, np.uint8))
+        self.array[:] = self.time
+        return self.array
+
+
+class Lots(Plain):
+    """Draws from the global streams when it is made, and writes what into the file `drawn`."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        with open("drawn", "a", encoding="ascii") as file:
+            file.write(f"{np.random.randint(2**31)} {random.random()}\n")
+
+
+class Wild(StartsEndless):
+    """All at once: starts processes, changes everything, gives odd infos, fails to close. In agents it prints."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.other = subprocess.Popen(["sleep", "600"])
+        with open("started", "a", encoding="ascii") as file:
+            file.write(f"{self.other.pid}\n")
+        for name in HARMLESS:
+            EFFECTS[name]()
+
+    def step(self, action: int) -> Step:
+        if multiprocessing.parent_process() is not None:
+            for stream in (sys.__stdout__, sys.__stderr__):
+                print("said aloud", file=stream, flush=True)
+            os.write(1, b"said aloud\n")
+        return (*super().step(action)[:3], self.time % 50 == 0, {"legal": np.arange(1 + self.time % 3)})
+
+    def close(self) -> None:
+        raise RuntimeError("the close")
+
+
+class Infos(Plain):
+    """Its infos have other keys, shapes and types at each step."""
+
+    def step(self, action: int) -> Step:
+        given: list[Any] = [np.arange(1 + self.time), "text", None, {"legal": object()}, 2.0]
+        return (*super().step(action)[:4], {"legal": given[self.time % 5], "other" * self.time: 1})
+
+
+class Slotted(Plain):
+    """Nothing can be set on it that it does not name: `gymnasium.Env` has no slots, so they are forbidden here."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "step":
+            raise AttributeError(name)
+        super().__setattr__(name, value)
+
+
 for _kind in list(globals().values()):
-    if isinstance(_kind, type) and issubclass(_kind, Plain) and f"{_kind.__name__}-v0" not in gymnasium.registry:
+    if (isinstance(_kind, type) and issubclass(_kind, Plain) and f"{_kind.__name__}-v0" not in gymnasium.registry
+            and _kind not in (Acts, Gives, Reuses)):
         gymnasium.register(f"{_kind.__name__}-v0", _kind, disable_env_checker=True)
+gymnasium.register("Reuses-v0", Reuses, disable_env_checker=True, max_episode_steps=4)

@@ -1,0 +1,66 @@
+"""The check of a game, in a process that is thrown away: one line for what goes wrong, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ga3c.envs.check import check, probe
+from ga3c.settings.files import configured
+from ga3c.settings.messages import ConfigError
+
+SECONDS = 3.0
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("game", "says"), [
+    ("exit-reset", r"fails at its first step: SystemExit: the code 'enough of this' (effects.py, line "),
+    ("exit-making", "cannot be made: SystemExit: the code 'enough of this' (effects.py, line "),
+    ("leave-making", "ended its process with exit code 0 while it was made and played for a step"),
+    ("segfault-step", "was ended by SIGSEGV while it was made and played for a step"),
+    ("exec-making", "ended its process with exit code 0 while it was made and played for a step"),
+    ("interrupt-making", "cannot be made: KeyboardInterrupt (effects.py, line "),
+    ("generator-exit-step", "cannot be made: GeneratorExit (effects.py, line "),
+    ("block-making", f"did not make and play its first step within {SECONDS:g} s (agent_timeout)"),
+    ("recursion-reset", "fails at its first step: RecursionError: maximum recursion depth exceeded (effects.py, line "),
+    ("closerange-making", "ended its process with exit code 1 while it was made and played for a step"),
+    ("sigkill-reset", "was ended by SIGKILL while"),
+])
+def test_a_game_that_cannot_be_played_is_told_in_one_line(game: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(configured(game=f"odd:{game}-v0", agent_timeout=SECONDS))
+    said = str(caught.value)
+    assert said.startswith(f"game: 'odd:{game}-v0' {says}") and "\n" not in said, said
+
+
+# One process each: what one of them does might hide another.
+@pytest.mark.parametrize("effect", [
+    "sigterm", "alarm", "umask", "thread", "stdout", "closed-stdout", "shallow", "environ", "monotonic", "atexit",
+    "fork", "no-directory", "seterr"])
+def test_a_game_that_changes_its_process_changes_nothing_here(effect: str) -> None:
+    before = (Path.cwd(), signal.getsignal(signal.SIGTERM), threading.active_count(), dict(os.environ))
+    children = set(psutil.Process().children(recursive=True))
+    assert probe(configured(game=f"odd:{effect}-making-v0", agent_timeout=20.0)).n_actions == 2
+    assert before == (Path.cwd(), signal.getsignal(signal.SIGTERM), threading.active_count(), dict(os.environ))
+    assert set(psutil.Process().children(recursive=True)) <= children
+
+
+def test_what_fails_to_close_is_played_all_the_same_and_said() -> None:
+    checked = check(configured(game="odd:FailsToClose-v0"))
+    note, = checked.notes
+    assert note.startswith("odd:FailsToClose-v0 fails when it is closed, which harms nothing: RuntimeError: the close ")
+
+
+def test_what_a_game_has_started_ends_with_the_check() -> None:
+    probe(configured(game="odd:Starts-v0"))
+    helper = int(Path("started").read_text())
+    assert not psutil.pid_exists(helper) or not psutil.wait_procs([psutil.Process(helper)], timeout=5)[1]

@@ -1,0 +1,152 @@
+"""Environments drawn at random, in serial mode: any exception is one the service knows; what slots get can be learned.
+
+GA3C_FUZZ says how many cases there are, 1,000 without it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from effects import EFFECTS
+from given import RESETS, STEPS
+from gymnasium import spaces
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from ga3c.envs.base import Environment
+from ga3c.envs.containment import EnvironmentFailed, Kept
+from ga3c.envs.gymnasium import GymnasiumEnvironment
+from ga3c.service import serial
+from ga3c.settings.files import configured
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+from ga3c.transport.fields import Field
+from ga3c.transport.slots import Batch
+
+CASES = int(os.environ.get("GA3C_FUZZ", "1000"))
+SETTINGS = configured(serial=True, agents=2, envs_per_agent=2, rollout_length=3, training_batch_min=6)
+
+shapes = st.lists(st.integers(0, 5), max_size=5).map(tuple) | st.sampled_from([(3, 8, 8), (8, 8), (2, 8, 8, 3)])
+boxes = st.builds(lambda shape, dtype: spaces.Box(0, 1, shape, dtype), shapes, st.sampled_from(
+    [np.uint8, np.float32, np.float64, np.int64, np.bool_]))
+observations = st.integers(1, 4).map(lambda n: spaces.Box(0, 100, (n,), np.float32)) | boxes | st.sampled_from(
+    [spaces.Discrete(3), spaces.Dict({"a": spaces.Discrete(2)}), spaces.MultiBinary(3)])
+actions = st.integers(1, 5).map(spaces.Discrete) | st.builds(
+    lambda start: spaces.Discrete(3, start=start), st.integers(-3, 3)) | st.just(spaces.MultiDiscrete([2, 2]))
+numbers = st.floats(width=32) | st.floats(-100, 100)
+errors = st.sampled_from([RuntimeError("of\ntwo lines"), SystemExit(0), GeneratorExit(), StopIteration(), MemoryError(),
+                          AssertionError(), KeyError(None), BaseException("all"), OSError(9, "bad"), ConfigError("no")])
+HARMLESS = ("seterr", "warnings", "umask", "sigmask", "stdout", "stderr", "bare-except", "recursion")
+calls = (st.tuples(st.just("give"), st.sampled_from(sorted(STEPS))) | st.tuples(st.just("see"), numbers)
+         | st.tuples(st.just("pay"), numbers) | st.tuples(st.just("raise"), errors)
+         | st.tuples(st.just("act"), st.sampled_from(HARMLESS))
+         | st.tuples(st.sampled_from(["end", "cut", "both", "play", "play", "play"]), st.none()))
+resets = st.sampled_from(["right"] * 12 + sorted(RESETS) + ["raise"])
+
+
+class Drawn(gymnasium.Env):
+    """Steps and resets are as the lists say, in turn, over all environments of the case."""
+
+    def __init__(self, observed: gymnasium.Space, acted: gymnasium.Space, steps: list, begins: list,
+                 turn: dict[str, int]) -> None:
+        self.observation_space, self.action_space = observed, acted
+        self.steps, self.begins, self.turn = steps, begins, turn
+
+    def _next(self, name: str, calls: list) -> Any:
+        self.turn[name] += 1
+        return calls[self.turn[name] % len(calls)]
+
+    def _seen(self, value: float = 1.0) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.full(self.observation_space.shape or (), value, np.float64).astype(self.observation_space.dtype)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        super().reset(seed=seed)
+        how = self._next("reset", self.begins)
+        if how == "raise":
+            raise RuntimeError("no beginning")
+        return RESETS.get(how, tuple)((self._seen(), {}))
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        how, what = self._next("step", self.steps)
+        if how == "raise":
+            raise what
+        if how == "act":
+            EFFECTS[what]()
+        right = (self._seen(what if how == "see" else 2.0), what if how == "pay" else 1.0, how in ("end", "both"),
+                 how in ("cut", "both"), {})
+        return STEPS[what](right) if how == "give" else right
+
+
+def learnable(batch: Batch) -> None:
+    """Whether the rollouts of a batch obey envs/base.py."""
+    for rollout, steps in enumerate(batch.steps.tolist()):
+        rows = (rollout, slice(0, steps))
+        for array in (batch.observation[rows], batch.reward[rows], batch.following[rollout]):
+            assert np.isfinite(array).all()
+        ended, cut = batch.terminated[rows], batch.truncated[rows]
+        assert not (ended & cut).any()
+        scored = batch.episode_length[rows] > 0
+        assert not (scored & ~(ended | cut)).any() and np.isfinite(batch.score[rows][scored]).all()
+        assert np.isfinite(batch.final_value[rows][cut]).all()
+
+
+@examples(deadline=None, max_examples=CASES, suppress_health_check=list(HealthCheck))
+@given(observed=observations, acted=actions, steps=st.lists(calls, min_size=1, max_size=12),
+       begins=st.lists(resets, min_size=1, max_size=5))
+def test_whatever_environments_do_slots_get_what_can_be_learned(
+        observed: gymnasium.Space, acted: gymnasium.Space, steps: list, begins: list) -> None:
+    turn = {"step": 0, "reset": 0}
+
+    def make(settings: Settings, n_envs: int) -> Environment:
+        return GymnasiumEnvironment([Drawn(observed, acted, steps, begins, turn) for _ in range(n_envs)], "drawn")
+
+    try:
+        spec = make(SETTINGS, 1).spec
+    except ConfigError as error:
+        assert "supported: " in str(error) and "\n" not in str(error)
+        return
+    outputs = {"policy": Field((spec.n_actions,), np.float32), "value": Field((), np.float32)}
+
+    def predict(observation: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
+        assert observation.dtype == spec.observation_dtype and np.isfinite(observation).all()
+        n = len(observation)
+        return {"policy": np.full((n, spec.n_actions), 1 / spec.n_actions, np.float32),
+                "value": np.zeros(n, np.float32)}, 0
+
+    kept, agents, patched = Kept(), None, pytest.MonkeyPatch()
+    patched.setattr(serial, "make_environment", make)
+    try:
+        agents = serial.Agents(SETTINGS, spec, outputs, 0)
+        for _ in range(30):
+            agents.answer(predict)
+            while agents.moved < agents.n:
+                agents.move(learnable)
+            kept.put_back()
+    except (ConfigError, EnvironmentFailed) as error:
+        assert "\n" not in str(error)
+    except AssertionError as error:
+        if agents is None or agents.given_up is None or error.args:
+            raise
+    except BaseException:
+        if agents is None or agents.given_up is None:
+            raise
+    finally:
+        kept.put_back()
+        patched.undo()
+        if agents is not None:
+            agents.close()
+
+
+@pytest.mark.slow
+def test_ten_times_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    run: Callable[[], None] = examples(max_examples=10 * CASES, deadline=None, suppress_health_check=list(HealthCheck))(
+        test_whatever_environments_do_slots_get_what_can_be_learned)
+    run()

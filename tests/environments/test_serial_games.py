@@ -1,0 +1,72 @@
+"""Serial runs of odd games, in this process: what fails is replaced and told; one seed is one run, to the byte."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ga3c.envs.containment import contained
+from ga3c.learner import checkpoint
+from ga3c.learner.checkpoint import Checkpoint
+from ga3c.learner.learner import Learner
+from ga3c.runs.recorder import Recorder
+from ga3c.service.agent_pool import AgentsLost
+from ga3c.service.serial import run_serial
+from ga3c.service.signals import Signals
+from ga3c.settings.files import configured
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[..., Recorder],
+            interruption: Signals) -> Callable[[str], tuple[Checkpoint, Recorder]]:
+    """Trains for 300 steps; the last checkpoint and the run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("odd.Acts.steps", 0)
+
+    def trained(name: str) -> tuple[Checkpoint, Recorder]:
+        run = make_run(configured(game=f"odd:{name}-v0", serial=True, tensorboard=False, agents=2, envs_per_agent=2,
+                                  rollout_length=5, training_batch_min=20, steps=300, seed=5))
+        model = Learner(run.settings, run.spec)
+        assert run_serial(run.settings, run, model, interruption) == "--steps 300"
+        return checkpoint.load(run.save(model)), run
+
+    return trained
+
+
+def events(directory: Path, kind: str) -> list[dict]:
+    lines = (directory / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def test_one_seed_is_one_run_to_the_byte_though_a_game_draws_from_the_global_streams(
+        trained: Callable[[str], tuple[Checkpoint, Recorder]]) -> None:
+    (one, _), (other, _) = trained("Draws"), trained("Draws")
+    assert one.arrays.keys() == other.arrays.keys()
+    for name, array in one.arrays.items():
+        np.testing.assert_array_equal(array, other.arrays[name], err_msg=name)
+
+
+def test_what_a_step_raises_costs_its_episodes_alone(trained: Callable[[str], tuple[Checkpoint, Recorder]]) -> None:
+    _, run = trained("exit-later")
+    causes = [event["cause"].split(" (")[0] for event in events(run.directory, "environment_failed")]
+    assert len(causes) >= 4 and set(causes) == {"SystemExit: the code 'enough of this'"}
+
+
+def test_environments_that_fail_again_and_again_end_the_run_with_their_cause(
+        trained: Callable[[str], tuple[Checkpoint, Recorder]]) -> None:
+    with pytest.raises(AgentsLost, match="failed 6 times in a row; the last time: SystemExit: the code"):
+        trained("exit-always")
+
+
+def test_what_a_step_changes_for_the_process_is_put_back(
+        trained: Callable[[str], tuple[Checkpoint, Recorder]]) -> None:
+    with contained():
+        streams, depth = (sys.stdout, sys.stderr), sys.getrecursionlimit()
+        for name in ("stdout", "shallow", "sigmask", "seterr", "alarm"):
+            trained(f"{name}-later")
+            assert (sys.stdout, sys.stderr) == streams and sys.getrecursionlimit() == depth, name

@@ -32,14 +32,12 @@ def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool,
         noise: relative standard deviation of a second's rate, as far as known.
         grown: how many of N_A, N_P and N_T the trial has raised.
         doubting: a gain that is not clear is not accepted the first time.
-        agents: so many times the agents, more or fewer.
+        agents: so many times the agents.
     """
     seconds, before = len(new), base.mean.rate
     gain, error = new.mean.rate - before, standard_error(new, base, noise)
     # Fewer workers take less memory and make less lag: not to be slower is enough, or chance leads ever upwards.
-    # Fewer agents may be a little slower: half of what more of them would have to gain. So neither undoes the other.
-    price = LAG_PRICE * math.log2(agents)
-    least = before * (max(LEAST_GAIN, price) if grown else min(0.0, price / 2))
+    least = before * max(LEAST_GAIN, LAG_PRICE * math.log2(agents)) if grown else 0.0
     hurried = grown <= 1 and new.deviation() <= UNEVEN * noise * new.mean.rate
     rejected = Decision.REJECTED, Reason.NO_GAIN if grown else Reason.NOT_FASTER
     if gain <= max(least, ACCEPT * error):
@@ -47,7 +45,7 @@ def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool,
             return rejected
         if seconds < LAST_LOOK:
             return None
-        if gain <= (max(least, error) if grown else least):
+        if gain <= (max(least, error) if grown else 0.0):
             return rejected
     doubtful = gain < error or (doubting and gain < CLEAR_GAIN * before)
     return Decision.RETRY if doubtful else Decision.ACCEPTED, Reason.FASTER if gain > error else Reason.NOT_SLOWER

@@ -164,7 +164,7 @@ def test_agents_in_processes_add_up_their_rewards_too(make_run: Callable[..., Re
 
 
 @pytest.mark.parametrize("world", ["toy:offset", "toy:counting"])
-def test_with_breaks_a_run_learns_what_it_learns_without(world: str, train: Train) -> None:
+def test_with_breaks_normalised_runs_learn_what_they_learn_without(world: str, train: Train) -> None:
     both = {"game": world, "normalize_observations": True, "normalize_rewards": True}
     whole, _ = train(1200, **both)
     part = None

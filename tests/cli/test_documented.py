@@ -128,7 +128,7 @@ def test_a_documented_command_does_as_it_is_told(command: str, place: Path) -> N
     elif words[0] == "ga3c-train":
         more = [*SHORT, "--run-dir", str(place / f"made/{CARRIED_OUT.index(command)}")]
         more += [] if "--start" in words else ["--agents", "1"]
-        if "corridor:Corridor-v0" in words or words[-1].endswith(".yaml"):
+        if {"corridor:Corridor-v0", "stacked:StackedPong-v0"} & {*words} or words[-1].endswith(".yaml"):
             where = ROOT / "docs/examples"
     outcome = call(with_more(words, more), where)
     assert outcome.returncode == 0, outcome.stderr

@@ -44,8 +44,8 @@ def test_a_game_that_cannot_be_played_is_told_in_one_line(game: str, says: str) 
 
 # One process each: what one of them does might hide another.
 @pytest.mark.parametrize("effect", [
-    "sigterm", "alarm", "umask", "thread", "stdout", "closed-stdout", "shallow", "environ", "monotonic", "atexit",
-    "fork", "no-directory", "seterr"])
+    "sigterm", "thread", "stdout", "fork", "no-directory", *(pytest.param(name, marks=pytest.mark.slow) for name in (
+        "alarm", "umask", "closed-stdout", "shallow", "environ", "monotonic", "atexit", "seterr"))])
 def test_a_game_that_changes_its_process_changes_nothing_here(effect: str) -> None:
     before = (Path.cwd(), signal.getsignal(signal.SIGTERM), threading.active_count(), dict(os.environ))
     children = set(psutil.Process().children(recursive=True))

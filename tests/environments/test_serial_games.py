@@ -67,6 +67,6 @@ def test_what_a_step_changes_for_the_process_is_put_back(
         trained: Callable[[str], tuple[Checkpoint, Recorder]]) -> None:
     with contained():
         streams, depth = (sys.stdout, sys.stderr), sys.getrecursionlimit()
-        for name in ("stdout", "shallow", "sigmask", "seterr", "alarm"):
+        for name in ("stdout", "shallow", "alarm"):
             trained(f"{name}-later")
             assert (sys.stdout, sys.stderr) == streams and sys.getrecursionlimit() == depth, name

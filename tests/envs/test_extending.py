@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.check import probe
+from ga3c.envs.check import check, probe
 from ga3c.envs.factory import make_environment
 from ga3c.runs import reader as record
 from ga3c.settings.files import configured, resolve
@@ -73,6 +73,13 @@ def test_wrapped_pixels_are_learned_by_a_network_of_ones_own_and_evaluated() -> 
     ("minigrid.yaml", ((56, 56, 3), np.uint8, 7)), ("cartpole.yaml", ((4,), np.float32, 2))])
 def test_an_example_is_the_world_its_file_says(file: str, spec: tuple) -> None:
     assert probe(resolve({}, file))[1:4] == spec
+
+
+def test_stacks_of_frames_are_turned_and_said() -> None:
+    checked = check(configured(game="stacked:StackedPong-v0"))
+    assert checked.spec[1:4] == ((84, 84, 4), np.uint8, 6)
+    assert checked.notes == ["stacked:StackedPong-v0: pictures of (4, 84, 84) have their channels first; they are "
+                             "turned into (84, 84, 4)"]
 
 
 # ------------------------------------------------------------------------------------------------ wrappers

@@ -14,41 +14,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
+import drawn
 import gymnasium
 import numpy as np
 from effects import EFFECTS, HARMLESS
 from given import RESETS, STEPS
-from gymnasium.spaces import Box, Discrete
-
-Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
-
-
-class Plain(gymnasium.Env):
-    """Episodes of five steps, each of which pays 1. The observation is the time."""
-
-    LENGTH = 5
-    metadata: ClassVar[dict] = {"render_modes": ["rgb_array"], "render_fps": 30}
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        self.observation_space, self.action_space = Box(0, 255, (2,), np.uint8), Discrete(2)
-        self.render_mode, self.time = render_mode, 0
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        self.time = 0
-        return self.seen(), {}
-
-    def step(self, action: int) -> Step:
-        self.time += 1
-        return self.seen(), 1.0, self.time == self.LENGTH, False, {}
-
-    def seen(self) -> np.ndarray:
-        return np.full(2, self.time % 256, np.uint8)
-
-    def render(self) -> Any:
-        return np.full((8, 12, 3), 40 * (self.time % 6), np.uint8)
+from gymnasium.spaces import Box
+from plain import Plain, Step
 
 
 # ------------------------------------------------------------------------------------------------ that end or fail
@@ -237,63 +211,6 @@ class Signs(Plain):
         return self.seen(), reward, self.time == 10, False, {}
 
 
-# ------------------------------------------------------------------------------------------------ that draw
-
-class Grows(Plain):
-    def render(self) -> Any:
-        return np.full((8 + self.time, 12 + 2 * self.time, 3), 200, np.uint8)
-
-
-class ChannelsFirst(Plain):
-    def render(self) -> Any:
-        picture = np.zeros((3, 8, 12), np.uint8)
-        picture[0] = 200
-        return picture
-
-
-class Floats(Plain):
-    def render(self) -> Any:
-        return np.full((8, 12, 3), 0.5, np.float32)
-
-
-class Bools(Plain):
-    def render(self) -> Any:
-        return np.ones((8, 12), np.bool_)
-
-
-class Lists(Plain):
-    def render(self) -> Any:
-        return [np.full((8, 12, 3), 10, np.uint8), np.full((8, 12, 3), 200, np.uint8)]
-
-
-class Text(Plain):
-    def render(self) -> Any:
-        return "a board"
-
-
-class Nothing(Plain):
-    def render(self) -> Any:
-        return None
-
-
-class NoModes(Plain):
-    """Supports no render_mode and says nonsense of its rate."""
-
-    metadata: ClassVar[dict] = {"render_modes": [], "render_fps": "fast"}
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        assert render_mode is None, "no mode is supported"
-        super().__init__()
-
-    def render(self) -> Any:
-        raise NotImplementedError
-
-
-class FailsToDraw(Plain):
-    def render(self) -> Any:
-        raise ImportError("no library to draw with")
-
-
 # ------------------------------------------------------------------------------------------------ side effects
 
 PLACES = ("making", "reset", "step", "later", "always", "agent", "close")
@@ -425,7 +342,7 @@ class Slotted(Plain):
         super().__setattr__(name, value)
 
 
-for _kind in list(globals().values()):
+for _kind in [*globals().values(), *vars(drawn).values()]:
     if (isinstance(_kind, type) and issubclass(_kind, Plain) and f"{_kind.__name__}-v0" not in gymnasium.registry
             and _kind not in (Acts, Gives, Reuses)):
         gymnasium.register(f"{_kind.__name__}-v0", _kind, disable_env_checker=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -70,11 +71,11 @@ def misshapen() -> None:
 
 class Faulty(gymnasium.Wrapper):
     """Fails as `fault` says in `where` (constructor, reset, step), in a step after `after` of them or, if after is less
-    than 1, with that probability. Once: only in the process that creates the file `mark` first. Never in `spared`, the
-    process of the test, which has a look at the world before agents play it."""
+    than 1, with that probability. Once: only in the process that creates the file `mark` first. Never in processes that
+    are called `spared`: the test, and the check, which has a look at the world before agents play it."""
 
     def __init__(self, env: gymnasium.Env, fault: str, where: str, after: float, mark: str | None,
-                 spared: int = 0) -> None:
+                 spared: str | None = None) -> None:
         super().__init__(env)
         self._spared = spared
         self._fault, self._where, self._after, self._mark, self._steps = fault, where, after, mark, 0
@@ -83,7 +84,7 @@ class Faulty(gymnasium.Wrapper):
             self._fail()
 
     def _due(self) -> bool:
-        if os.getpid() == self._spared:
+        if multiprocessing.current_process().name == self._spared:
             return False
         if self._mark is None:
             return True
@@ -122,7 +123,7 @@ def make(directory: Path, monkeypatch: pytest.MonkeyPatch, fault: str, where: st
     (directory / f"{module}.py").write_text(
         "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.envs.toys import *\n"
         f"gymnasium.register('{module}-v0', lambda: Faulty({world}, {fault!r}, {where!r}, {after}, {mark}, "
-        f"{os.getpid()}))\n")
+        "'MainProcess'))\n")
     monkeypatch.chdir(directory)
     monkeypatch.syspath_prepend(str(directory))
     return f"{module}:{module}-v0"

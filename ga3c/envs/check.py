@@ -7,6 +7,7 @@ comes back as plain data.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -133,6 +134,8 @@ def _examined(settings: Settings) -> dict[str, Any]:
     with telling(f"game: {game!r} fails at its first step", ConfigError):
         environment.reset(settings.run.seed)
         environment.step(np.zeros(1, np.int64))
+    carried: list[str] = []
+    with contextlib.suppress(Exception):  # the agents will meet it
         carried = wrapper_statistics.unsaved(environment, settings.run.seed)
     if carried:
         notes.append(f"{game}: {', '.join(carried)} is carried from episode to episode, and is not saved: a resume "

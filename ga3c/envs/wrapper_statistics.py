@@ -10,7 +10,6 @@ of one environment.
 from __future__ import annotations
 
 import functools
-import time
 from typing import Any
 
 import gymnasium
@@ -23,7 +22,6 @@ from ga3c.settings.messages import ConfigError
 Statistics = NDArray[np.float64]
 SAVED = "wrappers.statistics"
 """Their name in checkpoints and policy files."""
-PLAYED_STEPS, PLAYED_SECONDS = 20, 1.0  # between two beginnings of an episode
 
 
 def merged(a: Statistics, b: Statistics) -> Statistics:
@@ -102,24 +100,18 @@ def names(environment: Environment) -> list[str]:
 def unsaved(environment: Environment, seed: int) -> list[str]:
     """What wrappers of users carry from one episode to the next beside such statistics, as "Wrapper.attribute".
 
-    Nobody saves that. It is found by beginning the same episode twice, with some steps between.
+    Nobody saves that. It is found by beginning the same episode twice, with a step between.
     """
-    inside, found = _inside(environment)[:1], []
-    others = [each for env in inside for each in _chain(env)[:-1]
+    others = [each for env in _inside(environment)[:1] for each in _chain(env)[:-1]
               if not type(each).__module__.startswith("gymnasium.")]
-    if others:
-        environment.reset(seed)
-        before = [_numbers(each) for each in others]
-        deadline = time.monotonic() + PLAYED_SECONDS
-        for _ in range(PLAYED_STEPS):
-            environment.step(np.zeros(len(_inside(environment)), np.int64))
-            if time.monotonic() > deadline:
-                break
-        environment.reset(seed)
-        for wrapper, first in zip(others, before, strict=True):
-            now = _numbers(wrapper)
-            found += [f"{type(wrapper).__name__}.{name}" for name in first if first[name] != now.get(name)]
-    return found
+    if not others:
+        return []
+    environment.reset(seed)
+    before = [_numbers(each) for each in others]
+    environment.step(np.zeros(len(_inside(environment)), np.int64))
+    environment.reset(seed)
+    return [f"{type(wrapper).__name__}.{name}" for wrapper, first in zip(others, before, strict=True)
+            for name, value in first.items() if value != _numbers(wrapper).get(name)]
 
 
 def _numbers(wrapper: gymnasium.Env) -> dict[str, bytes]:

@@ -1,6 +1,6 @@
 """Names of Atari games, and how each name says that its game is played: `named`, `played`.
 
-An id that ale-py or Gym gave has a frame skip and sticky actions of its own:
+An id that ale-py or Gym gave has a frame skip and sticky actions of its own.
 
     id                                  frame skip                      sticky actions
     ALE/Pong-v5                         4                               0.25
@@ -8,8 +8,7 @@ An id that ale-py or Gym gave has a frame skip and sticky actions of its own:
     PongNoFrameskip-v0, -v4             1                               0.25, 0
     PongDeterministic-v0, -v4           4, in Space Invaders 3          0.25, 0
 
-A plain name, as in Pong or "Ms. Pacman", is played with a frame skip of 4 and no sticky actions. Settings win over
-both.
+A plain name, as in Pong or "Ms. Pacman", has a frame skip of 4 and no sticky actions. Settings win over both.
 """
 
 from __future__ import annotations

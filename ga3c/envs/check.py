@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import time
@@ -25,7 +24,7 @@ from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, telling, told
 from ga3c.envs.factory import is_foreign, make_environment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
-from ga3c.envs.process_group import end_with, kill_group
+from ga3c.envs.process_group import end_with, how_it_ended, kill_group
 from ga3c.settings.imports import python_path
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -103,7 +102,7 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
         code = process.wait(1.0)
     except subprocess.TimeoutExpired:
         return "closed the descriptors of its process"
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended its process with exit code {code}"
+    return how_it_ended(code)
 
 
 # ------------------------------------------------------------------------------------------------ in the process

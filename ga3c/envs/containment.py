@@ -1,4 +1,4 @@
-"""Code of users in our process: what it changes for all is put back, and whatever it raises is told in one line."""
+"""Code of users in our process: what it changes for all is put back, and what it raises becomes one line."""
 
 from __future__ import annotations
 

@@ -38,3 +38,16 @@ def kill_group(pid: int) -> None:
         return
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def signal_name(number: int) -> str:
+    """As in "SIGKILL"."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def how_it_ended(code: int) -> str:
+    """What became of a process, by its exit code: a signal, if that is negative."""
+    return f"was ended by {signal_name(-code)}" if code < 0 else f"ended its process with exit code {code}"

@@ -13,7 +13,6 @@ import faulthandler
 import functools
 import multiprocessing
 import os
-import signal
 import sys
 import time
 import traceback
@@ -28,7 +27,7 @@ from ga3c.agents.process import forkserver_running
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, told
 from ga3c.envs.factory import is_foreign
-from ga3c.envs.process_group import kill_group, lead_group
+from ga3c.envs.process_group import how_it_ended, kill_group, lead_group
 from ga3c.envs.wrapper_statistics import Statistics
 from ga3c.evaluation.episodes import Limits, Players, Protocol, Rows, Turn
 from ga3c.settings.messages import ConfigError
@@ -158,7 +157,7 @@ def _end_of(process: Any) -> str:
     code = process.exitcode
     if code is None:
         return "closed its pipe"
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended its process with exit code {code}"
+    return how_it_ended(code)
 
 
 # ------------------------------------------------------------------------------------------------ in the process

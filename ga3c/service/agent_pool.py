@@ -18,7 +18,7 @@ import numpy as np
 
 from ga3c.agents.loop import agent_seed
 from ga3c.agents.process import agent_main, forkserver_running
-from ga3c.envs.process_group import kill_group
+from ga3c.envs.process_group import kill_group, signal_name
 from ga3c.envs.wrapper_statistics import Statistics, merged
 from ga3c.runs.recorder import Recorder
 from ga3c.service.workers import Agent, AgentState
@@ -36,14 +36,6 @@ START_TIMES = 20         # newest start-up times that the median is taken of
 
 class AgentsLost(Exception):
     """No agent is left: all are quarantined, or none can be started."""
-
-
-def signal_name(number: int) -> str:
-    """As in "SIGKILL"."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 def _kill(process: ForkServerProcess) -> None:

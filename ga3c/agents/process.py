@@ -75,7 +75,7 @@ def forkserver_running(game: str, n_envs: int) -> Iterator[None]:
     checkpoint, would end it. Should it die, multiprocessing starts the next one just so.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ga3c.agents.process", "ga3c.commands.train", "ga3c.evaluation.episodes",
+    context.set_forkserver_preload(["ga3c.agents.process", "ga3c.commands.train", "ga3c.evaluation.players",
                                     "ga3c.envs.preload"])
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_DIRECTORY:
         tempfile.tempdir = "/tmp"

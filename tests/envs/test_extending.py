@@ -111,8 +111,8 @@ number = 3
 
 @pytest.mark.parametrize("game", ["toy:catch", "CartPole-v1"])
 def test_wrappers_are_put_on_from_the_inside_out(here: Path, game: str) -> None:
-    (here / "mine.py").write_text(WRAPPERS)
-    settings = configured(game=game, wrappers="mine:Inner.Double, mine:PlusOne")  # type: ignore[arg-type]
+    (here / "wraps.py").write_text(WRAPPERS)
+    settings = configured(game=game, wrappers="wraps:Inner.Double, wraps:PlusOne")  # type: ignore[arg-type]
     plain, wrapped = make_environment(configured(game=game), 2), make_environment(settings, 2)
     for environment in (plain, wrapped):
         environment.reset(3)
@@ -124,20 +124,20 @@ def test_wrappers_are_put_on_from_the_inside_out(here: Path, game: str) -> None:
 
 @pytest.mark.parametrize(("wrapper", "told"), [
     ("nowhere:Wrapper", "wrappers: 'nowhere:Wrapper' cannot be imported: ModuleNotFoundError: No module named 'nowhe"),
-    ("mine:Wrapper", "wrappers: 'mine:Wrapper' cannot be imported: AttributeError: module 'mine' has no attribute"),
-    ("mine:number", "wrappers: 'mine:number' is no class or function but 3"),
-    ("mine:nothing", "wrappers: 'mine:nothing' made no gymnasium.Env of"),
-    ("mine:fails", "cannot wrap <"),
+    ("wraps:Wrapper", "wrappers: 'wraps:Wrapper' cannot be imported: AttributeError: module 'wraps' has no attribute"),
+    ("wraps:number", "wrappers: 'wraps:number' is no class or function but 3"),
+    ("wraps:nothing", "wrappers: 'wraps:nothing' made no gymnasium.Env of"),
+    ("wraps:fails", "cannot wrap <"),
 ])
 def test_a_wrapper_that_cannot_be_put_on_is_told_in_one_line(here: Path, wrapper: str, told: str) -> None:
-    (here / "mine.py").write_text(WRAPPERS)
+    (here / "wraps.py").write_text(WRAPPERS)
     assert told in refused(configured(game="toy:catch", wrappers=(wrapper,)))
     assert told in refused(configured(game="CartPole-v1", wrappers=(wrapper,)))
 
 
 def test_what_cannot_be_wrapped_says_so(here: Path) -> None:
-    (here / "mine.py").write_text(WRAPPERS)
-    settings = configured(game="Pong", wrappers=("mine:PlusOne",))
+    (here / "wraps.py").write_text(WRAPPERS)
+    settings = configured(game="Pong", wrappers=("wraps:PlusOne",))
     assert "Atari games are played on the emulator itself" in refused(settings)
 
 

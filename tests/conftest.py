@@ -34,6 +34,16 @@ examples.register_profile("long", deadline=None, max_examples=20_000, suppress_h
 examples.load_profile("same")
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["stop_seconds"] = stop_seconds
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    stop_seconds.extend(getattr(node, "workeroutput", {}).get("stop_seconds", []))
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if stop_seconds:
         terminalreporter.write_line(f"{len(stop_seconds)} runs told to stop: median {median(stop_seconds):.1f} s, "
@@ -57,6 +67,14 @@ def _strangers(known: set[int]) -> list[psutil.Process]:
     return strangers
 
 
+def wait_until(true: Callable[[], bool], otherwise: str) -> None:
+    """Waits for what a test that runs beside this one may have there for a moment."""
+    deadline = time.monotonic() + 5
+    while not true():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     processes = {process.pid for process in psutil.Process().children(recursive=True)}
@@ -70,7 +88,7 @@ def nothing_left_behind() -> Iterator[None]:
     for thread in set(threading.enumerate()) - threads:
         thread.join(5)
         assert not thread.is_alive(), f"thread left behind: {thread}"
-    assert set(os.listdir("/dev/shm")) <= shared_memory
+    wait_until(lambda: set(os.listdir("/dev/shm")) <= shared_memory, "shared memory left behind")
 
 
 @pytest.fixture(autouse=True)

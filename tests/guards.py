@@ -49,7 +49,7 @@ def without(guard: Guard, copy: Path) -> None:
 
 def outcome(tests: list[str], copy: Path, seconds: float) -> tuple[int, str]:
     """(exit code of pytest, how a test failed) of `tests` in `copy`; 1: a test failed, or did not end in time."""
-    command = [sys.executable, "-m", "pytest", "-m", "", "-x", "-p", "no:cacheprovider", "-o", "timeout=100",
+    command = [sys.executable, "-m", "pytest", "-m", "", "-n", "0", "-x", "-p", "no:cacheprovider", "-o", "timeout=100",
                "-o", "timeout_method=thread", *tests]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, cwd=copy, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,

@@ -65,7 +65,7 @@ assert signal.getsignal(signal.SIGINT) is before and "tensorflow" not in sys.mod
     assert int(checkpoint.saved(Path("run/checkpoints"))[0].name) >= 4000
 
 
-@pytest.mark.parametrize("whom", ["the caller", "both"])
+@pytest.mark.parametrize("whom", [pytest.param("the caller", marks=pytest.mark.slow), "both"])
 def test_an_interrupted_training_ends_with_a_checkpoint_and_returns(whom: str) -> None:
     # A shell's background jobs, this test among them, may be born deaf to Ctrl-C.
     Path("program.py").write_text("""

@@ -126,7 +126,8 @@ def test_a_user_without_a_home_keeps_what_was_found_elsewhere(monkeypatch: pytes
     assert cache_file().is_absolute()
 
 
-@pytest.mark.parametrize(("name", "value"), [("TMPDIR", "x" * 120), ("PYTHONOPTIMIZE", "2")])
+@pytest.mark.parametrize(("name", "value"), [
+    ("TMPDIR", "x" * 120), pytest.param("PYTHONOPTIMIZE", "2", marks=pytest.mark.slow)])
 def test_what_a_user_has_in_the_environment_does_not_end_a_run(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     if name == "TMPDIR":

@@ -37,7 +37,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 # ------------------------------------------------------------------------------------------------ names
 
-@pytest.mark.parametrize("started", ["ga3c-train", "python -m ga3c"])
+@pytest.mark.parametrize("started", ["ga3c-train", pytest.param("python -m ga3c", marks=pytest.mark.slow)])
 def test_a_file_beside_the_game_does_not_stand_in_for_a_module(tmp_path: Path, here: Path, started: str) -> None:
     # Python itself imports `types` for `-m`, before it knows of us.
     for name in ("queue", "logging", "random", "gymnasium", *(["types"] if started == "ga3c-train" else [])):

@@ -128,7 +128,7 @@ def test_what_a_wrapper_carries_on_and_nobody_saves_is_found() -> None:
     assert unsaved(environment(1), 1) == []
 
 
-@pytest.mark.parametrize("serial", [True, False])
+@pytest.mark.parametrize("serial", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_run_keeps_them_in_checkpoints_and_its_evaluation_uses_them(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serial: bool) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))

@@ -84,7 +84,8 @@ def test_an_environment_that_fails_in_a_step_is_restarted_inside_its_agent(
 
 @pytest.mark.parametrize(("fault", "where", "cause", "code"), [
     ("segfault", "step", "signal", -signal.SIGSEGV), ("leave", "step", "exit", 7),
-    ("stall", "step", "hung", -signal.SIGKILL), ("stall", "reset", "hung", -signal.SIGKILL),
+    ("stall", "step", "hung", -signal.SIGKILL),
+    pytest.param("stall", "reset", "hung", -signal.SIGKILL, marks=pytest.mark.slow),
     ("crash", "constructor", "exception", 1)])
 def test_an_agent_that_its_environment_ends_or_holds_up_is_restarted(
         fault: str, where: str, cause: str, code: int, make_run: MakeRun, interruption: Signals, tmp_path: Path,

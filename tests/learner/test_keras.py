@@ -16,7 +16,7 @@ from ga3c.settings.messages import ConfigError
 OWN = '{"floatx": "float64", "image_data_format": "channels_first", "backend": "jax", "epsilon": 0.001}'
 
 
-@pytest.mark.parametrize("game", ["Pong", "toy:catch"])
+@pytest.mark.parametrize("game", ["Pong", pytest.param("toy:catch", marks=pytest.mark.slow)])
 def test_a_policy_is_the_same_whatever_the_users_keras_does(tmp_path: Path, game: str) -> None:
     (tmp_path / "keras.json").write_text(OWN)
     program = (

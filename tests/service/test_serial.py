@@ -45,7 +45,8 @@ def learned(make_run: MakeRun, interruption: Signals) -> Callable[..., tuple[Che
 
 # Counting has truncated episodes, whose last observation is predicted in a row of its own; of 1,700 steps the limit
 # falls in the middle of a round.
-@pytest.mark.parametrize(("game", "delay"), [("toy:catch", 0), ("toy:catch", 3), ("toy:counting", 0)])
+@pytest.mark.parametrize(("game", "delay"), [
+    pytest.param("toy:catch", 0, marks=pytest.mark.slow), ("toy:catch", 3), ("toy:counting", 0)])
 def test_with_breaks_a_run_learns_what_it_learns_without(
         game: str, delay: int, learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     whole, _ = learned(game, 2500, training_delay=delay)

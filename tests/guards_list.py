@@ -1,4 +1,4 @@
-"""The guards of docs/faults.md: what protects against each fault, and the test that fails without it."""
+"""The guards of docs/faults.md, rows 1 to 37: what protects against each fault, and the test that fails without it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Guard(NamedTuple):
     edits: list[tuple[str, str, str]]
 
 
-GUARDS = [
+SERVICE_GUARDS = [
     Guard(1, "environments are not made again",
           "test_an_environment_that_fails_in_a_step_is_restarted_inside_its_agent[crash-RuntimeError: the emulator "
           "lost its mind]",
@@ -288,34 +288,4 @@ GUARDS = [
     Guard(37, "an evaluation may take for ever",
           "test_one_that_never_ends_is_ended",
           [("evaluation/background", "if time.monotonic() - now.began < TIMEOUT:", "if True:")]),
-    Guard(47, "the second answer of a game that forks is read",
-          "test_a_game_that_changes_its_process_changes_nothing_here[fork]",
-          [("envs/check", 'answer.partition(b"\\n")[0]', "answer")]),
-    Guard(48, "what was forked plays on",
-          "test_a_process_that_forked_and_comes_back_is_no_agent",
-          [("agents/process", "            if os.getpid() != ours:", "            if False:")]),
-    Guard(48, "agents draw the same numbers",
-          "test_agents_draw_differently_from_the_global_streams",
-          [("agents/process", "            seed_global_streams(environment_seed)\n", "")]),
-    Guard(48, "exit code 1 is always an exception",
-          "test_a_game_that_ends_every_agent_ends_the_run_with_its_cause[leave-1-agent-1-exit-ended with exit code 1]",
-          [("service/agent_pool", "exitcode == 1 and agent.faults_seen > 0", "exitcode == 1")]),
-    Guard(48, "prints are on the screen",
-          "test_a_run_in_processes_survives_all_at_once_and_ends_on_a_signal",
-          [("agents/process", "            os.dup2(ours.fileno(), standard)", "            pass")]),
-    Guard(49, "streams stay replaced",
-          "test_what_a_step_changes_for_the_process_is_put_back",
-          [("envs/containment", "        sys.stdin, sys.stdout, sys.stderr = self._streams\n", "")]),
-    Guard(50, "a replacement that fails ends the agent",
-          "test_a_replacement_that_cannot_begin_is_one_more_failure_and_is_replaced_in_turn",
-          [("agents/fault_tolerant", "                self._count()\n                return False",
-            "                raise")]),
-    Guard(51, "what a close raises ends a serial run",
-          "test_a_run_in_one_thread_survives_all_at_once_and_ends_on_a_signal",
-          [("service/serial", "            except BaseException as error:  # noqa: B036  # users' code; all is played",
-            "            except ZeroDivisionError as error:")]),
-    Guard(52, "a list of one number is no reward",
-          "test_what_has_one_meaning_is_taken[reward-list]",
-          [("envs/forms", '        if array.size == 1 and array.dtype.kind in "biuf":',
-            '        if array.ndim == 0 and array.dtype.kind in "biuf":')]),
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from guards import HERE, place
-from guards_list import GUARDS, Guard
+from guards import GUARDS, HERE, place
+from guards_list import Guard
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=[f"{guard.row}-{guard.taken}" for guard in GUARDS])

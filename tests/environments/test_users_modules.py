@@ -37,7 +37,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 # ------------------------------------------------------------------------------------------------ names
 
-@pytest.mark.parametrize("started", ["ga3c-train", pytest.param("python -m ga3c", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("started", [pytest.param("ga3c-train", marks=pytest.mark.slow), "python -m ga3c"])
 def test_a_file_beside_the_game_does_not_stand_in_for_a_module(tmp_path: Path, here: Path, started: str) -> None:
     # Python itself imports `types` for `-m`, before it knows of us.
     for name in ("queue", "logging", "random", "gymnasium", *(["types"] if started == "ga3c-train" else [])):
@@ -79,8 +79,10 @@ def test_only_processes_started_within_leave_the_working_directory_out(monkeypat
 # ------------------------------------------------------------------------------------------------ whole runs
 
 def test_a_game_that_changes_the_working_directory_changes_nothing_for_the_run(here: Path) -> None:
+    (here.parent / "elsewhere").mkdir()
     source = (here / "corridor.py").read_text()
-    changed = source.replace("    def step(", "    def step(self, action):\n        import os\n        os.chdir('/')\n"
+    changed = source.replace("    def step(", "    def step(self, action):\n        import os\n"
+                             f"        os.chdir({str(here.parent / 'elsewhere')!r})\n"
                              "        return self._step(action)\n\n    def _step(")
     assert changed != source
     (here / "corridor.py").write_text(changed)

@@ -2,10 +2,10 @@
 
     python tests/guards.py [ROW...]             all rows take a quarter of an hour on two cores
 
-The guards are listed in `guards_list.py` and `guards_users.py`. The program works on a copy. First all tests have to pass with the guards in
-place. Then it prints one line for each guard: row, what was removed, the test, and how it failed. The exit code is 1 if
-a test passed without its guard. A guard that is not found in the code is an error, so the list follows the code. Row 30
-is guarded by the test of row 6; row 36 is an hour of `tools/bench/soak.py`.
+The guards are listed in `guards_list.py` and `guards_users.py`. The program works on a copy. First all tests have to
+pass with the guards in place. Then it prints one line for each guard: row, what was removed, the test, and how it
+failed. The exit code is 1 if a test passed without its guard. A guard that is not found in the code is an error, so
+the list follows the code. Row 30 is guarded by the test of row 6; row 36 is an hour of `tools/bench/soak.py`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ from guards_list import Guard
 USERS_GUARDS = [
     Guard(38, "a file takes the place of a closed stream",
           "test_a_run_without_standard_streams_ends_as_any_other",
-          [("commands/entry", "            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)", "            pass")]),
+          [("commands/entry", "            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)",
+            "            pass")]),
     Guard(38, "what a stream cannot show is a traceback",
           "test_what_a_stream_cannot_show_is_escaped_and_bytes_of_a_path_are_as_they_are",
           [("commands/entry", "            stream.reconfigure(errors=ESCAPED)", "            pass")]),
@@ -24,8 +25,8 @@ USERS_GUARDS = [
           [("envs/containment", "        os.fchdir(directory)\n", "")]),
     Guard(42, "a network may raise what is no Exception",
           "test_whatever_a_network_raises_is_told_in_one_line",
-          [("algorithms/networks", "        except BaseException as error:  # noqa: B036  # a user's own code may raise "
-            "anything, as sys.exit() does", "        except (KeyboardInterrupt, Exception) as error:")]),
+          [("algorithms/networks", "        except BaseException as error:  # noqa: B036  # a user's own code may "
+            "raise anything, as sys.exit() does", "        except (KeyboardInterrupt, Exception) as error:")]),
     Guard(43, "paths go with the working directory",
           "test_a_game_that_changes_the_working_directory_changes_nothing_for_the_run",
           [("commands/train", "Recorder(settings, spec, here / directory,", "Recorder(settings, spec, directory,")]),
@@ -54,16 +55,13 @@ USERS_GUARDS = [
     Guard(47, "the check plays in this process",
           "test_a_game_that_changes_its_process_changes_nothing_here",
           [("envs/check", "    if is_foreign(settings):", "    if False:")]),
-    Guard(47, "what a game started at the check plays on",
-          "test_what_a_game_has_started_ends_with_the_check",
-          [("envs/check", "            kill_group(process.pid)\n", "            process.kill()\n")]),
     Guard(48, "what environments start outlives a killed main process",
           "test_what_environments_start_ends_with_the_main_process",
           [("envs/process_group", "    end_with(parent.sentinel)\n", "")]),
     Guard(48, "an exit of a step is no failure",
           "test_what_a_step_raises_costs_episodes_and_no_process",
-          [("agents/fault_tolerant", "        except BaseException:  # noqa: B036  # SystemExit and KeyboardInterrupt are "
-            "failures like any other", "        except Exception:")]),
+          [("agents/fault_tolerant", "        except BaseException:  # noqa: B036  # SystemExit and KeyboardInterrupt "
+            "are failures like any other", "        except Exception:")]),
     Guard(47, "the second answer of a game that forks is read",
           "test_a_game_that_changes_its_process_changes_nothing_here[fork]",
           [("envs/check", 'answer.partition(b"\\n")[0]', "answer")]),

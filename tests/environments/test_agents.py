@@ -95,14 +95,16 @@ def test_an_agent_that_ends_after_some_rollouts_backs_off_and_the_others_go_on(
 
 
 def test_a_process_that_forked_and_comes_back_is_no_agent(serve: Run) -> None:
-    playing = []
+    forked: list[set[int]] = []
 
     def stop(run: Recorder) -> None:
-        playing.append(len(agent_processes()))
-        if len(playing) == 40:
+        forked.append({child.pid for agent in agent_processes() for child in agent.children()
+                       if child.status() != psutil.STATUS_ZOMBIE})
+        if len(forked) == 40:
             end_run()
 
     run = serve("fork-later", stop)
+    assert len(forked) >= 40 and not set.intersection(*forked[-10:]), "it plays on"
     assert events(run, "agent_died") == [] == events(run, "thread_failed")
 
 

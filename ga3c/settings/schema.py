@@ -196,6 +196,9 @@ class RunSettings(Group):
     device_threads: int | None = _setting(
         None, "threads TensorFlow may use inside one operation; null: half the cores, agents need the rest",
         ge=1, le=1024)
+    kernels: Literal["auto", "remeasure", "onednn", "eigen"] = _setting(
+        "auto", "library of the network on processors; auto: it and precision as measured at the first run of small or "
+        "large; serial: fixed")
     steps: int | None = _setting(
         None, "end after this many agent steps, as all four limits over all resumes; null: no limit", "STEPS", ge=1)
     frames: int | None = _setting(None, "end after this many emulator frames in all; null: no limit", "FRAMES", ge=1)

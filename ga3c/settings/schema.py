@@ -177,7 +177,7 @@ class TuningSettings(Group):
     start: str | None = _setting(
         None, "N_A/N_P/N_T to start from if dynamic, as in 1/1/1; null: agents etc. if given, else as remembered",
         "N/N/N", pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]?/[1-9][0-9]?$")
-    remember: bool = _setting(True, "keep the counts found for this machine and game in the user's cache directory")
+    remember: bool = _setting(True, "keep counts and kernels found on this machine in the user's cache directory")
     max_lag: float | None = _setting(
         10.0, "ceiling of the mean policy lag in updates, above which speed does not count; null: none",
         "UPDATES", gt=0.0)

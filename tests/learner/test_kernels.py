@@ -159,6 +159,31 @@ def test_a_process_that_fails_or_hangs_leaves_the_usual_kernel(monkeypatch: pyte
     assert not remembered.cache_file("kernels.json").exists(), "the next run tries again"
 
 
+_PROCESS = """
+import sys
+import numpy as np
+from multiprocessing.connection import Connection
+from ga3c.learner.kernels import Answers
+connection = Connection(int(sys.argv[1]))
+settings, spec, library = connection.recv()
+while True:
+    what, precision = connection.recv()
+    ones = np.ones(3, np.float32)
+    connection.send(({}) if what == "build" else 1e-4)
+"""
+
+
+@pytest.mark.parametrize(("answers", "left"), [
+    ("Answers(ones, ones)", [EIGEN, ONEDNN, BF16]), ("Answers(ones, ones if library == 'eigen' else -ones)", [EIGEN]),
+    ("Answers(ones * (1.01 if library == 'onednn' else 1), ones)", [EIGEN, BF16]), ("None", []),
+    ("1 / 0 if library == 'eigen' else Answers(ones, ones)", [ONEDNN, BF16])])
+def test_a_kernel_that_computes_something_else_is_left_out(
+        monkeypatch: pytest.MonkeyPatch, answers: str, left: list[Kernel]) -> None:
+    monkeypatch.setattr(kernels, "_PROGRAM", _PROCESS.format(answers))
+    monkeypatch.setattr(kernels, "DEADLINE", 100.0)
+    assert measured(SETTINGS, IMAGE, [EIGEN, ONEDNN, BF16]) == {kernel: pytest.approx(100.0) for kernel in left}
+
+
 def test_a_stop_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_PROGRAM", "import time; time.sleep(600)")
     reader, writer = os.pipe()

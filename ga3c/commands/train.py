@@ -112,6 +112,8 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
         start_forkserver(settings.env.game, settings.agents.envs_per_agent)
     told: list[str] = []
     kernel = choose(settings, spec, told.append, lambda line: _print(f"{spec.name}: {line}"), [interruption.fileno()])
+    if settings.run.kernels == "remeasure":  # which a resume does not do again
+        settings = settings.changed(kernels="auto")
     before_tensorflow(verbose, kernel.library)
     _print(f"{spec.name}: loading TensorFlow and compiling the model")
     with quiet(verbose):

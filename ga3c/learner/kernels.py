@@ -114,15 +114,15 @@ def choose(settings: Settings, spec: EnvSpec, tell: Say, announce: Say = lambda 
                     return kernel
     announce(f"measuring {len(kernels)} kernels for this machine and network")
     found = measured(settings, spec, kernels, stop)
-    kernel = fastest(found, by_rule)
+    kernel = fastest(found or {}, by_rule)
     if found:
         times = ", ".join(f"{each} {us:.0f}" for each, us in found.items())
         tell(f"Kernels, us of processor time an agent step: {times}; taken: {kernel}")
-        if settings.tuning.remember:
-            remembered.remember(_FILE, kind, {"kernel": list(kernel), "us": {
-                str(each): round(us, 1) for each, us in found.items()}}, _WHAT, tell)
-    else:
+    elif found is not None:
         tell(f"No kernel could be measured; taken: {kernel}")
+    if settings.tuning.remember and (found or found is None):
+        us_by_kernel = {str(each): round(us, 1) for each, us in (found or {}).items()}
+        remembered.remember(_FILE, kind, {"kernel": list(kernel), "us": us_by_kernel}, _WHAT, tell)
     return kernel
 
 
@@ -153,7 +153,11 @@ def _candidates(settings: Settings, spec: EnvSpec) -> list[Kernel]:
 # ------------------------------------------------------------------------------------------- in this process
 
 class _Gone(Exception):
-    """A process that measures has ended, or takes too long."""
+    """A process that measures has ended, or computes something else."""
+
+
+class _Late(Exception):
+    """It takes too long, or the run is to end."""
 
 
 class _Bench:
@@ -178,13 +182,13 @@ class _Bench:
             raise _Gone from None
 
     def answer(self) -> Any:
-        """The answer to the question that was asked first. Raises _Gone."""
+        """The answer to the question that was asked first. Raises _Gone, _Late."""
+        if self._connection not in wait([self._connection, *self._stop], max(0.0, self._deadline - time.monotonic())):
+            raise _Late
         try:
-            if self._connection in wait([self._connection, *self._stop], max(0.0, self._deadline - time.monotonic())):
-                return self._connection.recv()
+            return self._connection.recv()
         except (EOFError, OSError):
-            pass
-        raise _Gone
+            raise _Gone from None
 
     def close(self) -> None:
         """Ends the process."""
@@ -194,11 +198,20 @@ class _Bench:
 
 
 def measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
-             stop: Sequence[int] = ()) -> dict[Kernel, float]:
+             stop: Sequence[int] = ()) -> dict[Kernel, float] | None:
     """Microseconds of processor time that predicting an agent step and training on it take, of each kernel.
 
-    Left out is what does not agree with the first, fails, or is not ready in time; {} on a GPU.
+    Left out is what does not agree with the first, or fails. {} if that takes too long: a busy machine would seem to
+    have lost its best. None where a GPU computes.
     """
+    try:
+        return _measured(settings, spec, kernels, stop)
+    except _Late:
+        return {}
+
+
+def _measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
+              stop: Sequence[int]) -> dict[Kernel, float] | None:
     times: dict[Kernel, list[float]] = {}
     with ExitStack() as held:
         benches: dict[Kernel, _Bench] = {}
@@ -215,11 +228,13 @@ def measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
         for kernel in kernels:
             with _left_out(benches, kernel):
                 answers = benches[kernel].answer()
+                if answers is None:
+                    return None
                 reference = reference or answers
-                if answers is None or not answers.agree(reference, kernel.precision):
+                if not answers.agree(reference, kernel.precision):
                     raise _Gone
-        for _ in range(ROUNDS):
-            if time.monotonic() > deadline - DEADLINE / 4:
+        for number in range(ROUNDS):
+            if number and time.monotonic() > deadline - DEADLINE / 4:
                 break
             for kernel in list(benches):
                 with _left_out(benches, kernel):

@@ -175,13 +175,21 @@ while True:
 
 @pytest.mark.parametrize(("answers", "left"), [
     ("Answers(ones, ones)", [EIGEN, ONEDNN, BF16]), ("Answers(ones, ones if library == 'eigen' else -ones)", [EIGEN]),
-    ("Answers(ones * (1.01 if library == 'onednn' else 1), ones)", [EIGEN, BF16]), ("None", []),
-    ("1 / 0 if library == 'eigen' else Answers(ones, ones)", [ONEDNN, BF16])])
+    ("Answers(ones * (1.01 if library == 'onednn' else 1), ones)", [EIGEN, BF16]),
+    ("1 / 0 if library == 'eigen' else Answers(ones, ones)", [ONEDNN, BF16]),
+    ("__import__('time').sleep(600) if library == 'onednn' else Answers(ones, ones)", [])])
 def test_a_kernel_that_computes_something_else_is_left_out(
         monkeypatch: pytest.MonkeyPatch, answers: str, left: list[Kernel]) -> None:
     monkeypatch.setattr(kernels, "_PROGRAM", _PROCESS.format(answers))
-    monkeypatch.setattr(kernels, "DEADLINE", 100.0)
+    monkeypatch.setattr(kernels, "DEADLINE", 100.0 if left else 5.0)
     assert measured(SETTINGS, IMAGE, [EIGEN, ONEDNN, BF16]) == {kernel: pytest.approx(100.0) for kernel in left}
+
+
+def test_on_a_gpu_the_usual_kernel_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_PROGRAM", _PROCESS.format("None"))
+    assert chosen() == (Kernel("onednn", "auto"), [])
+    monkeypatch.setattr(kernels, "_PROGRAM", "it is not started again")
+    assert chosen() == (Kernel("onednn", "auto"), [])
 
 
 def test_a_stop_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     from ga3c.envs.atari_games import told_at_start
     from ga3c.envs.check import check
     from ga3c.envs.wrapper_statistics import SAVED
+    from ga3c.learner.kernels import choose
     from ga3c.service.resources import preflight
     here = Path.cwd()  # what the user's game does to the working directory has no effect on where we write
     spec, notes = check(settings)
@@ -109,18 +110,20 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     if not settings.run.serial:
         # It makes what agents need while this process imports TensorFlow.
         start_forkserver(settings.env.game, settings.agents.envs_per_agent)
-    before_tensorflow(verbose)
-    with contextlib.suppress(OSError):  # nobody reads; the display will find out
-        print(f"{spec.name}: loading TensorFlow and compiling the model", flush=True)
+    told: list[str] = []
+    kernel = choose(settings, spec, told.append, lambda line: _print(f"{spec.name}: {line}"), [interruption.fileno()])
+    if settings.run.kernels == "remeasure":  # which a resume does not do again
+        settings = settings.changed(kernels="auto")
+    before_tensorflow(verbose, kernel.library)
+    _print(f"{spec.name}: loading TensorFlow and compiling the model")
     with quiet(verbose):
         from ga3c.learner.backend import start_tensorflow
         from ga3c.learner.learner import Learner
         from ga3c.runs.directory import create_directory, lock_directory
         start_tensorflow(settings)
-        model = Learner(settings, spec)
+        model = Learner(settings.changed(precision=kernel.precision), spec)
 
     restored = Checkpoint({}, {})
-    told: list[str] = []
     checkpoint_path: Path | None = None
     with contextlib.ExitStack() as held:
         named = here / named if named is not None else None
@@ -128,10 +131,11 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
             held.callback(os.close, lock_directory(here / directory))
             cleaned = clean(here / directory / "checkpoints")
             checkpoint_path, restored, passed_over = _restore(settings, model, here / directory, named)
-            told = [*cleaned, *(f"Passed over: {reason}" for reason in passed_over)]
+            told += [*cleaned, *(f"Passed over: {reason}" for reason in passed_over)]
         else:
             if directory is not None:
-                told, restored = _begin_with_weights(model, here / directory, named)
+                begins, restored = _begin_with_weights(model, here / directory, named)
+                told += begins
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
         told += [*told_at_start(settings.env), *notes]
@@ -139,10 +143,16 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
         if statistics is not None and statistics.shape != (spec.n_statistics, 3):
             del restored.arrays[SAVED]
             told.append("The wrappers' statistics of the checkpoint are of other wrappers: new ones begin.")
-        return _run(settings, spec, model, here, directory, restored, checkpoint_path, told, interruption)
+        return _run(settings, spec, model, kernel.library, here, directory, restored, checkpoint_path, told,
+                    interruption)
 
 
-def _run(settings: Settings, spec: Any, model: Any, here: Path, directory: Path, restored: Checkpoint,
+def _print(line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads; the display will find out
+        print(line, flush=True)
+
+
+def _run(settings: Settings, spec: Any, model: Any, kernels: str, here: Path, directory: Path, restored: Checkpoint,
          checkpoint_path: Path | None, told: list[str], interruption: Signals) -> int:
     from ga3c.learner.learner import DeviceFailed, Diverged
     from ga3c.envs.wrapper_statistics import SAVED
@@ -168,7 +178,7 @@ def _run(settings: Settings, spec: Any, model: Any, here: Path, directory: Path,
             set_aside_after(checkpoint_path)
         write_settings(run.directory, settings)
         run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told,
-                  precision=model.precision, device=model.device)
+                  kernels=kernels, precision=model.precision, device=model.device)
         for line in told:
             run.say(line)
         run.say(f"{spec.name}: {'going on' if restored.progress else 'a new run'} in {directory}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import keras
@@ -20,7 +19,7 @@ from ga3c.algorithms.base import Algorithm, Rates, Tensor
 from ga3c.algorithms.networks import Bound, build_network, folded, our_keras
 from ga3c.algorithms.normalizing import RunningMoments, inverse_deviation, merged, scaling
 from ga3c.envs.base import EnvSpec
-from ga3c.settings.machine import usable_cores
+from ga3c.settings.machine import BFLOAT16, processor_flags, usable_cores
 from ga3c.settings.schema import AlgorithmSettings, Settings
 from ga3c.transport.slots import Batch, Slots
 
@@ -97,11 +96,7 @@ def precision(settings: AlgorithmSettings) -> str:
         return settings.precision
     if tf.config.list_physical_devices("GPU"):
         return "float32"
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split()
-    except OSError:
-        flags = []
-    return "bfloat16" if {"avx512_bf16", "amx_bf16"}.intersection(flags) else "float32"
+    return "bfloat16" if BFLOAT16 & processor_flags() else "float32"
 
 
 class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras has no types

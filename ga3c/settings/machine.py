@@ -17,9 +17,19 @@ from typing import Literal
 
 from ga3c.settings.messages import ConfigError
 
+Library = Literal["onednn", "eigen"]
+"""What TensorFlow computes with on a processor: oneDNN, or its own code, which is Eigen's."""
+
 _ROOT = Path("/sys/fs/cgroup")
 _OUR_GROUPS = Path("/proc/self/cgroup")
 _NO_LIMIT = 2**62  # bytes; version 1 writes the largest number it knows
+
+BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
+"""Flags of processors that multiply bfloat16."""
+
+# Flags of processors on which TensorFlow 2.21 computes with oneDNN by itself.
+_ONEDNN = frozenset({"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"})
+_SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 
 
 def usable_cores() -> int:
@@ -47,6 +57,14 @@ def processor() -> str | None:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return None
+
+
+def processor_flags() -> frozenset[str]:
+    """The instructions that it has, in the kernel's words, as in "avx2"; none where the system does not say."""
+    try:
+        return frozenset(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split())
+    except OSError:
+        return frozenset()
 
 
 def usable_memory() -> int:
@@ -94,8 +112,19 @@ def be_killed_first() -> None:
             score.write_text("500", encoding="ascii")
 
 
-def before_tensorflow(verbose: bool = False) -> None:
+def fixed_library() -> Library | None:
+    """What TensorFlow computes with if that is decided: by `TF_ENABLE_ONEDNN_OPTS`, or as it is imported. Else None."""
+    switch = os.environ.get(_SWITCH)
+    if switch is None and "tensorflow" not in sys.modules:
+        return None
+    on = bool(_ONEDNN & processor_flags()) if switch is None else switch.lower() in ("1", "true")
+    return "onednn" if on else "eigen"
+
+
+def before_tensorflow(verbose: bool = False, library: Library | None = None) -> None:
     """Prepares the import of TensorFlow and Keras: they print errors only, unless `verbose`, and find a GPU.
+
+    On processors they compute with `library` unless that is fixed already; None: with what TensorFlow takes by itself.
 
     Keras computes with TensorFlow, whatever the environment or ~/.keras/keras.json says. Raises ConfigError if it has
     been imported already and computes with something else.
@@ -109,9 +138,11 @@ def before_tensorflow(verbose: bool = False) -> None:
                           "Keras")
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "3")
-    for library in cuda_libraries("libcusolver.so.*"):
+    if library is not None and fixed_library() is None:
+        os.environ[_SWITCH] = str(int(library == "onednn"))
+    for solver in cuda_libraries("libcusolver.so.*"):
         with contextlib.suppress(OSError):  # TensorFlow then does without a GPU; ga3c-doctor says why
-            ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(str(solver), ctypes.RTLD_GLOBAL)
 
 
 def cuda_libraries(name: str) -> list[Path]:

@@ -177,7 +177,7 @@ class TuningSettings(Group):
     start: str | None = _setting(
         None, "N_A/N_P/N_T to start from if dynamic, as in 1/1/1; null: agents etc. if given, else as remembered",
         "N/N/N", pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]?/[1-9][0-9]?$")
-    remember: bool = _setting(True, "keep the counts found for this machine and game in the user's cache directory")
+    remember: bool = _setting(True, "keep counts and kernels found on this machine in the user's cache directory")
     max_lag: float | None = _setting(
         10.0, "ceiling of the mean policy lag in updates, above which speed does not count; null: none",
         "UPDATES", gt=0.0)
@@ -196,6 +196,9 @@ class RunSettings(Group):
     device_threads: int | None = _setting(
         None, "threads TensorFlow may use inside one operation; null: half the cores, agents need the rest",
         ge=1, le=1024)
+    kernels: Literal["auto", "remeasure", "onednn", "eigen"] = _setting(
+        "auto", "library of the network on processors; auto: it and precision as measured at the first run of small or "
+        "large; serial: fixed")
     steps: int | None = _setting(
         None, "end after this many agent steps, as all four limits over all resumes; null: no limit", "STEPS", ge=1)
     frames: int | None = _setting(None, "end after this many emulator frames in all; null: no limit", "FRAMES", ge=1)

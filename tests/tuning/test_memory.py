@@ -79,8 +79,9 @@ def test_a_directory_that_cannot_be_written_is_one_line(cache: Path) -> None:
 
 
 @pytest.mark.parametrize(("where", "other"), [
-    ("ga3c.tuning.memory.__version__", "99.0"), ("ga3c.tuning.memory.platform.node", lambda: "another machine"),
-    ("ga3c.tuning.memory.usable_cores", lambda: 99)])
+    ("ga3c.settings.remembered.__version__", "99.0"),
+    ("ga3c.settings.remembered.platform.node", lambda: "another machine"),
+    ("ga3c.settings.remembered.usable_cores", lambda: 99)])
 def test_what_was_found_by_another_version_or_machine_is_not_recalled(
         cache: Path, monkeypatch: pytest.MonkeyPatch, where: str, other: Any) -> None:
     kept((3, 1, 1))

@@ -41,6 +41,7 @@ from ga3c.commands.entry import quiet
 from ga3c.commands.train import parser
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
+from ga3c.learner.kernels import choose
 from ga3c.runs import reader
 from ga3c.settings.flags import output_file, settings_of_run
 from ga3c.settings.machine import before_tensorflow, usable_cores
@@ -89,12 +90,14 @@ def _environment(settings: Settings, seconds: float) -> float:
 
 
 def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
+    spec = make_environment(settings, 1).spec
+    kernel = choose(settings, spec, lambda line: None)
+    before_tensorflow(library=kernel.library)
     from ga3c.learner.backend import start_tensorflow
     from ga3c.learner.learner import Learner
     from ga3c.service.batches import rollouts_per_batch
-    settings = settings.changed(device_threads=1)
+    settings = settings.changed(device_threads=1, precision=kernel.precision)
     start_tensorflow(settings)
-    spec = make_environment(settings, 1).spec
     model = Learner(settings, spec)
     rng = np.random.default_rng(settings.run.seed)
     if part == "inference":
@@ -302,7 +305,8 @@ def main() -> int:
                   _model(settings, options.part, options.prediction_batch, options.seconds))
             return 0
         for game in options.games:  # finds a mistake in the last before the first is measured
-            probe(train_settings(game, options.flags))
+            settings = train_settings(game, options.flags)
+            choose(settings, probe(settings), print)  # once, in a process that does nothing else
         if options.keep and options.keep.exists():
             parser.error(f"--keep: {options.keep} is there already")
         before_tensorflow()

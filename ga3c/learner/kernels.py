@@ -1,0 +1,333 @@
+"""Kernels: the ways in which a processor can compute predictions and updates here. The fastest is found once.
+
+A kernel is a library and a precision, as in "onednn bfloat16". TensorFlow takes one library for the whole life of a
+process: by itself oneDNN where the processor has instructions for neural networks, else its own code, Eigen's. So each
+library is measured in a process of its own that is thrown away, before this one imports TensorFlow. What was found is
+kept in `kernels.json` beside the counts, for this processor, network and size of update:
+
+    {"machine": "host", "processor": "AMD EPYC", "network": "small", ..., "kernel": ["onednn", "float32"]}
+
+`choose` is for the command, `main` for those processes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.envs.base import EnvSpec
+from ga3c.settings import remembered
+from ga3c.settings.imports import python_path
+from ga3c.settings.machine import BFLOAT16, Library, fixed_library, processor, processor_flags
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+from ga3c.transport.slots import Batch, Slots, aligned
+
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2}
+"""The most that outputs and gradient may differ from the reference's, relative to its norm."""
+
+ADVANTAGE = 0.97  # of the usual kernel's time; who is not faster than that does not take its place
+ROUNDS, SECONDS = 5, 0.15  # measured in turn, so long each time
+DEADLINE = 40.0   # seconds for everything; a busy machine measures again at the next run
+_PREDICTED = 32   # observations of a measured prediction
+
+_PROGRAM = "from ga3c.learner.kernels import main; main()"
+_FILE, _WHAT = "kernels.json", "Kernels"
+_SHAPE = ("network", "large_stride", "precision", "envs_per_agent", "rollout_length", "training_batch_min",
+          "device_threads")
+
+Say = Callable[[str], None]
+
+
+class Kernel(NamedTuple):
+    """A library, and a precision of the network's inner layers: "auto" is what the processor is made for."""
+
+    library: Library
+    precision: str
+
+    def __str__(self) -> str:
+        return " ".join(self)
+
+
+class Answers(NamedTuple):
+    """What a kernel computed from the same weights, observations and batch as the others."""
+
+    outputs: NDArray[np.float32]
+    gradient: NDArray[np.float32]
+
+    def agree(self, reference: Answers, precision: str) -> bool:
+        """Whether the two differ by no more than `TOLERANCE`."""
+        return all(bool(np.linalg.norm(ours - theirs) <= TOLERANCE[precision] * np.linalg.norm(theirs))
+                   for ours, theirs in zip(self, reference, strict=True))
+
+
+def usual(settings: Settings, spec: EnvSpec) -> Kernel:
+    """The kernel where nothing is measured: the one named, else oneDNN for images and Eigen for vectors.
+
+    oneDNN has bfloat16 on processors with AVX-512 only. Raises ConfigError if the library named cannot be had.
+    """
+    named, fixed, precision = settings.run.kernels, fixed_library(), settings.algorithm.precision
+    images = len(spec.observation_shape) == 3
+    able = precision != "bfloat16" or "avx512bw" in processor_flags()
+    if named == "onednn" and images and not able:
+        raise ConfigError("kernels: onednn has no bfloat16 on this processor; take eigen, or another precision")
+    if named in ("onednn", "eigen") and fixed not in (None, named):
+        raise ConfigError(f"kernels: {named} cannot be had, as this process computes with {fixed} already; unset "
+                          "TF_ENABLE_ONEDNN_OPTS, and import TensorFlow only afterwards")
+    by_rule: Library = "onednn" if named == "onednn" or named != "eigen" and images and able else "eigen"
+    return Kernel(fixed or by_rule, precision)
+
+
+def choose(settings: Settings, spec: EnvSpec, tell: Say, announce: Say = lambda line: None,
+           stop: Sequence[int] = ()) -> Kernel:
+    """The kernel for a run: of `small` and `large` the one remembered, else the fastest; of all others the usual one.
+
+    Call it before TensorFlow is imported. `announce` takes a line before it measures, `tell` what it found, one line
+    each. It does not wait any longer once a descriptor in `stop` can be read. Raises ConfigError.
+    """
+    by_rule = usual(settings, spec)
+    if settings.run.kernels in ("onednn", "eigen") or settings.run.serial:
+        return by_rule
+    kernels = _candidates(settings, spec)
+    if len(kernels) < 2:
+        return by_rule
+    flat = settings.flat()
+    kind = {**remembered.this_machine(), "processor": processor(), "tensorflow": version("tensorflow"),
+            "observation": list(spec.observation_shape), "actions": int(spec.n_actions),
+            **{name: flat[name] for name in _SHAPE}}
+    if settings.run.kernels == "auto":
+        for entry in remembered.recalled(_FILE, kind, _WHAT, tell):
+            for kernel in (*kernels, by_rule):
+                if entry.get("kernel") == list(kernel):
+                    return kernel
+    announce(f"measuring {len(kernels)} kernels for this machine and network")
+    found = measured(settings, spec, kernels, stop)
+    kernel = fastest(found or {}, by_rule)
+    if found:
+        times = ", ".join(f"{each} {us:.0f}" for each, us in found.items())
+        tell(f"Kernels, us of processor time an agent step: {times}; taken: {kernel}")
+    elif found is not None:
+        tell(f"No kernel could be measured; taken: {kernel}")
+    if settings.tuning.remember and (found or found is None):
+        us_by_kernel = {str(each): round(us, 1) for each, us in (found or {}).items()}
+        remembered.remember(_FILE, kind, {"kernel": list(kernel), "us": us_by_kernel}, _WHAT, tell)
+    return kernel
+
+
+def fastest(found: dict[Kernel, float], by_rule: Kernel) -> Kernel:
+    """Of those measured, the fastest; what the rule says where that is as fast, or nothing was measured."""
+    if not found:
+        return by_rule
+    best = min(found, key=lambda kernel: found[kernel])
+    same = [kernel for kernel in found if kernel.library == by_rule.library
+            and found[best] > ADVANTAGE * found[kernel]]
+    return best if best in same or not same else min(same, key=lambda kernel: found[kernel])
+
+
+def _candidates(settings: Settings, spec: EnvSpec) -> list[Kernel]:
+    """What there is to choose from, the reference first. Of vectors, and of a user's own network, nothing."""
+    if len(spec.observation_shape) != 3 or ":" in settings.algorithm.network:
+        return []
+    fixed, precision = fixed_library(), settings.algorithm.precision
+    libraries: tuple[Library, ...] = (fixed,) if fixed else ("eigen", "onednn")
+    if precision != "auto":
+        return [Kernel(library, precision) for library in libraries]
+    found = [Kernel(library, "float32") for library in libraries]
+    if "onednn" in libraries and BFLOAT16 & processor_flags():
+        found.append(Kernel("onednn", "bfloat16"))
+    return found
+
+
+# ------------------------------------------------------------------------------------------- in this process
+
+class _Gone(Exception):
+    """A process that measures has ended, or computes something else."""
+
+
+class _Late(Exception):
+    """It takes too long, or the run is to end."""
+
+
+class _Bench:
+    """A process that measures kernels of one library."""
+
+    def __init__(self, settings: Settings, spec: EnvSpec, library: Library, deadline: float,
+                 stop: Sequence[int]) -> None:
+        self._deadline, self._stop = deadline, stop
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno())], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": python_path(os.getcwd())})
+        self.ask(settings, spec, library)
+
+    def ask(self, *question: Any) -> None:
+        """Sends a question. Raises _Gone."""
+        try:
+            self._connection.send(question)
+        except OSError:
+            raise _Gone from None
+
+    def answer(self) -> Any:
+        """The answer to the question that was asked first. Raises _Gone, _Late."""
+        if self._connection not in wait([self._connection, *self._stop], max(0.0, self._deadline - time.monotonic())):
+            raise _Late
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):
+            raise _Gone from None
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
+
+
+def measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
+             stop: Sequence[int] = ()) -> dict[Kernel, float] | None:
+    """Microseconds of processor time that predicting an agent step and training on it take, of each kernel.
+
+    Left out is what does not agree with the first, or fails. {} if that takes too long: a busy machine would seem to
+    have lost its best. None where a GPU computes.
+    """
+    try:
+        return _measured(settings, spec, kernels, stop)
+    except _Late:
+        return {}
+
+
+def _measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
+              stop: Sequence[int]) -> dict[Kernel, float] | None:
+    times: dict[Kernel, list[float]] = {}
+    with ExitStack() as held:
+        benches: dict[Kernel, _Bench] = {}
+        by_library: dict[Library, _Bench] = {}
+        deadline = time.monotonic() + DEADLINE
+        for kernel in kernels:  # they import TensorFlow and build side by side
+            with _left_out(benches, kernel):
+                if kernel.library not in by_library:
+                    bench = by_library[kernel.library] = _Bench(settings, spec, kernel.library, deadline, stop)
+                    held.callback(bench.close)
+                benches[kernel] = by_library[kernel.library]
+                benches[kernel].ask("build", kernel.precision)
+        reference: Answers | None = None
+        for kernel in kernels:
+            with _left_out(benches, kernel):
+                answers = benches[kernel].answer()
+                if answers is None:
+                    return None
+                reference = reference or answers
+                if not answers.agree(reference, kernel.precision):
+                    raise _Gone
+        for number in range(ROUNDS):
+            if number and time.monotonic() > deadline - DEADLINE / 4:
+                break
+            for kernel in list(benches):
+                with _left_out(benches, kernel):
+                    benches[kernel].ask("time", kernel.precision)
+                    times.setdefault(kernel, []).append(benches[kernel].answer())
+        return {kernel: 1e6 * median(seconds) for kernel, seconds in times.items() if kernel in benches}
+
+
+@contextmanager
+def _left_out(benches: dict[Kernel, _Bench], kernel: Kernel) -> Iterator[None]:
+    try:
+        yield
+    except (_Gone, KeyError, OSError):
+        benches.pop(kernel, None)
+
+
+# ------------------------------------------------------------------------------------------- in the processes
+
+class _Built:
+    """A kernel of this process, ready to compute."""
+
+    def __init__(self, settings: Settings, spec: EnvSpec) -> None:
+        from ga3c.algorithms.a3c import A3C
+        from ga3c.learner.backend import Backend
+        self._backend, self._spec = Backend(settings, spec, A3C(settings.algorithm)), spec
+        self._batch = _batch(settings, spec)
+        self._observation = aligned((_PREDICTED, *spec.observation_shape), spec.observation_dtype)
+        self._observation[:] = self._batch.observation.reshape(-1, *spec.observation_shape)[
+            np.arange(_PREDICTED) % self._batch.agent_steps]
+        self._weights = self._backend.weights()
+
+    def answers(self) -> Answers | None:
+        """What it computes; the weights have moved down the gradient then. None on a GPU."""
+        outputs = self._backend.predict(self._observation, self._weights)
+        before = self._flat()
+        self._update(1e3)  # with an epsilon of 1e6 the step is the gradient
+        found = Answers(np.concatenate([outputs["policy"].ravel(), outputs["value"].ravel()]), self._flat() - before)
+        return found if self._backend.device == "CPU" else None
+
+    def seconds(self) -> float:
+        """Seconds of processor time an agent step, of a prediction and of an update."""
+        return (_seconds(lambda: self._backend.predict(self._observation, self._weights)) / _PREDICTED
+                + _seconds(lambda: self._update(0.0)) / self._batch.agent_steps)
+
+    def _update(self, learning_rate: float) -> None:
+        from ga3c.algorithms.base import Rates
+        self._weights = self._backend.update(
+            self._backend.inputs(self._batch), Rates(learning_rate, 0.01), self._weights).weights
+
+    def _flat(self) -> NDArray[np.float32]:
+        return np.concatenate([array.ravel() for name, array in self._backend.arrays().items()
+                               if name.startswith("network.")])
+
+
+def _batch(settings: Settings, spec: EnvSpec) -> Batch:
+    """An update's worth of noise: what is computed takes as long whatever is in it."""
+    length, n_envs = settings.algorithm.rollout_length, settings.agents.envs_per_agent
+    n = -(-settings.batching.training_batch_min // (length * n_envs))
+    rng, made = np.random.default_rng(0), Slots(spec, length, n_envs, 1).empty_batch(n)
+    made.observation[:] = rng.integers(0, 256, made.observation.shape, np.uint8)
+    made.following[:] = rng.integers(0, 256, made.following.shape, np.uint8)
+    made.action[:] = rng.integers(0, spec.n_actions, made.action.shape)
+    made.reward[:] = rng.normal(size=made.reward.shape)
+    made.policy[:], made.steps[:] = 1 / spec.n_actions, length
+    return made
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    """Of processor time in the mean, over a while."""
+    until, began, count = time.monotonic() + SECONDS / 2, time.process_time(), 0
+    while not count or time.monotonic() < until:
+        call()
+        count += 1
+    return (time.process_time() - began) / count
+
+
+def main() -> None:
+    """Entry point of such a process: answers what comes through the descriptor that is named, until that is closed."""
+    connection = Connection(int(sys.argv[1]))
+    settings, spec, library = connection.recv()
+    from ga3c.settings.machine import before_tensorflow
+    before_tensorflow(library=library)
+    from ga3c.learner.backend import start_tensorflow
+    settings = settings.changed(optimizer="rmsprop", rmsprop_epsilon=1e6)
+    start_tensorflow(settings)
+    built: dict[str, _Built] = {}
+    while True:
+        try:
+            what, precision = connection.recv()
+        except EOFError:
+            return
+        if what == "build":
+            built[precision] = _Built(settings.changed(precision=precision), spec)
+            connection.send(built[precision].answers())
+        else:
+            connection.send(built[precision].seconds())

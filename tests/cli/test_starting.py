@@ -79,7 +79,7 @@ def test_the_fork_server_is_told_what_one_process_will_play(
         monkeypatch: pytest.MonkeyPatch, command: list[str], asked: list[tuple[str, int]]) -> None:
     told = []
 
-    def tensorflow_comes_next(verbose: bool) -> None:
+    def tensorflow_comes_next(*how: object) -> None:
         raise ConfigError("enough")
 
     def process_comes_next(game: str, n_envs: int) -> None:

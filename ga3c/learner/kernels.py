@@ -163,8 +163,7 @@ class _Late(Exception):
 class _Bench:
     """A process that measures kernels of one library."""
 
-    def __init__(self, settings: Settings, spec: EnvSpec, library: Library, deadline: float,
-                 stop: Sequence[int]) -> None:
+    def __init__(self, deadline: float, stop: Sequence[int]) -> None:
         self._deadline, self._stop = deadline, stop
         self._connection, theirs = Pipe()
         with theirs:
@@ -172,7 +171,6 @@ class _Bench:
                 [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno())], stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
                 env={**os.environ, "PYTHONPATH": python_path(os.getcwd())})
-        self.ask(settings, spec, library)
 
     def ask(self, *question: Any) -> None:
         """Sends a question. Raises _Gone."""
@@ -220,12 +218,13 @@ def _measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
         for kernel in kernels:  # they import TensorFlow and build side by side
             with _left_out(benches, kernel):
                 if kernel.library not in by_library:
-                    bench = by_library[kernel.library] = _Bench(settings, spec, kernel.library, deadline, stop)
+                    bench = by_library[kernel.library] = _Bench(deadline, stop)
                     held.callback(bench.close)
+                    bench.ask(settings, spec, kernel.library)
                 benches[kernel] = by_library[kernel.library]
                 benches[kernel].ask("build", kernel.precision)
         reference: Answers | None = None
-        for kernel in kernels:
+        for kernel in list(benches):
             with _left_out(benches, kernel):
                 answers = benches[kernel].answer()
                 if answers is None:
@@ -247,7 +246,7 @@ def _measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
 def _left_out(benches: dict[Kernel, _Bench], kernel: Kernel) -> Iterator[None]:
     try:
         yield
-    except (_Gone, KeyError, OSError):
+    except (_Gone, OSError):
         benches.pop(kernel, None)
 
 
@@ -259,8 +258,7 @@ class _Built:
     def __init__(self, settings: Settings, spec: EnvSpec) -> None:
         from ga3c.algorithms.a3c import A3C
         from ga3c.learner.backend import Backend
-        self._backend, self._spec = Backend(settings, spec, A3C(settings.algorithm)), spec
-        self._batch = _batch(settings, spec)
+        self._backend, self._batch = Backend(settings, spec, A3C(settings.algorithm)), _batch(settings, spec)
         self._observation = aligned((_PREDICTED, *spec.observation_shape), spec.observation_dtype)
         self._observation[:] = self._batch.observation.reshape(-1, *spec.observation_shape)[
             np.arange(_PREDICTED) % self._batch.agent_steps]

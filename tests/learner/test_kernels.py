@@ -247,8 +247,10 @@ def test_where_tensorflow_was_imported_it_has_decided_by_the_processor(
 @pytest.mark.parametrize("switch", ["0", "1"])
 def test_the_learners_tests_hold_with_either_library(switch: str) -> None:
     here = Path(__file__).parent
+    possible = switch == "0" or "avx512bw" in Path("/proc/cpuinfo").read_text().split()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(here), "--ignore", __file__],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(here), "--ignore", __file__,
+         "-k", "" if possible else "not bfloat16"],
         capture_output=True, text=True, check=False, cwd=here.parents[1],
         env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": switch})
     assert done.returncode == 0, done.stdout[-3000:]

@@ -1,0 +1,237 @@
+"""The picture: replays what was written to the TIA in order, and keeps positions, collisions and pixels.
+
+A write changes a register when the picture has been drawn up to that moment, or a few colour clocks later. Between two
+writes nothing changes, so a stretch of a line is drawn at once from the objects' masks, eight pixels at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy import int64
+
+from ga3c.envs.emulator.jit import kernel
+from ga3c.envs.emulator.machine import (
+    COLUBK, COLUP0, COLUP1, COLUPF, CTRLPF, CXCLR, ENABL, ENAM0, ENAM1, GRP0, GRP1, HMBL, HMCLR, HMOVE, HMP0, NUSIZ0,
+    NUSIZ1, PF0, PF2, REFP0, REFP1, RESBL, RESM0, RESMP0, RESMP1, RESP0, RESP1, VBLANK, VDELBL, VDELP0, VDELP1)
+from ga3c.envs.emulator.motion import MOTION
+from ga3c.envs.emulator.objects import (
+    BALL, COPIES, MISSILE0, MISSILE1, PLAYER0, PLAYER1, PLAYFIELD, WIDTH, WORD, refresh)
+
+LOG_SIZE: Final = 4096
+_LINE, _BLANK = 228, 68  # colour clocks: of a line, and of it before the first pixel
+_ALL = 63
+_REPEATED = np.array([value * 0x0101010101010101 - (1 << 64 if value > 127 else 0) for value in range(256)], np.int64)
+_BYTES = np.array([sum(0xFF << 8 * bit for bit in range(8) if value >> bit & 1) - (1 << 64 if value > 127 else 0)
+                   for value in range(256)], np.int64)
+# Colour clocks after which a write acts; the playfield's depends on the clock, see `_delay`.
+_DELAY = np.zeros(64, np.int64)
+_DELAY[[NUSIZ0, NUSIZ1, RESM0, RESM0 + 1]] = 8
+_DELAY[[GRP0, GRP1, REFP0, REFP1, VBLANK, ENAM0, ENAM1, ENABL]] = 1
+_PLAYFIELD_DELAY = np.array([4, 5, 2, 3], np.int64)
+# Which masks a write changes.
+_DIRTY = np.zeros(64, np.int64)
+_DIRTY[[NUSIZ0, NUSIZ1]] = 1 << PLAYER0 | 1 << MISSILE0, 1 << PLAYER1 | 1 << MISSILE1
+_DIRTY[[REFP0, VDELP0, REFP1, VDELP1]] = [1 << PLAYER0] * 2 + [1 << PLAYER1] * 2
+_DIRTY[[GRP0, GRP1]] = 1 << PLAYER0 | 1 << PLAYER1, 1 << PLAYER0 | 1 << PLAYER1 | 1 << BALL
+_DIRTY[[ENAM0, ENAM1, ENABL, VDELBL]] = 1 << MISSILE0, 1 << MISSILE1, 1 << BALL, 1 << BALL
+_DIRTY[PF0:PF2 + 1] = 1 << PLAYFIELD
+_DIRTY[CTRLPF] = 1 << PLAYFIELD | 1 << BALL
+_DIRTY[[RESMP0, RESMP1]] = 1 << MISSILE0, 1 << MISSILE1
+# The pairs of objects, in the order of the bits of `collisions`.
+_PAIRS = np.array([
+    [MISSILE0, PLAYER1], [MISSILE0, PLAYER0], [MISSILE1, PLAYER0], [MISSILE1, PLAYER1], [PLAYER0, PLAYFIELD],
+    [PLAYER0, BALL], [PLAYER1, PLAYFIELD], [PLAYER1, BALL], [MISSILE0, PLAYFIELD], [MISSILE0, BALL],
+    [MISSILE1, PLAYFIELD], [MISSILE1, BALL], [BALL, PLAYFIELD], [PLAYER0, PLAYER1], [MISSILE0, MISSILE1]], np.int64)
+
+
+@kernel
+def replay(machine, log, entries, cycles, screen, draw, collide):
+    """Applies the first `entries` of `log` and draws up to the end of cycle `cycles`.
+
+    `screen` (lines, 20) int64 holds eight pixels a number. It is written only if `draw`; collisions are kept only if
+    `collide`.
+    """
+    tia = machine.tia
+    first, stop = int64(machine.display_start), int64(machine.display_stop)
+    start = int64(machine.frame_start) * 3
+    at = int64(machine.drawn)
+    dirty = int64(machine.dirty)
+    for index in range(entries + 1):
+        entry = log[index & (LOG_SIZE - 1)] if index < entries else cycles << 16 | 63 << 8
+        register, value = entry >> 8 & 63, entry & 255
+        clock = (entry >> 16) * 3
+        target = clock + _DELAY[register]
+        if register >= PF0 and register <= PF2:
+            target += _PLAYFIELD_DELAY[(clock - start) // 3 & 3]
+        if target > stop:
+            target = stop
+        if target > at:
+            at, dirty = _draw(machine, screen, at, target, dirty, draw, collide)
+        dirty |= _DIRTY[register]
+        if register >= RESP0 and register <= RESBL:
+            at, dirty = _strobe(machine, screen, register, clock, at, dirty, draw, collide)
+        elif register == HMOVE:
+            dirty |= 31
+            _move(machine, clock - start)
+        elif register == GRP0:
+            tia[GRP0] = value
+            machine.dgrp1 = tia[GRP1]
+        elif register == GRP1:
+            tia[GRP1] = value
+            machine.dgrp0 = tia[GRP0]
+            machine.denabl = tia[ENABL] >> 1 & 1
+        elif register == RESMP0 or register == RESMP1:
+            player = register - RESMP0
+            if tia[register] & 2 and value & 2 == 0:
+                shape = int64(tia[NUSIZ0 + player]) & 7
+                middle = 16 if shape == 7 else 8 if shape == 5 else 4
+                machine.positions[MISSILE0 + player] = (int64(machine.positions[player]) + middle) % 160
+            tia[register] = value
+        elif register == HMCLR:
+            for motion in range(5):
+                tia[HMP0 + motion] = 0
+        elif register == CXCLR:
+            machine.collisions = 0
+        elif register == CTRLPF:
+            tia[CTRLPF] = value
+            machine.reflected = value & 1
+        elif register < 63:
+            tia[register] = value
+    machine.drawn, machine.dirty = at, dirty
+
+
+@kernel
+def _draw(machine, screen, at, target, dirty, draw, collide):
+    """Draws from colour clock `at` to `target`. Returns where it stands and which masks are to be worked out."""
+    first = int64(machine.display_start)
+    while at < target:
+        row = (at - first) // _LINE
+        begin = first + row * _LINE + _BLANK
+        end = begin + 160
+        x0 = at - begin if at > begin else 0
+        x1 = target - begin if target < end else 160
+        if x1 > x0:
+            if dirty:
+                refresh(machine, dirty)
+                dirty = 0
+            if collide and machine.tia[VBLANK] & 2 == 0:
+                _collide(machine, x0, x1)
+            if draw:
+                _paint(machine, screen, row, x0, x1)
+        if target < end:
+            at = target
+        else:
+            at = end
+            if int64(machine.comb) | int64(machine.hide0) | int64(machine.hide1):
+                machine.comb = machine.hide0 = machine.hide1 = 0
+                dirty |= 1 << PLAYER0 | 1 << PLAYER1
+    return at, dirty
+
+
+@kernel
+def _strobe(machine, screen, register, clock, at, dirty, draw, collide):
+    """RESP0 to RESBL: the object's first copy begins a few pixels later.
+
+    A player does not show its first copy in the rest of the line, unless it comes to lie within the first four pixels
+    of an old copy. What is left of an old copy is drawn for 11 clocks more where the new one begins inside or close
+    behind it. The bounds were probed with all shapes.
+    """
+    which = register - RESP0
+    hpos = (clock - int64(machine.frame_start) * 3) % _LINE
+    player = register <= RESP1
+    if hpos < _BLANK:
+        position = 3 if player else 2
+    else:
+        position = (hpos - _BLANK + (5 if player else 4)) % 160
+    if player:
+        shape = int64(machine.tia[NUSIZ0 + which]) & 7
+        old = int64(machine.positions[which])
+        hidden, longer = 1, 0
+        for copy in range(3):
+            offset = COPIES[shape, copy]
+            if offset >= 0:
+                behind = (position - old - offset + 320) % 160
+                if behind < 4:
+                    hidden = 0
+                elif behind < 4 + (8 << WIDTH[shape]):
+                    longer = 11
+        if longer and hidden:
+            target = clock + longer
+            if target > int64(machine.display_stop):
+                target = int64(machine.display_stop)
+            if target > at:
+                at, dirty = _draw(machine, screen, at, target, dirty, draw, collide)
+        if which == PLAYER0:
+            machine.hide0 = hidden
+        else:
+            machine.hide1 = hidden
+    machine.positions[which] = position
+    return at, dirty | 1 << which
+
+
+@kernel
+def _move(machine, hpos):
+    """HMOVE at colour clock `hpos` of the frame: moves everything by what its motion register and the clock say."""
+    cycle = hpos // 3 % 76
+    if int64(machine.has_comb) and (cycle <= 20 or cycle == 75):
+        machine.comb = 1
+    for which in range(5):
+        moved = int64(machine.positions[which]) + MOTION[cycle, machine.tia[HMP0 + which] >> 4]
+        machine.positions[which] = moved - 160 if moved >= 160 else moved + 160 if moved < 0 else moved
+    machine.hmove_cycle = hpos // 3 + int64(machine.frame_start)
+
+
+@kernel
+def _collide(machine, x0, x1):
+    """Latches which objects overlap in pixels `x0` to `x1`."""
+    masks = machine.masks
+    found = int64(machine.collisions)
+    for word in range(3):
+        low, high = x0 - word * WORD, x1 - word * WORD
+        if high > 0 and low < WORD:
+            span = (1 << (high if high < WORD else WORD)) - 1 & ~((1 << (low if low > 0 else 0)) - 1)
+            once = twice = 0
+            for which in range(6):
+                twice |= once & masks[which, word]
+                once |= masks[which, word]
+            if twice & span:
+                for pair in range(15):
+                    if masks[_PAIRS[pair, 0], word] & masks[_PAIRS[pair, 1], word] & span:
+                        found |= 1 << pair
+    machine.collisions = found
+
+
+@kernel
+def _paint(machine, screen, row, x0, x1):
+    """Writes pixels `x0` to `x1` of a row."""
+    masks, tia = machine.masks, machine.tia
+    control = int64(tia[CTRLPF])
+    background = _REPEATED[tia[COLUBK] & 254]
+    colour0, colour1 = _REPEATED[tia[COLUP0] & 254], _REPEATED[tia[COLUP1] & 254]
+    ball = _REPEATED[tia[COLUPF] & 254]
+    blank = tia[VBLANK] & 2
+    score = control & 6 == 2
+    for group in range(x0 >> 3, (x1 + 7) >> 3):
+        word, shift = group // 7, group % 7 * 8
+        p0 = _BYTES[(masks[PLAYER0, word] | masks[MISSILE0, word]) >> shift & 255]
+        p1 = _BYTES[(masks[PLAYER1, word] | masks[MISSILE1, word]) >> shift & 255]
+        pf = _BYTES[masks[PLAYFIELD, word] >> shift & 255]
+        bl = _BYTES[masks[BALL, word] >> shift & 255]
+        field = ball
+        if score:
+            field = colour0 if group < 10 else colour1
+        pixels = background & ~bl | ball & bl
+        pixels = pixels & ~pf | field & pf
+        pixels = pixels & ~p1 | colour1 & p1
+        pixels = pixels & ~p0 | colour0 & p0
+        if control & 4:
+            pixels = pixels & ~(pf | bl) | ball & (pf | bl)
+        if blank or (group == 0 and int64(machine.comb)):
+            pixels = 0
+        low, high = x0 - group * 8, x1 - group * 8
+        if low > 0 or high < 8:
+            span = _BYTES[(255 << (low if low > 0 else 0)) & (255 >> (8 - high if high < 8 else 0)) & 255]
+            pixels = screen[row, group] & ~span | pixels & span
+        screen[row, group] = pixels

@@ -26,7 +26,7 @@ _USUAL: Final = {
                       state="score over started lives"),
     "centipede": Rules(digits("f4 f5 f6"), count(0xED, "high 3", 1), when(equal(0xA6, 0x40, 0x40)), lowest=0),
     "chopper_command": Rules(digits("ec ee", unit=100), count(0xE4, "low"), when(equal(0xE4, 0, 15))),
-    "crazy_climber": Rules(digits("85 84 83 82", "byte", 100), count(0xAA, "byte"), when(equal(0xAA, 0))),
+    "crazy_climber": Rules(digits("85 84 83 82", "byte", 100), count(0xAA, "byte"), when(equal(0xAA, 0)), lowest=0),
     "defender": Rules(digits("a1 a0 9f 9e 9d 9c", "low, blank"), count(0xC2, "byte"), when(equal(0xC2, 0))),
     "demon_attack": Rules(digits("81 83 85"), count(0xF2, "byte", 1), when(equal(0xF2, 0), equal(0xF1, 0xBD)),
                           odd="demon_attack"),

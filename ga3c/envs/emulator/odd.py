@@ -16,10 +16,12 @@ CASES: Final = ("", "keeps score", "demon_attack", "enduro", "gravitar", "qbert"
 def odd_score(machine, case, score, over):
     """The score where the sum of digits is not all."""
     ram = machine.ram
-    if case == _KEEPS_SCORE and over:
+    if over and (case == _KEEPS_SCORE or case == _QBERT):
         return machine.score
     if case == _DEMON_ATTACK and ram[0x01] == 0xAB and ram[0x03] == 0xCD and ram[0x05] == 0xEA:
         return 0  # what it shows before the first game
+    if case == _WIZARD_OF_WOR and score >= 800_000:
+        return score - 800_000
     if case == _ENDURO and ram[0x2D] == 0:
         return 0
     return score
@@ -41,7 +43,7 @@ def odd_lives(machine, case, lives, over):
             machine.started = 1
         return lives if machine.started else 5
     if case == _TIME_PILOT:
-        return lives if ram[0x00] == 2 else machine.lives
+        return lives if ram[0x00] & 15 == 2 else machine.lives
     if case == _WIZARD_OF_WOR:
         return machine.lives if ram[0x57] & 1 else lives
     return lives

@@ -61,7 +61,7 @@ class Referees:
         else:
             self._ale.restoreState(self._still)
         self._machine["ram"] = self.ram
-        begin(self._machine, self.game, read_dump(self._ale.cloneState(include_rng=False).serialize()).rules)
+        begin(self._machine, self.game, read_dump(self._ale.cloneState(include_rng=False).serialize()))
 
     def stand_still(self, at: int) -> None:
         """From now on the CPU stays in a loop that stands in the memory from index `at` on, four bytes."""
@@ -90,7 +90,7 @@ class Referees:
         if self.different <= _SHOWN:
             bytes_read = " ".join(f"{128 + index:02x}={self.ram[index]:02x}" for index in _read(self.game))
             print(f"  {self.game}: reward, lives, over are {theirs}, ours {ours}, with {bytes_read}")
-        begin(self._machine, self.game, read_dump(self._ale.cloneState(include_rng=False).serialize()).rules)
+        begin(self._machine, self.game, read_dump(self._ale.cloneState(include_rng=False).serialize()))
 
 
 def _read(game: str) -> list[int]:

@@ -17,7 +17,7 @@ _USUAL: Final = {
     "bank_heist": Rules(digits("d8 d9 da"), count(0xD5, "byte"), when(equal(0xD5, 0), equal(0xCE, 1))),
     "battle_zone": Rules((Term(0x9E, "bcd, blank", 10_000), Term(0x9D, "high, blank", 1_000)), count(0xBA, "low"),
                          when(equal(0xBA, 0, 15))),
-    "beam_rider": Rules(digits("8b 8a 89"), count(0x85, "byte", 1), when(equal(0x85, 255))),
+    "beam_rider": Rules(digits("8b 8a 89"), count(0x85, "byte", 1), when(equal(0x85, 255)), odd="beam_rider"),
     "berzerk": Rules(digits("dd de df"), count(0xDA, "byte", 1), when(equal(0xDA, 255))),
     "bowling": Rules(digits("a6 a1"), ends=when(at_least(0xA4, 0x11))),
     "boxing": Rules(versus(0x92, 0x93, "boxing"), ends=when(equal(0x90, 0, 0xF0), equal(0x91, 0))
@@ -55,8 +55,9 @@ _USUAL: Final = {
     "pitfall": Rules(digits("d5 d6 d7"), count(0x80, "pitfall"), when(differs(0x9E, 0), equal(0x80, 0, 0xF0))),
     "pong": Rules(versus(0x8E, 0x8D, "byte"), ends=either(0x8E, 21) + either(0x8D, 21)),
     "private_eye": Rules(digits("c8 c9 ca"), ends=when(at_least(0xC2, 2))),
-    "qbert": Rules(digits("d9 da db"), ends=either(0x88, 254), odd="qbert", state="score over memory0 lives"),
-    "riverraid": Rules(digits("cd cf d1 d3 d5 d7", "eighth"), count(0xC0, "riverraid"), odd="riverraid", state="score over memory0"),
+    "qbert": Rules(digits("d9 da db"), ends=either(0x88, 254), odd="qbert", state="score over memory lives"),
+    "riverraid": Rules(digits("cd cf d1 d3 d5 d7", "eighth"), count(0xC0, "riverraid"), odd="riverraid",
+                       state="score over memory"),
     "road_runner": Rules(digits("cc cb ca c9", "low, blank", 100), count(0xC4, "low 3", 1),
                          when(equal(0xC4, 0, 7), differs(0xB9, 0)) + when(equal(0xC4, 0, 7), differs(0xBD, 0))),
     "robotank": Rules((Term(0xB5, "byte"), Term(0xB6, "byte", 12)), count(0xA8, "low", 1),
@@ -70,7 +71,7 @@ _USUAL: Final = {
     "star_gunner": Rules(digits("86 85 84 83", "low, blank", 100), count(0x87, "low"), when(equal(0x87, 0)),
                          odd="star_gunner", state="score over lives started"),
     "surround": Rules(versus(0xF7, 0xF6), alive=1, ends=either(0xF6, 0x0A, 0x10) + either(0xF7, 0x0A, 0x10)),
-    "tennis": Rules(versus(0xC7, 0xC8, "byte"), odd="tennis", state="over score memory0"),
+    "tennis": Rules(versus(0xC7, 0xC8, "byte"), odd="tennis", state="over score memory"),
     "time_pilot": Rules(digits("8f 8d", unit=100), count(0x8B, "low 3", 1), when(differs(0xA0, 0)), odd="time_pilot"),
     "tutankham": Rules(digits("9a 9c"), count(0x9E, "low 2"), when(equal(0x9E, 0))),
     "up_n_down": Rules(digits("80 81 82"), count(0x86, "low", 1), when(equal(0x86, 0, 15), at_least(0x94, 0x41))),
@@ -83,5 +84,21 @@ _USUAL: Final = {
     "yars_revenge": Rules(digits("e0 e1 e2"), count(0x9E, "high"), when(equal(0x9E, 0, 0xF0))),
     "zaxxon": Rules(digits("e8 e9", unit=100), count(0xEA, "low 3"), when(equal(0xEA, 0, 7))),
 }
-RULES: Final[dict[str, Rules]] = {**_USUAL}
+# The other games that have rewards in ale-py.
+_OTHERS: Final = {
+    "air_raid": Rules(digits("a8 a9 aa"), ends=either(0xA7, 255), alive=1),
+    "atlantis2": Rules(digits("a3 a2 a1"), count(0xF1, "byte"), either(0xF1, 255), odd="keeps score", state="score over"),
+    "blackjack": Rules(digits("86 89"), ends=when(at_least(0x86, 10)), alive=1),
+    "carnival": Rules(digits("ad ae", unit=10), ends=either(0x83, 0)),
+    "casino": Rules(digits("8c 95"), ends=when(equal(0x8C, 0), equal(0x95, 0)), alive=1),
+    "crossbow": Rules(digits("8b 8c 8d"), ends=either(0xE7, 0x82), alive=1),
+    "donkey_kong": Rules(digits("87 88", unit=100), count(0xA3, "byte")),
+    "earthworld": Rules(digits("a7"), ends=either(0xA7, 0x0A, 0x10), alive=1),
+    "entombed": Rules(digits("e3", "byte"), ends=when(equal(0xC7, 0, 3)), alive=1),
+    "et": Rules(digits("df e0 e1"), count(0xE5, "next, signed"), state="score lives over"),
+    "flag_capture": Rules(digits("ea"), ends=either(0xEB, 0), alive=1),
+    "frogger": Rules(digits("cc ce"), count(0xD0, "byte"), either(0xD0, 255)),
+    "galaxian": Rules(digits("ac ad ae"), count(0xB9, "byte", 1), when(equal(0xBF, 0x80, 0x80))),
+}
+RULES: Final[dict[str, Rules]] = {**_USUAL, **_OTHERS}
 GAMES: Final = {name: number for number, name in enumerate(RULES)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.envs.emulator.controls import plug_in
+from ga3c.envs.emulator.dump import Dump
 from ga3c.envs.emulator.games import GAMES, RULES
 from ga3c.envs.emulator.jit import kernel
 from ga3c.envs.emulator.odd import CASES, odd_end, odd_lives, odd_reward, odd_score
@@ -66,19 +66,23 @@ def is_over(ram, game):
     return False
 
 
-def begin(machine: NDArray[np.void], game: str, remembered: Sequence[int]) -> None:
-    """Sets what the rules remember as ale-py saved it, so that the game goes on exactly.
+def begin(machine: NDArray[np.void], game: str, dump: Dump) -> None:
+    """Sets what the rules remember and where the paddles stand as ale-py saved it, so that the game goes on exactly.
 
-    `machine` is (1,) with the RAM of that state, `remembered` the numbers that ale-py's rules saved, flags as 0 and 1,
-    without the very last, a flag that all games have.
+    `machine` is (1,) and has the RAM of the state that `dump` holds.
     """
     rules = RULES[game]
-    names = (rules.state or ("score over lives" if rules.lives else "score over")).split()
+    plug_in(machine, game, dump.header)
+    machine["over"] = machine["started"] = machine["memory"] = 0
     machine["lives"] = total(machine["ram"][0], _LIVES[GAMES[game]]) if rules.lives else rules.alive
-    for name, value in zip(names, remembered[-len(names):], strict=True):
-        if name[:-1] == "memory":
-            machine["memory"][0, int(name[-1])] = value
-        elif name == "-score":
-            machine["score"] = -value
-        elif name in ("score", "over", "lives", "started"):
-            machine[name] = value
+    names = (rules.state or ("score over lives" if rules.lives else "score over")).split()
+    for name, value in zip(names, dump.rules[-len(names):], strict=True):
+        match name:
+            case "score" | "over" | "lives" | "started":
+                machine[name] = value
+            case "-score":
+                machine["score"] = -value
+            case "memory":
+                machine["memory"][0, 0] = value
+            case _:
+                assert name == "-", name

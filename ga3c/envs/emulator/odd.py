@@ -6,9 +6,9 @@ from typing import Final
 
 from ga3c.envs.emulator.jit import kernel
 
-CASES: Final = ("", "keeps score", "demon_attack", "enduro", "gravitar", "qbert", "riverraid", "star_gunner", "tennis",
+CASES: Final = ("", "keeps score", "beam_rider", "demon_attack", "enduro", "gravitar", "qbert", "riverraid", "star_gunner", "tennis",
                 "time_pilot", "wizard_of_wor")
-(_, _KEEPS_SCORE, _DEMON_ATTACK, _ENDURO, _GRAVITAR, _QBERT, _RIVERRAID, _STAR_GUNNER, _TENNIS, _TIME_PILOT,
+(_, _KEEPS_SCORE, _BEAM_RIDER, _DEMON_ATTACK, _ENDURO, _GRAVITAR, _QBERT, _RIVERRAID, _STAR_GUNNER, _TENNIS, _TIME_PILOT,
  _WIZARD_OF_WOR) = range(len(CASES))
 
 
@@ -31,6 +31,8 @@ def odd_score(machine, case, score, over):
 def odd_lives(machine, case, lives, over):
     """The lives where they are not only counted; `machine.memory` may hold those of the frame before."""
     ram, memory = machine.ram, machine.memory
+    if case == _BEAM_RIDER and lives == machine.lives - 1 and ram[0x0C] != 1:
+        return machine.lives  # the console takes a life before the player has lost it
     if case == _GRAVITAR and ram[0x01] == 0:
         return 6
     if case == _QBERT:

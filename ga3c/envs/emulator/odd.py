@@ -1,0 +1,77 @@
+"""The odd cases: games whose rules are more than a sum of digits, a count of lives and a few tests."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ga3c.envs.emulator.jit import kernel
+
+CASES: Final = ("", "keeps score", "beam_rider", "demon_attack", "enduro", "gravitar", "qbert", "riverraid", "star_gunner", "tennis",
+                "time_pilot", "wizard_of_wor")
+(_, _KEEPS_SCORE, _BEAM_RIDER, _DEMON_ATTACK, _ENDURO, _GRAVITAR, _QBERT, _RIVERRAID, _STAR_GUNNER, _TENNIS, _TIME_PILOT,
+ _WIZARD_OF_WOR) = range(len(CASES))
+
+
+@kernel
+def odd_score(machine, case, score, over):
+    """The score where the sum of digits is not all."""
+    ram = machine.ram
+    if over and (case == _KEEPS_SCORE or case == _QBERT):
+        return machine.score
+    if case == _DEMON_ATTACK and ram[0x01] == 0xAB and ram[0x03] == 0xCD and ram[0x05] == 0xEA:
+        return 0  # what it shows before the first game
+    if case == _WIZARD_OF_WOR and score >= 800_000:
+        return score - 800_000
+    if case == _ENDURO and ram[0x2D] == 0:
+        return 0
+    return score
+
+
+@kernel
+def odd_lives(machine, case, lives, over):
+    """The lives where they are not only counted; `machine.memory` may hold those of the frame before."""
+    ram, memory = machine.ram, machine.memory
+    if case == _BEAM_RIDER and lives == machine.lives - 1 and ram[0x0C] != 1:
+        return machine.lives  # the console takes a life before the player has lost it
+    if case == _GRAVITAR and ram[0x01] == 0:
+        return 6
+    if case == _QBERT:
+        left = (ram[0x08] ^ 128) - 128
+        lost = memory[0] - 1 == left
+        memory[0] = left
+        return machine.lives - lost
+    if case == _STAR_GUNNER:
+        if ram[0x07] == 5:
+            machine.started = 1
+        return lives if machine.started else 5
+    if case == _TIME_PILOT:
+        return lives if ram[0x00] & 15 == 2 else machine.lives
+    if case == _WIZARD_OF_WOR:
+        return machine.lives if ram[0x57] & 1 else lives
+    return lives
+
+
+@kernel
+def odd_end(machine, case, over):
+    """Whether the game is over where tests of bytes do not tell. Called before `odd_lives`."""
+    ram, memory = machine.ram, machine.memory
+    if case == _QBERT:
+        return over | (ram[0x08] == 2 and memory[0] == -1)
+    if case == _RIVERRAID:
+        last, memory[0] = memory[0], ram[0x40]
+        return last == 0x59 and ram[0x40] == 0x58
+    if case == _TENNIS:
+        mine, theirs = int(ram[0x47]), int(ram[0x48])
+        return mine == 7 or theirs == 7 or (mine >= 6 and mine - theirs >= 2) or (theirs >= 6 and theirs - mine >= 2)
+    return over
+
+
+@kernel
+def odd_reward(machine, case, reward):
+    """The reward where it is not what the score has gained."""
+    if case == _TENNIS:
+        points = int(machine.ram[0x45]) - int(machine.ram[0x46])
+        if reward == 0:
+            reward = points - machine.memory[0]
+        machine.memory[0] = points
+    return reward

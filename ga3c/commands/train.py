@@ -97,6 +97,7 @@ def _resumed(argument: str) -> tuple[Path, Path | None]:
 def _train(settings: Settings, directory: Path | None, named: Path | None, anew: bool, verbose: bool,
            interruption: Signals) -> int:
     from ga3c.agents.process import start_forkserver
+    from ga3c.envs.atari import told_of_emulator
     from ga3c.envs.atari_games import told_at_start
     from ga3c.envs.check import check
     from ga3c.envs.wrapper_statistics import SAVED
@@ -108,7 +109,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.run.serial:
         # It makes what agents need while this process imports TensorFlow.
-        start_forkserver(settings.env.game, settings.agents.envs_per_agent)
+        start_forkserver(settings.env, settings.agents.envs_per_agent)
     before_tensorflow(verbose)
     with contextlib.suppress(OSError):  # nobody reads; the display will find out
         print(f"{spec.name}: loading TensorFlow and compiling the model", flush=True)
@@ -134,7 +135,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
                 told, restored = _begin_with_weights(model, here / directory, named)
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
-        told += [*told_at_start(settings.env), *notes]
+        told += [*told_at_start(settings.env), *told_of_emulator(settings.env), *notes]
         statistics = restored.arrays.get(SAVED)
         if statistics is not None and statistics.shape != (spec.n_statistics, 3):
             del restored.arrays[SAVED]

@@ -5,11 +5,14 @@ Compiled code plays the frames and writes the observations, and holds no lock of
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from ale_py import roms
 from numpy.typing import NDArray
 
 from ga3c.envs.base import State
@@ -18,7 +21,7 @@ from ga3c.envs.emulator.controls import press
 from ga3c.envs.emulator.games import GAMES
 from ga3c.envs.emulator.jit import kernel
 from ga3c.envs.emulator.judge import judge
-from ga3c.envs.emulator.machine import MACHINE, cartridge
+from ga3c.envs.emulator.machine import MACHINE, ROM_SIZE, cartridge
 from ga3c.envs.emulator.observe import Area, area, has_area, observe, resized, scratch
 from ga3c.envs.emulator.palette import RGB
 from ga3c.envs.emulator.starts import Starts
@@ -39,19 +42,20 @@ class _Thread(NamedTuple):
     spare: NDArray[np.int64]
 
 
-class Consoles:
-    """`n` consoles of the game `rom`, which begin as `emulator` (an ALEInterface that has loaded it) makes them begin.
+class OwnConsoles:
+    """`n` consoles of the game `rom` as `envs.atari.Consoles`: those of our own emulator.
 
+    Games begin as `emulator` has them begin, an ALEInterface that has loaded the ROM, with FIRE if `fires`.
     Screens are made `size` (height, width), grey or RGB; of two frames the brighter pixels if `brighter`. `over` (n,)
     bool and `lives` (n,) int32 are those after the last `begin` or `play`.
     """
 
-    def __init__(self, emulator: Any, rom: str, image: bytes, n: int, fires: bool, threads: int = 1,
+    def __init__(self, emulator: Any, rom: str, n: int, fires: bool, threads: int = 1,
                  size: tuple[int, int] = FRAME_SIZE, grey: bool = True, brighter: bool = True) -> None:
         self._game, self._brighter, self._grey = GAMES[rom], brighter, grey
         self._starts = Starts(emulator, rom, fires)
         start = self._starts.start(0)
-        height = len(start.screen)
+        height, image = len(start.screen), Path(roms.get_rom_path(rom)).read_bytes()
         self._fast = grey and has_area(height, size)
         self._area: Area = area(height, size) if self._fast else _NO_AREA
         self._machines = np.repeat(start.machine, n)
@@ -61,9 +65,10 @@ class Consoles:
         self._threads = [
             _Thread(first, last, cartridge(image, int(start.machine["kind"][0])), new_log(), scratch(size),
                     np.array([2 * n + number]))
-            for number, (first, last) in enumerate(zip(ends, ends[1:], strict=False))]
+                for number, (first, last) in enumerate(itertools.pairwise(ends))]
         self._pool = ThreadPoolExecutor(threads, "console") if threads > 1 else None
         self._rewards = np.zeros(n, np.int32)
+        self.opening = np.zeros(n, np.int32)  # frames that opened each game
         self.played = np.zeros(n, np.int32)  # frames of the last `play`: fewer where the game ended
         self._no_film = np.zeros((0, height, 160), np.uint8)
         self._shown: dict[int, NDArray[np.uint8]] = {}  # the first frame of the start of so many no-ops
@@ -81,7 +86,7 @@ class Consoles:
         """Nothing: every game begins in a new console."""
 
     def begin(self, number: int, no_ops: int, into: NDArray[np.uint8]) -> int:
-        """Begins a game with so many no-ops. Writes its first frame into `into`; returns the frames that opened it."""
+        """Begins a game with so many no-ops. Writes its first frame into `into`; returns the last action played."""
         start = self._starts.start(no_ops)
         self._machines[number] = start.machine[0]
         earlier, last = self._slots[number]
@@ -91,11 +96,8 @@ class Consoles:
             self._shown[no_ops] = np.zeros_like(into)
             self._resize(start.screen, start.screen, self._shown[no_ops])
         into[:] = self._shown[no_ops]
-        return start.frames
-
-    def opened_with(self, no_ops: int) -> int:
-        """The last action of such an opening."""
-        return self._starts.last_action(no_ops)
+        self.opening[number] = start.frames
+        return start.last_action
 
     def _resize(self, one: NDArray[np.uint8], other: NDArray[np.uint8], into: NDArray[np.uint8]) -> None:
         if self._fast:
@@ -146,16 +148,16 @@ class Consoles:
 
     def state(self) -> State:
         """Where the consoles stand."""
-        return {"machines": self._machines.view(np.uint8).reshape(len(self._machines), -1).copy(), "layout": _LAYOUT}
+        return {"machines": self._machines.view(np.uint8).reshape(len(self._machines), -1).copy(), "layout": _LAYOUT,
+                "variant": self._starts.variant}
 
     def restore(self, state: State) -> None:
-        """Goes on from there. Raises ValueError if the state is of another version or of another cartridge."""
+        """Goes on from there. Raises ValueError if the state is of another version, mode or difficulty."""
         if state["layout"] != _LAYOUT:
             raise ValueError("it is of another version of the emulator")
-        machines = state["machines"].reshape(-1).view(MACHINE)
-        if (machines["kind"] != self._machines["kind"]).any():
-            raise ValueError("it is of another cartridge")
-        self._machines[:] = machines
+        if (state["variant"] != self._starts.variant).any():
+            raise ValueError(f"it is of mode and difficulty {state['variant']} instead of {self._starts.variant}")
+        self._machines[:] = state["machines"].reshape(-1).view(MACHINE)
 
     def close(self) -> None:
         if self._pool:
@@ -194,3 +196,13 @@ def _show(begin, end, screens, slots, frames, shown_after, brighter, area, lines
             last = screens[slots[number, 1]]
             before = screens[slots[number, 0 if brighter and shown_after[number] > 1 else 1]]
             observe(before, last, area, lines, stacks[number, newest])
+
+
+def compile_consoles() -> None:
+    """Has the kernels of this module compiled, or loaded from disk: they play no console."""
+    machines, screens = np.zeros(1, MACHINE), np.zeros((3, 210, 160), np.uint8)
+    slots, spare, frames = np.zeros((1, 2), np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    numbers, stacks = np.zeros(1, np.int32), np.zeros((1, 1, *FRAME_SIZE), np.uint8)
+    _play(0, 0, machines, 0, np.zeros(ROM_SIZE, np.uint8), new_log(), screens, slots, spare, np.zeros((1, 1), np.uint8),
+          frames, frames, numbers, numbers, screens)
+    _show(0, 0, screens, slots, frames, frames, True, area(210), scratch(), stacks, 0)

@@ -20,23 +20,27 @@ _NOOP, _FIRE = 0, 1  # ale-py's numbers
 
 
 class Start(NamedTuple):
-    """machine (1,) MACHINE; screen (lines, 160) uint8 of palette indices; the frames that opened the episode."""
+    """machine (1,) MACHINE; screen (lines, 160) uint8 of palette indices; how many frames opened the game."""
 
     machine: NDArray[np.void]
     screen: NDArray[np.uint8]
     frames: int
+    last_action: int
 
 
 class Starts:
     """Starts of the game `rom`, made by `emulator`: an ALEInterface that has loaded it and plays nothing else.
 
     If `fires`, an episode opens with FIRE in the place of its first no-op, and with FIRE if it has none. Each start is
-    made when it is first asked for.
+    made when it is first asked for. `variant` is mode and difficulty.
     """
 
     def __init__(self, emulator: Any, rom: str, fires: bool) -> None:
         self._emulator, self._rom, self._fires = emulator, rom, fires
         self._made: list[Start] = []
+        self.start(0)
+        state = emulator.cloneState()
+        self.variant = np.array([state.getCurrentMode(), state.getDifficulty()])
 
     def start(self, no_ops: int) -> Start:
         """After so many no-ops. Raises ValueError for a console that this emulator does not know."""
@@ -51,13 +55,10 @@ class Starts:
             state = emulator.cloneState().serialize()
             machine = machine_from(state, self._rom)
             begin(machine, self._rom, read_dump(state))
-            self._made.append(Start(machine, emulator.getScreen().reshape(emulator.getScreenDims()),
-                                    max(len(self._made), int(self._fires))))
+            number = len(self._made)
+            self._made.append(Start(machine, emulator.getScreen(), max(number, int(self._fires)),
+                                    _FIRE if self._fires and number < 2 else _NOOP))
         return self._made[no_ops]
-
-    def last_action(self, no_ops: int) -> int:
-        """The last action of the opening with so many no-ops."""
-        return _FIRE if self._fires and no_ops < 2 else _NOOP
 
     def _play(self, action: int) -> None:
         self._emulator.act(action)

@@ -18,7 +18,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from ga3c.envs.emulator.consoles import Consoles
+from ga3c.envs.emulator.consoles import OwnConsoles
 from ga3c.envs.emulator.games import GAMES
 from ga3c.envs.sticky import held_actions
 
@@ -80,8 +80,8 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
         self._actions = np.array([action.value for action in actions], np.uint8)
         size, colours = (img_height, img_width), () if grayscale else (3,)
         threads = min(num_envs, num_threads or len(os.sched_getaffinity(0)))
-        self._consoles = Consoles(emulator, game, path.read_bytes(), num_envs,
-                                  use_fire_reset and ale_py.Action.FIRE in actions, threads, size, grayscale, maxpool)
+        self._consoles = OwnConsoles(emulator, game, num_envs, use_fire_reset and ale_py.Action.FIRE in actions,
+                                     threads, size, grayscale, maxpool)
         self.num_envs = num_envs
         self.single_observation_space = Box(0, 255, (stack_num, *size, *colours), np.uint8)
         self.single_action_space = Discrete(len(actions))
@@ -149,10 +149,10 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
         stack = self._stacks[number]
         stack[:] = 0
         no_ops = _below(self._no_ops[number], self._noop_max) if self._noop_max > 1 else 0
-        frames = self._consoles.begin(number, no_ops, stack[self._newest])
-        self._frames[number] += frames
-        self._episode_frames[number], self._played[number] = frames, 0
-        self._held[number] = self._consoles.opened_with(no_ops)
+        self._held[number] = self._consoles.begin(number, no_ops, stack[self._newest])
+        opening = self._consoles.opening[number]
+        self._frames[number] += opening
+        self._episode_frames[number], self._played[number] = opening, 0
         self._over[number] = False
 
     def step(self, actions: NDArray[np.int64]) -> tuple[

@@ -14,7 +14,7 @@ from numpy import int64
 
 from ga3c.envs.emulator import opcodes as o
 from ga3c.envs.emulator.jit import kernel
-from ga3c.envs.emulator.machine import E0_WINDOW, KIND_E0, KIND_F6, KIND_F8, KIND_FE, ROM_SIZE
+from ga3c.envs.emulator.machine import E0_WINDOW, KIND_E0, KIND_F6, KIND_F8, KIND_FE, ROM_SIZE, UNPLUGGED
 from ga3c.envs.emulator.tia import LOG_SIZE, replay
 
 LONGEST_FRAME = 25_000  # instructions; after them ale-py shows what it has and goes on next time
@@ -54,12 +54,19 @@ def run(machine, rom, log, screen, draw):
     while left > 0:
         left -= 1
         at = base + (pc & mask)
-        op = int64(rom[at & _ROM])
-        lo = int64(rom[(at + 1) & _ROM])
+        in_ram = pc & 0x1000 == 0
+        if in_ram:
+            op = int64(ram[pc & 127])
+            lo = int64(ram[(pc + 1) & 127])
+        else:
+            op = int64(rom[at & _ROM])
+            lo = int64(rom[(at + 1) & _ROM])
         store = -1
         value = 0
         # ------------------------------------------------------------------ frequent opcodes
-        if op == 0x85:  # STA zp
+        if in_ram:
+            pass
+        elif op == 0x85:  # STA zp
             pc += 2
             cycles += 3
             if lo & 0x80:
@@ -445,7 +452,7 @@ def run(machine, rom, log, screen, draw):
         # ------------------------------------------------------------------ everything
         if store < 0:
             mode, operation = int64(o.MODE[op]), int64(o.OPERATION[op])
-            hi = int64(rom[(at + 2) & _ROM])
+            hi = int64(ram[(pc + 2) & 127]) if in_ram else int64(rom[(at + 2) & _ROM])
             cycles += int64(o.CYCLES[op])
             pc += int64(o.LENGTHS[mode])
             address, bus = lo, lo
@@ -615,8 +622,15 @@ def run(machine, rom, log, screen, draw):
                 store, value = address, sp & (hi + 1)
             elif operation >= o.BPL:
                 # ------------------------------------------------------ jumps, stack and flags
-                if operation == o.BVC or operation == o.BVS:
-                    if v == operation - o.BVC:
+                if operation <= o.BEQ:
+                    flag = n >> 7
+                    if operation >= o.BNE:
+                        flag = int64(z == 0)
+                    elif operation >= o.BCC:
+                        flag = c
+                    elif operation >= o.BVC:
+                        flag = v
+                    if flag == (operation - o.BPL) & 1:
                         target = pc + (lo ^ 128) - 128
                         cycles += 1 + (((pc ^ target) >> 8) & 1)
                         pc = target
@@ -631,8 +645,16 @@ def run(machine, rom, log, screen, draw):
                                         value & 1)
                 elif operation == o.JSR:
                     pc -= 1
+                    if sp & 0x80:
+                        ram[sp & 127] = pc >> 8 & 255
+                        ram[(sp - 1) & 127] = pc & 255
                     sp = (sp - 2) & 255
                     pc = lo | hi << 8
+                elif operation == o.JMP:
+                    pc = lo | hi << 8
+                elif operation == o.RTS:
+                    pc = (int64(ram[(sp + 1) & 127]) | int64(ram[(sp + 2) & 127]) << 8) + 1
+                    sp = (sp + 2) & 255
                 elif operation == o.JMI:
                     address = lo | hi << 8
                     high = address & 0xFF00 | (address + 1) & 0xFF
@@ -657,6 +679,26 @@ def run(machine, rom, log, screen, draw):
                         sp = (sp + 3) & 255
                         n, v, d, i, z, c = (value, value >> 6 & 1, value >> 3 & 1, value >> 2 & 1, value & 2 ^ 2,
                                             value & 1)
+                elif operation == o.CLC:
+                    c = 0
+                elif operation == o.SEC:
+                    c = 1
+                elif operation == o.DEX:
+                    x = z = n = (x - 1) & 255
+                elif operation == o.INX:
+                    x = z = n = (x + 1) & 255
+                elif operation == o.DEY:
+                    y = z = n = (y - 1) & 255
+                elif operation == o.INY:
+                    y = z = n = (y + 1) & 255
+                elif operation == o.TAX:
+                    x = z = n = a
+                elif operation == o.TAY:
+                    y = z = n = a
+                elif operation == o.TXA:
+                    a = z = n = x
+                elif operation == o.TYA:
+                    a = z = n = y
                 elif operation == o.CLI:
                     i = 0
                 elif operation == o.SEI:
@@ -756,16 +798,21 @@ def _switched(machine, rom, address, base):
 
 @kernel
 def _collision(collisions, register):
-    return (collisions >> 2 * register & 1) << 7 | (collisions >> (2 * register + 1) & 1) << 6
+    """The two bits that CXM0P to CXPPMM show. CXBLPF has one only, so that the last pair stands one bit lower."""
+    if register == 6:
+        return (collisions >> 12 & 1) << 7
+    first = 13 if register == 7 else 2 * register
+    return (collisions >> first & 1) << 7 | (collisions >> (first + 1) & 1) << 6
 
 
 @kernel
 def _paddle(machine, which, cycles):
     """Bit 7 of INPT0 to INPT3: whether the capacitor that a paddle charges has reached its threshold."""
-    if int64(machine.dumped):
+    resistance = int64(machine.paddles[which & 3])
+    if machine.dumped or resistance == UNPLUGGED:
         return 0
-    needed = (1.6 * float(machine.paddles[which & 3]) * 0.01e-6) * 1.19e6
-    return 0x80 if cycles > int64(machine.dump_cycle) + int64(needed) else 0
+    reached = int64(machine.dump_cycle) + int64(1.6 * resistance * 0.01e-6 * 1.19e6)
+    return 0x80 if 0 <= reached < cycles else 0  # before the frame's first cycle counts as far ahead, as in ale-py
 
 
 @kernel

@@ -28,7 +28,7 @@ _BYTES = np.array([sum(0xFF << 8 * bit for bit in range(8) if value >> bit & 1) 
 # Colour clocks after which a write acts; the playfield's depends on the clock, see `_delay`.
 _DELAY = np.zeros(64, np.int64)
 _DELAY[[NUSIZ0, NUSIZ1, RESM0, RESM0 + 1]] = 8
-_DELAY[[GRP0, GRP1, REFP0, REFP1, VBLANK, ENAM0, ENAM1, ENABL]] = 1
+_DELAY[[GRP0, GRP1, REFP0, REFP1, VBLANK]] = 1
 _PLAYFIELD_DELAY = np.array([4, 5, 2, 3], np.int64)
 # Which masks a write changes.
 _DIRTY = np.zeros(64, np.int64)
@@ -39,6 +39,10 @@ _DIRTY[[ENAM0, ENAM1, ENABL, VDELBL]] = 1 << MISSILE0, 1 << MISSILE1, 1 << BALL,
 _DIRTY[PF0:PF2 + 1] = 1 << PLAYFIELD
 _DIRTY[CTRLPF] = 1 << PLAYFIELD | 1 << BALL
 _DIRTY[[RESMP0, RESMP1]] = 1 << MISSILE0, 1 << MISSILE1
+# Object, cycle of the line of an HMOVE, cycles from it to the strobe, position: six cases out of all that were probed.
+_AFTER_HMOVE = np.array([
+    [MISSILE0, 3, 20, 8], [MISSILE1, 3, 3, 3], [BALL, 3, 3, 3], [BALL, 3, 6, 5], [BALL, 3, 7, 6], [BALL, 5, 18, 10]],
+    np.int64)
 # The pairs of objects, in the order of the bits of `collisions`.
 _PAIRS = np.array([
     [MISSILE0, PLAYER1], [MISSILE0, PLAYER0], [MISSILE1, PLAYER0], [MISSILE1, PLAYER1], [PLAYER0, PLAYFIELD],
@@ -96,7 +100,8 @@ def replay(machine, log, entries, cycles, screen, draw, collide):
             machine.collisions = 0
         elif register == CTRLPF:
             tia[CTRLPF] = value
-            machine.reflected = value & 1
+            if (clock - start) % _LINE < _BLANK + 79:  # later it reflects from the next line on
+                machine.reflected = value & 1
         elif register < 63:
             tia[register] = value
     machine.drawn, machine.dirty = at, dirty
@@ -112,6 +117,8 @@ def _draw(machine, screen, at, target, dirty, draw, collide):
         end = begin + 160
         x0 = at - begin if at > begin else 0
         x1 = target - begin if target < end else 160
+        if at == begin - _BLANK:
+            dirty |= _start_line(machine)
         if x1 > x0:
             if dirty:
                 refresh(machine, dirty)
@@ -120,14 +127,23 @@ def _draw(machine, screen, at, target, dirty, draw, collide):
                 _collide(machine, x0, x1)
             if draw:
                 _paint(machine, screen, row, x0, x1)
-        if target < end:
-            at = target
-        else:
-            at = end
-            if int64(machine.comb) | int64(machine.hide0) | int64(machine.hide1):
-                machine.comb = machine.hide0 = machine.hide1 = 0
-                dirty |= 1 << PLAYER0 | 1 << PLAYER1
+            if x0 < 8 and x1 >= 8:
+                machine.comb = 0
+        at = target if target < end else end
     return at, dirty
+
+
+@kernel
+def _start_line(machine):
+    """Ends what lasts to the end of a line. Returns the masks that are to be worked out."""
+    dirty = 0
+    if int64(machine.hide0) | int64(machine.hide1):
+        machine.hide0 = machine.hide1 = 0
+        dirty = 1 << PLAYER0 | 1 << PLAYER1
+    if int64(machine.reflected) != int64(machine.tia[CTRLPF]) & 1:
+        machine.reflected = machine.tia[CTRLPF] & 1
+        dirty |= 1 << PLAYFIELD
+    return dirty
 
 
 @kernel
@@ -145,6 +161,13 @@ def _strobe(machine, screen, register, clock, at, dirty, draw, collide):
         position = 3 if player else 2
     else:
         position = (hpos - _BLANK + (5 if player else 4)) % 160
+    moved_at = (int64(machine.hmove_cycle) - int64(machine.frame_start)) % 76
+    since = clock // 3 - int64(machine.hmove_cycle)
+    if moved_at == 3 or moved_at == 5:
+        for case in range(len(_AFTER_HMOVE)):
+            if (_AFTER_HMOVE[case, 0] == which and _AFTER_HMOVE[case, 1] == moved_at
+                    and _AFTER_HMOVE[case, 2] == since):
+                position = _AFTER_HMOVE[case, 3]
     if player:
         shape = int64(machine.tia[NUSIZ0 + which]) & 7
         old = int64(machine.positions[which])

@@ -9,7 +9,7 @@ from ga3c.envs.emulator.controls import plug_in
 from ga3c.envs.emulator.dump import Dump
 from ga3c.envs.emulator.games import GAMES, RULES
 from ga3c.envs.emulator.jit import kernel
-from ga3c.envs.emulator.odd import CASES, odd_end, odd_lives, odd_reward, odd_score
+from ga3c.envs.emulator.odd import ADVENTURE, CASES, odd_end, odd_lives, odd_reward, odd_score
 from ga3c.envs.emulator.rules import DIFFERS, END_TESTS, ENDS, EQUAL, VALUES, tables
 
 _SCORE, _LIVES, _ENDS, _REWARD, _CASE = tables(RULES, CASES)
@@ -23,7 +23,7 @@ def judge(machine, game):
     score = total(ram, _SCORE[game])
     lives = total(ram, _LIVES[game]) if _LIVES[game, 0, 2] else _CASE[game, 1]
     if case:
-        over = odd_end(machine, case, over)
+        over = odd_end(machine, case, over, score)
         score = odd_score(machine, case, score, over)
         lives = odd_lives(machine, case, lives, over)
     reward = score - machine.score
@@ -32,7 +32,7 @@ def judge(machine, game):
     if reward < 0:
         reward += _REWARD[game, 2]
     machine.score = score
-    machine.lives = 0 if over else lives
+    machine.lives = lives if case == ADVENTURE or not over else 0
     machine.over = over
     return min(max(reward, _REWARD[game, 0]), _REWARD[game, 1])
 
@@ -73,7 +73,7 @@ def begin(machine: NDArray[np.void], game: str, dump: Dump) -> None:
     """
     rules = RULES[game]
     plug_in(machine, game, dump.header)
-    machine["over"] = machine["started"] = machine["memory"] = 0
+    machine["score"] = machine["over"] = machine["started"] = machine["memory"] = 0
     machine["lives"] = total(machine["ram"][0], _LIVES[GAMES[game]]) if rules.lives else rules.alive
     names = (rules.state or ("score over lives" if rules.lives else "score over")).split()
     for name, value in zip(names, dump.rules[-len(names):], strict=True):

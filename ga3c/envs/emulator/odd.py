@@ -6,10 +6,13 @@ from typing import Final
 
 from ga3c.envs.emulator.jit import kernel
 
-CASES: Final = ("", "keeps score", "beam_rider", "demon_attack", "enduro", "gravitar", "qbert", "riverraid", "star_gunner", "tennis",
-                "time_pilot", "wizard_of_wor")
-(_, _KEEPS_SCORE, _BEAM_RIDER, _DEMON_ATTACK, _ENDURO, _GRAVITAR, _QBERT, _RIVERRAID, _STAR_GUNNER, _TENNIS, _TIME_PILOT,
- _WIZARD_OF_WOR) = range(len(CASES))
+CASES: Final = (
+    "", "keeps score", "adventure", "beam_rider", "blackjack", "demon_attack", "enduro", "gravitar", "hangman",
+    "haunted_house", "journey_escape", "qbert", "riverraid", "star_gunner", "tennis", "time_pilot", "wizard_of_wor",
+    "word_zapper")
+(_, _KEEPS_SCORE, ADVENTURE, _BEAM_RIDER, _BLACKJACK, _DEMON_ATTACK, _ENDURO, _GRAVITAR, _HANGMAN,
+ _HAUNTED_HOUSE, _JOURNEY_ESCAPE, _QBERT, _RIVERRAID, _STAR_GUNNER, _TENNIS, _TIME_PILOT, _WIZARD_OF_WOR,
+ _WORD_ZAPPER) = range(len(CASES))
 
 
 @kernel
@@ -20,6 +23,8 @@ def odd_score(machine, case, score, over):
         return machine.score
     if case == _DEMON_ATTACK and ram[0x01] == 0xAB and ram[0x03] == 0xCD and ram[0x05] == 0xEA:
         return 0  # what it shows before the first game
+    if case == _WORD_ZAPPER and ram[0x4F] == 0:
+        return machine.score
     if case == _WIZARD_OF_WOR and score >= 800_000:
         return score - 800_000
     if case == _ENDURO and ram[0x2D] == 0:
@@ -52,9 +57,15 @@ def odd_lives(machine, case, lives, over):
 
 
 @kernel
-def odd_end(machine, case, over):
+def odd_end(machine, case, over, score):
     """Whether the game is over where tests of bytes do not tell. Called before `odd_lives`."""
     ram, memory = machine.ram, machine.memory
+    if case == _BLACKJACK:
+        return score >= 1000
+    if case == _HANGMAN:
+        return score != machine.score
+    if case == _WORD_ZAPPER and ram[0x4F] == 0:
+        return machine.over
     if case == _QBERT:
         return over | (ram[0x08] == 2 and memory[0] == -1)
     if case == _RIVERRAID:
@@ -74,4 +85,14 @@ def odd_reward(machine, case, reward):
         if reward == 0:
             reward = points - machine.memory[0]
         machine.memory[0] = points
+    if case == ADVENTURE:
+        return 1 if machine.ram[0x39] == 0x12 else 0
+    if case == _HAUNTED_HOUSE and reward:
+        return -1
+    if case == _JOURNEY_ESCAPE and reward == 50_000:
+        return 0
+    if case == _WORD_ZAPPER:
+        if machine.ram[0x4F] == 0:
+            return machine.memory[0]
+        machine.memory[0] = reward
     return reward

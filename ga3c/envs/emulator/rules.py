@@ -34,7 +34,7 @@ _VALUES: Final = {
     "bcd, blank": _blank(_HIGH) * 10 + _blank(_LOW),
     "low, blank": _blank(_LOW),
     "high, blank": _blank(_HIGH),
-    "next, signed": ((_BYTES + 1 & 255) ^ 128) - 128,
+    "signed": (_BYTES ^ 128) - 128,
     "boxing": np.where(_BYTES == 0xC0, 100, _HIGH * 10 + _LOW),
     "bits 3": (_BYTES & 1) + (_BYTES >> 1 & 1) + (_BYTES >> 2 & 1),  # how many of the lowest three are set
     "pitfall": np.where(_HIGH == 10, 3, np.where(_HIGH == 8, 2, 1)),
@@ -45,7 +45,7 @@ _VALUES: Final = {
 VALUES: Final[NDArray[np.int32]] = np.array(list(_VALUES.values()), np.int32)
 _ROW: Final = {name: row for row, name in enumerate(_VALUES)}
 
-SCORE_TERMS, LIVES_TERMS, ENDS, END_TESTS = 6, 2, 7, 3
+SCORE_TERMS, LIVES_TERMS, ENDS, END_TESTS = 6, 2, 7, 4
 EQUAL, DIFFERS, AT_LEAST = range(3)
 
 

@@ -97,9 +97,9 @@ def _resumed(argument: str) -> tuple[Path, Path | None]:
 def _train(settings: Settings, directory: Path | None, named: Path | None, anew: bool, verbose: bool,
            interruption: Signals) -> int:
     from ga3c.agents.process import start_forkserver
-    from ga3c.envs.atari import told_of_emulator
     from ga3c.envs.atari_games import told_at_start
     from ga3c.envs.check import check
+    from ga3c.envs.which_emulator import told_of_emulator
     from ga3c.envs.wrapper_statistics import SAVED
     from ga3c.service.resources import preflight
     here = Path.cwd()  # what the user's game does to the working directory has no effect on where we write

@@ -169,7 +169,7 @@ class AleConsoles:
         emulator.getScreenGrayscale(last)
         if len(actions) > 1:
             np.maximum(last, self._last_but_one, out=last)
-        return reward
+        return int(reward)
 
     def _filmed(self, action: int) -> int:
         """Plays one frame of the first emulator, and keeps it."""

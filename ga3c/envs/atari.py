@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from ga3c.envs.ale import AleConsoles, choose, emulators, preload_emulators
 from ga3c.envs.atari_games import AtariGame, played
 from ga3c.envs.base import EnvSpec, State, Transition, check_form
-from ga3c.envs.emulator.choice import is_own
-from ga3c.envs.emulator.choice import told_of_emulator as told_of_emulator
 from ga3c.envs.frames import FRAME_SIZE
 from ga3c.envs.random_streams import packed, unpacked
 from ga3c.envs.sticky import held_actions
+from ga3c.envs.which_emulator import is_own
 from ga3c.settings.schema import EnvSettings
 
 
@@ -221,7 +220,8 @@ class AtariEnvironment:
         return {
             "rom": np.frombuffer(self._rom.encode(), np.uint8), **self._consoles.state(),
             "stacks": self._stacks[:, order],  # oldest first
-            "frames": self._frames.copy(), "lives": self._lives.astype(np.int64), "held_actions": self._held.astype(np.int64),
+            "frames": self._frames.copy(), "lives": self._lives.astype(np.int64),
+            "held_actions": self._held.astype(np.int64),
             "generator": packed(self._rng), "age": np.array(self._age, np.int64),
             "cuts": np.array(list(self._cuts.items()), np.int64).reshape(-1, 2)}
 

@@ -1,6 +1,7 @@
 """What the fork server imports, once for all agents: it loads the emulators of one game.
 
-A fork server can only be told what to import. Its environment variable GA3C_PRELOAD says the rest: n_envs:EnvSettings as JSON.
+A fork server can only be told what to import. Its environment variable GA3C_PRELOAD says the rest:
+n_envs:EnvSettings as JSON.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_an_id_sticks_as_often_as_it_says(make: Make, game: str) -> None:
     late = []
     for step in range(800):
         environment.step(np.array([2 + step % 4]))
-        late.append(environment._held[0] != environment.actions[2 + step % 4])  # type: ignore[attr-defined]
+        late.append(environment._held[0] != environment.actions[2 + step % 4].value)  # type: ignore[attr-defined]
     assert 0.2 < np.mean(late) < 0.3
 
 

@@ -23,7 +23,7 @@ from ga3c.envs.emulator.jit import kernel
 from ga3c.envs.emulator.judge import judge
 from ga3c.envs.emulator.machine import MACHINE, ROM_SIZE, cartridge
 from ga3c.envs.emulator.observe import Area, area, has_area, observe, resized, scratch
-from ga3c.envs.emulator.palette import RGB
+from ga3c.envs.emulator.palette import GREY, RGB
 from ga3c.envs.emulator.starts import Starts
 from ga3c.envs.frames import FRAME_SIZE
 
@@ -46,26 +46,28 @@ class OwnConsoles:
     """`n` consoles of the game `rom` as `envs.atari.Consoles`: those of our own emulator.
 
     Games begin as `emulator` has them begin, an ALEInterface that has loaded the ROM, with FIRE if `fires`.
-    Screens are made `size` (height, width), grey or RGB; of two frames the brighter pixels if `brighter`. `over` (n,)
-    bool and `lives` (n,) int32 are those after the last `begin` or `play`.
+    Screens are made `size` (height, width), grey or RGB; of two frames the brighter pixels if `brighter`. If
+    `lost_life_ends`, a step ends with the frame in which a life was lost. `over` (n,) bool and `lives` (n,) int32 are
+    those after the last `begin` or `play`.
     """
 
     def __init__(self, emulator: Any, rom: str, n: int, fires: bool, threads: int = 1,
-                 size: tuple[int, int] = FRAME_SIZE, grey: bool = True, brighter: bool = True) -> None:
-        self._game, self._brighter, self._grey = GAMES[rom], brighter, grey
+                 size: tuple[int, int] = FRAME_SIZE, grey: bool = True, brighter: bool = True,
+                 lost_life_ends: bool = False) -> None:
+        self._game, self._brighter, self._grey, self._life_ends = GAMES[rom], brighter, grey, lost_life_ends
         self._starts = Starts(emulator, rom, fires)
         start = self._starts.start(0)
         height, image = len(start.screen), Path(roms.get_rom_path(rom)).read_bytes()
         self._fast = grey and has_area(height, size)
         self._area: Area = area(height, size) if self._fast else _NO_AREA
         self._machines = np.repeat(start.machine, n)
-        self._screens = np.zeros((2 * n + threads, height, 160), np.uint8)
+        self._screens = np.zeros((2 * (n + threads), height, 160), np.uint8)
         self._slots = np.arange(2 * n).reshape(n, 2)  # the screens of the last frame but one and of the last
         ends = np.linspace(0, n, threads + 1).astype(int).tolist()
         self._threads = [
             _Thread(first, last, cartridge(image, int(start.machine["kind"][0])), new_log(), scratch(size),
-                    np.array([2 * n + number]))
-                for number, (first, last) in enumerate(itertools.pairwise(ends))]
+                    2 * (n + number) + np.arange(2))
+            for number, (first, last) in enumerate(itertools.pairwise(ends))]
         self._pool = ThreadPoolExecutor(threads, "console") if threads > 1 else None
         self._rewards = np.zeros(n, np.int32)
         self.opening = np.zeros(n, np.int32)  # frames that opened each game
@@ -75,7 +77,8 @@ class OwnConsoles:
 
     @property
     def over(self) -> NDArray[np.bool_]:
-        return self._machines["over"] != 0
+        over: NDArray[np.bool_] = self._machines["over"] != 0
+        return over
 
     @property
     def lives(self) -> NDArray[np.int32]:
@@ -118,7 +121,8 @@ class OwnConsoles:
 
         def run(thread: _Thread) -> None:
             _play(thread.first, thread.last, self._machines, self._game, thread.rom, thread.log, self._screens,
-                  self._slots, thread.spare, actions, frames, shown_after, self._rewards, self.played, self._film)
+                  self._slots, thread.spare, actions, frames, shown_after, self._rewards, self.played, self._film,
+                  self._brighter, self._life_ends)
             if self._fast:
                 _show(thread.first, thread.last, self._screens, self._slots, frames, shown_after, self._brighter,
                       self._area, thread.lines, stacks, newest)
@@ -166,27 +170,46 @@ class OwnConsoles:
 
 @kernel
 def _play(first, last, machines, game, rom, log, screens, slots, spare, actions, frames, shown_after, rewards, played,
-          film):
+          film, brighter, lost_life_ends):
+    """Plays the consoles from `first` to before `last`; `slots` and `spare` are indices of `screens`.
+
+    ale-py keeps the brighter of a step's two frames in the place of the second. So where a game ends in the second, it
+    shows three frames: the first, and both of the step before.
+    """
     for number in range(first, last):
         machine = machines[number]
         reward = done = 0
+        lives, ended = machine.lives, machine.over != 0
         for frame in range(frames[number]):
-            if machine.over:
+            if ended:
                 break
             done += 1
             press(machine, game, actions[number, frame])
             slot = frame - shown_after[number] + 2
             filmed = number == 0 and frame < len(film)
-            drawn = slot == 0 or slot == 1 or filmed
-            play_frame(machine, rom, log, screens[spare[0]], drawn)
+            seen = slot == 0 or slot == 1
+            fresh = spare[slot & 1]
+            play_frame(machine, rom, log, screens[fresh], seen or filmed)
             reward += judge(machine, game)
+            ended = machine.over != 0 or (lost_life_ends and machine.lives < lives)
             if filmed:
                 for row in range(film.shape[1]):
                     for x in range(film.shape[2]):
-                        film[frame, row, x] = screens[spare[0], row, x]
-            if (slot == 0 or slot == 1) and not machine.over:
-                slots[number, slot], spare[0] = spare[0], slots[number, slot]
+                        film[frame, row, x] = screens[fresh, row, x]
+            if seen and not ended:
+                slots[number, slot], spare[slot & 1] = fresh, slots[number, slot]
+            elif slot == 1 and brighter:
+                _brighten(screens[slots[number, 1]], screens[spare[0]])
         rewards[number], played[number] = reward, done
+
+
+@kernel
+def _brighten(screen, other):
+    """Keeps of two screens the brighter pixels in `screen`. Brighter is what is so in grey."""
+    for row in range(screen.shape[0]):
+        for x in range(screen.shape[1]):
+            if GREY[other[row, x]] > GREY[screen[row, x]]:
+                screen[row, x] = other[row, x]
 
 
 @kernel
@@ -201,8 +224,9 @@ def _show(begin, end, screens, slots, frames, shown_after, brighter, area, lines
 def compile_consoles() -> None:
     """Has the kernels of this module compiled, or loaded from disk: they play no console."""
     machines, screens = np.zeros(1, MACHINE), np.zeros((3, 210, 160), np.uint8)
-    slots, spare, frames = np.zeros((1, 2), np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    slots, spare, frames = np.zeros((1, 2), np.int64), np.zeros(2, np.int64), np.zeros(1, np.int64)
     numbers, stacks = np.zeros(1, np.int32), np.zeros((1, 1, *FRAME_SIZE), np.uint8)
     _play(0, 0, machines, 0, np.zeros(ROM_SIZE, np.uint8), new_log(), screens, slots, spare, np.zeros((1, 1), np.uint8),
-          frames, frames, numbers, numbers, screens)
+          frames, frames, numbers, numbers, screens, True,
+          False)
     _show(0, 0, screens, slots, frames, frames, True, area(210), scratch(), stacks, 0)

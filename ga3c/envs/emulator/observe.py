@@ -40,7 +40,7 @@ def area(height: int, resized: tuple[int, int] = FRAME_SIZE) -> Area:
 
 
 def has_area(height: int, resized: tuple[int, int]) -> bool:
-    """Whether OpenCV averages as `area` says: it does where both sides shrink and a pixel is no whole number of them."""
+    """Whether OpenCV averages as `area` says: where no side grows and a pixel is no whole number of the screen's."""
     ratios = height / resized[0], _WIDTH / resized[1]
     return min(ratios) >= 1 and not all(ratio.is_integer() for ratio in ratios)
 

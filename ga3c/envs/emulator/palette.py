@@ -23,4 +23,5 @@ _RGB: Final = (
 
 # By palette index, as `getScreen` has them: even numbers. The odd ones are doubles.
 GREY: Final[NDArray[np.uint8]] = np.repeat(np.frombuffer(bytes.fromhex(_GREY), np.uint8), 2)  # (256,)
-RGB: Final[NDArray[np.uint8]] = np.repeat(np.frombuffer(bytes.fromhex(_RGB), np.uint8).reshape(128, 3), 2, 0)  # (256, 3)
+RGB: Final[NDArray[np.uint8]] = np.repeat(  # (256, 3)
+    np.frombuffer(bytes.fromhex(_RGB), np.uint8).reshape(128, 3), 2, 0)

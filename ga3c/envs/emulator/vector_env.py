@@ -81,7 +81,7 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
         size, colours = (img_height, img_width), () if grayscale else (3,)
         threads = min(num_envs, num_threads or len(os.sched_getaffinity(0)))
         self._consoles = OwnConsoles(emulator, game, num_envs, use_fire_reset and ale_py.Action.FIRE in actions,
-                                     threads, size, grayscale, maxpool)
+                                     threads, size, grayscale, maxpool, episodic_life)
         self.num_envs = num_envs
         self.single_observation_space = Box(0, 255, (stack_num, *size, *colours), np.uint8)
         self.single_action_space = Discrete(len(actions))
@@ -202,7 +202,7 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
         wanted = self._actions[chosen]
         if not self._sticky:
             return np.repeat(wanted[:, None], self._frameskip, 1)
-        drawn = self._drawn[:, None] + np.arange(self._frameskip, dtype=np.uint64)
+        drawn = np.add.outer(self._drawn, np.arange(self._frameskip, dtype=np.uint64))
         self._drawn += np.uint64(self._frameskip)
         played = held_actions(wanted, self._held, _uniform(self._keys[:, None], drawn) < self._sticky)
         self._held = played[:, -1].copy()
@@ -210,7 +210,9 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
 
     def _observation(self) -> NDArray[np.uint8]:
         n = self._stacks.shape[1]
-        return np.take(self._stacks, np.arange(self._newest + 1, self._newest + 1 + n) % n, 1)
+        order = np.arange(self._newest + 1, self._newest + 1 + n) % n
+        seen: NDArray[np.uint8] = np.take(self._stacks, order, 1)
+        return seen
 
     def _info(self) -> Info:
         return {"env_id": np.arange(self.num_envs, dtype=np.int32), "lives": self._consoles.lives.astype(np.int32),

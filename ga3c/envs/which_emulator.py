@@ -1,4 +1,4 @@
-"""Which emulator plays a game: the setting `emulator`. Imports nothing that is compiled."""
+"""Which emulator plays a game: the setting `emulator`. What is compiled is not imported here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ga3c.settings.schema import EnvSettings
 
 def proven() -> frozenset[str]:
     """ROMs that `tools/release/emulator_check.py` found exact, one in each line of proven.txt."""
-    lines = resources.files(__package__).joinpath("proven.txt").read_text(encoding="utf-8").splitlines()
+    lines = resources.files("ga3c.envs.emulator").joinpath("proven.txt").read_text(encoding="utf-8").splitlines()
     return frozenset(line.partition("#")[0].strip() for line in lines) - {""}
 
 

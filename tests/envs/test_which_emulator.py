@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from ga3c.envs.atari_games import atari_names, played
-from ga3c.envs.emulator import choice
-from ga3c.envs.emulator.choice import is_own, proven, told_of_emulator
+from ga3c.envs import which_emulator
+from ga3c.envs.which_emulator import is_own, proven, told_of_emulator
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
@@ -24,15 +24,15 @@ def own(**changed: object) -> bool:
 
 
 def test_auto_takes_our_own_for_games_proven_exact_as_they_were_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "proven", lambda: frozenset({"boxing"}))
+    monkeypatch.setattr(which_emulator, "proven", lambda: frozenset({"boxing"}))
     assert own(game="Boxing") and own(game="ALE/Boxing-v5")
     assert not own(game="Boxing", emulator="ale")
-    assert not own(game="Boxing", mode=1) and not own(game="Boxing", difficulty=1) and own(game="Boxing", emulator="own")
+    assert not own(game="Boxing", mode=1) and not own(game="Boxing", difficulty=1)
     assert not own(game="Pong") and own(game="Pong", emulator="own", mode=1)
 
 
 def test_it_is_said_which_emulator_plays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "proven", lambda: frozenset({"boxing"}))
+    monkeypatch.setattr(which_emulator, "proven", lambda: frozenset({"boxing"}))
     told = [told_of_emulator(configured(game=game, emulator=emulator).env) for game, emulator in (
         ("Boxing", "auto"), ("Pong", "own"), ("Pong", "auto"), ("toy:catch", "own"), ("CartPole-v1", "auto"))]
     assert told == [
@@ -56,4 +56,5 @@ def test_a_run_on_ale_pys_emulator_loads_no_compiler() -> None:
     program = ("import sys; from ga3c.envs.factory import make_environment; from ga3c.settings.files import configured;"
                "from ga3c.envs.atari import preload; s = configured(game='Pong', emulator='ale'); preload(s.env, 1);"
                "make_environment(s, 1).reset(0); print('numba' in sys.modules)")
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"

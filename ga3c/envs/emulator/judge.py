@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.envs.emulator.controls import plug_in
+from ga3c.envs.emulator.controls import connect
 from ga3c.envs.emulator.dump import Dump
 from ga3c.envs.emulator.games import GAMES, RULES
 from ga3c.envs.emulator.jit import kernel
@@ -67,12 +67,12 @@ def is_over(ram, game):
 
 
 def begin(machine: NDArray[np.void], game: str, dump: Dump) -> None:
-    """Sets what the rules remember and where the paddles stand as ale-py saved it, so that the game goes on exactly.
+    """Sets what the rules remember, switches and paddles as ale-py saved them, so that the game goes on exactly.
 
     `machine` is (1,) and has the RAM of the state that `dump` holds.
     """
     rules = RULES[game]
-    plug_in(machine, game, dump.header)
+    connect(machine, game, dump)
     machine["score"] = machine["over"] = machine["started"] = machine["memory"] = 0
     machine["lives"] = total(machine["ram"][0], _LIVES[GAMES[game]]) if rules.lives else rules.alive
     names = (rules.state or ("score over lives" if rules.lives else "score over")).split()

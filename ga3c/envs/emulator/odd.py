@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from ga3c.envs.emulator.jit import kernel
 
 CASES: Final = (
@@ -72,8 +74,8 @@ def odd_end(machine, case, over, score):
         last, memory[0] = memory[0], ram[0x40]
         return last == 0x59 and ram[0x40] == 0x58
     if case == _TENNIS:
-        mine, theirs = int(ram[0x47]), int(ram[0x48])
-        return mine == 7 or theirs == 7 or (mine >= 6 and mine - theirs >= 2) or (theirs >= 6 and theirs - mine >= 2)
+        mine, theirs = ram[0x47], ram[0x48]
+        return mine == 7 or theirs == 7 or (mine >= 6 and score >= 2) or (theirs >= 6 and score <= -2)
     return over
 
 
@@ -81,7 +83,7 @@ def odd_end(machine, case, over, score):
 def odd_reward(machine, case, reward):
     """The reward where it is not what the score has gained."""
     if case == _TENNIS:
-        points = int(machine.ram[0x45]) - int(machine.ram[0x46])
+        points = np.int32(machine.ram[0x45]) - np.int32(machine.ram[0x46])
         if reward == 0:
             reward = points - machine.memory[0]
         machine.memory[0] = points

@@ -6,7 +6,7 @@ moves a step each frame while an action holds left or right; its button is a bit
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ _LIMITS: Final = np.array([OTHER_LIMITS.get(game, PADDLE_LIMITS) for game in GAM
 
 
 def connect(machine: NDArray[np.void], game: str, dump: Dump) -> None:
-    """Sets the switches and paddles of `machine` (1,) as they stand in ale-py's state; paddles only where it has any."""
+    """Sets the switches and paddles of `machine` (1,) as they stand in ale-py's state."""
     left, right, _, _, _, difficulty = dump.header
     machine["switches"] = _SWITCHES | difficulty << 6
     machine["joysticks"], machine["fire"], machine["paddles"] = 0xFF, 0x80, UNPLUGGED
@@ -52,7 +52,7 @@ def connect(machine: NDArray[np.void], game: str, dump: Dump) -> None:
 
 
 @kernel
-def press(machine, game, action):
+def press(machine: Any, game: int, action: int) -> None:
     """Holds `action`, one of ale-py's 18, for the next frame: sets `joysticks`, `fire` and `paddles`."""
     held, device = _HELD[action & 31], _DEVICE[game]
     if held & _FIRE and not _FIRES[game]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +18,7 @@ _SCORE, _LIVES, _ENDS, _REWARD, _CASE = tables(RULES, CASES)
 
 
 @kernel
-def judge(machine, game):
+def judge(machine: Any, game: int) -> Any:
     """The reward of the frame just emulated. Sets `machine.score`, `lives` and `over` to what ale-py shows then."""
     ram, case = machine.ram, _CASE[game, 0]
     over = is_over(ram, game)
@@ -25,7 +27,7 @@ def judge(machine, game):
     if case:
         over = odd_end(machine, case, over, score)
         score = odd_score(machine, case, score, over)
-        lives = odd_lives(machine, case, lives, over)
+        lives = odd_lives(machine, case, lives)
     reward = score - machine.score
     if case:
         reward = odd_reward(machine, case, reward)
@@ -38,7 +40,7 @@ def judge(machine, game):
 
 
 @kernel
-def total(ram, terms):
+def total(ram: NDArray[np.uint8], terms: NDArray[np.int32]) -> int:
     """The sum of the terms: (n, 4) int32 as in `rules.Tables.score`."""
     found = 0
     for place in range(len(terms)):
@@ -49,7 +51,7 @@ def total(ram, terms):
 
 
 @kernel
-def is_over(ram, game):
+def is_over(ram: NDArray[np.uint8], game: int) -> bool:
     """Whether all tests of one of the game's ends hold."""
     for way in range(ENDS):
         if _ENDS[game, way, 0, 3] == -1:

@@ -19,7 +19,12 @@ _SCORE, _LIVES, _ENDS, _REWARD, _CASE = tables(RULES, CASES)
 
 @kernel
 def judge(machine: Any, game: int) -> Any:
-    """The reward of the frame just emulated. Sets `machine.score`, `lives` and `over` to what ale-py shows then."""
+    """The reward of the frame just emulated. Sets `machine.score`, `lives` and `over` to what ale-py shows then.
+
+    `machine` is a record of MACHINE. After the end nothing changes any more: ale-py plays no frame then.
+    """
+    if machine.over:
+        return 0
     ram, case = machine.ram, _CASE[game, 0]
     over = is_over(ram, game)
     score = total(ram, _SCORE[game])

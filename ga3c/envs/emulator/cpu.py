@@ -567,24 +567,19 @@ def run(machine, rom, log, screen, draw):
                 c, z = int64(a >= result), (a - result) & 255
                 n = z
             elif operation == o.ADC or operation == o.RRA:
-                total = a + result + c
-                z = total & 255
-                n = z
+                total = _decimal_sum(a, result, c) if d else a + result + c
                 v = (~(a ^ result) & (a ^ total)) >> 7 & 1
-                if d:
-                    total = _decimal_sum(a, result, c)
                 c = total >> 8 & 1
-                a = total & 255
-                z = n = a
+                a = z = n = total & 255
             elif operation == o.SBC or operation == o.ISC:
                 total = a + (result ^ 255) + c
-                z = n = total & 255
-                v = ((a ^ result) & (a ^ total)) >> 7 & 1
+                low = a ^ result
                 if d:
-                    total = _decimal_difference(a, result, c)
+                    total = total & 256 | _decimal_difference(a, result, c)
+                    low = ~low
+                v = (low & (a ^ total)) >> 7 & 1
                 c = total >> 8 & 1
-                a = total & 255
-                z = n = a
+                a = z = n = total & 255
             elif operation == o.ORA or operation == o.SLO:
                 a = z = n = a | result
             elif operation == o.AND or operation == o.RLA:
@@ -849,22 +844,22 @@ def _write_riot(machine, address, value, cycles):
 
 @kernel
 def _decimal_sum(a, value, carry):
-    low = (a & 15) + (value & 15) + carry
-    if low > 9:
-        low += 6
-    total = (a & 0xF0) + (value & 0xF0) + (low & 15) + (16 if low > 15 else 0)
-    if total & 0x1F0 > 0x90:
-        total += 0x60
-    return total & 0xFF | (256 if total > 255 else 0)
+    """The sum of two bytes of decimal digits, and 256 if it passes 99. Digits above 9 count as ale-py counts them."""
+    total = _decimal(a) + _decimal(value) + carry
+    return _digits((total & 255) % 100) | (256 if total > 99 else 0)
 
 
 @kernel
 def _decimal_difference(a, value, carry):
-    low = (a & 15) - (value & 15) - 1 + carry
-    total = a - value - 1 + carry
-    borrow = total < 0
-    if low < 0:
-        total -= 6
-    if borrow:
-        total -= 0x60
-    return total & 0xFF | (0 if borrow else 256)
+    total = _decimal(a) - _decimal(value) - 1 + carry
+    return _digits((total + 100 if total < 0 else total) % 100)
+
+
+@kernel
+def _decimal(digits):
+    return (digits >> 4) * 10 + (digits & 15)
+
+
+@kernel
+def _digits(number):
+    return number // 10 << 4 | number % 10

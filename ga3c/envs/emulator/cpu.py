@@ -14,7 +14,8 @@ from numpy import int64
 
 from ga3c.envs.emulator import opcodes as o
 from ga3c.envs.emulator.jit import kernel
-from ga3c.envs.emulator.machine import E0_WINDOW, KIND_E0, KIND_F6, KIND_F8, KIND_FE, ROM_SIZE, UNPLUGGED
+from ga3c.envs.emulator.machine import (
+    CXCLR, E0_WINDOW, ENABL, GRP0, GRP1, HMCLR, HMP0, KIND_E0, KIND_F6, KIND_F8, KIND_FE, ROM_SIZE, UNPLUGGED)
 from ga3c.envs.emulator.tia import LOG_SIZE, replay
 
 LONGEST_FRAME = 25_000  # instructions; after them ale-py shows what it has and goes on next time
@@ -49,6 +50,10 @@ def run(machine, rom, log, screen, draw):
             for at in range(1024):
                 rom[E0_WINDOW + slot * 1024 + at] = rom[int64(machine.slices[slot & 3] & 7) * 1024 + at]
     entries = 0
+    cleared = -1  # the last entry that clears the collisions
+    # Whether writing a player's graphics again changes nothing, as the other's delayed copy is up to date.
+    fresh0 = machine.dgrp1 == written[GRP1]
+    fresh1 = machine.dgrp0 == written[GRP0] and machine.denabl == (written[ENABL] >> 1 & 1)
     ended = False
     left = LONGEST_FRAME
     while left > 0:
@@ -492,8 +497,8 @@ def run(machine, rom, log, screen, draw):
                     value = bus & 0x3F
                     register = address & 15
                     if register < 8:
-                        replay(machine, log, entries, cycles, screen, draw, True)
-                        entries = 0
+                        replay(machine, log, entries, cycles, screen, draw, cleared)
+                        entries, cleared = 0, -1
                         value |= _collision(int64(machine.collisions), register)
                     elif register < 12:
                         value |= _paddle(machine, register & 3, cycles)
@@ -510,6 +515,11 @@ def run(machine, rom, log, screen, draw):
                         else:
                             value = int64(machine.ddrb)
                     else:
+                        if not in_ram and mode == o.ABS and rom[(base + (pc & mask) + 1) & _ROM] == 0xFB:
+                            rounds = _idle(machine, cycles, address & 1, rom[(base + (pc & mask)) & _ROM])
+                            if rounds > 1 and 2 * rounds < left:
+                                cycles += (rounds - 1) * (7 + (((pc + 2) ^ (pc - 3)) >> 8 & 1))
+                                left -= 2 * (rounds - 1)
                         value = _timer(machine, cycles, address & 1)
                 else:
                     value = int64(ram[address & 127])
@@ -720,10 +730,28 @@ def run(machine, rom, log, screen, draw):
                     ended = True
                 if action == _ONCE:
                     if int64(written[register]) != value:
+                        if register == ENABL:
+                            fresh1 = False
                         written[register] = value
                         log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                         entries += 1
+                elif register == GRP0:
+                    same = int64(written[GRP0]) == value
+                    if not (same and fresh0):
+                        written[GRP0] = value
+                        fresh0, fresh1 = True, fresh1 and same
+                        log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
+                        entries += 1
+                elif register == GRP1:
+                    same = int64(written[GRP1]) == value
+                    if not (same and fresh1):
+                        written[GRP1] = value
+                        fresh0, fresh1 = fresh0 and same, True
+                        log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
+                        entries += 1
                 elif action == _ALWAYS:
+                    if register == CXCLR:
+                        cleared = entries
                     log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                     entries += 1
                 elif register == 2:
@@ -747,16 +775,15 @@ def run(machine, rom, log, screen, draw):
                     written[0] = value
                     log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                     entries += 1
-                elif action == _SPECIAL:
-                    # HMCLR sets the five motion registers to 0; HMOVE is always logged
-                    if register == 0x2B:
+                elif action == _SPECIAL:  # HMOVE and HMCLR
+                    if register == HMCLR:
                         for motion in range(5):
-                            written[0x20 + motion] = 0
+                            written[HMP0 + motion] = 0
                     log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                     entries += 1
                 if entries >= LOG_SIZE:
-                    replay(machine, log, entries, cycles, screen, draw, True)
-                    entries = 0
+                    replay(machine, log, entries, cycles, screen, draw, cleared)
+                    entries, cleared = 0, -1
                 if ended:
                     break
             elif store & 0x1000:
@@ -770,6 +797,7 @@ def run(machine, rom, log, screen, draw):
     machine.n, machine.v, machine.d, machine.i, machine.z, machine.c = n & 128, v, d, i, z, c
     machine.cycles = cycles
     machine.partial = int64(not ended)
+    machine.cleared = cleared
     return entries
 
 
@@ -826,6 +854,27 @@ def _timer(machine, cycles, flags):
         machine.timer_expired = 1
         machine.timer_read = cycles
     return (value - late) & 255
+
+
+@kernel
+def _idle(machine, cycles, flags, branch):
+    """How often a program that waits for the timer reads it yet in vain. `branch` follows the read and leads back to it.
+
+    The rounds are as if the branch crossed a page, eight cycles each, so that they are rather too few.
+    """
+    if machine.timer_expired:
+        return 0
+    passed = cycles - 1 - int64(machine.timer_set)
+    timer, shift = int64(machine.timer), int64(machine.shift)
+    value = timer - (passed >> shift) - 1
+    awaited = 0
+    if branch == 0x10 and (flags or value < 128):  # BPL: until it runs out
+        awaited = timer << shift
+    elif branch == 0xD0 and not flags:  # BNE: until it is 0
+        awaited = (timer - 1) << shift
+    elif branch == 0x30 and not flags and value >= 128:  # BMI: until it is 127
+        awaited = (timer - 128) << shift
+    return (awaited - passed) >> 3
 
 
 @kernel

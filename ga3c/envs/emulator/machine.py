@@ -30,7 +30,7 @@ _NUMBERS = (
     "drawn", "display_start", "display_stop", "last_lines",
     # what it works out
     "dgrp0", "dgrp1", "denabl", "collisions", "comb", "cosmic", "cosmic_step", "hide0", "hide1",
-    "reflected", "dirty",
+    "reflected", "dirty", "same", "cleared",
     # of the game: the first line shown, how many, the line that ends a frame, whether HMOVE blanks eight pixels
     "first_line", "lines", "last_line", "has_comb",
     "kind", "bank",

@@ -27,7 +27,7 @@ def play_frame(machine, rom, log, screen, draw):
     if int64(machine.partial) == 0:
         _begin(machine)
     entries = run(machine, rom, log, pixels, draw)
-    replay(machine, log, entries, int64(machine.cycles), pixels, draw, True)
+    replay(machine, log, entries, int64(machine.cycles), pixels, draw, int64(machine.cleared))
 
 
 @kernel
@@ -46,3 +46,4 @@ def _begin(machine):
     machine.display_start = 3 * (int64(machine.first_line) * 76 - passed)
     machine.display_stop = int64(machine.display_start) + 228 * int64(machine.lines)
     machine.drawn = machine.display_start
+    machine.same = 0

@@ -14,7 +14,8 @@ from numpy import int64
 
 from ga3c.envs.emulator import opcodes as o
 from ga3c.envs.emulator.jit import kernel
-from ga3c.envs.emulator.machine import E0_WINDOW, KIND_E0, KIND_F6, KIND_F8, KIND_FE, ROM_SIZE
+from ga3c.envs.emulator.machine import (
+    CXCLR, E0_WINDOW, ENABL, GRP0, GRP1, HMCLR, HMP0, KIND_E0, KIND_F6, KIND_F8, KIND_FE, ROM_SIZE, UNPLUGGED)
 from ga3c.envs.emulator.tia import LOG_SIZE, replay
 
 LONGEST_FRAME = 25_000  # instructions; after them ale-py shows what it has and goes on next time
@@ -49,17 +50,28 @@ def run(machine, rom, log, screen, draw):
             for at in range(1024):
                 rom[E0_WINDOW + slot * 1024 + at] = rom[int64(machine.slices[slot & 3] & 7) * 1024 + at]
     entries = 0
+    cleared = -1  # the last entry that clears the collisions
+    # Whether writing a player's graphics again changes nothing, as the other's delayed copy is up to date.
+    fresh0 = machine.dgrp1 == written[GRP1]
+    fresh1 = machine.dgrp0 == written[GRP0] and machine.denabl == (written[ENABL] >> 1 & 1)
     ended = False
     left = LONGEST_FRAME
     while left > 0:
         left -= 1
         at = base + (pc & mask)
-        op = int64(rom[at & _ROM])
-        lo = int64(rom[(at + 1) & _ROM])
+        in_ram = pc & 0x1000 == 0
+        if in_ram:
+            op = int64(ram[pc & 127])
+            lo = int64(ram[(pc + 1) & 127])
+        else:
+            op = int64(rom[at & _ROM])
+            lo = int64(rom[(at + 1) & _ROM])
         store = -1
         value = 0
         # ------------------------------------------------------------------ frequent opcodes
-        if op == 0x85:  # STA zp
+        if in_ram:
+            pass
+        elif op == 0x85:  # STA zp
             pc += 2
             cycles += 3
             if lo & 0x80:
@@ -445,7 +457,7 @@ def run(machine, rom, log, screen, draw):
         # ------------------------------------------------------------------ everything
         if store < 0:
             mode, operation = int64(o.MODE[op]), int64(o.OPERATION[op])
-            hi = int64(rom[(at + 2) & _ROM])
+            hi = int64(ram[(pc + 2) & 127]) if in_ram else int64(rom[(at + 2) & _ROM])
             cycles += int64(o.CYCLES[op])
             pc += int64(o.LENGTHS[mode])
             address, bus = lo, lo
@@ -485,8 +497,8 @@ def run(machine, rom, log, screen, draw):
                     value = bus & 0x3F
                     register = address & 15
                     if register < 8:
-                        replay(machine, log, entries, cycles, screen, draw, True)
-                        entries = 0
+                        replay(machine, log, entries, cycles, screen, draw, cleared)
+                        entries, cleared = 0, -1
                         value |= _collision(int64(machine.collisions), register)
                     elif register < 12:
                         value |= _paddle(machine, register & 3, cycles)
@@ -503,6 +515,11 @@ def run(machine, rom, log, screen, draw):
                         else:
                             value = int64(machine.ddrb)
                     else:
+                        if not in_ram and mode == o.ABS and rom[(base + (pc & mask) + 1) & _ROM] == 0xFB:
+                            rounds = _idle(machine, cycles, address & 1, rom[(base + (pc & mask)) & _ROM])
+                            if rounds > 1 and 2 * rounds < left:
+                                cycles += (rounds - 1) * (7 + (((pc + 2) ^ (pc - 3)) >> 8 & 1))
+                                left -= 2 * (rounds - 1)
                         value = _timer(machine, cycles, address & 1)
                 else:
                     value = int64(ram[address & 127])
@@ -560,24 +577,19 @@ def run(machine, rom, log, screen, draw):
                 c, z = int64(a >= result), (a - result) & 255
                 n = z
             elif operation == o.ADC or operation == o.RRA:
-                total = a + result + c
-                z = total & 255
-                n = z
+                total = _decimal_sum(a, result, c) if d else a + result + c
                 v = (~(a ^ result) & (a ^ total)) >> 7 & 1
-                if d:
-                    total = _decimal_sum(a, result, c)
                 c = total >> 8 & 1
-                a = total & 255
-                z = n = a
+                a = z = n = total & 255
             elif operation == o.SBC or operation == o.ISC:
                 total = a + (result ^ 255) + c
-                z = n = total & 255
-                v = ((a ^ result) & (a ^ total)) >> 7 & 1
+                low = a ^ result
                 if d:
-                    total = _decimal_difference(a, result, c)
+                    total = total & 256 | _decimal_difference(a, result, c)
+                    low = ~low
+                v = (low & (a ^ total)) >> 7 & 1
                 c = total >> 8 & 1
-                a = total & 255
-                z = n = a
+                a = z = n = total & 255
             elif operation == o.ORA or operation == o.SLO:
                 a = z = n = a | result
             elif operation == o.AND or operation == o.RLA:
@@ -615,8 +627,15 @@ def run(machine, rom, log, screen, draw):
                 store, value = address, sp & (hi + 1)
             elif operation >= o.BPL:
                 # ------------------------------------------------------ jumps, stack and flags
-                if operation == o.BVC or operation == o.BVS:
-                    if v == operation - o.BVC:
+                if operation <= o.BEQ:
+                    flag = n >> 7
+                    if operation >= o.BNE:
+                        flag = int64(z == 0)
+                    elif operation >= o.BCC:
+                        flag = c
+                    elif operation >= o.BVC:
+                        flag = v
+                    if flag == (operation - o.BPL) & 1:
                         target = pc + (lo ^ 128) - 128
                         cycles += 1 + (((pc ^ target) >> 8) & 1)
                         pc = target
@@ -631,8 +650,16 @@ def run(machine, rom, log, screen, draw):
                                         value & 1)
                 elif operation == o.JSR:
                     pc -= 1
+                    if sp & 0x80:
+                        ram[sp & 127] = pc >> 8 & 255
+                        ram[(sp - 1) & 127] = pc & 255
                     sp = (sp - 2) & 255
                     pc = lo | hi << 8
+                elif operation == o.JMP:
+                    pc = lo | hi << 8
+                elif operation == o.RTS:
+                    pc = (int64(ram[(sp + 1) & 127]) | int64(ram[(sp + 2) & 127]) << 8) + 1
+                    sp = (sp + 2) & 255
                 elif operation == o.JMI:
                     address = lo | hi << 8
                     high = address & 0xFF00 | (address + 1) & 0xFF
@@ -657,6 +684,26 @@ def run(machine, rom, log, screen, draw):
                         sp = (sp + 3) & 255
                         n, v, d, i, z, c = (value, value >> 6 & 1, value >> 3 & 1, value >> 2 & 1, value & 2 ^ 2,
                                             value & 1)
+                elif operation == o.CLC:
+                    c = 0
+                elif operation == o.SEC:
+                    c = 1
+                elif operation == o.DEX:
+                    x = z = n = (x - 1) & 255
+                elif operation == o.INX:
+                    x = z = n = (x + 1) & 255
+                elif operation == o.DEY:
+                    y = z = n = (y - 1) & 255
+                elif operation == o.INY:
+                    y = z = n = (y + 1) & 255
+                elif operation == o.TAX:
+                    x = z = n = a
+                elif operation == o.TAY:
+                    y = z = n = a
+                elif operation == o.TXA:
+                    a = z = n = x
+                elif operation == o.TYA:
+                    a = z = n = y
                 elif operation == o.CLI:
                     i = 0
                 elif operation == o.SEI:
@@ -683,10 +730,28 @@ def run(machine, rom, log, screen, draw):
                     ended = True
                 if action == _ONCE:
                     if int64(written[register]) != value:
+                        if register == ENABL:
+                            fresh1 = False
                         written[register] = value
                         log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                         entries += 1
+                elif register == GRP0:
+                    same = int64(written[GRP0]) == value
+                    if not (same and fresh0):
+                        written[GRP0] = value
+                        fresh0, fresh1 = True, fresh1 and same
+                        log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
+                        entries += 1
+                elif register == GRP1:
+                    same = int64(written[GRP1]) == value
+                    if not (same and fresh1):
+                        written[GRP1] = value
+                        fresh0, fresh1 = fresh0 and same, True
+                        log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
+                        entries += 1
                 elif action == _ALWAYS:
+                    if register == CXCLR:
+                        cleared = entries
                     log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                     entries += 1
                 elif register == 2:
@@ -710,16 +775,15 @@ def run(machine, rom, log, screen, draw):
                     written[0] = value
                     log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                     entries += 1
-                elif action == _SPECIAL:
-                    # HMCLR sets the five motion registers to 0; HMOVE is always logged
-                    if register == 0x2B:
+                elif action == _SPECIAL:  # HMOVE and HMCLR
+                    if register == HMCLR:
                         for motion in range(5):
-                            written[0x20 + motion] = 0
+                            written[HMP0 + motion] = 0
                     log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                     entries += 1
                 if entries >= LOG_SIZE:
-                    replay(machine, log, entries, cycles, screen, draw, True)
-                    entries = 0
+                    replay(machine, log, entries, cycles, screen, draw, cleared)
+                    entries, cleared = 0, -1
                 if ended:
                     break
             elif store & 0x1000:
@@ -733,6 +797,7 @@ def run(machine, rom, log, screen, draw):
     machine.n, machine.v, machine.d, machine.i, machine.z, machine.c = n & 128, v, d, i, z, c
     machine.cycles = cycles
     machine.partial = int64(not ended)
+    machine.cleared = cleared
     return entries
 
 
@@ -756,16 +821,21 @@ def _switched(machine, rom, address, base):
 
 @kernel
 def _collision(collisions, register):
-    return (collisions >> 2 * register & 1) << 7 | (collisions >> (2 * register + 1) & 1) << 6
+    """The two bits that CXM0P to CXPPMM show. CXBLPF has one only, so that the last pair stands one bit lower."""
+    if register == 6:
+        return (collisions >> 12 & 1) << 7
+    first = 13 if register == 7 else 2 * register
+    return (collisions >> first & 1) << 7 | (collisions >> (first + 1) & 1) << 6
 
 
 @kernel
 def _paddle(machine, which, cycles):
     """Bit 7 of INPT0 to INPT3: whether the capacitor that a paddle charges has reached its threshold."""
-    if int64(machine.dumped):
+    resistance = int64(machine.paddles[which & 3])
+    if machine.dumped or resistance == UNPLUGGED:
         return 0
-    needed = (1.6 * float(machine.paddles[which & 3]) * 0.01e-6) * 1.19e6
-    return 0x80 if cycles > int64(machine.dump_cycle) + int64(needed) else 0
+    reached = int64(machine.dump_cycle) + int64(1.6 * resistance * 0.01e-6 * 1.19e6)
+    return 0x80 if 0 <= reached < cycles else 0  # before the frame's first cycle counts as far ahead, as in ale-py
 
 
 @kernel
@@ -787,6 +857,27 @@ def _timer(machine, cycles, flags):
 
 
 @kernel
+def _idle(machine, cycles, flags, branch):
+    """How often a program that waits for the timer reads it yet in vain. `branch` follows the read and leads back to it.
+
+    The rounds are as if the branch crossed a page, eight cycles each, so that they are rather too few.
+    """
+    if machine.timer_expired:
+        return 0
+    passed = cycles - 1 - int64(machine.timer_set)
+    timer, shift = int64(machine.timer), int64(machine.shift)
+    value = timer - (passed >> shift) - 1
+    awaited = 0
+    if branch == 0x10 and (flags or value < 128):  # BPL: until it runs out
+        awaited = timer << shift
+    elif branch == 0xD0 and not flags:  # BNE: until it is 0
+        awaited = (timer - 1) << shift
+    elif branch == 0x30 and not flags and value >= 128:  # BMI: until it is 127
+        awaited = (timer - 128) << shift
+    return (awaited - passed) >> 3
+
+
+@kernel
 def _write_riot(machine, address, value, cycles):
     if address & 0x14 == 0x14:
         machine.timer = value
@@ -802,22 +893,22 @@ def _write_riot(machine, address, value, cycles):
 
 @kernel
 def _decimal_sum(a, value, carry):
-    low = (a & 15) + (value & 15) + carry
-    if low > 9:
-        low += 6
-    total = (a & 0xF0) + (value & 0xF0) + (low & 15) + (16 if low > 15 else 0)
-    if total & 0x1F0 > 0x90:
-        total += 0x60
-    return total & 0xFF | (256 if total > 255 else 0)
+    """The sum of two bytes of decimal digits, and 256 if it passes 99. Digits above 9 count as ale-py counts them."""
+    total = _decimal(a) + _decimal(value) + carry
+    return _digits((total & 255) % 100) | (256 if total > 99 else 0)
 
 
 @kernel
 def _decimal_difference(a, value, carry):
-    low = (a & 15) - (value & 15) - 1 + carry
-    total = a - value - 1 + carry
-    borrow = total < 0
-    if low < 0:
-        total -= 6
-    if borrow:
-        total -= 0x60
-    return total & 0xFF | (0 if borrow else 256)
+    total = _decimal(a) - _decimal(value) - 1 + carry
+    return _digits((total + 100 if total < 0 else total) % 100)
+
+
+@kernel
+def _decimal(digits):
+    return (digits >> 4) * 10 + (digits & 15)
+
+
+@kernel
+def _digits(number):
+    return number // 10 << 4 | number % 10

@@ -16,6 +16,7 @@ KIND_PLAIN, KIND_F8, KIND_F6, KIND_E0, KIND_FE = range(5)
 KINDS: Final = {"Cartridge2K": KIND_PLAIN, "Cartridge4K": KIND_PLAIN, "CartridgeF8": KIND_F8, "CartridgeF6": KIND_F6,
                 "CartridgeE0": KIND_E0, "CartridgeFE": KIND_FE}
 ROM_SIZE: Final = 16384  # of the array that the kernels read; index masks rely on it
+UNPLUGGED: Final = 2**31 - 1  # the resistance of a paddle that is not there
 E0_WINDOW: Final = 8192  # where the four visible slices of an E0 cartridge stand in that array
 
 _NUMBERS = (
@@ -29,7 +30,7 @@ _NUMBERS = (
     "drawn", "display_start", "display_stop", "last_lines",
     # what it works out
     "dgrp0", "dgrp1", "denabl", "collisions", "comb", "cosmic", "cosmic_step", "hide0", "hide1",
-    "reflected", "dirty",
+    "reflected", "dirty", "same", "cleared",
     # of the game: the first line shown, how many, the line that ends a frame, whether HMOVE blanks eight pixels
     "first_line", "lines", "last_line", "has_comb",
     "kind", "bank",
@@ -55,17 +56,20 @@ _FIRST_LINES = {"carnival": 26, "pooyan": 26, "up_n_down": 30, "qbert": 40}
 _WITHOUT_COMB = {"asteroids", "battle_zone", "darkchambers", "ms_pacman"}
 
 
-def cartridge(image: bytes) -> NDArray[np.uint8]:
+def cartridge(image: bytes, kind: int) -> NDArray[np.uint8]:
     """The array (ROM_SIZE,) uint8 that the kernels read an image of 2, 4, 8 or 16 KiB from.
 
-    Threads may share it except for E0 cartridges, whose visible slices are copied inside it. Raises ValueError for
-    other sizes.
+    `kind` is that of the machine. Threads may share the array except for E0 cartridges, whose visible slices are
+    copied inside it. Raises ValueError for other sizes.
     """
     if len(image) not in (2048, 4096, 8192, 16384):
         raise ValueError(f"an image of {len(image)} bytes")
     rom = np.zeros(ROM_SIZE, np.uint8)
     data = np.frombuffer(image if len(image) > 2048 else image * 2, np.uint8)
-    rom[:len(data)] = data
+    if kind == KIND_FE:  # address line 13 chooses the bank
+        rom[0x3000:], rom[0x1000:0x2000] = data[:4096], data[4096:]
+    else:
+        rom[:len(data)] = data
     return rom
 
 
@@ -95,5 +99,5 @@ def _add_setting(machine: NDArray[np.void], dump: Dump, game: str) -> None:
     machine["lines"] = (dump.tia[2] - dump.tia[1]) // 228
     machine["last_line"] = 290 if machine["lines"][0] == 210 else 342
     machine["has_comb"] = game not in _WITHOUT_COMB
-    machine["paddles"] = 408823
+    machine["paddles"] = UNPLUGGED
     machine["frame"] = dump.header[3]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ga3c.envs.emulator.dump import Dump
 from ga3c.envs.emulator.games import GAMES
 from ga3c.envs.emulator.jit import kernel
+from ga3c.envs.emulator.machine import UNPLUGGED
 
 SWAPPED: Final = frozenset({"surround", "wizard_of_wor"})  # the first player sits on the right
 WITHOUT_FIRE: Final = frozenset({"lost_luggage", "skiing"})  # there all actions that fire are no-ops
@@ -24,7 +25,6 @@ PADDLES: Final = {"backgammon": 0, "blackjack": 0, "breakout": 0, "casino": 0, "
 PADDLE_LIMITS: Final = 27_450, 790_196
 OTHER_LIMITS: Final = {"backgammon": (27_450, 1_000_000), "blackjack": (27_450, 795_000)}
 PADDLE_STEP: Final = 23_000
-UNPLUGGED: Final = 2**31 - 1
 _SWITCHES: Final = 0x3F  # colour television, neither select nor reset; bits 6 and 7 are the players' difficulties
 
 _UP, _DOWN, _LEFT, _RIGHT, _FIRE = 1, 2, 4, 8, 16

@@ -27,7 +27,7 @@ _NUMBERS = (
     # the TIA: the cycle at which line 0 began, when VSYNC may end the frame, the last HMOVE, when the paddles' dump ended
     "frame_start", "vsync_finish", "hmove_cycle", "dumped", "dump_cycle",
     # up to which colour clock it has drawn, and the window that is drawn
-    "drawn", "display_start", "display_stop", "last_lines",
+    "drawn", "display_start", "display_stop", "rows",
     # what it works out
     "dgrp0", "dgrp1", "denabl", "collisions", "comb", "cosmic", "cosmic_step", "hide0", "hide1",
     "reflected", "dirty", "same", "cleared",

@@ -6,7 +6,7 @@
 Three ways, each against ale-py's answers after every frame: random play; random play while random bytes of the
 console's memory are overwritten; and a console that stands still, whose CPU waits in a loop of four bytes, so that the
 whole memory is ours to write. The last reaches scores and endings that random play never sees. The tool prints a line
-for each game and every first difference, and ends with exit code 1 if there is one. It takes about five seconds a game.
+for each game and every first difference, and ends with exit code 1 if there is one. It takes about five seconds a game, with --sweep ten.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ga3c.envs.emulator.dump import NO, read_dump
 from ga3c.envs.emulator.games import GAMES, RULES
 from ga3c.envs.emulator.judge import begin, judge
 from ga3c.envs.emulator.machine import MACHINE
+from ga3c.envs.emulator.rules import DIFFERS
 
 _LOOP = (0x85, 0x02, 0x10, 0xFC)  # waits for the end of the line, for ever
 _SHOWN = 3  # differences printed of each game and way
@@ -41,6 +42,7 @@ class Referees:
         self._machine = np.zeros(1, MACHINE)
         self.actions = self._ale.getMinimalActionSet()
         self.different = 0
+        self.looping = -4  # where the loop of a still console begins
         self._still: ale_py.ALEState | None = None
         self.restart()
 
@@ -66,16 +68,20 @@ class Referees:
     def stand_still(self, at: int) -> None:
         """From now on the CPU stays in a loop that stands in the memory from index `at` on, four bytes."""
         state = bytearray(self._ale.cloneState(include_rng=False).serialize())
+        self.looping = at
         registers = state.index(b"M6502Low") + 8
         struct.pack_into("<i", state, registers + 20, 128 + at)
         struct.pack_into("<i", state, registers + 24, NO)  # the negative flag
         self._still = ale_py.ALEState.__new__(ale_py.ALEState)
-        self._still.__setstate__(bytes(state))
+        self._still.__setstate__(bytes(state))  # type: ignore[arg-type]
         self.restart()
 
     def poke(self, ram: NDArray[np.uint8]) -> None:
         for index, value in enumerate(ram.tolist()):
             self._ale.setRAM(index, value)
+
+    def poke_one(self, index: int, value: int) -> None:
+        self._ale.setRAM(index, int(value))
 
     def step(self, action: ale_py.Action) -> None:
         """One frame of both. A difference is printed, and the rules begin anew from ale-py's state."""
@@ -150,11 +156,42 @@ def stand_still(referees: Referees, rng: np.random.Generator, pokes: int) -> int
     return ended
 
 
+def sweep(referees: Referees) -> int:
+    """After `stand_still`: every value of every byte, one at a time, in two memories. Gives the number of frames.
+
+    One is that of a new episode, the other differs in the bytes that end the game.
+    """
+    referees.restart()
+    first, noop, frames = referees.ram.copy(), referees.actions[0], 0
+    first[referees.looping:referees.looping + 4] = _LOOP
+    ended = first.copy()
+    for test in RULES[referees.game].ends[0] if RULES[referees.game].ends else ():
+        index, value = test.address & 127, test.value if test.how != DIFFERS else ~test.value & test.mask
+        ended[index] = int(ended[index]) & ~test.mask & 255 | value
+    for base in (first, ended):
+        for index in range(128):
+            if referees.looping <= index < referees.looping + 4:
+                continue
+            referees.restart()
+            referees.poke(base)
+            referees.step(noop)
+            for value in range(256):
+                if referees.over:
+                    referees.restart()
+                    referees.poke(base)
+                referees.poke_one(index, value)
+                referees.step(noop)
+                frames += 1
+            referees.poke_one(index, base[index])
+    return frames
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("games", nargs="*", help="names of ale-py's ROMs; all if none is given")
     parser.add_argument("--frames", type=int, default=20_000, help="of random play (%(default)s); half as many poked")
     parser.add_argument("--pokes", type=int, default=4_000, help="of the whole memory (%(default)s)")
+    parser.add_argument("--sweep", action="store_true", help="also every value of every byte, one at a time")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -164,9 +201,10 @@ def main() -> int:
         referees, rng = Referees(game, arguments.seed), np.random.default_rng(arguments.seed)
         ends = (play(referees, rng, arguments.frames, False), play(referees, rng, arguments.frames // 2, True),
                 stand_still(referees, rng, arguments.pokes))
+        swept = sweep(referees) if arguments.sweep else 0
         wrong += bool(referees.different)
         print(f"{game}: {f'WRONG {referees.different} times' if referees.different else 'right'}; games that ended in "
-              f"play, poked, still: {ends}; {time.perf_counter() - began:.0f} s", flush=True)
+              f"play, poked, still: {ends}; {swept} bytes swept; {time.perf_counter() - began:.0f} s", flush=True)
     print(f"{wrong} games wrong")
     return bool(wrong)
 

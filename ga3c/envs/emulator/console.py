@@ -21,13 +21,16 @@ def play_frame(machine, rom, log, screen, draw):
     """One frame: from where the last one ended to the next vertical sync.
 
     `machine` is a record of MACHINE with its inputs set, `rom` (ROM_SIZE,) uint8 is what `cartridge` made, `log` what
-    `new_log` made. If `draw`, `screen` (lines, 160) uint8 gets palette indices as ale-py's `getScreen` has them.
+    `new_log` made. If `draw`, `screen` (lines, 160) uint8 gets palette indices as ale-py's `getScreen` has them. A short
+    frame writes only its first `machine.rows` lines; ale-py, which draws into two screens in turn, then shows below
+    them what the frame before the last left there.
     """
     pixels = screen.view(np.int64)
     if int64(machine.partial) == 0:
         _begin(machine)
     entries = run(machine, rom, log, pixels, draw)
-    replay(machine, log, entries, int64(machine.cycles), pixels, draw, True)
+    replay(machine, log, entries, int64(machine.cycles), pixels, draw, int64(machine.cleared))
+    machine.rows = (int64(machine.drawn) - int64(machine.display_start) + 227) // 228
 
 
 @kernel
@@ -46,3 +49,4 @@ def _begin(machine):
     machine.display_start = 3 * (int64(machine.first_line) * 76 - passed)
     machine.display_stop = int64(machine.display_start) + 228 * int64(machine.lines)
     machine.drawn = machine.display_start
+    machine.same = 0

@@ -14,7 +14,8 @@ from numpy import int64
 
 from ga3c.envs.emulator import opcodes as o
 from ga3c.envs.emulator.jit import kernel
-from ga3c.envs.emulator.machine import E0_WINDOW, KIND_E0, KIND_F6, KIND_F8, KIND_FE, ROM_SIZE, UNPLUGGED
+from ga3c.envs.emulator.machine import (
+    CXCLR, E0_WINDOW, ENABL, GRP0, GRP1, HMCLR, HMP0, KIND_E0, KIND_F6, KIND_F8, KIND_FE, ROM_SIZE, UNPLUGGED)
 from ga3c.envs.emulator.tia import LOG_SIZE, replay
 
 LONGEST_FRAME = 25_000  # instructions; after them ale-py shows what it has and goes on next time
@@ -49,6 +50,10 @@ def run(machine, rom, log, screen, draw):
             for at in range(1024):
                 rom[E0_WINDOW + slot * 1024 + at] = rom[int64(machine.slices[slot & 3] & 7) * 1024 + at]
     entries = 0
+    cleared = -1  # the last entry that clears the collisions
+    # Whether writing a player's graphics again changes nothing, as the other's delayed copy is up to date.
+    fresh0 = machine.dgrp1 == written[GRP1]
+    fresh1 = machine.dgrp0 == written[GRP0] and machine.denabl == (written[ENABL] >> 1 & 1)
     ended = False
     left = LONGEST_FRAME
     while left > 0:
@@ -492,8 +497,8 @@ def run(machine, rom, log, screen, draw):
                     value = bus & 0x3F
                     register = address & 15
                     if register < 8:
-                        replay(machine, log, entries, cycles, screen, draw, True)
-                        entries = 0
+                        replay(machine, log, entries, cycles, screen, draw, cleared)
+                        entries, cleared = 0, -1
                         value |= _collision(int64(machine.collisions), register)
                     elif register < 12:
                         value |= _paddle(machine, register & 3, cycles)
@@ -510,6 +515,11 @@ def run(machine, rom, log, screen, draw):
                         else:
                             value = int64(machine.ddrb)
                     else:
+                        if not in_ram and mode == o.ABS and rom[(base + (pc & mask) + 1) & _ROM] == 0xFB:
+                            rounds = _idle(machine, cycles, address & 1, rom[(base + (pc & mask)) & _ROM])
+                            if rounds > 1 and 2 * rounds < left:
+                                cycles += (rounds - 1) * (7 + (((pc + 2) ^ (pc - 3)) >> 8 & 1))
+                                left -= 2 * (rounds - 1)
                         value = _timer(machine, cycles, address & 1)
                 else:
                     value = int64(ram[address & 127])
@@ -567,24 +577,19 @@ def run(machine, rom, log, screen, draw):
                 c, z = int64(a >= result), (a - result) & 255
                 n = z
             elif operation == o.ADC or operation == o.RRA:
-                total = a + result + c
-                z = total & 255
-                n = z
+                total = _decimal_sum(a, result, c) if d else a + result + c
                 v = (~(a ^ result) & (a ^ total)) >> 7 & 1
-                if d:
-                    total = _decimal_sum(a, result, c)
                 c = total >> 8 & 1
-                a = total & 255
-                z = n = a
+                a = z = n = total & 255
             elif operation == o.SBC or operation == o.ISC:
                 total = a + (result ^ 255) + c
-                z = n = total & 255
-                v = ((a ^ result) & (a ^ total)) >> 7 & 1
+                low = a ^ result
                 if d:
-                    total = _decimal_difference(a, result, c)
+                    total = total & 256 | _decimal_difference(a, result, c)
+                    low = ~low
+                v = (low & (a ^ total)) >> 7 & 1
                 c = total >> 8 & 1
-                a = total & 255
-                z = n = a
+                a = z = n = total & 255
             elif operation == o.ORA or operation == o.SLO:
                 a = z = n = a | result
             elif operation == o.AND or operation == o.RLA:
@@ -725,10 +730,28 @@ def run(machine, rom, log, screen, draw):
                     ended = True
                 if action == _ONCE:
                     if int64(written[register]) != value:
+                        if register == ENABL:
+                            fresh1 = False
                         written[register] = value
                         log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                         entries += 1
+                elif register == GRP0:
+                    same = int64(written[GRP0]) == value
+                    if not (same and fresh0):
+                        written[GRP0] = value
+                        fresh0, fresh1 = True, fresh1 and same
+                        log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
+                        entries += 1
+                elif register == GRP1:
+                    same = int64(written[GRP1]) == value
+                    if not (same and fresh1):
+                        written[GRP1] = value
+                        fresh0, fresh1 = fresh0 and same, True
+                        log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
+                        entries += 1
                 elif action == _ALWAYS:
+                    if register == CXCLR:
+                        cleared = entries
                     log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                     entries += 1
                 elif register == 2:
@@ -752,16 +775,15 @@ def run(machine, rom, log, screen, draw):
                     written[0] = value
                     log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                     entries += 1
-                elif action == _SPECIAL:
-                    # HMCLR sets the five motion registers to 0; HMOVE is always logged
-                    if register == 0x2B:
+                elif action == _SPECIAL:  # HMOVE and HMCLR
+                    if register == HMCLR:
                         for motion in range(5):
-                            written[0x20 + motion] = 0
+                            written[HMP0 + motion] = 0
                     log[entries & (LOG_SIZE - 1)] = cycles << 16 | register << 8 | value
                     entries += 1
                 if entries >= LOG_SIZE:
-                    replay(machine, log, entries, cycles, screen, draw, True)
-                    entries = 0
+                    replay(machine, log, entries, cycles, screen, draw, cleared)
+                    entries, cleared = 0, -1
                 if ended:
                     break
             elif store & 0x1000:
@@ -775,6 +797,7 @@ def run(machine, rom, log, screen, draw):
     machine.n, machine.v, machine.d, machine.i, machine.z, machine.c = n & 128, v, d, i, z, c
     machine.cycles = cycles
     machine.partial = int64(not ended)
+    machine.cleared = cleared
     return entries
 
 
@@ -834,6 +857,27 @@ def _timer(machine, cycles, flags):
 
 
 @kernel
+def _idle(machine, cycles, flags, branch):
+    """How often a program that waits for the timer reads it yet in vain. `branch` follows the read and leads back to it.
+
+    The rounds are as if the branch crossed a page, eight cycles each, so that they are rather too few.
+    """
+    if machine.timer_expired:
+        return 0
+    passed = cycles - 1 - int64(machine.timer_set)
+    timer, shift = int64(machine.timer), int64(machine.shift)
+    value = timer - (passed >> shift) - 1
+    awaited = 0
+    if branch == 0x10 and (flags or value < 128):  # BPL: until it runs out
+        awaited = timer << shift
+    elif branch == 0xD0 and not flags:  # BNE: until it is 0
+        awaited = (timer - 1) << shift
+    elif branch == 0x30 and not flags and value >= 128:  # BMI: until it is 127
+        awaited = (timer - 128) << shift
+    return (awaited - passed) >> 3
+
+
+@kernel
 def _write_riot(machine, address, value, cycles):
     if address & 0x14 == 0x14:
         machine.timer = value
@@ -849,22 +893,22 @@ def _write_riot(machine, address, value, cycles):
 
 @kernel
 def _decimal_sum(a, value, carry):
-    low = (a & 15) + (value & 15) + carry
-    if low > 9:
-        low += 6
-    total = (a & 0xF0) + (value & 0xF0) + (low & 15) + (16 if low > 15 else 0)
-    if total & 0x1F0 > 0x90:
-        total += 0x60
-    return total & 0xFF | (256 if total > 255 else 0)
+    """The sum of two bytes of decimal digits, and 256 if it passes 99. Digits above 9 count as ale-py counts them."""
+    total = _decimal(a) + _decimal(value) + carry
+    return _digits((total & 255) % 100) | (256 if total > 99 else 0)
 
 
 @kernel
 def _decimal_difference(a, value, carry):
-    low = (a & 15) - (value & 15) - 1 + carry
-    total = a - value - 1 + carry
-    borrow = total < 0
-    if low < 0:
-        total -= 6
-    if borrow:
-        total -= 0x60
-    return total & 0xFF | (0 if borrow else 256)
+    total = _decimal(a) - _decimal(value) - 1 + carry
+    return _digits((total + 100 if total < 0 else total) % 100)
+
+
+@kernel
+def _decimal(digits):
+    return (digits >> 4) * 10 + (digits & 15)
+
+
+@kernel
+def _digits(number):
+    return number // 10 << 4 | number % 10

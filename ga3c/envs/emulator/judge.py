@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.envs.emulator.controls import plug_in
+from ga3c.envs.emulator.controls import connect
 from ga3c.envs.emulator.dump import Dump
 from ga3c.envs.emulator.games import GAMES, RULES
 from ga3c.envs.emulator.jit import kernel
@@ -16,8 +18,13 @@ _SCORE, _LIVES, _ENDS, _REWARD, _CASE = tables(RULES, CASES)
 
 
 @kernel
-def judge(machine, game):
-    """The reward of the frame just emulated. Sets `machine.score`, `lives` and `over` to what ale-py shows then."""
+def judge(machine: Any, game: int) -> Any:
+    """The reward of the frame just emulated. Sets `machine.score`, `lives` and `over` to what ale-py shows then.
+
+    `machine` is a record of MACHINE. After the end nothing changes any more: ale-py plays no frame then.
+    """
+    if machine.over:
+        return 0
     ram, case = machine.ram, _CASE[game, 0]
     over = is_over(ram, game)
     score = total(ram, _SCORE[game])
@@ -25,7 +32,7 @@ def judge(machine, game):
     if case:
         over = odd_end(machine, case, over, score)
         score = odd_score(machine, case, score, over)
-        lives = odd_lives(machine, case, lives, over)
+        lives = odd_lives(machine, case, lives)
     reward = score - machine.score
     if case:
         reward = odd_reward(machine, case, reward)
@@ -38,7 +45,7 @@ def judge(machine, game):
 
 
 @kernel
-def total(ram, terms):
+def total(ram: NDArray[np.uint8], terms: NDArray[np.int32]) -> int:
     """The sum of the terms: (n, 4) int32 as in `rules.Tables.score`."""
     found = 0
     for place in range(len(terms)):
@@ -49,7 +56,7 @@ def total(ram, terms):
 
 
 @kernel
-def is_over(ram, game):
+def is_over(ram: NDArray[np.uint8], game: int) -> bool:
     """Whether all tests of one of the game's ends hold."""
     for way in range(ENDS):
         if _ENDS[game, way, 0, 3] == -1:
@@ -67,12 +74,12 @@ def is_over(ram, game):
 
 
 def begin(machine: NDArray[np.void], game: str, dump: Dump) -> None:
-    """Sets what the rules remember and where the paddles stand as ale-py saved it, so that the game goes on exactly.
+    """Sets what the rules remember, switches and paddles as ale-py saved them, so that the game goes on exactly.
 
     `machine` is (1,) and has the RAM of the state that `dump` holds.
     """
     rules = RULES[game]
-    plug_in(machine, game, dump.header)
+    connect(machine, game, dump)
     machine["score"] = machine["over"] = machine["started"] = machine["memory"] = 0
     machine["lives"] = total(machine["ram"][0], _LIVES[GAMES[game]]) if rules.lives else rules.alive
     names = (rules.state or ("score over lives" if rules.lives else "score over")).split()

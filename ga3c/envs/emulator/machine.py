@@ -27,10 +27,10 @@ _NUMBERS = (
     # the TIA: the cycle at which line 0 began, when VSYNC may end the frame, the last HMOVE, when the paddles' dump ended
     "frame_start", "vsync_finish", "hmove_cycle", "dumped", "dump_cycle",
     # up to which colour clock it has drawn, and the window that is drawn
-    "drawn", "display_start", "display_stop", "last_lines",
+    "drawn", "display_start", "display_stop", "rows",
     # what it works out
     "dgrp0", "dgrp1", "denabl", "collisions", "comb", "cosmic", "cosmic_step", "hide0", "hide1",
-    "reflected", "dirty",
+    "reflected", "dirty", "same", "cleared",
     # of the game: the first line shown, how many, the line that ends a frame, whether HMOVE blanks eight pixels
     "first_line", "lines", "last_line", "has_comb",
     "kind", "bank",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from ga3c.envs.emulator.jit import kernel
 
@@ -16,7 +18,7 @@ CASES: Final = (
 
 
 @kernel
-def odd_score(machine, case, score, over):
+def odd_score(machine: Any, case: int, score: int, over: bool) -> Any:
     """The score where the sum of digits is not all."""
     ram = machine.ram
     if over and (case == _KEEPS_SCORE or case == _QBERT):
@@ -33,7 +35,7 @@ def odd_score(machine, case, score, over):
 
 
 @kernel
-def odd_lives(machine, case, lives, over):
+def odd_lives(machine: Any, case: int, lives: int) -> Any:
     """The lives where they are not only counted; `machine.memory` may hold those of the frame before."""
     ram, memory = machine.ram, machine.memory
     if case == _BEAM_RIDER and lives == machine.lives - 1 and ram[0x0C] != 1:
@@ -57,7 +59,7 @@ def odd_lives(machine, case, lives, over):
 
 
 @kernel
-def odd_end(machine, case, over, score):
+def odd_end(machine: Any, case: int, over: bool, score: int) -> Any:
     """Whether the game is over where tests of bytes do not tell. Called before `odd_lives`."""
     ram, memory = machine.ram, machine.memory
     if case == _BLACKJACK:
@@ -72,16 +74,16 @@ def odd_end(machine, case, over, score):
         last, memory[0] = memory[0], ram[0x40]
         return last == 0x59 and ram[0x40] == 0x58
     if case == _TENNIS:
-        mine, theirs = int(ram[0x47]), int(ram[0x48])
-        return mine == 7 or theirs == 7 or (mine >= 6 and mine - theirs >= 2) or (theirs >= 6 and theirs - mine >= 2)
+        mine, theirs = ram[0x47], ram[0x48]
+        return mine == 7 or theirs == 7 or (mine >= 6 and score >= 2) or (theirs >= 6 and score <= -2)
     return over
 
 
 @kernel
-def odd_reward(machine, case, reward):
+def odd_reward(machine: Any, case: int, reward: int) -> Any:
     """The reward where it is not what the score has gained."""
     if case == _TENNIS:
-        points = int(machine.ram[0x45]) - int(machine.ram[0x46])
+        points = np.int32(machine.ram[0x45]) - np.int32(machine.ram[0x46])
         if reward == 0:
             reward = points - machine.memory[0]
         machine.memory[0] = points

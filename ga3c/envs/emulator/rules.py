@@ -133,9 +133,10 @@ def at_least(address: int, value: int, mask: int = 255) -> Test:
 class Tables(NamedTuple):
     """The rules of all games as the kernels read them: int32 arrays whose first axis is the game's number.
 
-    score: (games, SCORE_TERMS, 4): index in RAM, row of VALUES, unit (0: no more), plus. lives: (games, LIVES_TERMS, 4)
-    the same. ends: (games, ENDS, END_TESTS, 4): index, how, value, mask; a mask of -1 ends the list. reward: (games, 3):
-    lowest, highest, wrap. case: (games, 2): odd case, lives where none are counted.
+    score: (games, SCORE_TERMS, 4): index in RAM, row of VALUES, unit (0: no more), plus.
+    lives: (games, LIVES_TERMS, 4), the same.
+    ends: (games, ENDS, END_TESTS, 4): index in RAM, how, value, mask; a mask of -1 ends the list.
+    reward: (games, 3): lowest, highest, wrap. case: (games, 2): odd case, lives shown where none are counted.
     """
 
     score: NDArray[np.int32]
@@ -148,7 +149,7 @@ class Tables(NamedTuple):
 def tables(games: Mapping[str, Rules], cases: Sequence[str]) -> Tables:
     """The tables of `games`. An odd case is its place in `cases`. Raises ValueError if it is not there."""
     count_of = len(games)
-    made = Tables(*(np.zeros((count_of, terms, 4), np.int32) for terms in (SCORE_TERMS, LIVES_TERMS)),
+    made = Tables(np.zeros((count_of, SCORE_TERMS, 4), np.int32), np.zeros((count_of, LIVES_TERMS, 4), np.int32),
                   np.full((count_of, ENDS, END_TESTS, 4), -1, np.int32), np.zeros((count_of, 3), np.int32),
                   np.zeros((count_of, 2), np.int32))
     for game, rules in enumerate(games.values()):

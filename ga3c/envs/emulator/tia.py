@@ -51,14 +51,14 @@ _PAIRS = np.array([
 
 
 @kernel
-def replay(machine, log, entries, cycles, screen, draw, collide):
+def replay(machine, log, entries, cycles, screen, draw, cleared):
     """Applies the first `entries` of `log` and draws up to the end of cycle `cycles`.
 
-    `screen` (lines, 20) int64 holds eight pixels a number. It is written only if `draw`; collisions are kept only if
-    `collide`.
+    `screen` (lines, 20) int64 holds eight pixels a number; it is written only if `draw`. Collisions are latched after
+    entry `cleared`, which clears them (-1: there is none).
     """
     tia = machine.tia
-    first, stop = int64(machine.display_start), int64(machine.display_stop)
+    stop = int64(machine.display_stop)
     start = int64(machine.frame_start) * 3
     at = int64(machine.drawn)
     dirty = int64(machine.dirty)
@@ -71,13 +71,17 @@ def replay(machine, log, entries, cycles, screen, draw, collide):
             target += _PLAYFIELD_DELAY[(clock - start) // 3 & 3]
         if target > stop:
             target = stop
+        collide = index > cleared
         if target > at:
             at, dirty = _draw(machine, screen, at, target, dirty, draw, collide)
+        if register < HMP0 or HMP0 + 4 < register < 63:
+            machine.same = 0
         dirty |= _DIRTY[register]
         if register >= RESP0 and register <= RESBL:
             at, dirty = _strobe(machine, screen, register, clock, at, dirty, draw, collide)
         elif register == HMOVE:
             dirty |= 31
+            machine.hide0 = machine.hide1 = 0
             _move(machine, clock - start)
         elif register == GRP0:
             tia[GRP0] = value
@@ -93,6 +97,12 @@ def replay(machine, log, entries, cycles, screen, draw, collide):
                 middle = 16 if shape == 7 else 8 if shape == 5 else 4
                 machine.positions[MISSILE0 + player] = (int64(machine.positions[player]) + middle) % 160
             tia[register] = value
+        elif register == NUSIZ0 or register == NUSIZ1:
+            tia[register] = value
+            if register == NUSIZ0:
+                machine.hide0 = 0
+            else:
+                machine.hide1 = 0
         elif register == HMCLR:
             for motion in range(5):
                 tia[HMP0 + motion] = 0
@@ -110,27 +120,42 @@ def replay(machine, log, entries, cycles, screen, draw, collide):
 @kernel
 def _draw(machine, screen, at, target, dirty, draw, collide):
     """Draws from colour clock `at` to `target`. Returns where it stands and which masks are to be worked out."""
+    tia = machine.tia
     first = int64(machine.display_start)
-    while at < target:
-        row = (at - first) // _LINE
-        begin = first + row * _LINE + _BLANK
+    blank = tia[VBLANK] & 2
+    row = (at - first) // _LINE
+    begin = first + row * _LINE + _BLANK
+    while True:
         end = begin + 160
         x0 = at - begin if at > begin else 0
         x1 = target - begin if target < end else 160
-        if at == begin - _BLANK:
+        if row and at == begin - _BLANK and (int64(machine.hide0) | int64(machine.hide1)
+                                     | int64(machine.reflected) ^ int64(tia[CTRLPF]) & 1):
             dirty |= _start_line(machine)
+            machine.same = 0
         if x1 > x0:
-            if dirty:
-                refresh(machine, dirty)
-                dirty = 0
-            if collide and machine.tia[VBLANK] & 2 == 0:
-                _collide(machine, x0, x1)
-            if draw:
-                _paint(machine, screen, row, x0, x1)
+            if machine.same and x0 == 0 and x1 == 160:
+                if draw:
+                    for group in range(20):
+                        screen[row, group] = screen[row - 1, group]
+            elif draw or collide:
+                if dirty:
+                    refresh(machine, dirty)
+                    dirty = 0
+                if collide and blank == 0:
+                    _collide(machine, x0, x1)
+                if draw:
+                    _paint(machine, screen, row, x0, x1)
+                machine.same = int64(x0 == 0 and x1 == 160 and machine.comb == 0)
             if x0 < 8 and x1 >= 8:
                 machine.comb = 0
-        at = target if target < end else end
-    return at, dirty
+        if target < end:
+            return target, dirty
+        at = end
+        row += 1
+        begin += _LINE
+        if at >= target:
+            return at, dirty
 
 
 @kernel
@@ -231,30 +256,38 @@ def _paint(machine, screen, row, x0, x1):
     """Writes pixels `x0` to `x1` of a row."""
     masks, tia = machine.masks, machine.tia
     control = int64(tia[CTRLPF])
-    background = _REPEATED[tia[COLUBK] & 254]
+    background, ball = _REPEATED[tia[COLUBK] & 254], _REPEATED[tia[COLUPF] & 254]
     colour0, colour1 = _REPEATED[tia[COLUP0] & 254], _REPEATED[tia[COLUP1] & 254]
-    ball = _REPEATED[tia[COLUPF] & 254]
-    blank = tia[VBLANK] & 2
-    score = control & 6 == 2
-    for group in range(x0 >> 3, (x1 + 7) >> 3):
-        word, shift = group // 7, group % 7 * 8
-        p0 = _BYTES[(masks[PLAYER0, word] | masks[MISSILE0, word]) >> shift & 255]
-        p1 = _BYTES[(masks[PLAYER1, word] | masks[MISSILE1, word]) >> shift & 255]
-        pf = _BYTES[masks[PLAYFIELD, word] >> shift & 255]
-        bl = _BYTES[masks[BALL, word] >> shift & 255]
-        field = ball
-        if score:
-            field = colour0 if group < 10 else colour1
-        pixels = background & ~bl | ball & bl
-        pixels = pixels & ~pf | field & pf
-        pixels = pixels & ~p1 | colour1 & p1
-        pixels = pixels & ~p0 | colour0 & p0
-        if control & 4:
-            pixels = pixels & ~(pf | bl) | ball & (pf | bl)
-        if blank or (group == 0 and int64(machine.comb)):
-            pixels = 0
-        low, high = x0 - group * 8, x1 - group * 8
-        if low > 0 or high < 8:
-            span = _BYTES[(255 << (low if low > 0 else 0)) & (255 >> (8 - high if high < 8 else 0)) & 255]
-            pixels = screen[row, group] & ~span | pixels & span
-        screen[row, group] = pixels
+    score, above = control & 6 == 2, control & 4
+    if tia[VBLANK] & 2:
+        background = ball = colour0 = colour1 = 0
+    last = (x1 + 7) >> 3
+    for word in range(3):
+        p0, p1 = masks[PLAYER0, word] | masks[MISSILE0, word], masks[PLAYER1, word] | masks[MISSILE1, word]
+        pf, bl = masks[PLAYFIELD, word], masks[BALL, word]
+        low = word * 7 if word * 7 > x0 >> 3 else x0 >> 3
+        high = word * 7 + 7 if word * 7 + 7 < last else last
+        for group in range(low, high):
+            shift = (group - word * 7) * 8
+            pixels = background
+            if (p0 | p1 | pf | bl) >> shift & 255:
+                field, front = _BYTES[pf >> shift & 255], _BYTES[bl >> shift & 255]
+                m0, m1 = _BYTES[p0 >> shift & 255], _BYTES[p1 >> shift & 255]
+                colour = ball
+                if score:
+                    colour = colour0 if group < 10 else colour1
+                pixels = pixels & ~front | ball & front
+                pixels = pixels & ~field | colour & field
+                pixels = pixels & ~m1 | colour1 & m1
+                pixels = pixels & ~m0 | colour0 & m0
+                if above:
+                    pixels = pixels & ~(field | front) | ball & (field | front)
+                elif score and group < 10:  # as in ale-py, where player 1 covers it
+                    pixels = pixels & ~(m1 & field) | colour0 & m1 & field
+            if group == 0 and machine.comb:
+                pixels = 0
+            if group * 8 < x0 or group * 8 + 8 > x1:
+                left, right = x0 - group * 8, group * 8 + 8 - x1
+                span = _BYTES[(255 << (left if left > 0 else 0)) & (255 >> (right if right > 0 else 0)) & 255]
+                pixels = screen[row, group] & ~span | pixels & span
+            screen[row, group] = pixels

@@ -5,8 +5,11 @@
 
 Three ways, each against ale-py's answers after every frame: random play; random play while random bytes of the
 console's memory are overwritten; and a console that stands still, whose CPU waits in a loop of four bytes, so that the
-whole memory is ours to write. The last reaches scores and endings that random play never sees. The tool prints a line
-for each game and every first difference, and ends with exit code 1 if there is one. It takes about five seconds a game, with --sweep ten.
+whole memory is ours to write. The last reaches scores and endings that random play never sees. With --sweep every byte
+takes every value once, in a memory of a new episode and in one at its end.
+
+The tool prints a line for each game and every first difference, and ends with exit code 1 if there is one. It takes
+about five seconds a game, with --sweep ten. "Illegal Instruction" is ale-py's, about a game whose memory was spoiled.
 """
 
 from __future__ import annotations

@@ -7,14 +7,17 @@ from typing import Any, Final
 import numpy as np
 
 from ga3c.envs.emulator.jit import kernel
+from ga3c.envs.emulator.rules import VALUES
 
 CASES: Final = (
-    "", "keeps score", "adventure", "beam_rider", "blackjack", "demon_attack", "enduro", "gravitar", "hangman",
+    "", "keeps score", "adventure", "beam_rider", "blackjack", "demon_attack", "double_dunk", "enduro", "gravitar",
     "haunted_house", "journey_escape", "qbert", "riverraid", "star_gunner", "tennis", "time_pilot", "wizard_of_wor",
     "word_zapper")
-(_, _KEEPS_SCORE, ADVENTURE, _BEAM_RIDER, _BLACKJACK, _DEMON_ATTACK, _ENDURO, _GRAVITAR, _HANGMAN,
+(_, _KEEPS_SCORE, ADVENTURE, _BEAM_RIDER, _BLACKJACK, _DEMON_ATTACK, _DOUBLE_DUNK, _ENDURO, _GRAVITAR,
  _HAUNTED_HOUSE, _JOURNEY_ESCAPE, _QBERT, _RIVERRAID, _STAR_GUNNER, _TENNIS, _TIME_PILOT, _WIZARD_OF_WOR,
  _WORD_ZAPPER) = range(len(CASES))
+
+_BCD: Final = VALUES[0]
 
 
 @kernel
@@ -64,8 +67,8 @@ def odd_end(machine: Any, case: int, over: bool, score: int) -> Any:
     ram, memory = machine.ram, machine.memory
     if case == _BLACKJACK:
         return score >= 1000
-    if case == _HANGMAN:
-        return score != machine.score
+    if case == _DOUBLE_DUNK:
+        return ram[0x7E] == 0xE7 and max(_BCD[ram[0x76]], _BCD[ram[0x77]]) >= 24
     if case == _WORD_ZAPPER and ram[0x4F] == 0:
         return machine.over
     if case == _QBERT:
@@ -89,8 +92,8 @@ def odd_reward(machine: Any, case: int, reward: int) -> Any:
         machine.memory[0] = points
     if case == ADVENTURE:
         return 1 if machine.ram[0x39] == 0x12 else 0
-    if case == _HAUNTED_HOUSE and reward:
-        return -1
+    if case == _HAUNTED_HOUSE:
+        return (-1 if reward else 0) + (100 if machine.ram[0x19] == 0x44 else 0)
     if case == _JOURNEY_ESCAPE and reward == 50_000:
         return 0
     if case == _WORD_ZAPPER:

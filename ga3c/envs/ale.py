@@ -133,7 +133,7 @@ class AleConsoles:
     def begin(self, number: int, no_ops: int, into: NDArray[np.uint8]) -> int:
         emulator = self._emulators[number]
         emulator.reset_game()
-        opening = [_NOOP] * no_ops
+        opening: list[int] = [_NOOP] * no_ops
         if self._fires:
             opening[:1] = [_FIRE]
         for action in opening:

@@ -177,13 +177,14 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
         for counted in (self._frames, self._episode_frames, self._played):
             counted += self._consoles.played
         terminated = self._consoles.over & ~begins
-        truncated = (self._played >= self._limit) & ~begins
-        game_ended = terminated | truncated
+        timed_out = (self._played >= self._limit) & ~begins
+        game_ended = terminated | timed_out
         if self._life_ends_episode:
             lost = (self._consoles.lives < lives) & ~begins
             terminated |= lost
             if self._life_ends_game:
                 game_ended |= lost
+        truncated = timed_out & ~terminated
         if self._clips:
             np.clip(rewards, -1, 1, out=rewards)
         for number in np.flatnonzero(begins).tolist():

@@ -173,13 +173,13 @@ def _play(first, last, machines, game, rom, log, screens, slots, spare, actions,
           film, brighter, lost_life_ends):
     """Plays the consoles from `first` to before `last`; `slots` and `spare` are indices of `screens`.
 
-    ale-py keeps the brighter of a step's two frames in the place of the second. So where a game ends in the second, it
-    shows three frames: the first, and both of the step before.
+    ale-py keeps the brighter of a step's two frames in the place of the second. So where a step ends before the second,
+    it shows three frames: the first, and both of the step before.
     """
     for number in range(first, last):
         machine = machines[number]
         reward = done = 0
-        lives, ended = machine.lives, machine.over != 0
+        lives, ended, kept = machine.lives, machine.over != 0, -1
         for frame in range(frames[number]):
             if ended:
                 break
@@ -198,8 +198,9 @@ def _play(first, last, machines, game, rom, log, screens, slots, spare, actions,
                         film[frame, row, x] = screens[fresh, row, x]
             if seen and not ended:
                 slots[number, slot], spare[slot & 1] = fresh, slots[number, slot]
-            elif slot == 1 and brighter:
-                _brighten(screens[slots[number, 1]], screens[spare[0]])
+                kept = slot
+        if kept == 0 and brighter:
+            _brighten(screens[slots[number, 1]], screens[spare[0]])
         rewards[number], played[number] = reward, done
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ga3c.envs.emulator.cpu import run
 from ga3c.envs.emulator.jit import kernel
+from ga3c.envs.emulator.machine import NEVER
 from ga3c.envs.emulator.tia import LOG_SIZE, replay
 
 
@@ -42,7 +43,7 @@ def _begin(machine):
     machine.timer_read -= ended
     machine.dump_cycle -= ended
     machine.hmove_cycle -= ended
-    if int64(machine.vsync_finish) < 2**28:
+    if int64(machine.vsync_finish) < NEVER:
         machine.vsync_finish -= ended
     machine.cycles = 0
     machine.frame_start = -passed

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ga3c.envs.emulator.cpu import run
 from ga3c.envs.emulator.jit import kernel
+from ga3c.envs.emulator.machine import NEVER
 from ga3c.envs.emulator.tia import LOG_SIZE, replay
 
 
@@ -21,13 +22,16 @@ def play_frame(machine, rom, log, screen, draw):
     """One frame: from where the last one ended to the next vertical sync.
 
     `machine` is a record of MACHINE with its inputs set, `rom` (ROM_SIZE,) uint8 is what `cartridge` made, `log` what
-    `new_log` made. If `draw`, `screen` (lines, 160) uint8 gets palette indices as ale-py's `getScreen` has them.
+    `new_log` made. If `draw`, `screen` (lines, 160) uint8 gets palette indices as ale-py's `getScreen` has them. A short
+    frame writes only its first `machine.rows` lines; ale-py, which draws into two screens in turn, then shows below
+    them what the frame before the last left there.
     """
     pixels = screen.view(np.int64)
     if int64(machine.partial) == 0:
         _begin(machine)
     entries = run(machine, rom, log, pixels, draw)
     replay(machine, log, entries, int64(machine.cycles), pixels, draw, int64(machine.cleared))
+    machine.rows = (int64(machine.drawn) - int64(machine.display_start) + 227) // 228
 
 
 @kernel
@@ -39,7 +43,7 @@ def _begin(machine):
     machine.timer_read -= ended
     machine.dump_cycle -= ended
     machine.hmove_cycle -= ended
-    if int64(machine.vsync_finish) < 2**28:
+    if int64(machine.vsync_finish) < NEVER:
         machine.vsync_finish -= ended
     machine.cycles = 0
     machine.frame_start = -passed

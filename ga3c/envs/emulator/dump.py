@@ -54,7 +54,6 @@ class Dump:
             "frame_start": tia["frame_start"] // 3, "vsync_finish": min(tia["vsync_finish"] // 3, 2**28),
             "hmove_cycle": tia["hmove"] // 3, "dumped": tia["dumped"], "dump_cycle": tia["dump_cycle"],
             "drawn": tia["drawn"], "display_start": tia["display_start"], "display_stop": tia["display_stop"],
-            "last_lines": tia["lines"],
             **{name: tia[name] for name in ("dgrp0", "dgrp1", "denabl", "collisions", "comb", "cosmic", "cosmic_step")},
             "positions": [tia[name] for name in ("posp0", "posp1", "posm0", "posm1", "posbl")],
             "bank": self.bank[0] if self.cartridge in ("CartridgeF8", "CartridgeF6") else 0,

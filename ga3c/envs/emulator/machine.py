@@ -16,6 +16,7 @@ KIND_PLAIN, KIND_F8, KIND_F6, KIND_E0, KIND_FE = range(5)
 KINDS: Final = {"Cartridge2K": KIND_PLAIN, "Cartridge4K": KIND_PLAIN, "CartridgeF8": KIND_F8, "CartridgeF6": KIND_F6,
                 "CartridgeE0": KIND_E0, "CartridgeFE": KIND_FE}
 ROM_SIZE: Final = 16384  # of the array that the kernels read; index masks rely on it
+NEVER: Final = 2**28  # a cycle that does not come
 UNPLUGGED: Final = 2**31 - 1  # the resistance of a paddle that is not there
 E0_WINDOW: Final = 8192  # where the four visible slices of an E0 cartridge stand in that array
 
@@ -27,12 +28,12 @@ _NUMBERS = (
     # the TIA: the cycle at which line 0 began, when VSYNC may end the frame, the last HMOVE, when the paddles' dump ended
     "frame_start", "vsync_finish", "hmove_cycle", "dumped", "dump_cycle",
     # up to which colour clock it has drawn, and the window that is drawn
-    "drawn", "display_start", "display_stop", "last_lines",
+    "drawn", "display_start", "display_stop", "rows",
     # what it works out
     "dgrp0", "dgrp1", "denabl", "collisions", "comb", "cosmic", "cosmic_step", "hide0", "hide1",
     "reflected", "dirty", "same", "cleared",
-    # of the game: the first line shown, how many, the line that ends a frame, whether HMOVE blanks eight pixels
-    "first_line", "lines", "last_line", "has_comb",
+    # of the game: the first line shown, how many, after how many cycles a write to the TIA ends a frame, whether HMOVE blanks eight pixels
+    "first_line", "lines", "most_cycles", "has_comb",
     "kind", "bank",
     # for the rules in games.py
     "score", "lives", "frame",
@@ -97,7 +98,7 @@ def _add_setting(machine: NDArray[np.void], dump: Dump, game: str) -> None:
     machine["fire"] = 0x80
     machine["first_line"] = _FIRST_LINES.get(game, 34)
     machine["lines"] = (dump.tia[2] - dump.tia[1]) // 228
-    machine["last_line"] = 290 if machine["lines"][0] == 210 else 342
+    machine["most_cycles"] = 76 * (291 if machine["lines"][0] == 210 else 343)
     machine["has_comb"] = game not in _WITHOUT_COMB
     machine["paddles"] = UNPLUGGED
     machine["frame"] = dump.header[3]

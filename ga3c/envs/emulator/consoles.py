@@ -109,19 +109,22 @@ class OwnConsoles:
             resized(one, other, self._grey, into)
 
     def play(self, actions: NDArray[np.uint8], frames: NDArray[np.int64], stacks: NDArray[np.uint8], newest: int,
-             film: bool = False, shown_after: NDArray[np.int64] | None = None) -> NDArray[np.int32]:
+             film: bool = False, shown_after: NDArray[np.int64] | None = None,
+             visible: NDArray[np.int64] | None = None) -> NDArray[np.int32]:
         """Plays `frames` (n,) with `actions` (n, most), ale-py's numbers; a game that is over is played no further.
 
         `stacks[:, newest]`, of (n, k, height, width[, 3]), gets what is seen: frame number `shown_after` (n,), else the
-        last, and the one before. A frame in which the game ended is not seen. Where `frames` is 0 nothing changes.
+        last, and the one before. A frame in which the game ended is not seen, nor are those from `visible` (n,) on.
+        Where `frames` is 0 nothing changes.
         If `film`, `filmed` has every frame of the first console. Returns rewards (n,), which the next call overwrites.
         """
         shown_after = frames if shown_after is None else shown_after
+        visible = frames if visible is None else visible
         self._film = np.zeros((int(frames[0]), *self._no_film.shape[1:]), np.uint8) if film else self._no_film
 
         def run(thread: _Thread) -> None:
             _play(thread.first, thread.last, self._machines, self._game, thread.rom, thread.log, self._screens,
-                  self._slots, thread.spare, actions, frames, shown_after, self._rewards, self.played, self._film,
+                  self._slots, thread.spare, actions, frames, shown_after, visible, self._rewards, self.played, self._film,
                   self._brighter, self._life_ends)
             if self._fast:
                 _show(thread.first, thread.last, self._screens, self._slots, frames, shown_after, self._brighter,
@@ -169,8 +172,8 @@ class OwnConsoles:
 
 
 @kernel
-def _play(first, last, machines, game, rom, log, screens, slots, spare, actions, frames, shown_after, rewards, played,
-          film, brighter, lost_life_ends):
+def _play(first, last, machines, game, rom, log, screens, slots, spare, actions, frames, shown_after, visible, rewards,
+          played, film, brighter, lost_life_ends):
     """Plays the consoles from `first` to before `last`; `slots` and `spare` are indices of `screens`.
 
     ale-py keeps the brighter of a step's two frames in the place of the second. So where a step ends before the second,
@@ -187,7 +190,7 @@ def _play(first, last, machines, game, rom, log, screens, slots, spare, actions,
             press(machine, game, actions[number, frame])
             slot = frame - shown_after[number] + 2
             filmed = number == 0 and frame < len(film)
-            seen = slot == 0 or slot == 1
+            seen = (slot == 0 or slot == 1) and frame < visible[number]
             fresh = spare[slot & 1]
             play_frame(machine, rom, log, screens[fresh], seen or filmed)
             reward += judge(machine, game)
@@ -228,6 +231,6 @@ def compile_consoles() -> None:
     slots, spare, frames = np.zeros((1, 2), np.int64), np.zeros(2, np.int64), np.zeros(1, np.int64)
     numbers, stacks = np.zeros(1, np.int32), np.zeros((1, 1, *FRAME_SIZE), np.uint8)
     _play(0, 0, machines, 0, np.zeros(ROM_SIZE, np.uint8), new_log(), screens, slots, spare, np.zeros((1, 1), np.uint8),
-          frames, frames, numbers, numbers, screens, True,
-          False)
+          frames, frames, frames, numbers, numbers, screens,
+          True, False)
     _show(0, 0, screens, slots, frames, frames, True, area(210), scratch(), stacks, 0)

@@ -173,7 +173,8 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
         lives = self._consoles.lives.copy()
         self._newest = (self._newest + 1) % self._stacks.shape[1]
         rewards = self._consoles.play(self._of_each_frame(chosen), frames, self._stacks, self._newest,
-                                      shown_after=self._shown_after).copy()
+                                      shown_after=self._shown_after,
+                                      visible=frames - (self._played + frames >= self._limit)).copy()
         for counted in (self._frames, self._episode_frames, self._played):
             counted += self._consoles.played
         terminated = self._consoles.over & ~begins

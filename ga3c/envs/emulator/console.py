@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy import int64
 from numpy.typing import NDArray
 
 from ga3c.envs.emulator.cpu import run
-from ga3c.envs.emulator.jit import kernel
+from ga3c.envs.emulator.jit import int64, kernel
 from ga3c.envs.emulator.machine import NEVER
 from ga3c.envs.emulator.tia import LOG_SIZE, replay
 
@@ -18,12 +19,12 @@ def new_log() -> NDArray[np.int64]:
 
 
 @kernel
-def play_frame(machine, rom, log, screen, draw):
+def play_frame(machine: Any, rom: Any, log: Any, screen: Any, draw: Any) -> None:
     """One frame: from where the last one ended to the next vertical sync.
 
     `machine` is a record of MACHINE with its inputs set, `rom` (ROM_SIZE,) uint8 is what `cartridge` made, `log` what
-    `new_log` made. If `draw`, `screen` (lines, 160) uint8 gets palette indices as ale-py's `getScreen` has them. A short
-    frame writes only its first `machine.rows` lines; ale-py, which draws into two screens in turn, then shows below
+    `new_log` made. If `draw`, `screen` (lines, 160) uint8 gets palette indices as ale-py's `getScreen` has them.
+    A short frame writes only its first `machine.rows` lines. ale-py draws into two screens in turn and then shows below
     them what the frame before the last left there.
     """
     pixels = screen.view(np.int64)
@@ -35,7 +36,7 @@ def play_frame(machine, rom, log, screen, draw):
 
 
 @kernel
-def _begin(machine):
+def _begin(machine: Any) -> None:
     """Counts from 0 again. The place in the line is kept."""
     ended = int64(machine.cycles)
     passed = (ended - int64(machine.frame_start)) % 76

@@ -9,11 +9,9 @@ Zero and negative flags are kept as bytes: `z` is zero when the flag is set, `n`
 
 from __future__ import annotations
 
-from numpy import int64
-
 from ga3c.envs.emulator import opcodes as o
 from ga3c.envs.emulator.general import added, addressed, branched, operated
-from ga3c.envs.emulator.jit import kernel
+from ga3c.envs.emulator.jit import int64, kernel
 from ga3c.envs.emulator.machine import E0_WINDOW, ENABL, GRP0, GRP1, KIND_E0, KIND_FE, ROM_SIZE
 from ga3c.envs.emulator.memory import read, waited, write
 
@@ -377,7 +375,8 @@ def run(machine, rom, log, screen, draw):
             elif mode == o.IMP and operation <= o.ISC:
                 value = a
             store, value, a, x, y, sp, n, v, d, i, z, c, pc, cycles = operated(
-                ram, rom, base, mask, mode, operation, address, lo, hi, value, a, x, y, sp, n, v, d, i, z, c, pc, cycles)
+                ram, rom, base, mask, mode, operation, address, lo, hi, value,
+                a, x, y, sp, n, v, d, i, z, c, pc, cycles)
         if store >= 0:
             cycles, base, entries, fresh, ended = write(
                 machine, rom, log, screen, draw, store & 0xFFFF, value, cycles, base, entries, fresh)

@@ -50,7 +50,8 @@ class Dump:
         registers[13:16] = (tia["pf"] & 15) << 4, tia["pf"] >> 4 & 255, tia["pf"] >> 12 & 255
         return {
             **{name: cpu[name] for name in ("a", "x", "y", "sp", "pc", "v", "d", "i", "c")},
-            "n": cpu["n"] << 7, "z": cpu["not_z"], "cycles": self.cycles, "partial": 1 - cpu["status"], **riot, "ram": self.ram, "tia": registers,
+            "n": cpu["n"] << 7, "z": cpu["not_z"], "cycles": self.cycles, "partial": 1 - cpu["status"],
+            **riot, "ram": self.ram, "tia": registers,
             "frame_start": tia["frame_start"] // 3, "vsync_finish": min(tia["vsync_finish"] // 3, 2**28),
             "hmove_cycle": tia["hmove"] // 3, "dumped": tia["dumped"], "dump_cycle": tia["dump_cycle"],
             "drawn": tia["drawn"], "display_start": tia["display_start"], "display_stop": tia["display_stop"],

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from numpy import int64
-
 from ga3c.envs.emulator import opcodes as o
-from ga3c.envs.emulator.jit import inlined, kernel
+from ga3c.envs.emulator.jit import inlined, int64, kernel
 from ga3c.envs.emulator.machine import ROM_SIZE
 
 _ROM = ROM_SIZE - 1

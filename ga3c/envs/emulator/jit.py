@@ -17,11 +17,13 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
+import numpy as np
 from llvmlite.binding import get_host_cpu_name
 
+int64: Any = np.int64  # a number of the compiled code, whatever a checker of types makes of it
 _F = TypeVar("_F", bound=Callable)
 
 

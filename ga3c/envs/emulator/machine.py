@@ -25,14 +25,15 @@ _NUMBERS = (
     "a", "x", "y", "sp", "pc", "n", "v", "d", "i", "z", "c", "cycles", "partial",
     # the 6532: the value written, log2 of the interval, when it was written, and the first read after it ran out
     "timer", "shift", "timer_set", "timer_read", "timer_expired", "ddra", "ddrb",
-    # the TIA: the cycle at which line 0 began, when VSYNC may end the frame, the last HMOVE, when the paddles' dump ended
+    # the TIA: when line 0 began, when VSYNC may end the frame, the last HMOVE; whether paddles are dumped, until when
     "frame_start", "vsync_finish", "hmove_cycle", "dumped", "dump_cycle",
     # up to which colour clock it has drawn, and the window that is drawn
     "drawn", "display_start", "display_stop", "rows",
     # what it works out
     "dgrp0", "dgrp1", "denabl", "collisions", "comb", "cosmic", "cosmic_step", "hide0", "hide1",
+    # and what the drawing remembers: the half that reflects, masks to be worked out, whether the last line was whole
     "reflected", "dirty", "same", "cleared",
-    # of the game: the first line shown, how many, after how many cycles a write to the TIA ends a frame, whether HMOVE blanks eight pixels
+    # of the game: first line shown, how many, when a write to the TIA ends a frame, whether HMOVE blanks eight pixels
     "first_line", "lines", "most_cycles", "has_comb",
     "kind", "bank",
     # for the rules in games.py
@@ -52,7 +53,7 @@ PF0, PF1, PF2, RESP0, RESP1, RESM0, RESM1, RESBL = range(13, 21)
 GRP0, GRP1, ENAM0, ENAM1, ENABL, HMP0, HMP1, HMM0, HMM1, HMBL = range(0x1B, 0x25)
 VDELP0, VDELP1, VDELBL, RESMP0, RESMP1, HMOVE, HMCLR, CXCLR = range(0x25, 0x2D)
 
-# md5 of the image -> what ale-py shows of it: first line, and whether HMOVE blanks the first eight pixels.
+# By ale-py's names of the ROMs: the first line that it shows, and those whose HMOVE blanks no pixels.
 _FIRST_LINES = {"carnival": 26, "pooyan": 26, "up_n_down": 30, "qbert": 40}
 _WITHOUT_COMB = {"asteroids", "battle_zone", "darkchambers", "ms_pacman"}
 

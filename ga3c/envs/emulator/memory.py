@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy import int64
 
-from ga3c.envs.emulator.jit import inlined, kernel
+from ga3c.envs.emulator.jit import inlined, int64, kernel
 from ga3c.envs.emulator.machine import (
-    CXCLR, E0_WINDOW, ENABL, GRP0, GRP1, HMCLR, HMP0, KIND_E0, KIND_F6, KIND_F8, NEVER, ROM_SIZE, UNPLUGGED, VBLANK, VSYNC,
-    WSYNC)
+    CXCLR, E0_WINDOW, ENABL, GRP0, GRP1, HMCLR, HMP0, KIND_E0, KIND_F6, KIND_F8, NEVER, ROM_SIZE, UNPLUGGED, VBLANK,
+    VSYNC, WSYNC)
 from ga3c.envs.emulator.tia import LOG_SIZE, replay
 
 _ROM = ROM_SIZE - 1

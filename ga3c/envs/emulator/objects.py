@@ -6,12 +6,11 @@ eight pixels and never its sign bit. `masks` (6, 3) int64 has the rows of `PLAYE
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from numpy import int64
 
-from ga3c.envs.emulator.jit import kernel
+from ga3c.envs.emulator.jit import int64, kernel
 from ga3c.envs.emulator.machine import (
     CTRLPF, ENABL, ENAM0, GRP0, NUSIZ0, PF0, PF1, PF2, REFP0, RESMP0, VDELBL, VDELP0)
 
@@ -35,7 +34,7 @@ WIDTH: Final = np.array([0, 0, 0, 0, 0, 1, 0, 2], np.int64)  # log2 of how wide 
 
 
 @kernel
-def place(masks, which, pattern, position):
+def place(masks: Any, which: Any, pattern: Any, position: Any) -> None:
     """Adds `pattern`, up to 32 bits, at `position` (0 to 319); what passes the right edge comes in at the left."""
     position -= 160 if position >= 160 else 0
     if position < WORD:
@@ -50,7 +49,7 @@ def place(masks, which, pattern, position):
 
 
 @kernel
-def refresh(machine, dirty):
+def refresh(machine: Any, dirty: Any) -> None:
     """Works out the masks of the objects whose bits are set in `dirty`."""
     masks, tia, positions = machine.masks, machine.tia, machine.positions
     for which in range(5):

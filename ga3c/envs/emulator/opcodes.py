@@ -10,24 +10,40 @@ MODES: Final = ("imp", "imm", "zp", "zpx", "zpy", "abs", "abx", "aby", "izx", "i
 IMP, IMM, ZP, ZPX, ZPY, ABS, ABX, ABY, IZX, IZY, REL = range(11)
 LENGTHS: Final = np.array([1, 2, 2, 2, 2, 3, 3, 3, 2, 2, 2], np.uint8)
 
-# Sixteen rows of sixteen opcodes: operation and addressing. Names of undocumented ones are the usual ones.
+# Opcodes in their order, eight a line: operation and addressing. Names of undocumented ones are the usual ones.
 _ROWS = """
-brk.imp ora.izx jam.imp slo.izx nop.zp  ora.zp  asl.zp  slo.zp  php.imp ora.imm asl.imp anc.imm nop.abs ora.abs asl.abs slo.abs
-bpl.rel ora.izy jam.imp slo.izy nop.zpx ora.zpx asl.zpx slo.zpx clc.imp ora.aby nop.imp slo.aby nop.abx ora.abx asl.abx slo.abx
-jsr.abs and.izx jam.imp rla.izx bit.zp  and.zp  rol.zp  rla.zp  plp.imp and.imm rol.imp anc.imm bit.abs and.abs rol.abs rla.abs
-bmi.rel and.izy jam.imp rla.izy nop.zpx and.zpx rol.zpx rla.zpx sec.imp and.aby nop.imp rla.aby nop.abx and.abx rol.abx rla.abx
-rti.imp eor.izx jam.imp sre.izx nop.zp  eor.zp  lsr.zp  sre.zp  pha.imp eor.imm lsr.imp asr.imm jmp.abs eor.abs lsr.abs sre.abs
-bvc.rel eor.izy jam.imp sre.izy nop.zpx eor.zpx lsr.zpx sre.zpx cli.imp eor.aby nop.imp sre.aby nop.abx eor.abx lsr.abx sre.abx
-rts.imp adc.izx jam.imp rra.izx nop.zp  adc.zp  ror.zp  rra.zp  pla.imp adc.imm ror.imp arr.imm jmi.abs adc.abs ror.abs rra.abs
-bvs.rel adc.izy jam.imp rra.izy nop.zpx adc.zpx ror.zpx rra.zpx sei.imp adc.aby nop.imp rra.aby nop.abx adc.abx ror.abx rra.abx
-nop.imm sta.izx nop.imm sax.izx sty.zp  sta.zp  stx.zp  sax.zp  dey.imp nop.imm txa.imp ane.imm sty.abs sta.abs stx.abs sax.abs
-bcc.rel sta.izy jam.imp sha.izy sty.zpx sta.zpx stx.zpy sax.zpy tya.imp sta.aby txs.imp shs.aby shy.abx sta.abx shx.aby sha.aby
-ldy.imm lda.izx ldx.imm lax.izx ldy.zp  lda.zp  ldx.zp  lax.zp  tay.imp lda.imm tax.imp lxa.imm ldy.abs lda.abs ldx.abs lax.abs
-bcs.rel lda.izy jam.imp lax.izy ldy.zpx lda.zpx ldx.zpy lax.zpy clv.imp lda.aby tsx.imp las.aby ldy.abx lda.abx ldx.aby lax.aby
-cpy.imm cmp.izx nop.imm dcp.izx cpy.zp  cmp.zp  dec.zp  dcp.zp  iny.imp cmp.imm dex.imp sbx.imm cpy.abs cmp.abs dec.abs dcp.abs
-bne.rel cmp.izy jam.imp dcp.izy nop.zpx cmp.zpx dec.zpx dcp.zpx cld.imp cmp.aby nop.imp dcp.aby nop.abx cmp.abx dec.abx dcp.abx
-cpx.imm sbc.izx nop.imm isc.izx cpx.zp  sbc.zp  inc.zp  isc.zp  inx.imp sbc.imm nop.imp sbc.imm cpx.abs sbc.abs inc.abs isc.abs
-beq.rel sbc.izy jam.imp isc.izy nop.zpx sbc.zpx inc.zpx isc.zpx sed.imp sbc.aby nop.imp isc.aby nop.abx sbc.abx inc.abx isc.abx
+brk.imp ora.izx jam.imp slo.izx nop.zp  ora.zp  asl.zp  slo.zp
+php.imp ora.imm asl.imp anc.imm nop.abs ora.abs asl.abs slo.abs
+bpl.rel ora.izy jam.imp slo.izy nop.zpx ora.zpx asl.zpx slo.zpx
+clc.imp ora.aby nop.imp slo.aby nop.abx ora.abx asl.abx slo.abx
+jsr.abs and.izx jam.imp rla.izx bit.zp  and.zp  rol.zp  rla.zp
+plp.imp and.imm rol.imp anc.imm bit.abs and.abs rol.abs rla.abs
+bmi.rel and.izy jam.imp rla.izy nop.zpx and.zpx rol.zpx rla.zpx
+sec.imp and.aby nop.imp rla.aby nop.abx and.abx rol.abx rla.abx
+rti.imp eor.izx jam.imp sre.izx nop.zp  eor.zp  lsr.zp  sre.zp
+pha.imp eor.imm lsr.imp asr.imm jmp.abs eor.abs lsr.abs sre.abs
+bvc.rel eor.izy jam.imp sre.izy nop.zpx eor.zpx lsr.zpx sre.zpx
+cli.imp eor.aby nop.imp sre.aby nop.abx eor.abx lsr.abx sre.abx
+rts.imp adc.izx jam.imp rra.izx nop.zp  adc.zp  ror.zp  rra.zp
+pla.imp adc.imm ror.imp arr.imm jmi.abs adc.abs ror.abs rra.abs
+bvs.rel adc.izy jam.imp rra.izy nop.zpx adc.zpx ror.zpx rra.zpx
+sei.imp adc.aby nop.imp rra.aby nop.abx adc.abx ror.abx rra.abx
+nop.imm sta.izx nop.imm sax.izx sty.zp  sta.zp  stx.zp  sax.zp
+dey.imp nop.imm txa.imp ane.imm sty.abs sta.abs stx.abs sax.abs
+bcc.rel sta.izy jam.imp sha.izy sty.zpx sta.zpx stx.zpy sax.zpy
+tya.imp sta.aby txs.imp shs.aby shy.abx sta.abx shx.aby sha.aby
+ldy.imm lda.izx ldx.imm lax.izx ldy.zp  lda.zp  ldx.zp  lax.zp
+tay.imp lda.imm tax.imp lxa.imm ldy.abs lda.abs ldx.abs lax.abs
+bcs.rel lda.izy jam.imp lax.izy ldy.zpx lda.zpx ldx.zpy lax.zpy
+clv.imp lda.aby tsx.imp las.aby ldy.abx lda.abx ldx.aby lax.aby
+cpy.imm cmp.izx nop.imm dcp.izx cpy.zp  cmp.zp  dec.zp  dcp.zp
+iny.imp cmp.imm dex.imp sbx.imm cpy.abs cmp.abs dec.abs dcp.abs
+bne.rel cmp.izy jam.imp dcp.izy nop.zpx cmp.zpx dec.zpx dcp.zpx
+cld.imp cmp.aby nop.imp dcp.aby nop.abx cmp.abx dec.abx dcp.abx
+cpx.imm sbc.izx nop.imm isc.izx cpx.zp  sbc.zp  inc.zp  isc.zp
+inx.imp sbc.imm nop.imp sbc.imm cpx.abs sbc.abs inc.abs isc.abs
+beq.rel sbc.izy jam.imp isc.izy nop.zpx sbc.zpx inc.zpx isc.zpx
+sed.imp sbc.aby nop.imp isc.aby nop.abx sbc.abx inc.abx isc.abx
 """
 _CYCLES = """
 7 6 2 8 3 3 5 5 3 2 2 2 4 4 6 6

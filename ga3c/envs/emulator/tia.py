@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy import int64
 
-from ga3c.envs.emulator.jit import kernel
+from ga3c.envs.emulator.jit import int64, kernel
 from ga3c.envs.emulator.machine import (
-    COLUBK, COLUP0, COLUP1, COLUPF, CTRLPF, CXCLR, ENABL, ENAM0, ENAM1, GRP0, GRP1, HMBL, HMCLR, HMOVE, HMP0, NUSIZ0,
+    COLUBK, COLUP0, COLUP1, COLUPF, CTRLPF, CXCLR, ENABL, ENAM0, ENAM1, GRP0, GRP1, HMCLR, HMOVE, HMP0, NUSIZ0,
     NUSIZ1, PF0, PF2, REFP0, REFP1, RESBL, RESM0, RESMP0, RESMP1, RESP0, RESP1, VBLANK, VDELBL, VDELP0, VDELP1)
 from ga3c.envs.emulator.motion import MOTION
 from ga3c.envs.emulator.objects import (
@@ -129,8 +128,8 @@ def _draw(machine, screen, at, target, dirty, draw, collide):
         end = begin + 160
         x0 = at - begin if at > begin else 0
         x1 = target - begin if target < end else 160
-        if row and at == begin - _BLANK and (int64(machine.hide0) | int64(machine.hide1)
-                                     | int64(machine.reflected) ^ int64(tia[CTRLPF]) & 1):
+        lasting = int64(machine.hide0) | int64(machine.hide1) | int64(machine.reflected) ^ int64(tia[CTRLPF]) & 1
+        if lasting and row and at == begin - _BLANK:
             dirty |= _start_line(machine)
             machine.same = 0
         if x1 > x0:

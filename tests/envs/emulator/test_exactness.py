@@ -10,8 +10,8 @@ from emulator_check import Pair, check
 from probe_programs import random_instructions, random_picture
 
 # One of each cartridge, paddles, swapped ports, code in RAM, strobes after HMOVE, short frames, and plain ones.
-GAMES = ("alien", "asterix", "boxing", "breakout", "freeway", "montezuma_revenge", "pong", "qbert", "robotank", "solaris",
-         "up_n_down", "wizard_of_wor")
+GAMES = ("alien", "asterix", "boxing", "breakout", "freeway", "montezuma_revenge", "pong", "qbert", "robotank",
+         "solaris", "up_n_down", "wizard_of_wor")
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -30,17 +30,16 @@ def test_random_instructions_are_exact(tmp_path: Path, seed: int) -> None:
 
 
 def played(folder: Path, image: bytes, seed: int) -> list[str]:
-    """What differs after five frames of a cartridge whose RAM is random."""
+    """What differs in five frames of a cartridge that finds random bytes in its RAM."""
     path = folder / "boxing.bin"
     path.write_bytes(image)
     pair, random = Pair("boxing", 1, path), np.random.default_rng(seed)
     for _ in range(5):
         for place in range(100):
             pair.ale.setRAM(place, int(random.integers(256)))
-        pair.ale.setRAM(0x10, 0x55)  # the clock of Boxing: the game is not over
-        pair.take_over()
-        if pair.ale.game_over():
-            continue
+        pair.machine["ram"][0] = pair.ale.getRAM()
+        if pair.ale.game_over():  # as Boxing's rules read that RAM
+            break
         if found := [line for line in pair.play(pair.actions[0]) if not line.startswith(("reward", "lives", "over"))]:
             return found
     return []

@@ -28,7 +28,7 @@ from ga3c.envs.random_streams import seed_global_streams
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics
 from ga3c.settings.imports import safe_path
 from ga3c.settings.machine import be_killed_first
-from ga3c.settings.schema import Settings
+from ga3c.settings.schema import EnvSettings, Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots
 
@@ -67,7 +67,7 @@ def serve(player: Player, port: Port, store: Slots, submitting: Callable[[], Non
 
 
 @contextmanager
-def forkserver_running(game: str, n_envs: int) -> Iterator[None]:
+def forkserver_running(settings: EnvSettings, n_envs: int) -> Iterator[None]:
     """Within, the process that agents are forked from is there, and processes may be started from it.
 
     It imports what an agent needs and preloads the emulators of `n_envs` environments (`envs/preload.py`), once.
@@ -81,7 +81,7 @@ def forkserver_running(game: str, n_envs: int) -> Iterator[None]:
         tempfile.tempdir = "/tmp"
     with safe_path():
         resource_tracker.ensure_running()  # it unblocks SIGINT when it starts; the fork server would start it
-    wanted = f"{game}:{n_envs}"
+    wanted = f"{n_envs}:{settings.model_dump_json()}"
     if os.environ.get("GA3C_PRELOAD") != wanted:  # TensorFlow's threads may read the environment meanwhile
         os.environ["GA3C_PRELOAD"] = wanted
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGUSR1})
@@ -93,9 +93,9 @@ def forkserver_running(game: str, n_envs: int) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def start_forkserver(game: str, n_envs: int) -> None:
+def start_forkserver(settings: EnvSettings, n_envs: int) -> None:
     """Starts it without waiting for its imports; see `forkserver_running`."""
-    with forkserver_running(game, n_envs):
+    with forkserver_running(settings, n_envs):
         pass
 
 

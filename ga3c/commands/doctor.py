@@ -222,7 +222,7 @@ def _transport() -> list[Finding]:
     for thread in threads:
         thread.start()
     try:
-        with forkserver_running(settings.env.game, 1):
+        with forkserver_running(settings.env, 1):
             agent.start()
         port.close()
         model.asked.wait(START_SECONDS)

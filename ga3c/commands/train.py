@@ -99,6 +99,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     from ga3c.agents.process import start_forkserver
     from ga3c.envs.atari_games import told_at_start
     from ga3c.envs.check import check
+    from ga3c.envs.which_emulator import told_of_emulator
     from ga3c.envs.wrapper_statistics import SAVED
     from ga3c.learner.kernels import choose
     from ga3c.service.resources import preflight
@@ -109,7 +110,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.run.serial:
         # It makes what agents need while this process imports TensorFlow.
-        start_forkserver(settings.env.game, settings.agents.envs_per_agent)
+        start_forkserver(settings.env, settings.agents.envs_per_agent)
     told: list[str] = []
     kernel = choose(settings, spec, told.append, lambda line: _print(f"{spec.name}: {line}"), [interruption.fileno()])
     if settings.run.kernels == "remeasure":  # which a resume does not do again
@@ -138,7 +139,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
                 told += begins
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
-        told += [*told_at_start(settings.env), *notes]
+        told += [*told_at_start(settings.env), *told_of_emulator(settings.env), *notes]
         statistics = restored.arrays.get(SAVED)
         if statistics is not None and statistics.shape != (spec.n_statistics, 3):
             del restored.arrays[SAVED]

@@ -89,7 +89,7 @@ class _Processes:
                 # Not a daemon: an environment may start processes of its own.
                 arguments = theirs, *self._arguments, part, self._log, self._statistics
                 process = context.Process(target=_play, args=arguments, daemon=False)
-                with theirs, forkserver_running(self._settings.env.game, len(self._parts[0])):
+                with theirs, forkserver_running(self._settings.env, len(self._parts[0])):
                     process.start()
                 self._players.append((ours, process))
         except BaseException:

@@ -187,7 +187,7 @@ class AgentPool:
                   self._recorder.log_path, self.statistics() if len(self._seen) else None),
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
         try:
-            with forkserver_running(s.env.game, s.agents.envs_per_agent):
+            with forkserver_running(s.env, s.agents.envs_per_agent):
                 process.start()
         except (OSError, EOFError) as error:  # no process or memory, of which the fork server dies
             port.close()

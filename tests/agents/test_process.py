@@ -14,6 +14,7 @@ import pytest
 from ga3c.agents.process import start_forkserver
 from ga3c.envs.factory import make_environment
 from ga3c.settings.files import configured
+from ga3c.settings.schema import EnvSettings
 
 
 def look(connection, game: str) -> None:
@@ -32,15 +33,16 @@ from multiprocessing import forkserver
 import cv2
 import numpy as np
 
-from ga3c.envs import atari
+from ga3c.envs import ale
 from ga3c.envs.factory import make_environment
 from ga3c.agents.process import start_forkserver
 from ga3c.settings.files import configured
+from ga3c.settings.schema import EnvSettings
 
 def look(pipe, game, seed):
     pipe.send((len(os.listdir("/proc/self/task")), cv2.getNumThreads(), "GA3C_PRELOAD" in os.environ))
-    load, loaded = atari._load, []
-    atari._load = lambda rom: loaded.append(rom) or load(rom)
+    load, loaded = ale._load, []
+    ale._load = lambda rom: loaded.append(rom) or load(rom)
     for _ in range(2):
         world = make_environment(configured(game=game), 3)
         world.reset(seed)
@@ -51,7 +53,7 @@ def look(pipe, game, seed):
 if __name__ == "__main__":
     context, seen = multiprocessing.get_context("forkserver"), []
     for game, seed in (("Pong", 1), ("Pong", 1), ("Pong", 2), ("Boxing", 1)):
-        start_forkserver("Pong", 3)
+        start_forkserver(EnvSettings(game="Pong"), 3)
         ours, theirs = context.Pipe()
         process = context.Process(target=look, args=(theirs, game, seed))
         process.start()
@@ -75,14 +77,14 @@ if __name__ == "__main__":
 def test_agents_are_forked_with_their_emulators_and_play_as_if_they_had_made_them(
         tmp_path: Path, server: tuple[str, int], killed: str | None, loaded: list[int]) -> None:
     script = tmp_path / "forked.py"
-    script.write_text(FORKED.replace('start_forkserver("Pong", 3)', f"start_forkserver{server}")
+    script.write_text(FORKED.replace('game="Pong"), 3', f"game={server[0]!r}), {server[1]}")
                       .replace("KILLED", repr(killed)).replace("[[0, 3]] * 3", f"[{loaded}] * 3"))
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (0, "as one that makes its own\n"), ended.stderr
 
 
 def test_an_agents_process_holds_no_tensorflow() -> None:
-    start_forkserver("Pong", 1)
+    start_forkserver(EnvSettings(game="Pong"), 1)
     context = multiprocessing.get_context("forkserver")
     ours, theirs = context.Pipe()
     process = context.Process(target=look, args=(theirs, "Pong"))

@@ -13,6 +13,7 @@ from command_line import QUICK, recorded, train
 from ga3c.commands import evaluate
 from ga3c.commands import train as cli
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import EnvSettings
 
 pytestmark = pytest.mark.usefixtures("own_directory")
 
@@ -82,11 +83,11 @@ def test_the_fork_server_is_told_what_one_process_will_play(
     def tensorflow_comes_next(*how: object) -> None:
         raise ConfigError("enough")
 
-    def process_comes_next(game: str, n_envs: int) -> None:
-        told.append((game, n_envs))
+    def process_comes_next(settings: EnvSettings, n_envs: int) -> None:
+        told.append((settings.game, n_envs))
         raise ConfigError("enough")
 
-    monkeypatch.setattr("ga3c.agents.process.start_forkserver", lambda game, n_envs: told.append((game, n_envs)))
+    monkeypatch.setattr("ga3c.agents.process.start_forkserver", lambda env, n_envs: told.append((env.game, n_envs)))
     monkeypatch.setattr("ga3c.evaluation.players.forkserver_running", process_comes_next)
     for module in (cli, evaluate):
         monkeypatch.setattr(module, "before_tensorflow", tensorflow_comes_next)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scripted import Make, goes_on_elsewhere, same, transitions
 
+from ga3c.envs.ale import AleConsoles
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.atari_games import atari_names
 from ga3c.envs.base import Environment
@@ -100,7 +101,7 @@ def test_an_episode_opens_with_up_to_so_many_no_ops(make: Make, most: int) -> No
     frames = []
     for seed in range(60):
         environment.reset(seed)
-        frames.append(environment._emulators[0].getEpisodeFrameNumber())  # type: ignore[attr-defined]
+        frames.append(environment._consoles._emulators[0].getEpisodeFrameNumber())  # type: ignore[attr-defined]
     assert {*frames} == {*range(most + 1)}
     assert all(frames.count(number) > 60 / (most + 1) / 3 for number in frames)
 
@@ -176,8 +177,8 @@ class Recording:
         self._emulator, self.played = emulator, []
         vars(self).update(said)
 
-    def act(self, action: ale_py.Action) -> int:
-        self.played.append(action.name)
+    def act(self, action: int) -> int:
+        self.played.append(ale_py.Action(action).name)
         return self._emulator.act(action)
 
     def __getattr__(self, name: str) -> object:
@@ -186,9 +187,11 @@ class Recording:
 
 def recorded(environment: Environment, **said: Callable[[], object]) -> list[Recording]:
     assert isinstance(environment, AtariEnvironment)
-    environment._emulators = [Recording(getattr(emulator, "_emulator", emulator), **said)
-                              for emulator in environment._emulators]
-    return environment._emulators
+    consoles = environment._consoles
+    assert isinstance(consoles, AleConsoles)
+    consoles._emulators = [Recording(getattr(emulator, "_emulator", emulator), **said)
+                           for emulator in consoles._emulators]
+    return consoles._emulators
 
 
 def test_a_sticky_action_lasts_at_each_frame_with_its_probability(make: Make) -> None:
@@ -339,7 +342,7 @@ def test_saving_a_state_changes_nothing(make: Make) -> None:
     (lambda saved: saved.pop("age"), "its arrays are"),
     (lambda saved: saved.update(lives=np.zeros(3, np.int64)), "lives is int64"),
     (lambda saved: saved.update(frames=saved["frames"].astype(np.float64)), "frames is float64"),
-    (lambda saved: saved.update(emulators=saved["emulators"][:-1]), "it is not of pong"),
+    (lambda saved: saved.update(emulators=saved["emulators"][:-1]), "cut short"),
     (lambda saved: saved.update(emulators=np.zeros_like(saved["emulators"])), "damaged"),
     (lambda saved: saved.update(rom=saved["rom"][::-1]), "it is not of pong"),
     (lambda saved: saved.update(held_actions=np.full(2, 99)), "99"),

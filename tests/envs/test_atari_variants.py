@@ -9,7 +9,7 @@ from ale_py import roms
 from numpy.typing import NDArray
 from scripted import Make, goes_on_elsewhere, same, transitions
 
-from ga3c.envs import atari
+from ga3c.envs import ale, atari
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.atari_games import atari_names
 from ga3c.envs.check import probe
@@ -19,7 +19,7 @@ from ga3c.settings.messages import ConfigError
 
 def offered(rom: str) -> tuple[list[int], list[int]]:
     """Modes and difficulties of a game."""
-    emulator = atari._load(rom)
+    emulator = ale._load(rom)
     return sorted(emulator.getAvailableModes()), sorted(emulator.getAvailableDifficulties())
 
 
@@ -33,7 +33,7 @@ def frames(make: Make, game: str, steps: int, seed: int) -> NDArray[np.int64]:
     played = [[0, 0]]
     for _ in range(steps):
         environment.step(np.zeros(2, np.int64))
-        played.append([emulator.getEpisodeFrameNumber() for emulator in environment._emulators])
+        played.append([emulator.getEpisodeFrameNumber() for emulator in environment._consoles._emulators])
     return np.diff(played, axis=0)
 
 
@@ -71,7 +71,7 @@ def test_an_id_sticks_as_often_as_it_says(make: Make, game: str) -> None:
     late = []
     for step in range(800):
         environment.step(np.array([2 + step % 4]))
-        late.append(environment._held[0] != environment.actions[2 + step % 4])  # type: ignore[attr-defined]
+        late.append(environment._held[0] != environment.actions[2 + step % 4].value)  # type: ignore[attr-defined]
     assert 0.2 < np.mean(late) < 0.3
 
 
@@ -109,7 +109,7 @@ def test_a_mode_and_a_difficulty_are_ale_pys_own_in_every_episode(
             environment.step(np.full(2, step % 3))
             for _ in range(4):
                 direct.act(environment.actions[step % 3])
-        for emulator in environment._emulators:
+        for emulator in environment._consoles._emulators:
             np.testing.assert_array_equal(emulator.getRAM(), direct.getRAM())
             np.testing.assert_array_equal(emulator.getScreenGrayscale(), direct.getScreenGrayscale())
             state = emulator.cloneState()
@@ -129,10 +129,10 @@ def test_a_mode_and_a_difficulty_change_the_game(make: Make) -> None:
 @pytest.mark.parametrize("changed", [{}, {"mode": 16}, {"mode": 8, "difficulty": 1}])
 def test_preloaded_emulators_play_as_those_that_are_made(make: Make, changed: dict[str, int]) -> None:
     made = make("Breakout", 3, **changed)
-    atari.preload("BreakoutNoFrameskip-v4", 2)
-    assert len(atari._preloaded["breakout"]) == 2
+    atari.preload(configured(game="BreakoutNoFrameskip-v4").env, 2)
+    assert len(ale._preloaded["breakout"]) == 2
     preloaded = make("Breakout", 3, **changed)
-    assert atari._preloaded["breakout"] == []
+    assert ale._preloaded["breakout"] == []
     for environment in (made, preloaded):
         environment.reset(4)
     np.testing.assert_array_equal(made.observation, preloaded.observation)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ga3c.agents.process import start_forkserver
 from ga3c.envs.base import EnvSpec
+from ga3c.settings.schema import EnvSettings
 from ga3c.transport.fields import Field
 from ga3c.transport.slots import Slots
 
@@ -130,7 +131,7 @@ def answers(store: Slots) -> None:
 def test_two_processes_see_each_others_writes() -> None:
     store = Slots(spec((4, 4, 1)), 3, 2, 3)
     store.action[1] = [[1, 2], [3, 4], [5, 6]]
-    start_forkserver("toy:catch", 1)  # as the service has it: others will use it
+    start_forkserver(EnvSettings(game="toy:catch"), 1)  # as the service has it: others will use it
     child = multiprocessing.get_context("forkserver").Process(target=answers, args=(store,))
     child.start()
     child.join()

@@ -31,6 +31,7 @@ from ga3c.agents.process import forkserver_running, serve
 from ga3c.envs.base import EnvSpec, Transition
 from ga3c.settings.flags import output_file
 from ga3c.settings.machine import usable_cores
+from ga3c.settings.schema import EnvSettings
 from ga3c.transport.channel import Channel
 from ga3c.transport.fields import Outputs
 from ga3c.transport.port import Port, ServerGone
@@ -124,7 +125,7 @@ def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: fl
             threads.submit(run_trainer, source, cast(Learner, learner), report)]
     context = multiprocessing.get_context("forkserver")
     processes = []
-    with forkserver_running("toy:catch", 1):
+    with forkserver_running(EnvSettings(game="toy:catch"), 1):
         for agent in range(agents):
             port = channel.open(agent)
             processes.append(context.Process(target=null_agent, args=(port, store), daemon=True))

@@ -1,0 +1,198 @@
+"""ale-py's emulators: loaded, preloaded for processes that are forked, and several that play together.
+
+This module, `atari`, `atari_games` and the vector environment of `emulator` are the only ones that import ale_py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ale_py
+import numpy as np
+from ale_py import roms
+from numpy.typing import NDArray
+
+from ga3c.envs.base import State
+from ga3c.envs.frames import RESIZED_AT_ONCE, FrameResizer
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import EnvSettings
+
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+_NOOP, _FIRE = ale_py.Action.NOOP.value, ale_py.Action.FIRE.value
+_preloaded: dict[str, list[ale_py.ALEInterface]] = {}  # by ROM
+
+
+# ------------------------------------------------------------------------------------------------ emulators
+
+def preload_emulators(rom: str, n: int) -> None:
+    """Loads emulators for the processes forked from this one. Raises ConfigError if there is no ROM.
+
+    An emulator takes 70 ms to load, so an agent with 16 would need a second.
+    """
+    _preloaded[rom] = [_load(rom) for _ in range(n)]
+
+
+def emulators(rom: str, n: int) -> list[ale_py.ALEInterface]:
+    """Preloaded ones first; each is given out once. Raises ConfigError if there is no ROM."""
+    preloaded = _preloaded.get(rom, [])
+    ready, _preloaded[rom] = preloaded[:n], preloaded[n:]
+    return ready + [_load(rom) for _ in range(n - len(ready))]
+
+
+def _load(rom: str) -> ale_py.ALEInterface:
+    path = roms.get_rom_path(rom)
+    if path is None:
+        raise ConfigError(f"game: {rom!r} has no ROM here; `pip install --force-reinstall ale-py` brings it")
+    emulator = ale_py.ALEInterface()
+    emulator.setInt("random_seed", 0)  # nothing is drawn from it: `AtariEnvironment` draws all that is random
+    emulator.setFloat("repeat_action_probability", 0.0)
+    emulator.loadROM(path)
+    return emulator
+
+
+def choose(emulators: list[ale_py.ALEInterface], settings: EnvSettings, name: str) -> None:
+    """Sets mode and difficulty, where they are given. They take effect when a game begins.
+
+    Raises ConfigError if the game has none such.
+    """
+    for setting, value, offered, change in (
+            ("mode", settings.mode, ale_py.ALEInterface.getAvailableModes, ale_py.ALEInterface.setMode),
+            ("difficulty", settings.difficulty, ale_py.ALEInterface.getAvailableDifficulties,
+             ale_py.ALEInterface.setDifficulty)):
+        if value is None:
+            continue
+        allowed = sorted(offered(emulators[0]))
+        if value not in allowed:
+            raise ConfigError(f"{setting}: {value} is not allowed: {name} has {', '.join(map(str, allowed))}")
+        for emulator in emulators:
+            change(emulator, value)
+
+
+def _restore_emulator(emulator: ale_py.ALEInterface, serialized: bytes) -> None:
+    """Has `emulator` go on from the state that another of the same ROM serialised. Raises ValueError.
+
+    ale-py up to 0.12.1 does not save whether the last emulated frame was complete; a frame of another length may then
+    follow. This is so in Qbert and Tetris, right after a game's start. So the emulator first plays a start, too.
+    """
+    try:
+        state = ale_py.ALEState(serialized)
+        emulator.reset_game()
+        for _ in range(min(state.getEpisodeFrameNumber(), 10)):
+            emulator.act(_NOOP)
+        emulator.restoreState(state)
+    except (SystemError, RuntimeError, ValueError):  # ale-py's exceptions of a damaged state cannot be translated
+        restored = False
+    else:
+        # Without the cartridge: reading its memory may change it, as in Miniature Golf.
+        restored = _serialized(emulator).partition(b"Cartridge")[0] == serialized.partition(b"Cartridge")[0]
+    if not restored:
+        raise ValueError("the state of an emulator is damaged")
+
+
+def _variant(state: ale_py.ALEState) -> str:
+    return f"mode {state.getCurrentMode()}, difficulty {state.getDifficulty()}"
+
+
+def _serialized(emulator: ale_py.ALEInterface) -> bytes:
+    return bytes(emulator.cloneState(include_rng=True).serialize())
+
+
+# ------------------------------------------------------------------------------------------------ playing together
+
+class AleConsoles:
+    """ale-py's `emulators` of one game as `atari.Consoles`, which play one after the other in the caller's thread."""
+
+    def __init__(self, emulators: list[ale_py.ALEInterface], fires: bool) -> None:
+        self._emulators, self._fires = emulators, fires
+        self._new = emulators[0].cloneState(include_rng=True)
+        height, width = emulators[0].getScreenDims()
+        self._last_but_one = np.zeros((height, width), np.uint8)
+        self._resizer = FrameResizer(height, width)
+        n = len(emulators)
+        self._at_once = [range(first, min(n, first + RESIZED_AT_ONCE)) for first in range(0, n, RESIZED_AT_ONCE)]
+        self.filmed: list[NDArray[np.uint8]] = []
+
+    @property
+    def over(self) -> NDArray[np.bool_]:
+        return np.array([emulator.game_over() for emulator in self._emulators])
+
+    @property
+    def lives(self) -> NDArray[np.int32]:
+        return np.array([emulator.lives() for emulator in self._emulators], np.int32)
+
+    @property
+    def picture(self) -> NDArray[np.uint8]:
+        picture: NDArray[np.uint8] = self._emulators[0].getScreenRGB()
+        return picture
+
+    def renew(self) -> None:
+        for emulator in self._emulators:
+            emulator.restoreState(self._new)  # a console that is only reset remembers the episodes before
+
+    def begin(self, number: int, no_ops: int, into: NDArray[np.uint8]) -> int:
+        emulator = self._emulators[number]
+        emulator.reset_game()
+        opening: list[int] = [_NOOP] * no_ops
+        if self._fires:
+            opening[:1] = [_FIRE]
+        for action in opening:
+            emulator.act(action)
+            if emulator.game_over():
+                emulator.reset_game()
+        emulator.getScreenGrayscale(self._resizer.screens[0])
+        self._resizer.resize([into])
+        return opening[-1] if opening else _NOOP
+
+    def play(self, actions: NDArray[np.uint8], frames: NDArray[np.int64], stacks: NDArray[np.uint8], newest: int,
+             film: bool = False) -> NDArray[np.int32]:
+        self.filmed = []
+        rewards, played = [], [row[:n] for row, n in zip(actions.tolist(), frames.tolist(), strict=True)]
+        for numbers in self._at_once:
+            for number in numbers:
+                act = self._filmed if film and number == 0 else self._emulators[number].act
+                rewards.append(self._play(number, act, played[number]))
+            self._resizer.resize([stacks[number, newest] for number in numbers])
+        return np.array(rewards, np.int32)
+
+    def _play(self, number: int, act: Callable[[int], int], actions: list[int]) -> int:
+        """Plays the frames of one agent step; returns their reward. Once a game is over the emulator plays no more.
+
+        The brighter of the last two frames stands on the environment's screen of the resizer.
+        """
+        emulator, last = self._emulators[number], self._resizer.screens[number % RESIZED_AT_ONCE]
+        reward = 0
+        if len(actions) > 1:
+            reward = sum(map(act, actions[:-1]))
+            emulator.getScreenGrayscale(self._last_but_one)
+        reward += act(actions[-1])
+        emulator.getScreenGrayscale(last)
+        if len(actions) > 1:
+            np.maximum(last, self._last_but_one, out=last)
+        return int(reward)
+
+    def _filmed(self, action: int) -> int:
+        """Plays one frame of the first emulator, and keeps it."""
+        emulator = self._emulators[0]
+        if emulator.game_over():
+            return 0
+        reward = int(emulator.act(action))
+        self.filmed.append(emulator.getScreenRGB())
+        return reward
+
+    def state(self) -> State:
+        emulators = [_serialized(emulator) for emulator in self._emulators]
+        return {"emulators": np.frombuffer(b"".join(emulators), np.uint8),
+                "emulator_bytes": np.array([len(each) for each in emulators], np.int64)}
+
+    def restore(self, state: State) -> None:
+        ends = np.cumsum(state["emulator_bytes"])
+        if ends[-1] != len(state["emulators"]):
+            raise ValueError("an emulator's state is cut short")
+        for emulator, serialized in zip(self._emulators, np.split(state["emulators"], ends[:-1]), strict=True):
+            _restore_emulator(emulator, serialized.tobytes())
+            if _variant(emulator.cloneState()) != _variant(self._new):
+                raise ValueError(f"it is of {_variant(emulator.cloneState())} instead of {_variant(self._new)}")
+
+    def close(self) -> None:
+        self._emulators = []

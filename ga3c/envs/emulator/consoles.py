@@ -1,0 +1,236 @@
+"""Consoles of one game that play together: one call plays a step of all of them, in a few threads if wanted.
+
+Compiled code plays the frames and writes the observations, and holds no lock of Python's meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from ale_py import roms
+from numpy.typing import NDArray
+
+from ga3c.envs.base import State
+from ga3c.envs.emulator.console import new_log, play_frame
+from ga3c.envs.emulator.controls import press
+from ga3c.envs.emulator.games import GAMES
+from ga3c.envs.emulator.jit import kernel
+from ga3c.envs.emulator.judge import judge
+from ga3c.envs.emulator.machine import MACHINE, ROM_SIZE, cartridge
+from ga3c.envs.emulator.observe import Area, area, has_area, observe, resized, scratch
+from ga3c.envs.emulator.palette import GREY, RGB
+from ga3c.envs.emulator.starts import Starts
+from ga3c.envs.frames import FRAME_SIZE
+
+_LAYOUT = np.array(zlib.crc32(repr(MACHINE).encode()), np.int64)  # a state of another version is refused
+_NO_AREA = area(210)  # where other code resizes
+
+
+class _Thread(NamedTuple):
+    """What each thread has of its own: its consoles, and memory that nothing is kept in."""
+
+    first: int
+    last: int
+    rom: NDArray[np.uint8]
+    log: NDArray[np.int64]
+    lines: NDArray[np.float32]
+    spare: NDArray[np.int64]
+
+
+class OwnConsoles:
+    """`n` consoles of the game `rom` as `envs.atari.Consoles`: those of our own emulator.
+
+    Games begin as `emulator` has them begin, an ALEInterface that has loaded the ROM, with FIRE if `fires`.
+    Screens are made `size` (height, width), grey or RGB; of two frames the brighter pixels if `brighter`. If
+    `lost_life_ends`, a step ends with the frame in which a life was lost. `over` (n,) bool and `lives` (n,) int32 are
+    those after the last `begin` or `play`.
+    """
+
+    def __init__(self, emulator: Any, rom: str, n: int, fires: bool, threads: int = 1,
+                 size: tuple[int, int] = FRAME_SIZE, grey: bool = True, brighter: bool = True,
+                 lost_life_ends: bool = False) -> None:
+        self._game, self._brighter, self._grey, self._life_ends = GAMES[rom], brighter, grey, lost_life_ends
+        self._starts = Starts(emulator, rom, fires)
+        start = self._starts.start(0)
+        height, image = len(start.screen), Path(roms.get_rom_path(rom)).read_bytes()
+        self._fast = grey and has_area(height, size)
+        self._area: Area = area(height, size) if self._fast else _NO_AREA
+        self._machines = np.repeat(start.machine, n)
+        self._screens = np.zeros((2 * (n + threads), height, 160), np.uint8)
+        self._slots = np.arange(2 * n).reshape(n, 2)  # the screens of the last frame but one and of the last
+        ends = np.linspace(0, n, threads + 1).astype(int).tolist()
+        self._threads = [
+            _Thread(first, last, cartridge(image, int(start.machine["kind"][0])), new_log(), scratch(size),
+                    2 * (n + number) + np.arange(2))
+            for number, (first, last) in enumerate(itertools.pairwise(ends))]
+        self._pool = ThreadPoolExecutor(threads, "console") if threads > 1 else None
+        self._rewards = np.zeros(n, np.int32)
+        self.opening = np.zeros(n, np.int32)  # frames that opened each game
+        self.played = np.zeros(n, np.int32)  # frames of the last `play`: fewer where the game ended
+        self._no_film = np.zeros((0, height, 160), np.uint8)
+        self._shown: dict[int, NDArray[np.uint8]] = {}  # the first frame of the start of so many no-ops
+
+    @property
+    def over(self) -> NDArray[np.bool_]:
+        over: NDArray[np.bool_] = self._machines["over"] != 0
+        return over
+
+    @property
+    def lives(self) -> NDArray[np.int32]:
+        lives: NDArray[np.int32] = self._machines["lives"]
+        return lives
+
+    def renew(self) -> None:
+        """Nothing: every game begins in a new console."""
+
+    def begin(self, number: int, no_ops: int, into: NDArray[np.uint8]) -> int:
+        """Begins a game with so many no-ops. Writes its first frame into `into`; returns the last action played."""
+        start = self._starts.start(no_ops)
+        self._machines[number] = start.machine[0]
+        earlier, last = self._slots[number]
+        self._screens[earlier] = 0
+        self._screens[last] = start.screen
+        if no_ops not in self._shown:
+            self._shown[no_ops] = np.zeros_like(into)
+            self._resize(start.screen, start.screen, self._shown[no_ops])
+        into[:] = self._shown[no_ops]
+        self.opening[number] = start.frames
+        return start.last_action
+
+    def _resize(self, one: NDArray[np.uint8], other: NDArray[np.uint8], into: NDArray[np.uint8]) -> None:
+        if self._fast:
+            observe(one, other, self._area, self._threads[0].lines, into)
+        else:
+            resized(one, other, self._grey, into)
+
+    def play(self, actions: NDArray[np.uint8], frames: NDArray[np.int64], stacks: NDArray[np.uint8], newest: int,
+             film: bool = False, shown_after: NDArray[np.int64] | None = None,
+             visible: NDArray[np.int64] | None = None) -> NDArray[np.int32]:
+        """Plays `frames` (n,) with `actions` (n, most), ale-py's numbers; a game that is over is played no further.
+
+        `stacks[:, newest]`, of (n, k, height, width[, 3]), gets what is seen: frame number `shown_after` (n,), else the
+        last, and the one before. A frame in which the game ended is not seen, nor are those from `visible` (n,) on.
+        Where `frames` is 0 nothing changes.
+        If `film`, `filmed` has every frame of the first console. Returns rewards (n,), which the next call overwrites.
+        """
+        shown_after = frames if shown_after is None else shown_after
+        visible = frames if visible is None else visible
+        self._film = np.zeros((int(frames[0]), *self._no_film.shape[1:]), np.uint8) if film else self._no_film
+
+        def run(thread: _Thread) -> None:
+            _play(thread.first, thread.last, self._machines, self._game, thread.rom, thread.log, self._screens,
+                  self._slots, thread.spare, actions, frames, shown_after, visible, self._rewards, self.played, self._film,
+                  self._brighter, self._life_ends)
+            if self._fast:
+                _show(thread.first, thread.last, self._screens, self._slots, frames, shown_after, self._brighter,
+                      self._area, thread.lines, stacks, newest)
+
+        if self._pool:
+            list(self._pool.map(run, self._threads))
+        else:
+            run(self._threads[0])
+        if not self._fast:
+            for number in np.flatnonzero(frames).tolist():
+                earlier, last = self._slots[number]
+                two = self._brighter and shown_after[number] > 1
+                resized(self._screens[earlier if two else last], self._screens[last], self._grey,
+                        stacks[number, newest])
+        return self._rewards
+
+    @property
+    def filmed(self) -> list[NDArray[np.uint8]]:
+        """Every frame of the first console in the last `play`, if it was to be filmed: (lines, 160, 3) uint8."""
+        return list(RGB[self._film[:self.played[0]]])
+
+    @property
+    def picture(self) -> NDArray[np.uint8]:
+        """The last frame of the first console, RGB (lines, 160, 3) uint8."""
+        shown: NDArray[np.uint8] = RGB[self._screens[self._slots[0, 1]]]
+        return shown
+
+    def state(self) -> State:
+        """Where the consoles stand."""
+        return {"machines": self._machines.view(np.uint8).reshape(len(self._machines), -1).copy(), "layout": _LAYOUT,
+                "variant": self._starts.variant}
+
+    def restore(self, state: State) -> None:
+        """Goes on from there. Raises ValueError if the state is of another version, mode or difficulty."""
+        if state["layout"] != _LAYOUT:
+            raise ValueError("it is of another version of the emulator")
+        if (state["variant"] != self._starts.variant).any():
+            raise ValueError(f"it is of mode and difficulty {state['variant']} instead of {self._starts.variant}")
+        self._machines[:] = state["machines"].reshape(-1).view(MACHINE)
+
+    def close(self) -> None:
+        if self._pool:
+            self._pool.shutdown()
+
+
+@kernel
+def _play(first, last, machines, game, rom, log, screens, slots, spare, actions, frames, shown_after, visible, rewards,
+          played, film, brighter, lost_life_ends):
+    """Plays the consoles from `first` to before `last`; `slots` and `spare` are indices of `screens`.
+
+    ale-py keeps the brighter of a step's two frames in the place of the second. So where a step ends before the second,
+    it shows three frames: the first, and both of the step before.
+    """
+    for number in range(first, last):
+        machine = machines[number]
+        reward = done = 0
+        lives, ended, kept = machine.lives, machine.over != 0, -1
+        for frame in range(frames[number]):
+            if ended:
+                break
+            done += 1
+            press(machine, game, actions[number, frame])
+            slot = frame - shown_after[number] + 2
+            filmed = number == 0 and frame < len(film)
+            seen = (slot == 0 or slot == 1) and frame < visible[number]
+            fresh = spare[slot & 1]
+            play_frame(machine, rom, log, screens[fresh], seen or filmed)
+            reward += judge(machine, game)
+            ended = machine.over != 0 or (lost_life_ends and machine.lives < lives)
+            if filmed:
+                for row in range(film.shape[1]):
+                    for x in range(film.shape[2]):
+                        film[frame, row, x] = screens[fresh, row, x]
+            if seen and not ended:
+                slots[number, slot], spare[slot & 1] = fresh, slots[number, slot]
+                kept = slot
+        if kept == 0 and brighter:
+            _brighten(screens[slots[number, 1]], screens[spare[0]])
+        rewards[number], played[number] = reward, done
+
+
+@kernel
+def _brighten(screen, other):
+    """Keeps of two screens the brighter pixels in `screen`. Brighter is what is so in grey."""
+    for row in range(screen.shape[0]):
+        for x in range(screen.shape[1]):
+            if GREY[other[row, x]] > GREY[screen[row, x]]:
+                screen[row, x] = other[row, x]
+
+
+@kernel
+def _show(begin, end, screens, slots, frames, shown_after, brighter, area, lines, stacks, newest):
+    for number in range(begin, end):
+        if frames[number] > 0:
+            last = screens[slots[number, 1]]
+            before = screens[slots[number, 0 if brighter and shown_after[number] > 1 else 1]]
+            observe(before, last, area, lines, stacks[number, newest])
+
+
+def compile_consoles() -> None:
+    """Has the kernels of this module compiled, or loaded from disk: they play no console."""
+    machines, screens = np.zeros(1, MACHINE), np.zeros((3, 210, 160), np.uint8)
+    slots, spare, frames = np.zeros((1, 2), np.int64), np.zeros(2, np.int64), np.zeros(1, np.int64)
+    numbers, stacks = np.zeros(1, np.int32), np.zeros((1, 1, *FRAME_SIZE), np.uint8)
+    _play(0, 0, machines, 0, np.zeros(ROM_SIZE, np.uint8), new_log(), screens, slots, spare, np.zeros((1, 1), np.uint8),
+          frames, frames, frames, numbers, numbers, screens,
+          True, False)
+    _show(0, 0, screens, slots, frames, frames, True, area(210), scratch(), stacks, 0)

@@ -1,0 +1,389 @@
+"""The 6507: plays a frame's instructions and logs what is written to the TIA.
+
+An instruction adds all its cycles first and touches the memory then, as ale-py's does. Frequent opcodes with their
+frequent kinds of memory come first, each on its own. All others pass the general part: address, read, operation, write.
+It reads and writes the memory at one place each, which keeps the compilation short.
+
+Zero and negative flags are kept as bytes: `z` is zero when the flag is set, `n` has it in bit 7.
+"""
+
+from __future__ import annotations
+
+from ga3c.envs.emulator import opcodes as o
+from ga3c.envs.emulator.general import added, addressed, branched, operated
+from ga3c.envs.emulator.jit import int64, kernel
+from ga3c.envs.emulator.machine import E0_WINDOW, ENABL, GRP0, GRP1, KIND_E0, KIND_FE, ROM_SIZE
+from ga3c.envs.emulator.memory import read, waited, write
+
+LONGEST_FRAME = 25_000  # instructions; after them ale-py shows what it has and goes on next time
+_ROM = ROM_SIZE - 1
+
+
+@kernel
+def run(machine, rom, log, screen, draw):
+    """Plays until the frame ends or `LONGEST_FRAME` instructions have passed.
+
+    `rom` is what `machine.cartridge` made. Writes to the TIA go to `log` (LOG_SIZE,) int64 as
+    cycle << 16 | register << 8 | value. Where the program reads collisions, and when the log is full, the log is
+    replayed (with pixels if `draw`). Returns the number of entries that are left to be replayed.
+    """
+    ram, written, kind = machine.ram, machine.written, int64(machine.kind)
+    a, x, y, sp, pc = int64(machine.a), int64(machine.x), int64(machine.y), int64(machine.sp), int64(machine.pc)
+    n, v, d, i, z, c = (int64(machine.n), int64(machine.v), int64(machine.d), int64(machine.i), int64(machine.z),
+                        int64(machine.c))
+    cycles = int64(machine.cycles)
+    mask = 0x3FFF if kind == KIND_FE else 0xFFF
+    base = int64(machine.bank) * 4096
+    if kind == KIND_E0:
+        base = E0_WINDOW
+        for slot in range(4):
+            for at in range(1024):
+                rom[E0_WINDOW + slot * 1024 + at] = rom[int64(machine.slices[slot & 3] & 7) * 1024 + at]
+    entries = 0
+    machine.cleared = -1
+    # Whether writing a player's graphics again changes nothing, as the other's delayed copy is up to date.
+    fresh = (int64(machine.dgrp1 == written[GRP1])
+             | int64(machine.dgrp0 == written[GRP0] and machine.denabl == (written[ENABL] >> 1 & 1)) << 1)
+    ended = 0
+    left = LONGEST_FRAME
+    while left > 0:
+        left -= 1
+        at = base + (pc & mask)
+        in_ram = pc & 0x1000 == 0
+        if in_ram:
+            op = int64(ram[pc & 127])
+            lo = int64(ram[(pc + 1) & 127])
+        else:
+            op = int64(rom[at & _ROM])
+            lo = int64(rom[(at + 1) & _ROM])
+        store = -1
+        value = 0
+        if in_ram:
+            pass
+        elif op == 0x85:  # STA zp
+            pc, cycles = pc + 2, cycles + 3
+            if lo & 0x80:
+                ram[lo & 127] = a
+                continue
+            store = lo
+            value = a
+        elif op == 0xA5:  # LDA zp
+            if lo & 0x80:
+                a = z = n = int64(ram[lo & 127])
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0xD0:  # BNE
+            pc, cycles = pc + 2, cycles + 2
+            if z:
+                pc, cycles = branched(pc, lo, cycles)
+            continue
+        elif op == 0xF0:  # BEQ
+            pc, cycles = pc + 2, cycles + 2
+            if z == 0:
+                pc, cycles = branched(pc, lo, cycles)
+            continue
+        elif op == 0x10:  # BPL
+            pc, cycles = pc + 2, cycles + 2
+            if n & 128 == 0:
+                pc, cycles = branched(pc, lo, cycles)
+            continue
+        elif op == 0x30:  # BMI
+            pc, cycles = pc + 2, cycles + 2
+            if n & 128:
+                pc, cycles = branched(pc, lo, cycles)
+            continue
+        elif op == 0x90:  # BCC
+            pc, cycles = pc + 2, cycles + 2
+            if c == 0:
+                pc, cycles = branched(pc, lo, cycles)
+            continue
+        elif op == 0xB0:  # BCS
+            pc, cycles = pc + 2, cycles + 2
+            if c:
+                pc, cycles = branched(pc, lo, cycles)
+            continue
+        elif op == 0xA9:  # LDA imm
+            a = z = n = lo
+            pc, cycles = pc + 2, cycles + 2
+            continue
+        elif op == 0xA2:  # LDX imm
+            x = z = n = lo
+            pc, cycles = pc + 2, cycles + 2
+            continue
+        elif op == 0xA0:  # LDY imm
+            y = z = n = lo
+            pc, cycles = pc + 2, cycles + 2
+            continue
+        elif op == 0xCA:  # DEX
+            x = z = n = (x - 1) & 255
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0x88:  # DEY
+            y = z = n = (y - 1) & 255
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0xE8:  # INX
+            x = z = n = (x + 1) & 255
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0xC8:  # INY
+            y = z = n = (y + 1) & 255
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0xB1:  # LDA (zp),Y from the cartridge
+            if lo & 0x80:
+                low = int64(ram[lo & 127])
+                address = (low | int64(ram[(lo + 1) & 127]) << 8) + y
+                if address & 0x1000 and address & 0xFFF < 0xFE0:
+                    a = z = n = int64(rom[(base + (address & mask)) & _ROM])
+                    pc, cycles = pc + 2, cycles + 5 + ((low + y) >> 8)
+                    continue
+        elif op == 0xB9:  # LDA abs,Y
+            address = (lo | int64(rom[(at + 2) & _ROM]) << 8) + y
+            if address & 0x1000 and address & 0xFFF < 0xFE0:
+                a = z = n = int64(rom[(base + (address & mask)) & _ROM])
+                pc, cycles = pc + 3, cycles + 4 + ((lo + y) >> 8)
+                continue
+        elif op == 0xBD:  # LDA abs,X
+            address = (lo | int64(rom[(at + 2) & _ROM]) << 8) + x
+            if address & 0x1000 and address & 0xFFF < 0xFE0:
+                a = z = n = int64(rom[(base + (address & mask)) & _ROM])
+                pc, cycles = pc + 3, cycles + 4 + ((lo + x) >> 8)
+                continue
+        elif op == 0xB5:  # LDA zp,X
+            address = lo + x
+            if address & 0x80:
+                a = z = n = int64(ram[address & 127])
+                pc, cycles = pc + 2, cycles + 4
+                continue
+        elif op == 0x95:  # STA zp,X
+            pc, cycles = pc + 2, cycles + 4
+            store = (lo + x) & 255
+            value = a
+            if store & 0x80:
+                ram[store & 127] = a
+                continue
+        elif op == 0x86:  # STX zp
+            pc, cycles = pc + 2, cycles + 3
+            store = lo
+            value = x
+            if lo & 0x80:
+                ram[lo & 127] = x
+                continue
+        elif op == 0x84:  # STY zp
+            pc, cycles = pc + 2, cycles + 3
+            store = lo
+            value = y
+            if lo & 0x80:
+                ram[lo & 127] = y
+                continue
+        elif op == 0xA6:  # LDX zp
+            if lo & 0x80:
+                x = z = n = int64(ram[lo & 127])
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0xA4:  # LDY zp
+            if lo & 0x80:
+                y = z = n = int64(ram[lo & 127])
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0xC9:  # CMP imm
+            c, z = int64(a >= lo), (a - lo) & 255
+            n = z
+            pc, cycles = pc + 2, cycles + 2
+            continue
+        elif op == 0xE0:  # CPX imm
+            c, z = int64(x >= lo), (x - lo) & 255
+            n = z
+            pc, cycles = pc + 2, cycles + 2
+            continue
+        elif op == 0xC0:  # CPY imm
+            c, z = int64(y >= lo), (y - lo) & 255
+            n = z
+            pc, cycles = pc + 2, cycles + 2
+            continue
+        elif op == 0xC5:  # CMP zp
+            if lo & 0x80:
+                lo = int64(ram[lo & 127])
+                c, z = int64(a >= lo), (a - lo) & 255
+                n = z
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0xC4:  # CPY zp
+            if lo & 0x80:
+                lo = int64(ram[lo & 127])
+                c, z = int64(y >= lo), (y - lo) & 255
+                n = z
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0xE4:  # CPX zp
+            if lo & 0x80:
+                lo = int64(ram[lo & 127])
+                c, z = int64(x >= lo), (x - lo) & 255
+                n = z
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0x29:  # AND imm
+            a = z = n = a & lo
+            pc, cycles = pc + 2, cycles + 2
+            continue
+        elif op == 0x09:  # ORA imm
+            a = z = n = a | lo
+            pc, cycles = pc + 2, cycles + 2
+            continue
+        elif op == 0x49:  # EOR imm
+            a = z = n = a ^ lo
+            pc, cycles = pc + 2, cycles + 2
+            continue
+        elif op == 0x25:  # AND zp
+            if lo & 0x80:
+                a = z = n = a & int64(ram[lo & 127])
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0x05:  # ORA zp
+            if lo & 0x80:
+                a = z = n = a | int64(ram[lo & 127])
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0x45:  # EOR zp
+            if lo & 0x80:
+                a = z = n = a ^ int64(ram[lo & 127])
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0x69:  # ADC imm
+            if d == 0:
+                v, c, a = added(a, lo, c)
+                z = n = a
+                pc, cycles = pc + 2, cycles + 2
+                continue
+        elif op == 0xE9:  # SBC imm
+            if d == 0:
+                v, c, a = added(a, lo ^ 255, c)
+                z = n = a
+                pc, cycles = pc + 2, cycles + 2
+                continue
+        elif op == 0x65:  # ADC zp
+            if d == 0 and lo & 0x80:
+                lo = int64(ram[lo & 127])
+                v, c, a = added(a, lo, c)
+                z = n = a
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0xE5:  # SBC zp
+            if d == 0 and lo & 0x80:
+                lo = int64(ram[lo & 127])
+                v, c, a = added(a, lo ^ 255, c)
+                z = n = a
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0x38:  # SEC
+            c = 1
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0x18:  # CLC
+            c = 0
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0xAA:  # TAX
+            x = z = n = a
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0xA8:  # TAY
+            y = z = n = a
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0x8A:  # TXA
+            a = z = n = x
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0x98:  # TYA
+            a = z = n = y
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0x4A:  # LSR A
+            c = a & 1
+            a = z = n = a >> 1
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0x0A:  # ASL A
+            c = a >> 7
+            a = z = n = (a << 1) & 255
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0x6A:  # ROR A
+            low = a & 1
+            a = z = n = a >> 1 | c << 7
+            c = low
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0xEA:  # NOP
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0xE6:  # INC zp
+            if lo & 0x80:
+                z = n = (int64(ram[lo & 127]) + 1) & 255
+                ram[lo & 127] = z
+                pc, cycles = pc + 2, cycles + 5
+                continue
+        elif op == 0xC6:  # DEC zp
+            if lo & 0x80:
+                z = n = (int64(ram[lo & 127]) - 1) & 255
+                ram[lo & 127] = z
+                pc, cycles = pc + 2, cycles + 5
+                continue
+        elif op == 0x48:  # PHA
+            if sp & 0x80:
+                ram[sp & 127] = a
+                sp = (sp - 1) & 255
+                pc, cycles = pc + 1, cycles + 3
+                continue
+        elif op == 0x20:  # JSR
+            if sp & 0x80:
+                pc += 2
+                ram[sp & 127] = pc >> 8 & 255
+                ram[(sp - 1) & 127] = pc & 255
+                sp = (sp - 2) & 255
+                pc = lo | int64(rom[(at + 2) & _ROM]) << 8
+                cycles += 6
+                continue
+        elif op == 0x60:  # RTS
+            pc = (int64(ram[(sp + 1) & 127]) | int64(ram[(sp + 2) & 127]) << 8) + 1
+            sp = (sp + 2) & 255
+            cycles += 6
+            continue
+        elif op == 0x4C:  # JMP
+            pc = lo | int64(rom[(at + 2) & _ROM]) << 8
+            cycles += 3
+            continue
+        if store < 0:
+            mode, operation = int64(o.MODE[op]), int64(o.OPERATION[op])
+            hi = int64(ram[(pc + 2) & 127]) if in_ram else int64(rom[(at + 2) & _ROM])
+            cycles += int64(o.CYCLES[op])
+            pc += int64(o.LENGTHS[mode])
+            address, bus, crossed = addressed(ram, mode, operation, lo, hi, x, y, sp)
+            cycles += crossed & int64(o.CROSSING[op])
+            value = lo
+            if operation == o.PLA or operation == o.PLP:
+                sp = (sp + 1) & 255
+            if operation <= o.ISC and mode >= o.ZP or operation == o.PLA or operation == o.PLP:
+                if address & 0x1284 == 0x284 and mode == o.ABS and not in_ram:
+                    rounds = waited(machine, rom, base + (pc & mask), cycles, address & 1)
+                    if 0 < rounds and 2 * rounds < left:
+                        cycles += rounds * (7 + (((pc + 2) ^ (pc - 3)) >> 8 & 1))
+                        left -= 2 * rounds
+                value, base, entries = read(machine, rom, log, screen, draw, address, bus, cycles, base, mask, entries)
+            elif mode == o.IMP and operation <= o.ISC:
+                value = a
+            store, value, a, x, y, sp, n, v, d, i, z, c, pc, cycles = operated(
+                ram, rom, base, mask, mode, operation, address, lo, hi, value,
+                a, x, y, sp, n, v, d, i, z, c, pc, cycles)
+        if store >= 0:
+            cycles, base, entries, fresh, ended = write(
+                machine, rom, log, screen, draw, store & 0xFFFF, value, cycles, base, entries, fresh)
+            if ended:
+                break
+    machine.a, machine.x, machine.y, machine.sp, machine.pc = a, x, y, sp, pc & 0xFFFF
+    machine.n, machine.v, machine.d, machine.i, machine.z, machine.c = n & 128, v, d, i, z, c
+    machine.cycles = cycles
+    machine.partial = 1 - ended
+    return entries

@@ -1,0 +1,65 @@
+"""How this package compiles: every decorator of Numba is here, so that one place decides its options.
+
+The options are worth a factor of two each. `_nrt=False` leaves out the counting of references, which costs more than
+the emulation (Numba's issues 2345 and 2350); what is compiled so may pass arrays on but must not make any.
+
+Machine code is kept on disk, in a directory of its own for each version of this package: Numba looks for changes only
+in the file of the function itself, not in what that calls. It is `$NUMBA_CACHE_DIR`, else `$XDG_CACHE_HOME/ga3c`, else
+`~/.cache/ga3c`, and below it emulator-<hash>. Where nothing can be written each process compiles for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from llvmlite.binding import get_host_cpu_name
+
+int64: Any = np.int64  # a number of the compiled code, whatever a checker of types makes of it
+_F = TypeVar("_F", bound=Callable)
+
+
+def _cache() -> Path | None:
+    """The directory of machine code of these sources; None if it cannot be written."""
+    sources = hashlib.sha256(f"{sys.version} {numba.__version__} {get_host_cpu_name()}".encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        sources.update(path.name.encode() + b"\0" + path.read_bytes())
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    base = tempfile.gettempdir() if base.startswith("~") else base
+    place = Path(numba.config.CACHE_DIR or f"{base}/ga3c") / f"emulator-{sources.hexdigest()[:16]}"
+    with contextlib.suppress(OSError):
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            return place
+    return None
+
+
+CACHE = _cache()
+_OPTIONS = {"cache": CACHE is not None, "nogil": True, "error_model": "numpy", "_nrt": False}
+
+
+def kernel(function: _F) -> _F:
+    """Compiles `function` on its first call and keeps the machine code on disk."""
+    return _compiled(function, False)
+
+
+def inlined(function: _F) -> _F:
+    """The same for a helper that is copied into its callers. Use it where there are few of them."""
+    return _compiled(function, True)
+
+
+def _compiled(function: _F, inline: bool) -> _F:
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(CACHE or "")
+    try:
+        compiled: _F = numba.njit(**_OPTIONS, forceinline=inline)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return compiled

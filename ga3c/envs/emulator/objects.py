@@ -1,0 +1,93 @@
+"""What the TIA shows of its six objects in a line, as masks of 160 bits.
+
+A mask is three int64 of 56, 56 and 48 bits; bit 0 of the first is the leftmost pixel. So a word holds whole groups of
+eight pixels and never its sign bit. `masks` (6, 3) int64 has the rows of `PLAYER0` to `PLAYFIELD`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from ga3c.envs.emulator.jit import int64, kernel
+from ga3c.envs.emulator.machine import (
+    CTRLPF, ENABL, ENAM0, GRP0, NUSIZ0, PF0, PF1, PF2, REFP0, RESMP0, VDELBL, VDELP0)
+
+PLAYER0, PLAYER1, MISSILE0, MISSILE1, BALL, PLAYFIELD = range(6)
+WORD: Final = 56
+_FULL = (1 << WORD) - 1
+_LAST = (1 << 48) - 1
+_EXPANDED_BITS = 7
+
+REVERSED: Final = np.array([int(f"{value:08b}"[::-1], 2) for value in range(256)], np.int64)
+# A player's byte, drawn from the leftmost pixel on: by width 1, 2 or 4.
+_WIDE = np.array([[sum(((1 << width) - 1) << width * bit for bit in range(8) if value >> bit & 1)
+                   for value in range(256)] for width in (1, 2, 4)], np.int64)
+# Seven cells of the playfield, four pixels each.
+_CELLS = np.array([sum(15 << 4 * bit for bit in range(_EXPANDED_BITS) if value >> bit & 1) for value in range(128)],
+                  np.int64)
+# By the low three bits of NUSIZ: where the copies begin, in pixels (-1: there is none).
+COPIES: Final = np.array(
+    [[0, -1, -1], [0, 16, -1], [0, 32, -1], [0, 16, 32], [0, 64, -1], [0, -1, -1], [0, 32, 64], [0, -1, -1]], np.int64)
+WIDTH: Final = np.array([0, 0, 0, 0, 0, 1, 0, 2], np.int64)  # log2 of how wide a player's pixel is
+
+
+@kernel
+def place(masks: Any, which: Any, pattern: Any, position: Any) -> None:
+    """Adds `pattern`, up to 32 bits, at `position` (0 to 319); what passes the right edge comes in at the left."""
+    position -= 160 if position >= 160 else 0
+    if position < WORD:
+        masks[which, 0] |= (pattern << position) & _FULL
+        masks[which, 1] |= pattern >> (WORD - position)
+    elif position < 2 * WORD:
+        masks[which, 1] |= (pattern << (position - WORD)) & _FULL
+        masks[which, 2] |= pattern >> (2 * WORD - position)
+    else:
+        masks[which, 2] |= (pattern << (position - 2 * WORD)) & _LAST
+        masks[which, 0] |= pattern >> (160 - position)
+
+
+@kernel
+def refresh(machine: Any, dirty: Any) -> None:
+    """Works out the masks of the objects whose bits are set in `dirty`."""
+    masks, tia, positions = machine.masks, machine.tia, machine.positions
+    for which in range(5):
+        if dirty >> which & 1:
+            masks[which, 0] = masks[which, 1] = masks[which, 2] = 0
+            pattern = 0
+            shape, hidden = 0, 0
+            position = int64(positions[which])
+            if which <= PLAYER1:
+                shape = int64(tia[NUSIZ0 + which]) & 7
+                if tia[VDELP0 + which] & 1:
+                    pattern = int64(machine.dgrp0) if which == PLAYER0 else int64(machine.dgrp1)
+                else:
+                    pattern = int64(tia[GRP0 + which])
+                if pattern:
+                    if tia[REFP0 + which] & 8 == 0:
+                        pattern = REVERSED[pattern & 255]
+                    pattern = _WIDE[WIDTH[shape], pattern & 255]
+                    position += 1 if WIDTH[shape] else 0
+                    hidden = int64(machine.hide0) if which == PLAYER0 else int64(machine.hide1)
+            elif which <= MISSILE1:
+                player = which - MISSILE0
+                shape = int64(tia[NUSIZ0 + player]) & 7
+                if tia[ENAM0 + player] & 2 and tia[RESMP0 + player] & 2 == 0:
+                    pattern = (1 << (1 << (int64(tia[NUSIZ0 + player]) >> 4 & 3))) - 1
+            elif (int64(machine.denabl) if tia[VDELBL] & 1 else int64(tia[ENABL]) >> 1 & 1):
+                pattern = (1 << (1 << (int64(tia[CTRLPF]) >> 4 & 3))) - 1
+            if pattern:
+                for copy in range(hidden, 3):
+                    if COPIES[shape, copy] >= 0:
+                        place(masks, which, pattern, position + COPIES[shape, copy])
+    if dirty >> PLAYFIELD & 1:
+        left = int64(tia[PF0]) >> 4 | REVERSED[tia[PF1]] << 4 | int64(tia[PF2]) << 12
+        right = left
+        if int64(machine.reflected):
+            right = int64(tia[PF0]) >> 4
+            right = (REVERSED[tia[PF2]] | int64(tia[PF1]) << 8 | REVERSED[right] << 12) & 0xFFFFF
+        cells = left | right << 20
+        for word in range(3):
+            masks[PLAYFIELD, word] = _CELLS[cells & 127] | _CELLS[cells >> 7 & 127] << 28
+            cells >>= 14

@@ -1,0 +1,66 @@
+"""How games begin: states that ale-py makes, imported once and copied for each episode.
+
+ale-py resets a console with about 68 frames, in which it chooses mode and difficulty and starts the game. The state
+after them is the same for every seed, so it is made once. What opens an episode after that, FIRE and no-ops, is played
+by ale-py, too: one start for each number of no-ops.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.envs.emulator.dump import read_dump
+from ga3c.envs.emulator.judge import begin
+from ga3c.envs.emulator.machine import machine_from
+
+_NOOP, _FIRE = 0, 1  # ale-py's numbers
+
+
+class Start(NamedTuple):
+    """machine (1,) MACHINE; screen (lines, 160) uint8 of palette indices; how many frames opened the game."""
+
+    machine: NDArray[np.void]
+    screen: NDArray[np.uint8]
+    frames: int
+    last_action: int
+
+
+class Starts:
+    """Starts of the game `rom`, made by `emulator`: an ALEInterface that has loaded it and plays nothing else.
+
+    If `fires`, an episode opens with FIRE in the place of its first no-op, and with FIRE if it has none. Each start is
+    made when it is first asked for. `variant` is mode and difficulty.
+    """
+
+    def __init__(self, emulator: Any, rom: str, fires: bool) -> None:
+        self._emulator, self._rom, self._fires = emulator, rom, fires
+        self._made: list[Start] = []
+        self.start(0)
+        state = emulator.cloneState()
+        self.variant = np.array([state.getCurrentMode(), state.getDifficulty()])
+
+    def start(self, no_ops: int) -> Start:
+        """After so many no-ops. Raises ValueError for a console that this emulator does not know."""
+        emulator = self._emulator
+        while len(self._made) <= no_ops:
+            if not self._made:
+                emulator.reset_game()
+                if self._fires:
+                    self._play(_FIRE)
+            elif len(self._made) > 1 or not self._fires:
+                self._play(_NOOP)
+            state = emulator.cloneState().serialize()
+            machine = machine_from(state, self._rom)
+            begin(machine, self._rom, read_dump(state))
+            number = len(self._made)
+            self._made.append(Start(machine, emulator.getScreen(), max(number, int(self._fires)),
+                                    _FIRE if self._fires and number < 2 else _NOOP))
+        return self._made[no_ops]
+
+    def _play(self, action: int) -> None:
+        self._emulator.act(action)
+        if self._emulator.game_over():
+            self._emulator.reset_game()

@@ -1,0 +1,292 @@
+"""The picture: replays what was written to the TIA in order, and keeps positions, collisions and pixels.
+
+A write changes a register when the picture has been drawn up to that moment, or a few colour clocks later. Between two
+writes nothing changes, so a stretch of a line is drawn at once from the objects' masks, eight pixels at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ga3c.envs.emulator.jit import int64, kernel
+from ga3c.envs.emulator.machine import (
+    COLUBK, COLUP0, COLUP1, COLUPF, CTRLPF, CXCLR, ENABL, ENAM0, ENAM1, GRP0, GRP1, HMCLR, HMOVE, HMP0, NUSIZ0,
+    NUSIZ1, PF0, PF2, REFP0, REFP1, RESBL, RESM0, RESMP0, RESMP1, RESP0, RESP1, VBLANK, VDELBL, VDELP0, VDELP1)
+from ga3c.envs.emulator.motion import MOTION
+from ga3c.envs.emulator.objects import (
+    BALL, COPIES, MISSILE0, MISSILE1, PLAYER0, PLAYER1, PLAYFIELD, WIDTH, WORD, refresh)
+
+LOG_SIZE: Final = 4096
+_LINE, _BLANK = 228, 68  # colour clocks: of a line, and of it before the first pixel
+_ALL = 63
+_REPEATED = np.array([value * 0x0101010101010101 - (1 << 64 if value > 127 else 0) for value in range(256)], np.int64)
+_BYTES = np.array([sum(0xFF << 8 * bit for bit in range(8) if value >> bit & 1) - (1 << 64 if value > 127 else 0)
+                   for value in range(256)], np.int64)
+# Colour clocks after which a write acts; the playfield's depends on the clock, see `_delay`.
+_DELAY = np.zeros(64, np.int64)
+_DELAY[[NUSIZ0, NUSIZ1, RESM0, RESM0 + 1]] = 8
+_DELAY[[GRP0, GRP1, REFP0, REFP1, VBLANK]] = 1
+_PLAYFIELD_DELAY = np.array([4, 5, 2, 3], np.int64)
+# Which masks a write changes.
+_DIRTY = np.zeros(64, np.int64)
+_DIRTY[[NUSIZ0, NUSIZ1]] = 1 << PLAYER0 | 1 << MISSILE0, 1 << PLAYER1 | 1 << MISSILE1
+_DIRTY[[REFP0, VDELP0, REFP1, VDELP1]] = [1 << PLAYER0] * 2 + [1 << PLAYER1] * 2
+_DIRTY[[GRP0, GRP1]] = 1 << PLAYER0 | 1 << PLAYER1, 1 << PLAYER0 | 1 << PLAYER1 | 1 << BALL
+_DIRTY[[ENAM0, ENAM1, ENABL, VDELBL]] = 1 << MISSILE0, 1 << MISSILE1, 1 << BALL, 1 << BALL
+_DIRTY[PF0:PF2 + 1] = 1 << PLAYFIELD
+_DIRTY[CTRLPF] = 1 << PLAYFIELD | 1 << BALL
+_DIRTY[[RESMP0, RESMP1]] = 1 << MISSILE0, 1 << MISSILE1
+# Object, cycle of the line of an HMOVE, cycles from it to the strobe, position: six cases out of all that were probed.
+_AFTER_HMOVE = np.array([
+    [MISSILE0, 3, 20, 8], [MISSILE1, 3, 3, 3], [BALL, 3, 3, 3], [BALL, 3, 6, 5], [BALL, 3, 7, 6], [BALL, 5, 18, 10]],
+    np.int64)
+# The pairs of objects, in the order of the bits of `collisions`.
+_PAIRS = np.array([
+    [MISSILE0, PLAYER1], [MISSILE0, PLAYER0], [MISSILE1, PLAYER0], [MISSILE1, PLAYER1], [PLAYER0, PLAYFIELD],
+    [PLAYER0, BALL], [PLAYER1, PLAYFIELD], [PLAYER1, BALL], [MISSILE0, PLAYFIELD], [MISSILE0, BALL],
+    [MISSILE1, PLAYFIELD], [MISSILE1, BALL], [BALL, PLAYFIELD], [PLAYER0, PLAYER1], [MISSILE0, MISSILE1]], np.int64)
+
+
+@kernel
+def replay(machine, log, entries, cycles, screen, draw, cleared):
+    """Applies the first `entries` of `log` and draws up to the end of cycle `cycles`.
+
+    `screen` (lines, 20) int64 holds eight pixels a number; it is written only if `draw`. Collisions are latched after
+    entry `cleared`, which clears them (-1: there is none).
+    """
+    tia = machine.tia
+    stop = int64(machine.display_stop)
+    start = int64(machine.frame_start) * 3
+    at = int64(machine.drawn)
+    dirty = int64(machine.dirty)
+    for index in range(entries + 1):
+        entry = log[index & (LOG_SIZE - 1)] if index < entries else cycles << 16 | 63 << 8
+        register, value = entry >> 8 & 63, entry & 255
+        clock = (entry >> 16) * 3
+        target = clock + _DELAY[register]
+        if register >= PF0 and register <= PF2:
+            target += _PLAYFIELD_DELAY[(clock - start) // 3 & 3]
+        if target > stop:
+            target = stop
+        collide = index > cleared
+        if target > at:
+            at, dirty = _draw(machine, screen, at, target, dirty, draw, collide)
+        if register < HMP0 or HMP0 + 4 < register < 63:
+            machine.same = 0
+        dirty |= _DIRTY[register]
+        if register >= RESP0 and register <= RESBL:
+            at, dirty = _strobe(machine, screen, register, clock, at, dirty, draw, collide)
+        elif register == HMOVE:
+            dirty |= 31
+            machine.hide0 = machine.hide1 = 0
+            _move(machine, clock - start)
+        elif register == GRP0:
+            tia[GRP0] = value
+            machine.dgrp1 = tia[GRP1]
+        elif register == GRP1:
+            tia[GRP1] = value
+            machine.dgrp0 = tia[GRP0]
+            machine.denabl = tia[ENABL] >> 1 & 1
+        elif register == RESMP0 or register == RESMP1:
+            player = register - RESMP0
+            if tia[register] & 2 and value & 2 == 0:
+                shape = int64(tia[NUSIZ0 + player]) & 7
+                middle = 16 if shape == 7 else 8 if shape == 5 else 4
+                machine.positions[MISSILE0 + player] = (int64(machine.positions[player]) + middle) % 160
+            tia[register] = value
+        elif register == NUSIZ0 or register == NUSIZ1:
+            tia[register] = value
+            if register == NUSIZ0:
+                machine.hide0 = 0
+            else:
+                machine.hide1 = 0
+        elif register == HMCLR:
+            for motion in range(5):
+                tia[HMP0 + motion] = 0
+        elif register == CXCLR:
+            machine.collisions = 0
+        elif register == CTRLPF:
+            tia[CTRLPF] = value
+            if (clock - start) % _LINE < _BLANK + 79:  # later it reflects from the next line on
+                machine.reflected = value & 1
+        elif register < 63:
+            tia[register] = value
+    machine.drawn, machine.dirty = at, dirty
+
+
+@kernel
+def _draw(machine, screen, at, target, dirty, draw, collide):
+    """Draws from colour clock `at` to `target`. Returns where it stands and which masks are to be worked out."""
+    tia = machine.tia
+    first = int64(machine.display_start)
+    blank = tia[VBLANK] & 2
+    row = (at - first) // _LINE
+    begin = first + row * _LINE + _BLANK
+    while True:
+        end = begin + 160
+        x0 = at - begin if at > begin else 0
+        x1 = target - begin if target < end else 160
+        lasting = int64(machine.hide0) | int64(machine.hide1) | int64(machine.reflected) ^ int64(tia[CTRLPF]) & 1
+        if lasting and row and at == begin - _BLANK:
+            dirty |= _start_line(machine)
+            machine.same = 0
+        if x1 > x0:
+            if machine.same and x0 == 0 and x1 == 160:
+                if draw:
+                    for group in range(20):
+                        screen[row, group] = screen[row - 1, group]
+            elif draw or collide:
+                if dirty:
+                    refresh(machine, dirty)
+                    dirty = 0
+                if collide and blank == 0:
+                    _collide(machine, x0, x1)
+                if draw:
+                    _paint(machine, screen, row, x0, x1)
+                machine.same = int64(x0 == 0 and x1 == 160 and machine.comb == 0)
+            if x0 < 8 and x1 >= 8:
+                machine.comb = 0
+        if target < end:
+            return target, dirty
+        at = end
+        row += 1
+        begin += _LINE
+        if at >= target:
+            return at, dirty
+
+
+@kernel
+def _start_line(machine):
+    """Ends what lasts to the end of a line. Returns the masks that are to be worked out."""
+    dirty = 0
+    if int64(machine.hide0) | int64(machine.hide1):
+        machine.hide0 = machine.hide1 = 0
+        dirty = 1 << PLAYER0 | 1 << PLAYER1
+    if int64(machine.reflected) != int64(machine.tia[CTRLPF]) & 1:
+        machine.reflected = machine.tia[CTRLPF] & 1
+        dirty |= 1 << PLAYFIELD
+    return dirty
+
+
+@kernel
+def _strobe(machine, screen, register, clock, at, dirty, draw, collide):
+    """RESP0 to RESBL: the object's first copy begins a few pixels later.
+
+    A player does not show its first copy in the rest of the line, unless it comes to lie within the first four pixels
+    of an old copy. What is left of an old copy is drawn for 11 clocks more where the new one begins inside or close
+    behind it. The bounds were probed with all shapes.
+    """
+    which = register - RESP0
+    hpos = (clock - int64(machine.frame_start) * 3) % _LINE
+    player = register <= RESP1
+    if hpos < _BLANK:
+        position = 3 if player else 2
+    else:
+        position = (hpos - _BLANK + (5 if player else 4)) % 160
+    moved_at = (int64(machine.hmove_cycle) - int64(machine.frame_start)) % 76
+    since = clock // 3 - int64(machine.hmove_cycle)
+    if moved_at == 3 or moved_at == 5:
+        for case in range(len(_AFTER_HMOVE)):
+            if (_AFTER_HMOVE[case, 0] == which and _AFTER_HMOVE[case, 1] == moved_at
+                    and _AFTER_HMOVE[case, 2] == since):
+                position = _AFTER_HMOVE[case, 3]
+    if player:
+        shape = int64(machine.tia[NUSIZ0 + which]) & 7
+        old = int64(machine.positions[which])
+        hidden, longer = 1, 0
+        for copy in range(3):
+            offset = COPIES[shape, copy]
+            if offset >= 0:
+                behind = (position - old - offset + 320) % 160
+                if behind < 4:
+                    hidden = 0
+                elif behind < 4 + (8 << WIDTH[shape]):
+                    longer = 11
+        if longer and hidden:
+            target = clock + longer
+            if target > int64(machine.display_stop):
+                target = int64(machine.display_stop)
+            if target > at:
+                at, dirty = _draw(machine, screen, at, target, dirty, draw, collide)
+        if which == PLAYER0:
+            machine.hide0 = hidden
+        else:
+            machine.hide1 = hidden
+    machine.positions[which] = position
+    return at, dirty | 1 << which
+
+
+@kernel
+def _move(machine, hpos):
+    """HMOVE at colour clock `hpos` of the frame: moves everything by what its motion register and the clock say."""
+    cycle = hpos // 3 % 76
+    if int64(machine.has_comb) and (cycle <= 20 or cycle == 75):
+        machine.comb = 1
+    for which in range(5):
+        moved = int64(machine.positions[which]) + MOTION[cycle, machine.tia[HMP0 + which] >> 4]
+        machine.positions[which] = moved - 160 if moved >= 160 else moved + 160 if moved < 0 else moved
+    machine.hmove_cycle = hpos // 3 + int64(machine.frame_start)
+
+
+@kernel
+def _collide(machine, x0, x1):
+    """Latches which objects overlap in pixels `x0` to `x1`."""
+    masks = machine.masks
+    found = int64(machine.collisions)
+    for word in range(3):
+        low, high = x0 - word * WORD, x1 - word * WORD
+        if high > 0 and low < WORD:
+            span = (1 << (high if high < WORD else WORD)) - 1 & ~((1 << (low if low > 0 else 0)) - 1)
+            once = twice = 0
+            for which in range(6):
+                twice |= once & masks[which, word]
+                once |= masks[which, word]
+            if twice & span:
+                for pair in range(15):
+                    if masks[_PAIRS[pair, 0], word] & masks[_PAIRS[pair, 1], word] & span:
+                        found |= 1 << pair
+    machine.collisions = found
+
+
+@kernel
+def _paint(machine, screen, row, x0, x1):
+    """Writes pixels `x0` to `x1` of a row."""
+    masks, tia = machine.masks, machine.tia
+    control = int64(tia[CTRLPF])
+    background, ball = _REPEATED[tia[COLUBK] & 254], _REPEATED[tia[COLUPF] & 254]
+    colour0, colour1 = _REPEATED[tia[COLUP0] & 254], _REPEATED[tia[COLUP1] & 254]
+    score, above = control & 6 == 2, control & 4
+    if tia[VBLANK] & 2:
+        background = ball = colour0 = colour1 = 0
+    last = (x1 + 7) >> 3
+    for word in range(3):
+        p0, p1 = masks[PLAYER0, word] | masks[MISSILE0, word], masks[PLAYER1, word] | masks[MISSILE1, word]
+        pf, bl = masks[PLAYFIELD, word], masks[BALL, word]
+        low = word * 7 if word * 7 > x0 >> 3 else x0 >> 3
+        high = word * 7 + 7 if word * 7 + 7 < last else last
+        for group in range(low, high):
+            shift = (group - word * 7) * 8
+            pixels = background
+            if (p0 | p1 | pf | bl) >> shift & 255:
+                field, front = _BYTES[pf >> shift & 255], _BYTES[bl >> shift & 255]
+                m0, m1 = _BYTES[p0 >> shift & 255], _BYTES[p1 >> shift & 255]
+                colour = ball
+                if score:
+                    colour = colour0 if group < 10 else colour1
+                pixels = pixels & ~front | ball & front
+                pixels = pixels & ~field | colour & field
+                pixels = pixels & ~m1 | colour1 & m1
+                pixels = pixels & ~m0 | colour0 & m0
+                if above:
+                    pixels = pixels & ~(field | front) | ball & (field | front)
+                elif score and group < 10:  # as in ale-py, where player 1 covers it
+                    pixels = pixels & ~(m1 & field) | colour0 & m1 & field
+            if group == 0 and machine.comb:
+                pixels = 0
+            if group * 8 < x0 or group * 8 + 8 > x1:
+                left, right = x0 - group * 8, group * 8 + 8 - x1
+                span = _BYTES[(255 << (left if left > 0 else 0)) & (255 >> (right if right > 0 else 0)) & 255]
+                pixels = screen[row, group] & ~span | pixels & span
+            screen[row, group] = pixels

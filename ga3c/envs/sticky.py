@@ -1,0 +1,14 @@
+"""Sticky actions, as Machado et al. (2018) define them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def held_actions(wanted: NDArray[np.uint8], held: NDArray[np.uint8], sticks: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """The action of each frame: (n, frames). `wanted` (n,) is chosen and `held` (n,) what the frame before played.
+
+    Where `sticks` (n, frames), a frame repeats the action of the frame before.
+    """
+    return np.where(np.logical_or.accumulate(~sticks, 1), wanted[:, None], held[:, None])

@@ -1,0 +1,87 @@
+"""An agent's environment on our own emulator: the same facts as on ale-py's, for the same seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scripted import Make, goes_on_elsewhere, same, transitions
+
+from ga3c.envs.atari import AtariEnvironment
+from ga3c.envs.emulator.consoles import OwnConsoles
+from ga3c.envs.watched import Watched
+from ga3c.settings.files import configured
+
+
+@pytest.mark.parametrize(("game", "changed"), [
+    ("Boxing", {}), ("Breakout", {"life_loss": True, "fire_reset": True, "noop_max": 3}),
+    ("Breakout", {"sticky_actions": 0.25, "max_episode_frames": 301}), ("Boxing-v4", {"full_action_space": True}),
+    ("Breakout", {"frame_skip": 1}), ("Boxing", {"mode": 0, "difficulty": 1, "frame_skip": 3})])
+def test_a_seed_gives_the_same_on_both_emulators(
+        make: Make, monkeypatch: pytest.MonkeyPatch, game: str, changed: dict[str, object]) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 90)
+    ours, theirs = make(game, 3, emulator="own", **changed), make(game, 3, emulator="ale", **changed)
+    assert ours.spec == theirs.spec
+    for environment in (ours, theirs):
+        environment.reset(11)
+    for mine, expected in zip(transitions(ours, 250), transitions(theirs, 250), strict=True):
+        assert same(mine, expected)
+        np.testing.assert_array_equal(ours.observation, theirs.observation)
+
+
+def test_a_saved_state_goes_on_in_another_object_to_the_bit(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AtariEnvironment, "_SPREAD", 200)
+    for changed in ({}, {"sticky_actions": 0.25, "life_loss": True, "max_episode_frames": 600}):
+        goes_on_elsewhere(make, "Breakout", 5, 100, 100, emulator="own", **changed)
+
+
+def test_a_state_of_the_other_emulator_or_of_another_version_is_refused(make: Make) -> None:
+    ours, theirs = make("Boxing", 2, emulator="own"), make("Boxing", 2, emulator="ale")
+    for one, other in ((ours, theirs), (theirs, ours), (ours, make("Boxing", 2, emulator="own", difficulty=1))):
+        one.reset(0)
+        other.reset(0)
+        with pytest.raises(ValueError, match="it is of|its arrays are"):
+            one.restore(other.state())
+    state = ours.state()
+    with pytest.raises(ValueError, match="another version"):
+        ours.restore(state | {"layout": state["layout"] + 1})
+
+
+def test_every_frame_is_filmed() -> None:
+    films = []
+    for emulator in ("own", "ale"):
+        watched = Watched(configured(game="Breakout", emulator=emulator, noop_max=5, fire_reset=True))
+        watched.reset(3)
+        films.append([watched.frames])
+        for step in range(150):
+            watched.step(np.array([step % 4]))
+            films[-1].append(watched.frames)
+        watched.close()
+    for ours, theirs in zip(*films, strict=True):
+        assert len(ours) == len(theirs)
+        for mine, expected in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(mine, expected)
+
+
+def test_it_is_our_own_that_plays(make: Make) -> None:
+    environment = make("Boxing", emulator="own")
+    assert isinstance(environment, AtariEnvironment) and isinstance(environment._consoles, OwnConsoles)
+
+
+@pytest.mark.slow
+def test_it_compiles_once_says_so_and_does_without_a_cache(tmp_path: Path) -> None:
+    program = ("from ga3c.envs.factory import make_environment; from ga3c.settings.files import configured;"
+               "make_environment(configured(game='Boxing', emulator='own'), 1).reset(0)")
+
+    def told(cache: Path) -> str:
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
+                              env={**os.environ, "NUMBA_CACHE_DIR": str(cache)}).stderr
+
+    assert told(tmp_path).startswith("Compiling the emulator, once on this machine ... ")
+    assert told(tmp_path) == ""
+    (tmp_path / "file").touch()
+    assert told(tmp_path / "file").endswith("not kept: the cache directory cannot be written\n")

@@ -1,0 +1,60 @@
+"""The setting `emulator`: which emulator plays, and what it says of itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ga3c.envs.atari_games import atari_names, played
+from ga3c.envs import which_emulator
+from ga3c.envs.which_emulator import is_own, proven, told_of_emulator
+from ga3c.settings.files import configured
+from ga3c.settings.messages import ConfigError
+
+ROMS = {game.rom for game in atari_names().values()}
+
+
+def own(**changed: object) -> bool:
+    settings = configured(**changed).env
+    game = played(settings)
+    assert game is not None
+    return is_own(settings, game)
+
+
+def test_auto_takes_our_own_for_games_proven_exact_as_they_were_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(which_emulator, "proven", lambda: frozenset({"boxing"}))
+    assert own(game="Boxing") and own(game="ALE/Boxing-v5")
+    assert not own(game="Boxing", emulator="ale")
+    assert not own(game="Boxing", mode=1) and not own(game="Boxing", difficulty=1)
+    assert not own(game="Pong") and own(game="Pong", emulator="own", mode=1)
+
+
+def test_it_is_said_which_emulator_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(which_emulator, "proven", lambda: frozenset({"boxing"}))
+    told = [told_of_emulator(configured(game=game, emulator=emulator).env) for game, emulator in (
+        ("Boxing", "auto"), ("Pong", "own"), ("Pong", "auto"), ("toy:catch", "own"), ("CartPole-v1", "auto"))]
+    assert told == [
+        ["Boxing: GA3C's own emulator plays, exact next to ale-py's; --emulator ale takes ale-py's"],
+        ["Pong: GA3C's own emulator plays, not proven exact in this game next to ale-py's; --emulator ale takes "
+         "ale-py's"],
+        ["Pong: ale-py's emulator plays"], [], []]
+
+
+def test_a_game_that_it_does_not_know_is_refused() -> None:
+    with pytest.raises(ConfigError, match="emulator: own does not know Pitfall2"):
+        own(game="Pitfall2", emulator="own")
+
+
+def test_the_proven_games_are_games() -> None:
+    from ga3c.envs.emulator.games import GAMES
+    assert proven() <= {*GAMES} <= ROMS
+
+
+def test_a_run_on_ale_pys_emulator_loads_no_compiler() -> None:
+    program = ("import sys; from ga3c.envs.factory import make_environment; from ga3c.settings.files import configured;"
+               "from ga3c.envs.atari import preload; s = configured(game='Pong', emulator='ale'); preload(s.env, 1);"
+               "make_environment(s, 1).reset(0); print('numba' in sys.modules)")
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"

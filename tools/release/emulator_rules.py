@@ -1,0 +1,216 @@
+"""Compares the emulator's rules with ale-py's: reward, lives and game over of every game, frame by frame.
+
+    python tools/release/emulator_rules.py                        all games, 20,000 frames and 4,000 pokes each
+    python tools/release/emulator_rules.py --frames 500 pong      one game, quickly
+
+Three ways, each against ale-py's answers after every frame: random play; random play while random bytes of the
+console's memory are overwritten; and a console that stands still, whose CPU waits in a loop of four bytes, so that the
+whole memory is ours to write. The last reaches scores and endings that random play never sees. With --sweep every byte
+takes every value once, in a memory of a new episode and in one at its end.
+
+The tool prints a line for each game and every first difference, and ends with exit code 1 if there is one. It takes
+about five seconds a game, with --sweep ten. "Illegal Instruction" is ale-py's, about a game whose memory was spoiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import sys
+import time
+
+import ale_py
+import numpy as np
+from ale_py import roms
+from numpy.typing import NDArray
+
+from ga3c.envs.emulator.dump import NO, read_dump
+from ga3c.envs.emulator.games import GAMES, RULES
+from ga3c.envs.emulator.judge import begin, judge
+from ga3c.envs.emulator.machine import MACHINE
+from ga3c.envs.emulator.rules import DIFFERS
+
+_LOOP = (0x85, 0x02, 0x10, 0xFC)  # waits for the end of the line, for ever
+_SHOWN = 3  # differences printed of each game and way
+
+
+class Referees:
+    """A game in ale-py and beside it our rules, which see its memory."""
+
+    def __init__(self, game: str, seed: int) -> None:
+        self._ale, self.game = ale_py.ALEInterface(), game
+        self._ale.setFloat("repeat_action_probability", 0.0)
+        self._ale.setInt("random_seed", seed)
+        self._ale.loadROM(roms.get_rom_path(game))
+        self._machine = np.zeros(1, MACHINE)
+        self.actions = self._ale.getMinimalActionSet()
+        self.different = 0
+        self.looping = -4  # where the loop of a still console begins
+        self._still: ale_py.ALEState | None = None
+        self.restart()
+
+    @property
+    def over(self) -> bool:
+        over: bool = self._ale.game_over()
+        return over
+
+    @property
+    def ram(self) -> NDArray[np.uint8]:
+        ram: NDArray[np.uint8] = self._ale.getRAM()
+        return ram
+
+    def restart(self) -> None:
+        """A new episode, or the still console as it was."""
+        if self._still is None:
+            self._ale.reset_game()
+        else:
+            self._ale.restoreState(self._still)
+        self._machine["ram"] = self.ram
+        begin(self._machine, self.game, read_dump(self._ale.cloneState(include_rng=False).serialize()))
+
+    def stand_still(self, at: int) -> None:
+        """From now on the CPU stays in a loop that stands in the memory from index `at` on, four bytes."""
+        state = bytearray(self._ale.cloneState(include_rng=False).serialize())
+        self.looping = at
+        registers = state.index(b"M6502Low") + 8
+        struct.pack_into("<i", state, registers + 20, 128 + at)
+        struct.pack_into("<i", state, registers + 24, NO)  # the negative flag
+        self._still = ale_py.ALEState.__new__(ale_py.ALEState)
+        self._still.__setstate__(bytes(state))  # type: ignore[arg-type]
+        self.restart()
+
+    def poke(self, ram: NDArray[np.uint8]) -> None:
+        for index, value in enumerate(ram.tolist()):
+            self._ale.setRAM(index, value)
+
+    def poke_one(self, index: int, value: int) -> None:
+        self._ale.setRAM(index, int(value))
+
+    def step(self, action: ale_py.Action) -> None:
+        """One frame of both. A difference is printed, and the rules begin anew from ale-py's state."""
+        reward = self._ale.act(action)
+        theirs = reward, self._ale.lives(), self._ale.game_over()
+        self._machine["ram"] = self.ram
+        reward = judge(self._machine[0], GAMES[self.game])
+        ours = int(reward), int(self._machine["lives"][0]), bool(self._machine["over"][0])
+        if theirs == ours:
+            return
+        self.different += 1
+        if self.different <= _SHOWN:
+            bytes_read = " ".join(f"{128 + index:02x}={self.ram[index]:02x}" for index in _read(self.game))
+            print(f"  {self.game}: reward, lives, over are {theirs}, ours {ours}, with {bytes_read}")
+        begin(self._machine, self.game, read_dump(self._ale.cloneState(include_rng=False).serialize()))
+
+
+def _read(game: str) -> list[int]:
+    """The indices in RAM of the bytes that the tables of a game's rules name."""
+    rules = RULES[game]
+    tests = [test.address for end in rules.ends for test in end]
+    return sorted({address & 127 for address in [*(term.address for term in (*rules.score, *rules.lives)), *tests]})
+
+
+def play(referees: Referees, rng: np.random.Generator, frames: int, poked: bool) -> int:
+    """Random play; gives the episodes that ended. When `poked` about every 30th frame finds another byte."""
+    ended, left, read = 0, 0, _read(referees.game)
+    for _ in range(frames):
+        if left == 0:
+            action, left = referees.actions[rng.integers(len(referees.actions))], int(rng.integers(1, 24))
+        left -= 1
+        if poked and rng.integers(30) == 0:
+            ram = referees.ram.copy()
+            ram[rng.choice(read) if read and rng.integers(2) else rng.integers(128)] = rng.integers(256)
+            referees.poke(ram)
+        referees.step(action)
+        if referees.over:
+            ended += 1
+            referees.restart()
+    return ended
+
+
+def stand_still(referees: Referees, rng: np.random.Generator, pokes: int) -> int:
+    """Frames during which the memory alone changes; gives how many were the last of a game. Cannot be undone."""
+    ended, read = 0, np.array(_read(referees.game) or [0])
+    values = {test.address & 127: test.value for end in RULES[referees.game].ends for test in end}
+    at = next(at for at in range(124, -1, -4) if not set(range(at, at + 4)) & set(read))
+    referees.restart()
+    referees.stand_still(at)
+    first, noop = referees.ram.copy(), referees.actions[0]
+    ram = first.copy()
+    for _ in range(pokes):
+        match rng.integers(8):
+            case 0:
+                ram[:] = first
+            case 1:
+                ram[:] = rng.integers(256, size=128)
+            case 2:
+                ram[read] = rng.integers(10, size=len(read)) * 16 + rng.integers(10, size=len(read))
+            case _:
+                for index in rng.choice(read, rng.integers(1, 4)):
+                    likely = (0, 255, int(ram[index]) + 1, int(ram[index]) - 1, rng.integers(256), values.get(index, 1))
+                    ram[index] = likely[rng.integers(len(likely))] & 255
+                ram[rng.integers(128)] = rng.integers(256)
+        ram[at:at + 4] = _LOOP
+        referees.poke(ram)
+        referees.step(noop)
+        if referees.over:
+            ended += 1
+            referees.restart()
+            ram[:] = first
+    return ended
+
+
+def sweep(referees: Referees) -> int:
+    """After `stand_still`: every value of every byte, one at a time, in two memories. Gives the number of frames.
+
+    One is that of a new episode, the other differs in the bytes that end the game.
+    """
+    referees.restart()
+    first, noop, frames = referees.ram.copy(), referees.actions[0], 0
+    first[referees.looping:referees.looping + 4] = _LOOP
+    ended = first.copy()
+    for test in RULES[referees.game].ends[0] if RULES[referees.game].ends else ():
+        index, value = test.address & 127, test.value if test.how != DIFFERS else ~test.value & test.mask
+        ended[index] = int(ended[index]) & ~test.mask & 255 | value
+    for base in (first, ended):
+        for index in range(128):
+            if referees.looping <= index < referees.looping + 4:
+                continue
+            referees.restart()
+            referees.poke(base)
+            referees.step(noop)
+            for value in range(256):
+                if referees.over:
+                    referees.restart()
+                    referees.poke(base)
+                referees.poke_one(index, value)
+                referees.step(noop)
+                frames += 1
+            referees.poke_one(index, base[index])
+    return frames
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("games", nargs="*", help="names of ale-py's ROMs; all if none is given")
+    parser.add_argument("--frames", type=int, default=20_000, help="of random play (%(default)s); half as many poked")
+    parser.add_argument("--pokes", type=int, default=4_000, help="of the whole memory (%(default)s)")
+    parser.add_argument("--sweep", action="store_true", help="also every value of every byte, one at a time")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    wrong = 0
+    for game in arguments.games or RULES:
+        began = time.perf_counter()
+        referees, rng = Referees(game, arguments.seed), np.random.default_rng(arguments.seed)
+        ends = (play(referees, rng, arguments.frames, False), play(referees, rng, arguments.frames // 2, True),
+                stand_still(referees, rng, arguments.pokes))
+        swept = sweep(referees) if arguments.sweep else 0
+        wrong += bool(referees.different)
+        print(f"{game}: {f'WRONG {referees.different} times' if referees.different else 'right'}; games that ended in "
+              f"play, poked, still: {ends}; {swept} bytes swept; {time.perf_counter() - began:.0f} s", flush=True)
+    print(f"{wrong} games wrong")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

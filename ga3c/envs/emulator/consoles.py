@@ -124,8 +124,8 @@ class OwnConsoles:
 
         def run(thread: _Thread) -> None:
             _play(thread.first, thread.last, self._machines, self._game, thread.rom, thread.log, self._screens,
-                  self._slots, thread.spare, actions, frames, shown_after, visible, self._rewards, self.played, self._film,
-                  self._brighter, self._life_ends)
+                  self._slots, thread.spare, actions, frames, shown_after, visible, self._rewards, self.played,
+                  self._film, self._brighter, self._life_ends)
             if self._fast:
                 _show(thread.first, thread.last, self._screens, self._slots, frames, shown_after, self._brighter,
                       self._area, thread.lines, stacks, newest)

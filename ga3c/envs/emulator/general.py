@@ -258,8 +258,10 @@ def _decimal_sum(a, value, carry):
 
 @kernel
 def _decimal_difference(a, value, carry):
+    """The difference. Where digits above 9 make it smaller than -100, ale-py converts it once more the other way."""
     total = _decimal(a) - _decimal(value) - 1 + carry
-    return _digits((total + 100 if total < 0 else total) % 100)
+    total += 100 if total < 0 else 0
+    return _decimal(total & 255) if total < 0 else _digits(total % 100)
 
 
 @kernel

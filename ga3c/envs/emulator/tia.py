@@ -251,13 +251,25 @@ def _collide(machine, x0, x1):
 
 
 @kernel
+def _accompanied(machine):
+    """Whether a player has graphics, or a missile or the ball is on."""
+    tia = machine.tia
+    graphics = int64(machine.dgrp0) if tia[VDELP0] & 1 else int64(tia[GRP0])
+    graphics |= int64(machine.dgrp1) if tia[VDELP1] & 1 else int64(tia[GRP1])
+    missiles = (tia[ENAM0] & ~tia[RESMP0] | tia[ENAM1] & ~tia[RESMP1]) & 2
+    return graphics or missiles or (machine.denabl if tia[VDELBL] & 1 else tia[ENABL] & 2)
+
+
+@kernel
 def _paint(machine, screen, row, x0, x1):
     """Writes pixels `x0` to `x1` of a row."""
     masks, tia = machine.masks, machine.tia
     control = int64(tia[CTRLPF])
     background, ball = _REPEATED[tia[COLUBK] & 254], _REPEATED[tia[COLUPF] & 254]
     colour0, colour1 = _REPEATED[tia[COLUP0] & 254], _REPEATED[tia[COLUP1] & 254]
-    score, above = control & 6 == 2, control & 4
+    score, above = control & 2, control & 4
+    if score and above:  # both bits: the playfield takes the players' colours only where nothing else is switched on
+        score = not _accompanied(machine)
     if tia[VBLANK] & 2:
         background = ball = colour0 = colour1 = 0
     last = (x1 + 7) >> 3
@@ -279,7 +291,7 @@ def _paint(machine, screen, row, x0, x1):
                 pixels = pixels & ~field | colour & field
                 pixels = pixels & ~m1 | colour1 & m1
                 pixels = pixels & ~m0 | colour0 & m0
-                if above:
+                if above and not score:
                     pixels = pixels & ~(field | front) | ball & (field | front)
                 elif score and group < 10:  # as in ale-py, where player 1 covers it
                     pixels = pixels & ~(m1 & field) | colour0 & m1 & field

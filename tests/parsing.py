@@ -13,7 +13,7 @@ from ga3c.commands.train import parser
 from ga3c.settings.files import resolve
 from ga3c.settings.flags import parse
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schema import GROUPS, MAX_SLOTS, NETWORKS, Settings
+from ga3c.settings.schema import ALGORITHMS, GROUPS, MAX_SLOTS, NETWORKS, Settings
 
 
 def settled(*argv: str) -> Settings:
@@ -38,8 +38,8 @@ def values_of(name: str, field: FieldInfo) -> st.SearchStrategy:
     """Values that the schema allows for a setting."""
     if name == "wrappers":
         return st.lists(IMPORT_PATHS, max_size=3).map(tuple)
-    if name == "network":
-        return st.sampled_from(NETWORKS) | IMPORT_PATHS
+    if name in ("network", "algorithm"):
+        return st.sampled_from(NETWORKS if name == "network" else list(ALGORITHMS)) | IMPORT_PATHS
     if get_origin(field.annotation) is Literal:
         return st.sampled_from(get_args(field.annotation))
     kind, *null = get_args(field.annotation) or (field.annotation,)

@@ -11,7 +11,7 @@ import resource
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -20,6 +20,10 @@ from ga3c.settings.messages import nearest
 
 MAX_SLOTS = 65_535
 """The most slots a ticket can name."""
+
+ALGORITHMS = {"a3c": "ga3c.algorithms.a3c:A3C", "a2c": "ga3c.algorithms.a2c:A2C", "ppo": "ga3c.algorithms.ppo:PPO",
+              "appo": "ga3c.algorithms.appo:APPO"}
+"""Where each of ours is; a user's own is named so itself."""
 
 NETWORKS = ("auto", "small", "large", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
@@ -111,6 +115,11 @@ class BatchingSettings(Group):
 class AlgorithmSettings(Group):
     """What is learned, and how."""
 
+    algorithm: str = _setting(
+        "a3c", "a3c, appo: corrected for policy lag; a2c, ppo: for a schedule without lag; or a module:Class", "NAME")
+    passes: int = _setting(1, "passes over a training batch", ge=1, le=64)
+    minibatches: int = _setting(
+        1, "parts that each pass takes the batch in, one step of the optimizer each, shuffled anew", ge=1, le=1024)
     rollout_length: int = _setting(20, "agent steps of each environment in a rollout (paper: t_max, 5)", ge=1, le=1024)
     gamma: float = _setting(0.99, "discount of the return per agent step (paper: 0.99)", "X", ge=0.0, le=1.0)
     normalize_rewards: bool = _setting(
@@ -123,7 +132,13 @@ class AlgorithmSettings(Group):
     entropy_coef: float = _setting(0.02, "weight of the entropy at the start (paper: beta, 0.01)", "X", ge=0.0)
     entropy_coef_final: float | None = _setting(
         1e-3, "entropy weight after anneal_steps, linear in between; null: constant (paper)", "X", ge=0.0)
-    anneal_steps: int = _setting(10_000_000, "agent steps over which the two schedules run", ge=1)
+    anneal_steps: int = _setting(
+        10_000_000, "agent steps over which learning rate, entropy weight and clip range change", ge=1)
+    clip_range: float = _setting(
+        0.1, "ppo, appo: how far pi(a) may move from its value before the first pass, at the start; 0: no clipping",
+        "X", ge=0.0, lt=1.0)
+    clip_range_final: float | None = _setting(
+        None, "clip range after anneal_steps, linear in between; null: constant", "X", ge=0.0, lt=1.0)
     log_epsilon: float = _setting(
         1e-6, "eps of log(pi + eps) in policy loss and entropy (paper, equation 5)", "X", gt=0.0, lt=1.0)
     value_coef: float = _setting(0.5, "weight of (R - V)^2 beside the policy loss (authors' code: 0.5)", "X", ge=0.0)
@@ -150,12 +165,13 @@ class AlgorithmSettings(Group):
         "auto", "inside small and large; auto: bfloat16 on processors that are faster at it, else float32")
     large_stride: int = _setting(4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
 
-    @field_validator("network")
+    @field_validator("network", "algorithm")
     @classmethod
-    def _network(cls, value: str) -> str:
-        if value not in NETWORKS and not _IMPORT_PATH.fullmatch(value):
-            raise PydanticCustomError("import_path", "input should be {kinds} or module:function{near}", {
-                "kinds": ", ".join(NETWORKS), "near": nearest(value, NETWORKS)})
+    def _ours_or_imported(cls, value: str, info: ValidationInfo) -> str:
+        ours, what = (NETWORKS, "function") if info.field_name == "network" else (tuple(ALGORITHMS), "Class")
+        if value not in ours and not _IMPORT_PATH.fullmatch(value):
+            raise PydanticCustomError("import_path", "input should be {kinds} or module:{what}{near}", {
+                "kinds": ", ".join(ours), "what": what, "near": nearest(value, ours)})
         return value
 
 

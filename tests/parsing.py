@@ -59,5 +59,7 @@ any_settings = st.builds(Settings, **{
     for group, kind in GROUPS.items()}).filter(
         lambda made: made.agent_capacity * made.agents.slots_per_agent <= MAX_SLOTS
         and not (made.batching.drop_stale and made.tuning.max_lag is None)
-        and (made.run.serial or not made.batching.training_delay))
+        and (made.run.serial or not made.batching.training_delay)
+        and (made.batching.schedule == "queues"
+             or made.batching.schedule != "multi-batch" and not made.batching.training_delay))
 """Settings that `resolve` takes."""

@@ -106,8 +106,15 @@ class BatchingSettings(Group):
         320,
         "least agent steps in one update, of whole rollouts (paper, figure 7: 20 to 40 is best, with 5-step rollouts)",
         ge=1, le=65_536)
+    schedule: Literal["queues", "synchronous", "alternating", "multi-batch"] = _setting(
+        "queues", "queues (paper); synchronous: all agents, then an update; alternating: in two halves; multi-batch")
+    update_groups: int = _setting(
+        5, "multi-batch: groups of agents, of which an update takes one, the next each time", ge=1, le=1024)
+    steps_per_update: int | None = _setting(
+        None, "multi-batch: agent steps of each environment between updates; null: so that each is in one update",
+        ge=1, le=1024)
     drop_stale: bool = _setting(
-        False, "count and drop rollouts older than max_lag (mean of their steps); serial: never")
+        False, "count and drop rollouts older than max_lag (mean of their steps)")
     training_delay: int = _setting(
         0, "rollouts that wait until so many more are there, a policy lag on purpose; serial only", ge=0, le=256)
 
@@ -179,7 +186,7 @@ class TuningSettings(Group):
     """N_A, N_P, N_T, and the controller that changes them."""
 
     dynamic: bool = _setting(
-        True, "change N_A, N_P and N_T while training, for most agent steps trained a second; serial: never")
+        True, "change N_A, N_P and N_T while training, for most agent steps trained a second; only with queues")
     agents: int | None = _setting(
         None, "N_A, agent processes, if dynamic at the start; null: per core 32 / envs_per_agent, 2 to 16 (paper: 32)",
         ge=1, le=4096)
@@ -254,6 +261,11 @@ class Settings(Group):
                                        for group, update in groups.items()})
 
     @property
+    def tunes(self) -> bool:
+        """Whether numbers of workers change: rounds and serial mode are of a fixed number of agents."""
+        return self.tuning.dynamic and not self.run.serial and self.batching.schedule == "queues"
+
+    @property
     def agent_count(self) -> int:
         """N_A at the start: as configured, else 32 environments per core, but 2 to 16 agents per core."""
         return self.tuning.agents or _usual_agents(self.agents.envs_per_agent)
@@ -262,7 +274,7 @@ class Settings(Group):
     def agent_capacity(self) -> int:
         """The most agents the shared memory has room for."""
         least = max(self.agent_count, self._started[0])
-        if self.tuning.agents_max is None and self.tuning.dynamic and not self.run.serial:
+        if self.tuning.agents_max is None and self.tunes:
             most = _most_agents(self.agents.envs_per_agent)
             return max(least, min(most, MAX_SLOTS // self.agents.slots_per_agent))
         return max(self.tuning.agents_max or 0, least)
@@ -270,13 +282,13 @@ class Settings(Group):
     @property
     def thread_capacity(self) -> tuple[int, int]:
         """The most predictors and trainers: as given, but if dynamic up to half the cores, at least two, at most 16."""
-        most = min(16, max(2, usable_cores() // 2)) if self.tuning.dynamic and not self.run.serial else 1
+        most = min(16, max(2, usable_cores() // 2)) if self.tunes else 1
         _, predictors, trainers = self._started
         return max(most, self.tuning.predictors, predictors), max(most, self.tuning.trainers, trainers)
 
     @property
     def _started(self) -> tuple[int, int, int]:
-        start = self.tuning.start if self.tuning.dynamic else None
+        start = self.tuning.start if self.tunes else None
         n_a, n_p, n_t = map(int, start.split("/")) if start else (0, 0, 0)
         return n_a, n_p, n_t
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from keras import ops
-
 from ga3c.algorithms import losses
 from ga3c.algorithms.actor_critic import DiscreteActorCritic
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
@@ -23,7 +21,7 @@ class A2C(DiscreteActorCritic):
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """Rows are steps, with returns and advantages of the values that were recorded."""
-        return self._samples(batch, batch["value"], batch["bootstrap_value"], ops.ones_like(batch["value"]))
+        return self._samples(batch, batch["value"], batch["bootstrap_value"])
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         """The policy's part of a step: -log(pi(a) + eps) A."""

@@ -33,7 +33,7 @@ class A3C(DiscreteActorCritic):
         s = self._settings
         shape, n_actions = ops.shape(rows["reward"]), rows["policy"].shape[-1]
         action, behaviour = ops.reshape(rows["action"], (-1,)), ops.reshape(rows["policy"], (-1, n_actions))
-        weight = weights(ops.reshape(ops.broadcast_to(rows["filled"], shape), (-1,)))
+        weight = weights(rows["filled"], shape)
 
         policy, value = network(flat(rows["observation"], 3), training=True)
         value = value[:, 0]
@@ -46,9 +46,8 @@ class A3C(DiscreteActorCritic):
         state: dict[str, Tensor] = {}
         if s.normalize_advantages:
             advantage, state["advantage.00"] = self._scaled(ops.stop_gradient(advantage), ratio, weight)
-        steps = ops.cast(ops.sum(ops.cast(rows["filled"], "int32")) * shape[2], "float32")
         return self._combined(policy, value, returns, losses.policy_loss(policy, action, advantage, s.log_epsilon),
-                              weight, steps, rates)._replace(state=state)
+                              weight, rows["filled"], shape[2], rates)._replace(state=state)
 
     def _corrected(self, network: Network, rows: Mapping[str, Tensor], value: Tensor, ratio: Tensor) -> Tensor:
         """(N,) returns, constants to the gradient. value, ratio: (B, T, E)."""
@@ -56,5 +55,5 @@ class A3C(DiscreteActorCritic):
         if correction != "none":  # from the weights of today, as the steps' values are: one set judges a rollout
             following = self.act(network, flat(rows["following"], 2))["value"]
             bootstrap_value = ops.reshape(following, ops.shape(bootstrap_value))
-        returns = self._returns(rows, value, bootstrap_value, ratio if correction == "vtrace" else ops.ones_like(ratio))
+        returns = self._returns(rows, value, bootstrap_value, ratio if correction == "vtrace" else None)
         return ops.stop_gradient(ops.reshape(returns, (-1,)))

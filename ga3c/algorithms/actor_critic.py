@@ -39,11 +39,13 @@ class DiscreteActorCritic:
         policy, value = network(observation)
         return {"policy": policy, "value": ops.reshape(value, (-1,))}
 
-    def _returns(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor, ratio: Tensor) -> Tensor:
-        """(B, T, E), see `vtrace_returns`; rewards are clipped."""
+    def _returns(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
+                 ratio: Tensor | None) -> Tensor:
+        """(B, T, E), see `vtrace_returns`; rewards are clipped. ratio: None where nothing is corrected."""
         s, reward = self._settings, batch["reward"]
         if s.reward_clip:
             reward = ops.clip(reward, -s.reward_clip, s.reward_clip)
+        ratio = ops.ones_like(value) if ratio is None else ratio
         return vtrace_returns(reward, batch["terminated"], batch["truncated"], batch["filled"], value,
                               batch["final_value"], bootstrap_value, ratio, s.gamma, s.gae_lambda)
 
@@ -58,8 +60,8 @@ class DiscreteActorCritic:
         state = _DECAY * ops.convert_to_tensor(self._advantage_square) + (1 - _DECAY) * now
         return advantage / (ops.sqrt(state[0] / state[1]) + 1e-8), state
 
-    def _samples(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor, ratio: Tensor,
-                 **more: Tensor) -> Prepared:
+    def _samples(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
+                 ratio: Tensor | None = None, **more: Tensor) -> Prepared:
         """Rows are the steps of all environments, with action, returns, advantage and `more`, all (N, ...).
 
         value, ratio: (B, T, E); bootstrap_value: (B, E). The advantage is the returns' lead over `value`.
@@ -68,7 +70,8 @@ class DiscreteActorCritic:
         filled = ops.reshape(ops.broadcast_to(batch["filled"], ops.shape(returns)), (-1,))
         advantage, state = ops.reshape(returns - value, (-1,)), dict[str, Tensor]()
         if self._settings.normalize_advantages:
-            advantage, state["advantage.00"] = self._scaled(advantage, ops.reshape(ratio, (-1,)), weights(filled))
+            flat_ratio = ops.ones_like(advantage) if ratio is None else ops.reshape(ratio, (-1,))
+            advantage, state["advantage.00"] = self._scaled(advantage, flat_ratio, weights(filled))
         return Prepared({"observation": flat(batch["observation"], 3), "action": ops.reshape(batch["action"], (-1,)),
                          "returns": ops.reshape(returns, (-1,)), "advantage": advantage, "filled": filled, **more},
                         state)
@@ -76,14 +79,14 @@ class DiscreteActorCritic:
     def _loss(self, rows: Mapping[str, Tensor], policy: Tensor, value: Tensor, policy_losses: Tensor, rates: Rates,
               **metrics: Tensor) -> Loss:
         """The whole loss of n samples, given the policy's part of each (n,) and other metrics of each."""
-        return self._combined(policy, value, rows["returns"], policy_losses, weights(rows["filled"]),
-                              ops.sum(ops.cast(rows["filled"], "float32")), rates, **metrics)
+        return self._combined(policy, value, rows["returns"], policy_losses, weights(rows["filled"]), rows["filled"], 1,
+                              rates, **metrics)
 
     def _combined(self, policy: Tensor, value: Tensor, returns: Tensor, policy_losses: Tensor, weight: Tensor,
-                  steps: Tensor, rates: Rates, **metrics: Tensor) -> Loss:
+                  filled: Tensor, n_envs: Tensor | int, rates: Rates, **metrics: Tensor) -> Loss:
         """policy loss + value_coef * value loss - entropy_coef * entropy, over the filled steps (GA3C, section 3).
 
-        Their mean, or with loss_reduction "sum" their sum, `steps` times as much. Metrics, means per agent step:
+        Their mean, or with loss_reduction "sum" their sum: over `filled`, each of `n_envs` environments. Metrics, means per agent step:
         policy_loss, value_loss and entropy (nats); explained_variance, the share of the returns' variance that the
         value predicted, 1 at best; and those given, (n,) each.
         """
@@ -93,7 +96,7 @@ class DiscreteActorCritic:
         entropy = ops.sum(weight * losses.entropy(policy, s.log_epsilon))
         total = policy_loss + s.value_coef * value_loss - rates.entropy_coef * entropy
         if s.loss_reduction == "sum":
-            total = total * steps
+            total = total * ops.cast(ops.sum(ops.cast(filled, "int32")) * n_envs, "float32")
         variance = ops.sum(weight * ops.square(returns - ops.sum(weight * returns)))
         return Loss(total, {
             "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy,
@@ -106,9 +109,11 @@ def flat(array: Tensor, axes: int) -> Tensor:
     return ops.reshape(array, (-1, *array.shape[axes:]))
 
 
-def weights(filled: Tensor) -> Tensor:
-    """(n,) float32: equal where filled (n,), 0 elsewhere; their sum is 1."""
+def weights(filled: Tensor, shape: Tensor | None = None) -> Tensor:
+    """(n,) float32: equal where filled (n,), 0 elsewhere; their sum is 1. shape: that filled is first broadcast to."""
     weight = ops.cast(filled, "float32")
+    if shape is not None:
+        weight = ops.reshape(ops.broadcast_to(weight, shape), (-1,))
     return weight / ops.sum(weight)
 
 

@@ -24,8 +24,7 @@ class PPO(DiscreteActorCritic):
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """Rows are steps; `proximal` (N,) is the probability of the action when it was taken."""
         proximal = chosen(flat(batch["policy"], 3), ops.reshape(batch["action"], (-1,)))
-        return self._samples(batch, batch["value"], batch["bootstrap_value"], ops.ones_like(batch["value"]),
-                             proximal=proximal)
+        return self._samples(batch, batch["value"], batch["bootstrap_value"], proximal=proximal)
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         """The policy's part of a step is `losses.clipped_loss`.

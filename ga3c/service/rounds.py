@@ -121,7 +121,7 @@ class Rounds:
     def updated(self) -> list[tuple[int, int]]:
         """The update that was due is over; returns (agent, slot) of those that are in no later one."""
         group, free = self.updates % self.plan.groups, []
-        for agent, slots in self._submitted.items():
+        for agent, slots in sorted(self._submitted.items()):
             while agent % self.plan.groups == group and len(slots) >= self.plan.uses:
                 free.append((agent, slots.pop(0)))
         self.updates += 1

@@ -86,7 +86,9 @@ class DiscreteActorCritic:
                   filled: Tensor, n_envs: Tensor | int, rates: Rates, **metrics: Tensor) -> Loss:
         """policy loss + value_coef * value loss - entropy_coef * entropy, over the filled steps (GA3C, section 3).
 
-        Their mean, or with loss_reduction "sum" their sum: over `filled`, each of `n_envs` environments. Metrics, means per agent step:
+        Their mean, or with loss_reduction "sum" their sum: over `filled`, each of `n_envs` environments.
+
+        Metrics, means per agent step:
         policy_loss, value_loss and entropy (nats); explained_variance, the share of the returns' variance that the
         value predicted, 1 at best; and those given, (n,) each.
         """

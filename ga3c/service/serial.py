@@ -167,7 +167,8 @@ class Agents:
             if state is None:
                 return {}
             found |= {f"{SAVED}{agent}.{name}": array for name, array in state.items()}
-        places = {"began_at": self._began_at, "free": list(self.free), **self._order.state(), "progress": [vars(progress) for progress in self._progress],
+        places = {"began_at": self._began_at, "free": list(self.free), **self._order.state(),
+                  "progress": [vars(progress) for progress in self._progress],
                   "rngs": [rng.bit_generator.state for rng in self._rngs], "shape": self._facts_shape(),
                   "global_streams": global_streams()}
         facts = b"".join(array.tobytes() for array in self.store.facts().values())

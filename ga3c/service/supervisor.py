@@ -109,9 +109,9 @@ class Service:
         self._evaluations = evaluations
         in_rounds = plan(settings)
         self._store = Slots(
-            recorder.spec, in_rounds.segment if in_rounds else settings.algorithm.rollout_length, settings.agents.envs_per_agent,
-            settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity, learner.outputs,
-            settings.algorithm.normalize_rewards)
+            recorder.spec, in_rounds.segment if in_rounds else settings.algorithm.rollout_length,
+            settings.agents.envs_per_agent, settings.agent_capacity * settings.agents.slots_per_agent,
+            settings.agent_capacity, learner.outputs, settings.algorithm.normalize_rewards)
         self._channel = Channel(self._store, settings.agents.slots_per_agent, self._on_vacant,
                                 AGAIN if in_rounds else GO_ON)
         self._agents = AgentPool(settings, self._store, self._channel, recorder, learner.agent_steps, statistics)

@@ -28,6 +28,8 @@ ALGORITHMS = {"a3c": "ga3c.algorithms.a3c:A3C", "a2c": "ga3c.algorithms.a2c:A2C"
 NETWORKS = ("auto", "small", "large", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
 
+_WIDEST = 60                # of the choices behind a flag
+
 AGENT_DESCRIPTORS = 4       # file descriptors of one agent in the main process
 OTHER_DESCRIPTORS = 200     # file descriptors of everything else
 
@@ -212,8 +214,11 @@ class TuningSettings(Group):
 class RunSettings(Group):
     """Seed, limits, records, checkpoints."""
 
-    preset: Literal["default", "paper"] = _setting(
-        "default", "starting values: 'default' is what works best here, 'paper' is the paper's own")
+    preset: Literal["default", "paper", "ga3c", "accelerated-a2c", "accelerated-ppo", "accelerated-appo",
+                    "cule"] = _setting(
+        "default",
+        "starting values: default is what works best here; of papers: paper or ga3c, accelerated-a2c, accelerated-ppo, "
+        "accelerated-appo, cule", "PRESET")
     seed: int = _setting(0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0, lt=2**31)
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")
     device_threads: int | None = _setting(
@@ -320,9 +325,10 @@ class Setting(NamedTuple):
 
     @property
     def metavar(self) -> str:
-        """What is wanted, in capitals, or the choices."""
+        """What is wanted, in capitals, or the choices if they fit in a line."""
         assert isinstance(self.field.json_schema_extra, dict)
-        return "|".join(self.choices) or str(self.field.json_schema_extra["metavar"])
+        choices = "|".join(self.choices)
+        return choices if 0 < len(choices) <= _WIDEST else str(self.field.json_schema_extra["metavar"])
 
     @property
     def optional(self) -> bool:

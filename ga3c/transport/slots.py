@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
-from ga3c.transport.fields import PER_REQUEST, PER_ROLLOUT, Field, Outputs, actor_critic_outputs, slot_fields, status_fields
+from ga3c.transport.fields import (PER_REQUEST, PER_ROLLOUT, Field, Outputs, actor_critic_outputs, slot_fields,
+                                   status_fields)
 
 _ALIGNMENT = 64  # bytes; what TensorFlow asks of memory that it is to use as it stands
 

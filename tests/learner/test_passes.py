@@ -73,7 +73,8 @@ def test_each_filled_row_is_in_one_minibatch_of_each_pass_and_targets_stay_as_th
         if filled.sum() % parts == 0:
             assert updated.metrics["target"] == pytest.approx((value + batch.reward.ravel())[filled].mean(), rel=1e-4)
     assert backend.arrays()["counted.01"] == 1.0 and updated.metrics["passes"] == passes
-    now, then = (backend.predict(batch.observation.reshape(-1, 3), each)["value"] for each in (updated.weights, weights))
+    now, then = (backend.predict(batch.observation.reshape(-1, 3), each)["value"]
+                 for each in (updated.weights, weights))
     assert np.abs(now - then).max() > 1e-3 and np.array_equal(then, value), "a snapshot never changes"
 
 

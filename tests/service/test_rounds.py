@@ -85,7 +85,7 @@ class Players:
         self.log.append("u")
         for agent, slots in due.slots.items():
             steps = [step for slot in slots for step in self.content[agent, slot]]
-            assert [step for step, _ in steps] == list(range(steps[0][0], self.at[agent][0])), "the last steps, in order"
+            assert [step for step, _ in steps] == list(range(steps[0][0], self.at[agent][0])), "the last, in order"
             self.trained[agent].update(step for step, _ in steps)
             self.ages[agent].append(tuple(self.rounds.updates - version for _, version in steps))
         for agent, slot in self.rounds.updated():

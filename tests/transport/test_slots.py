@@ -190,7 +190,7 @@ def test_slots_of_an_agent_are_joined_to_one_rollout_whose_last_steps_are_the_ne
     assert batch.steps[place] == sum(steps) and batch.steps[1 - place] == 0
     assert batch.agent_steps == steps[-1] * n_envs and batch.filled[place].sum() == sum(steps)
     assert batch.new[place].sum() == steps[-1] and not batch.new[place, :sum(steps[:-1])].any()
-    for name, shape in layout.items():
+    for name in layout:
         if name in ("following", "bootstrap_value"):
             np.testing.assert_array_equal(batch.arrays[name][place], content[name][slots[-1]])
         elif name != "steps":

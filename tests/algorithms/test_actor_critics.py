@@ -150,12 +150,12 @@ def test_asynchronous_ppo_without_lag_is_ppo_whatever_the_passes(normalized: boo
 def test_the_clip_holds_the_policy_back_and_its_metrics_say_so() -> None:
     metrics, reached = {}, {}
     for clip in (0.0, 0.05):
-        model = learner("ppo", passes=20, clip_range=clip, learning_rate=2e3, value_coef=0.0, entropy_coef=0.0)
+        model = learner("ppo", passes=50, clip_range=clip, learning_rate=2e2, value_coef=0.0, entropy_coef=0.0)
         batch = played(model)
         metrics[clip] = model.update(batch).metrics
         after = model.predict(batch.observation.reshape(-1, 3))[0]["policy"].reshape(batch.policy.shape)
         ratio = np.take_along_axis(after / batch.policy, batch.action[..., None], -1)
-        reached[clip] = np.abs(ratio - 1).max()
+        reached[clip] = np.abs(ratio - 1).mean()
     assert reached[0.05] < 0.5 * reached[0.0]
     assert 0.0 < metrics[0.05]["clip_fraction"] < 1.0 == 1.0 - metrics[0.0]["clip_fraction"]
     assert 0.0 < metrics[0.05]["kl"] < metrics[0.0]["kl"]

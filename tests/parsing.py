@@ -13,7 +13,7 @@ from ga3c.commands.train import parser
 from ga3c.settings.files import resolve
 from ga3c.settings.flags import parse
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schema import GROUPS, MAX_SLOTS, NETWORKS, Settings
+from ga3c.settings.schema import ALGORITHMS, GROUPS, MAX_SLOTS, NETWORKS, Settings
 
 
 def settled(*argv: str) -> Settings:
@@ -38,8 +38,8 @@ def values_of(name: str, field: FieldInfo) -> st.SearchStrategy:
     """Values that the schema allows for a setting."""
     if name == "wrappers":
         return st.lists(IMPORT_PATHS, max_size=3).map(tuple)
-    if name == "network":
-        return st.sampled_from(NETWORKS) | IMPORT_PATHS
+    if name in ("network", "algorithm"):
+        return st.sampled_from(NETWORKS if name == "network" else list(ALGORITHMS)) | IMPORT_PATHS
     if get_origin(field.annotation) is Literal:
         return st.sampled_from(get_args(field.annotation))
     kind, *null = get_args(field.annotation) or (field.annotation,)
@@ -59,5 +59,7 @@ any_settings = st.builds(Settings, **{
     for group, kind in GROUPS.items()}).filter(
         lambda made: made.agent_capacity * made.agents.slots_per_agent <= MAX_SLOTS
         and not (made.batching.drop_stale and made.tuning.max_lag is None)
-        and (made.run.serial or not made.batching.training_delay))
+        and (made.run.serial or not made.batching.training_delay)
+        and (made.batching.schedule == "queues"
+             or made.batching.schedule != "multi-batch" and not made.batching.training_delay))
 """Settings that `resolve` takes."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ga3c.agents.heads import ActionHead, Categorical
 from ga3c.envs.base import Environment, Transition
 from ga3c.settings.schema import AlgorithmSettings, Settings
-from ga3c.transport.port import DRAIN, PREDICT, SUBMIT, TAKE, Request
+from ga3c.transport.port import AGAIN, DRAIN, PREDICT, SUBMIT, TAKE, Request
 from ga3c.transport.slots import Slots
 
 Player = Generator[Request, int, None]
@@ -29,6 +29,7 @@ class Progress:
     """Where an agent stands: what `play` needs to go on, beside its environments, generator and slots.
 
     `slot`, `step`: where the next step is written. `full`: the slot before, which waits for its bootstrap value.
+    `length`: steps after which the slot is full; 0: all that it has room for.
     `score` and `began` (E): of the episodes under way, and the agent step they began at. `now`: agent steps so far.
     `final`: the final observation of a truncated episode is being predicted. `discounted` (E): the sums that
     `discounted_reward` has a row of for each step; empty where nobody asks for them.
@@ -41,12 +42,13 @@ class Progress:
     step: int = 0
     full: int | None = None
     final: bool = False
+    length: int = 0
     discounted: list[float] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def new(cls, n_envs: int) -> Progress:
-        """Before the first step."""
-        return cls([0.0] * n_envs, [0] * n_envs)
+    def new(cls, n_envs: int, length: int = 0) -> Progress:
+        """Before the first step. length: of the first rollout; 0: all that a slot has room for."""
+        return cls([0.0] * n_envs, [0] * n_envs, length=length)
 
 
 def play(environment: Environment, store: Slots, rng: np.random.Generator, at: Progress | None = None,
@@ -54,8 +56,9 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
     """The life of an agent, until a prediction is granted with DRAIN. The environment must have been reset.
 
     Requests and what they are granted with: TAKE: a free slot; PREDICT: GO_ON or DRAIN, once the model's outputs and
-    their version stand in the named row; SUBMIT: nothing, the slot belongs to the trainers. A drained agent submits the
-    steps it has and ends; so no step is lost.
+    their version stand in the named row; SUBMIT: GO_ON, the slot belongs to the trainers, or also AGAIN, the prediction
+    that was just granted is to be asked for once more. A drained agent submits the steps it has and ends; so no step is
+    lost.
 
     Args:
         at: where the agent stands; kept up to date, so that it can be saved at every PREDICT.
@@ -81,7 +84,8 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
         # What was predicted is the next step's policy and, at step 0, also the full rollout's bootstrap value.
         if at.full is not None:
             full, at.full = at.full, None
-            yield _filled(store, full, T, store.value[at.slot, 0])
+            if (yield _filled(store, full, int(store.steps[full]) or T, store.value[at.slot, 0])) == AGAIN:
+                granted = yield PREDICT, at.slot, at.step
         if granted == DRAIN:
             if at.step:
                 store.following[at.slot] = store.observation[at.slot, at.step]
@@ -128,9 +132,10 @@ def _add_discounted(store: Slots, at: Progress, transition: Transition, discount
 
 def _next_step(environment: Environment, store: Slots, at: Progress) -> Generator[Request, int, None]:
     at.step += 1
-    if at.step == store.rollout_length:
+    if at.step == (at.length or store.rollout_length):
         environment.show(store.following[at.slot])
-        at.full, at.slot, at.step = at.slot, (yield from _take(store)), 0
+        store.steps[at.slot] = at.step
+        at.full, at.slot, at.step, at.length = at.slot, (yield from _take(store)), 0, 0
     environment.show(store.observation[at.slot, at.step])
 
 

@@ -19,7 +19,7 @@ from typing import NoReturn
 import numpy as np
 
 from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
-from ga3c.agents.loop import Player, play, reward_discount, seeded
+from ga3c.agents.loop import Player, Progress, play, reward_discount, seeded
 from ga3c.envs.base import Environment
 from ga3c.envs.containment import contained
 from ga3c.envs.factory import make_environment
@@ -28,6 +28,7 @@ from ga3c.envs.random_streams import seed_global_streams
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics
 from ga3c.settings.imports import safe_path
 from ga3c.settings.machine import be_killed_first
+from ga3c.settings.schedule import plan
 from ga3c.settings.schema import EnvSettings, Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots
@@ -140,7 +141,11 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
                 environment.reset(environment_seed)
             store.playing_since[port.agent] = time.monotonic()
             port.status(store, AgentStatus.PLAYING)
-            serve(play(environment, store, rng, discount=reward_discount(settings.algorithm)), port, store,
+            in_rounds = plan(settings)
+            # Who comes later takes part from an update of its group on.
+            first = in_rounds.first(port.agent) if in_rounds and port.generation == 1 else 0
+            serve(play(environment, store, rng, Progress.new(store.n_envs, first),
+                       discount=reward_discount(settings.algorithm)), port, store,
                   None if statistics is None else
                   lambda: store.report_statistics(port.agent, seen.seen()))
             environment.close()

@@ -1,8 +1,9 @@
-"""Two of the four parts of an algorithm: the outputs it adds to a slot, and a loss.
+"""What an algorithm is: the outputs it adds to a slot, what stays fixed over the passes of an update, and a loss.
 
 An algorithm is one file beside this one that fulfils `Algorithm`. Learner, backend, slots and metrics know no more of
-it than stands here. An agent's loop also reads the output `value`. The other two parts are how an action is drawn
-(`agents.heads.ActionHead`) and the source of its batches (`service.batches.BatchSource`).
+it than stands here. An update is one `prepare` and then, for each minibatch of each pass, one `loss`. An agent's loop
+also reads the output `value`. How an action is drawn is not part of it (`agents.heads.ActionHead`), nor where its
+batches come from, which is the schedule's (`service.batches`, `service.rounds`).
 
 Index order: B rollouts, T steps, E environments, A actions; N = B T E steps in a row.
 """
@@ -10,6 +11,7 @@ Index order: B rollouts, T steps, E environments, A actions; N = B T E steps in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import keras
@@ -26,18 +28,31 @@ class Rates(NamedTuple):
 
     learning_rate: Tensor
     entropy_coef: Tensor
+    clip_range: Tensor
+
+
+class Prepared(NamedTuple):
+    """What `Algorithm.prepare` returns: what stays fixed in all passes over a batch.
+
+    rows: tensors by name, whose first axis counts rows. A minibatch is some of the rows. What a row is, the algorithm
+    says: a step of one environment, or a whole rollout. "filled", (n, ...) bool, is one of them; a row without any is
+    in no minibatch. state: what those of the algorithm's `variables` become if an update is made.
+    """
+
+    rows: Mapping[str, Tensor]
+    state: Mapping[str, Tensor] = MappingProxyType({})
 
 
 class Loss(NamedTuple):
     """What `Algorithm.loss` returns.
 
     total: scalar, what the gradient is taken of. metrics: scalars by name, means per agent step; they become columns of
-    `metrics.jsonl`. state: what the algorithm's `variables` become if the update is finite, in their order.
+    `metrics.jsonl`. state: what those of the algorithm's `variables` become if the step is finite.
     """
 
     total: Tensor
     metrics: dict[str, Tensor]
-    state: Sequence[Tensor] = ()
+    state: Mapping[str, Tensor] = MappingProxyType({})
 
 
 class Network(Protocol):
@@ -55,7 +70,7 @@ class Algorithm(Protocol):
 
     @property
     def reads(self) -> Sequence[str]:
-        """The fields of a batch that `loss` needs. The others are not copied to the device."""
+        """The fields of a batch that `prepare` needs. The others are not copied to the device."""
 
     @property
     def variables(self) -> Mapping[str, keras.Variable]:
@@ -67,8 +82,11 @@ class Algorithm(Protocol):
     def act(self, network: Network, observation: Tensor) -> Outputs:
         """The outputs for observations (n, *shape). Compiled: tensors in and out."""
 
-    def loss(self, network: Network, batch: Mapping[str, Tensor], rates: Rates) -> Loss:
-        """The loss of a batch with at least one filled step. Compiled: tensors in and out.
+    def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
+        """What the passes need of a batch with at least one filled step. Compiled: tensors in and out.
 
         batch: the fields in `reads` as they lie in the slots, (B, T, E, ...); "filled" (B, T, 1) bool is one of them.
         """
+
+    def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
+        """The loss of some of the `Prepared.rows`, at least one step of which is filled. Compiled."""

@@ -21,6 +21,16 @@ def policy_loss(policy: Tensor, action: Tensor, advantage: Tensor, log_epsilon: 
     return -ops.log(chosen + log_epsilon) * ops.stop_gradient(advantage)
 
 
+def clipped_loss(ratio: Tensor, advantage: Tensor, clip: Tensor | float) -> Tensor:
+    """-min(r A, clip(r, 1 - c, 1 + c) A) per step (PPO: Schulman et al., 2017, equation 7). All (N,), or clip a scalar.
+
+    ratio: pi(a) over its probability before the first pass; advantage: a constant to the gradient. Returns (N,).
+    """
+    assert len(ratio.shape) == len(advantage.shape) == 1
+    advantage = ops.stop_gradient(advantage)
+    return -ops.minimum(ratio * advantage, ops.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
+
+
 def entropy(policy: Tensor, log_epsilon: float) -> Tensor:
     """-sum_a pi(a) log(pi(a) + eps) in nats (GA3C, equation 5). policy (N, A). Returns (N,)."""
     return -ops.sum(policy * ops.log(policy + log_epsilon), axis=1)

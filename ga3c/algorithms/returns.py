@@ -57,8 +57,8 @@ def importance_ratio(policy: Tensor, behaviour: Tensor, action: Tensor, log_epsi
     Args: policy, behaviour (N, A); action (N,) int. Returns (N,) in [0, 1].
     """
     assert len(policy.shape) == len(behaviour.shape) == 2
-    chosen = ops.one_hot(action, policy.shape[1])
-    ratio = ops.sum(policy * chosen, axis=1) / (ops.sum(behaviour * chosen, axis=1) + log_epsilon)
+    one = ops.one_hot(action, policy.shape[1])
+    ratio = ops.sum(policy * one, axis=1) / (ops.sum(behaviour * one, axis=1) + log_epsilon)
     return ops.stop_gradient(ops.minimum(ratio, 1.0))
 
 

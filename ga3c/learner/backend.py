@@ -7,7 +7,7 @@ those are `learner.Learner`'s. Its functions are compiled in the constructor, be
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import keras
@@ -19,6 +19,7 @@ from ga3c.algorithms.base import Algorithm, Rates, Tensor
 from ga3c.algorithms.networks import Bound, build_network, folded, our_keras
 from ga3c.algorithms.normalizing import RunningMoments, inverse_deviation, merged, scaling
 from ga3c.envs.base import EnvSpec
+from ga3c.learner.optimizers import build_optimizer
 from ga3c.settings.machine import BFLOAT16, processor_flags, usable_cores
 from ga3c.settings.schema import AlgorithmSettings, Settings
 from ga3c.transport.slots import Batch, Slots
@@ -99,40 +100,6 @@ def precision(settings: AlgorithmSettings) -> str:
     return "bfloat16" if BFLOAT16 & processor_flags() else "float32"
 
 
-class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras has no types
-    """Kingma and Ba (2015), algorithm 1 in the order of section 2's end, without Keras' AMSGrad.
-
-    As Keras has it, epsilon is beside the uncorrected root. Each weight is read and written once, by TensorFlow's own
-    operation, where Keras' goes over all of them a dozen times.
-    """
-
-    def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
-        """One variable's step; its gradient may be sparse."""
-        number, dtype = self._get_variable_index(variable), variable.dtype
-        beta_1, beta_2, epsilon, rate, step = (
-            tf.cast(each, dtype) for each in (self.beta_1, self.beta_2, self.epsilon, learning_rate,
-                                              self.iterations + 1))
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle, m=self._momentums[number].value.handle, v=self._velocities[number].value.handle,
-            beta1_power=beta_1**step, beta2_power=beta_2**step, lr=rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon,
-            grad=tf.cast(gradient, dtype))
-
-
-def _build_optimizer(settings: AlgorithmSettings, variables: list[keras.Variable]) -> keras.optimizers.Optimizer:
-    if settings.optimizer == "adam":
-        optimizer = Adam(settings.learning_rate, epsilon=settings.adam_epsilon)
-        optimizer.build(variables)
-        return optimizer
-    # Non-centred, epsilon inside the root, one set of statistics for all trainers (A3C, equation S2).
-    optimizer = keras.optimizers.RMSprop(
-        settings.learning_rate, rho=settings.rmsprop_decay, epsilon=settings.rmsprop_epsilon)
-    optimizer.build(variables)
-    for mean_square in optimizer.variables[2:]:  # after iteration and learning rate
-        # From 1 as in the authors' TensorFlow; from 0 the first updates are ten times too large.
-        mean_square.assign(np.ones(mean_square.shape, np.float32))
-    return optimizer
-
-
 def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]) -> str:
     """The first difference in name or shape; "" if there is none."""
     for name in sorted(variables.keys() | arrays.keys()):
@@ -143,7 +110,9 @@ def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]
 
 
 class Updated(NamedTuple):
-    """What one update gave: the algorithm's metrics and `gradient_norm`, and what to predict with from now on."""
+    """What one update gave: means of the algorithm's metrics, `gradient_norm` and `passes` over its minibatches, and
+    what to predict with from now on. Nothing has changed if a metric is not finite.
+    """
 
     metrics: dict[str, float]
     weights: Weights
@@ -161,7 +130,7 @@ class Backend:
         self.precision = precision(settings.algorithm)
         self._algorithm, self._max_grad_norm = algorithm, settings.algorithm.max_grad_norm
         self._network = build_network(settings, env, self.precision)
-        self._optimizer = _build_optimizer(settings.algorithm, self._network.trainable_variables)
+        self._optimizer = build_optimizer(settings.algorithm, self._network.trainable_variables)
         self._observations = (RunningMoments("observation", env.observation_shape)
                               if settings.algorithm.normalize_observations else None)
         self._rewards = RunningMoments("return", ()) if settings.algorithm.normalize_rewards else None
@@ -175,9 +144,11 @@ class Backend:
         self.device = gpus[0].name if gpus else "CPU"
         self._executor = "" if gpus else "SINGLE_THREADED_EXECUTOR"
         self._outputs, self._metrics = tuple(algorithm.outputs(env)), list[str]()
+        self._passes, self._minibatches = settings.algorithm.passes, settings.algorithm.minibatches
+        self._rows, self._kept = list[str](), list[str]()  # names of what `_prepared` returns
         with tf.experimental.function_executor_type(self._executor):  # it must know a conditional when it is traced
-            predict, update = self._compile(settings, env)
-        self._predict, self._update = self._inline(predict), self._inline(update)
+            predict, *updates = self._compile(settings, env)
+        self._predict, (self._update, *self._step) = self._inline(predict), map(self._inline, updates)
 
     def _inline(self, function: tf.types.experimental.ConcreteFunction) -> Callable[..., list[Tensor]]:
         """Its outputs, computed in the thread that calls, where that is a processor's.
@@ -200,9 +171,16 @@ class Backend:
         batch = [tf.TensorSpec((None, *array.shape[1:]), array.dtype)
                  for array in (getattr(shown, name) for name in self._reads)]
         predict = tf.function(self._acted, input_signature=[observation, *weights], autograph=False)
-        update = tf.function(self._updated, autograph=False,
-                             input_signature=[*batch, tf.TensorSpec((len(Rates._fields),), tf.float32), *weights])
-        return predict.get_concrete_function(), update.get_concrete_function()
+        rates = tf.TensorSpec((len(Rates._fields),), tf.float32)
+        if self._passes == self._minibatches == 1:  # all in one call
+            update = tf.function(self._updated, input_signature=[*batch, rates, *weights], autograph=False)
+            return predict.get_concrete_function(), update.get_concrete_function()
+        prepare = tf.function(self._prepared, input_signature=[*batch, *weights], autograph=False)
+        prepared = prepare.get_concrete_function()
+        rows = [tf.TensorSpec((None, *row.shape[1:]), row.dtype) for row in prepared.outputs[:len(self._rows)]]
+        step = tf.function(self._stepped, autograph=False,
+                           input_signature=[*rows, tf.TensorSpec((None,), tf.int32), rates, *weights])
+        return predict.get_concrete_function(), prepared, step.get_concrete_function()
 
     def _acted(self, observation: Tensor, *weights: Tensor) -> list[Tensor]:
         outputs = self._algorithm.act(self._bound(weights), observation)
@@ -235,12 +213,42 @@ class Backend:
         return batch, weights, moments
 
     def _updated(self, *inputs: Tensor) -> list[Tensor]:
-        """One update. Inputs: `_reads` of a batch, `Rates`, weights. Returns metrics and weights."""
-        n, variables = len(self._reads), self._network.trainable_variables
-        batch, rates = dict(zip(self._reads, inputs[:n], strict=True)), Rates(*tf.unstack(inputs[n]))
-        batch, weights, moments = self._normalized(batch, inputs[n + 1:])
+        """A whole update of one minibatch. Inputs: `_reads` of a batch, `Rates`, weights. Returns metrics and weights.
+        """
+        n = len(self._reads)
+        batch, weights, moments = self._normalized(dict(zip(self._reads, inputs[:n], strict=True)), inputs[n + 1:])
+        prepared = self._algorithm.prepare(self._bound(weights), batch)
+        kept = {**prepared.state, **dict(zip(self._moments(), moments, strict=True))}
+        return [self._descended(prepared.rows, inputs[n], weights, kept), *self._folded()]
+
+    def _prepared(self, *inputs: Tensor) -> list[Tensor]:
+        """The first part of an update. Inputs: `_reads` of a batch, weights.
+
+        Returns the `_rows`; the numbers of those with a filled step; what variables become, `_kept`; weights.
+        """
+        n = len(self._reads)
+        batch, weights, moments = self._normalized(dict(zip(self._reads, inputs[:n], strict=True)), inputs[n:])
+        prepared = self._algorithm.prepare(self._bound(weights), batch)
+        kept = {**prepared.state, **dict(zip(self._moments(), moments, strict=True))}
+        self._rows, self._kept = list(prepared.rows), list(kept)
+        filled = prepared.rows["filled"]
+        usable = tf.where(tf.reduce_any(tf.reshape(filled, (tf.shape(filled)[0], -1)), axis=1))[:, 0]
+        return [*prepared.rows.values(), tf.cast(usable, tf.int32), *kept.values(), *weights]
+
+    def _stepped(self, *inputs: Tensor) -> list[Tensor]:
+        """One minibatch. Inputs: `_rows`, the numbers of those in it, `Rates`, weights. Returns metrics and weights."""
+        n = len(self._rows)
+        rows = {name: tf.gather(row, inputs[n]) for name, row in zip(self._rows, inputs[:n], strict=True)}
+        weights = inputs[n + 2:]
+        metrics, now = self._descended(rows, inputs[n + 1], weights, {}), folded(self._network)
+        return [metrics, *now, *weights[len(now):]]  # what observations are scaled with stays as it was prepared
+
+    def _descended(self, rows: Mapping[str, Tensor], numbers: Tensor, weights: Sequence[Tensor],
+                   kept: Mapping[str, Tensor]) -> Tensor:
+        """Takes one step down the loss of `rows`, unless a metric is not finite, and keeps `kept`. Returns metrics."""
+        variables, rates = self._network.trainable_variables, Rates(*tf.unstack(numbers))
         with tf.GradientTape() as tape:
-            loss = self._algorithm.loss(self._bound(weights), batch, rates)
+            loss = self._algorithm.loss(self._bound(weights), rows, rates)
         gradients = tape.gradient(loss.total, variables)
         gradient_norm = tf.linalg.global_norm(gradients)
         if self._max_grad_norm:
@@ -252,14 +260,18 @@ class Backend:
         def apply() -> Tensor:
             self._optimizer.learning_rate.assign(rates.learning_rate)
             self._optimizer.apply(gradients, variables)
-            for variable, value in zip((*self._algorithm.variables.values(), *self._moments().values()),
-                                       (*loss.state, *moments), strict=True):
-                variable.assign(value)
+            self._keep({**loss.state, **kept})
             return tf.constant(True)
 
         # The norm holds every gradient: if one is not finite, nothing is written, of the optimiser neither.
         tf.cond(tf.reduce_all(tf.math.is_finite(metrics)), apply, lambda: tf.constant(False))
-        return [metrics, *self._folded()]
+        return metrics
+
+    def _keep(self, values: Mapping[str, Tensor]) -> None:
+        """Assigns to the variables of the algorithm and of the running moments, by name."""
+        variables = {**self._algorithm.variables, **self._moments()}
+        for name, value in values.items():
+            variables[name].assign(value)
 
     def weights(self) -> Weights:
         """What to predict with, from the variables as they are now."""
@@ -294,10 +306,33 @@ class Backend:
         arrays = [getattr(batch, name) for name in self._reads]
         return [self._tensor(array) if array.nbytes >= _SHARED_FROM else tf.constant(array) for array in arrays]
 
-    def update(self, inputs: list[Tensor], rates: Rates, weights: Weights) -> Updated:
-        """One update of the variables, unless one of its metrics is not finite: then nothing has changed."""
-        metrics, *weights = self._update(*inputs, tf.constant(rates, tf.float32), *weights)
-        return Updated(dict(zip(self._metrics, metrics.numpy().tolist(), strict=True)), weights)
+    def update(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int] = ()) -> Updated:
+        """All passes over a batch. A minibatch one of whose metrics is not finite changes nothing.
+
+        Rows are shuffled by `seed` before each pass, if there are several minibatches.
+        """
+        numbers = tf.constant(rates, tf.float32)
+        if not self._step:
+            metrics, *weights = self._update(*inputs, numbers, *weights)
+            return Updated(self._named(metrics.numpy()) | {"passes": 1.0}, weights)
+        n, shuffle, found = len(self._rows), np.random.default_rng(seed), list[NDArray]()
+        prepared = self._update(*inputs, *weights)
+        rows, usable, rest = prepared[:n], prepared[n].numpy(), prepared[n + 1:]
+        kept, weights = rest[:len(self._kept)], rest[len(self._kept):]
+        for _ in range(self._passes):
+            order = shuffle.permutation(usable) if self._minibatches > 1 else usable
+            for some in np.array_split(order, min(self._minibatches, len(order))):
+                metrics, *weights = self._step[0](*rows, tf.constant(some), numbers, *weights)
+                found.append(metrics.numpy())
+        finite = [metrics for metrics in found if np.isfinite(metrics).all()]
+        if not finite:
+            return Updated(self._named(found[0]), self.weights())
+        self._keep(dict(zip(self._kept, kept, strict=True)))
+        passes = self._passes * len(finite) / len(found)
+        return Updated(self._named(np.mean(finite, axis=0)) | {"passes": passes}, self.weights())
+
+    def _named(self, metrics: NDArray) -> dict[str, float]:
+        return dict(zip(self._metrics, metrics.tolist(), strict=True))
 
     def _variables(self) -> dict[str, Any]:
         # By position: Keras numbers names by what else the process has built.

@@ -45,8 +45,8 @@ _PREDICTED = 32   # observations of a measured prediction
 
 _PROGRAM = "from ga3c.learner.kernels import main; main()"
 _FILE, _WHAT = "kernels.json", "Kernels"
-_SHAPE = ("network", "large_stride", "precision", "envs_per_agent", "rollout_length", "training_batch_min",
-          "device_threads")
+_SHAPE = ("algorithm", "passes", "minibatches", "network", "large_stride", "precision", "envs_per_agent",
+          "rollout_length", "training_batch_min", "device_threads")
 
 Say = Callable[[str], None]
 
@@ -256,9 +256,9 @@ class _Built:
     """A kernel of this process, ready to compute."""
 
     def __init__(self, settings: Settings, spec: EnvSpec) -> None:
-        from ga3c.algorithms.a3c import A3C
         from ga3c.learner.backend import Backend
-        self._backend, self._batch = Backend(settings, spec, A3C(settings.algorithm)), _batch(settings, spec)
+        from ga3c.learner.learner import make_algorithm
+        self._backend, self._batch = Backend(settings, spec, make_algorithm(settings)), _batch(settings, spec)
         self._observation = aligned((_PREDICTED, *spec.observation_shape), spec.observation_dtype)
         self._observation[:] = self._batch.observation.reshape(-1, *spec.observation_shape)[
             np.arange(_PREDICTED) % self._batch.agent_steps]
@@ -280,7 +280,7 @@ class _Built:
     def _update(self, learning_rate: float) -> None:
         from ga3c.algorithms.base import Rates
         self._weights = self._backend.update(
-            self._backend.inputs(self._batch), Rates(learning_rate, 0.01), self._weights).weights
+            self._backend.inputs(self._batch), Rates(learning_rate, 0.01, 0.1), self._weights).weights
 
     def _flat(self) -> NDArray[np.float32]:
         return np.concatenate([array.ravel() for name, array in self._backend.arrays().items()

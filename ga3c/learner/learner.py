@@ -17,11 +17,13 @@ from typing import NamedTuple
 
 from numpy.typing import NDArray
 
-from ga3c.algorithms.a3c import A3C
-from ga3c.algorithms.base import Rates
+from ga3c.algorithms.base import Algorithm, Rates
 from ga3c.envs.base import EnvSpec
+from ga3c.envs.containment import contained, telling
+from ga3c.envs.factory import imported
 from ga3c.learner.backend import Backend, DeviceFailed, Observed, TooLarge, Weights, on_device
-from ga3c.settings.schema import Settings
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import ALGORITHMS, Settings
 from ga3c.transport.fields import Outputs
 from ga3c.transport.slots import Batch
 
@@ -36,8 +38,8 @@ class UpdateStats(NamedTuple):
     """What one update did.
 
     version, agent_steps: totals after it. batch_steps: agent steps in its batch. metrics: what the algorithm measured,
-    means per agent step, `gradient_norm` (before clipping) and `learning_rate`. waited: seconds for another trainer's
-    update to end.
+    means per agent step and over minibatches, `gradient_norm` (before clipping), `passes` and `learning_rate`. waited:
+    seconds for another trainer's update to end.
     """
 
     version: int
@@ -70,6 +72,14 @@ def scheduled(start: float, end: float | None, progress: float) -> float:
     return start if end is None else start + (end - start) * min(progress, 1.0)
 
 
+def make_algorithm(settings: Settings) -> Algorithm:
+    """The algorithm named in the settings: one of ours, or a class `module:Class` of the user's. Raises ConfigError."""
+    name = settings.algorithm.algorithm
+    with contained(), telling(f"algorithm: {name!r} cannot be made", ConfigError):
+        made: Algorithm = imported(ALGORITHMS.get(name, name), "algorithm")(settings.algorithm)
+        return made
+
+
 class Learner:
     """The weights and how they change. `predict` and `update` may be called from any thread.
 
@@ -80,8 +90,8 @@ class Learner:
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
-        self._settings = settings.algorithm
-        algorithm = A3C(settings.algorithm)
+        self._settings, self._seed = settings.algorithm, settings.run.seed
+        algorithm = make_algorithm(settings)
         self.outputs = algorithm.outputs(env)
         self._backend = Backend(settings, env, algorithm)
         self.precision, self.device = self._backend.precision, self._backend.device
@@ -110,8 +120,9 @@ class Learner:
     def update(self, batch: Batch) -> UpdateStats | None:
         """One update from all filled steps of `batch`; None if it was not made, and nothing has changed.
 
-        It is not made of a batch without a filled step. It is skipped if it is not finite. It is not made either if the
-        weights that played the batch were given up while it waited here.
+        It takes `passes` over the batch, each in `minibatches`, and is one version: one acts with the weights before
+        it until it has ended. It is not made of a batch without a filled step. It is skipped if it is not finite. It is
+        not made either if the weights that played the batch were given up while it waited here.
 
         Raises Diverged after `SKIPS_MAX` in a row that were not finite, TooLarge and DeviceFailed.
         """
@@ -126,7 +137,7 @@ class Learner:
             if (batch.version[batch.steps > 0, 0] < self.min_valid_version).any():
                 return None
             rates = self._rates()
-            metrics, weights = self._backend.update(inputs, rates, self._snapshot.weights)
+            metrics, weights = self._backend.update(inputs, rates, self._snapshot.weights, (self._seed, self.version))
             if not all(map(math.isfinite, metrics.values())):
                 self._skip(metrics)
                 return None
@@ -140,7 +151,8 @@ class Learner:
     def _rates(self) -> Rates:
         s, progress = self._settings, self.agent_steps / self._settings.anneal_steps
         return Rates(self.learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_final, progress),
-                     scheduled(s.entropy_coef, s.entropy_coef_final, progress))
+                     scheduled(s.entropy_coef, s.entropy_coef_final, progress),
+                     scheduled(s.clip_range, s.clip_range_final, progress))
 
     def _skip(self, metrics: dict[str, float]) -> None:
         """Counts an update that was not finite. Raises Diverged if there were too many in a row."""

@@ -100,7 +100,7 @@ class Recorder:
         self._writer = CheckpointWriter(
             self.checkpoints, settings.run.checkpoints_kept, resumed.get("agent_steps", 0), wake)
         self._diagnoser = Diagnoser(usable_cores(), settings.agents.envs_per_agent,
-                                    settings.tuning.max_lag if settings.tuning.dynamic else None)
+                                    settings.tuning.max_lag if settings.tunes else None)
         self._diagnosis: Diagnosis | None = None
         self._lost_before = 0  # lines of the record, as of the last warning
         self._log, self._metrics, self._events, self._episodes = self._logs = [

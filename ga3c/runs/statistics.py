@@ -207,7 +207,7 @@ class Statistics:
     @staticmethod
     def _ended_in(batch: Batch) -> tuple[list[float], list[int]]:
         """Scores and lengths of the episodes that ended."""
-        ended = (batch.episode_length > 0) & batch.filled
+        ended = (batch.episode_length > 0) & batch.new
         return batch.score[ended].tolist(), batch.episode_length[ended].tolist()
 
     def drain(self) -> None:

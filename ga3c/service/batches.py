@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.settings.schedule import plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Batch, Slots
@@ -34,9 +35,17 @@ class BatchSource(Protocol):
 
 
 def rollouts_per_batch(settings: Settings) -> int:
-    """The fewest full rollouts that hold `training_batch_min` agent steps."""
+    """The fewest full rollouts that hold `training_batch_min` agent steps; in rounds, one of each agent of a group."""
+    in_rounds = plan(settings)
+    if in_rounds:
+        return in_rounds.rollouts(settings.agent_count)
     steps = settings.algorithm.rollout_length * settings.agents.envs_per_agent
     return -(-settings.batching.training_batch_min // steps)
+
+
+def lag_limit(settings: Settings) -> float:
+    """The mean lag in updates above which a rollout is dropped."""
+    return settings.tuning.max_lag if settings.batching.drop_stale and settings.tuning.max_lag else math.inf
 
 
 def stale(batch: Batch, version: int, max_lag: float) -> NDArray[np.bool_]:
@@ -44,6 +53,17 @@ def stale(batch: Batch, version: int, max_lag: float) -> NDArray[np.bool_]:
     filled = batch.filled[:, :, 0]
     mean: NDArray = (batch.version * filled).sum(axis=1) / np.maximum(filled.sum(axis=1), 1)
     return version - mean > max_lag
+
+
+def join(store: Slots, slots: Iterable[list[int]], room: Batch) -> None:
+    """Fills the room with rollouts, each of the slots of one agent, the oldest first; the rest gets no step.
+
+    Of several slots all but the last have been trained on before: their steps count no more (`Batch.reused`).
+    """
+    room.clear(slice(None))
+    for place, parts in enumerate(slots):
+        for slot in parts:
+            store.append(slot, room, place)
 
 
 class RolloutQueue:

@@ -1,8 +1,8 @@
 """Serial mode: the same agents, slots, learner and record in one thread, in a fixed order. Repeatable to the byte.
 
-Each round one inference answers all agents' pending predictions, in the order of the agents. Then each agent goes on to
-its next prediction. An update is made as soon as enough rollouts have been submitted, and `training_delay` more, which
-wait.
+The order is the schedule's (`orders.py`). With the queues, each round one inference answers all agents' pending
+predictions, in the order of the agents. Then each agent goes on to its next prediction. An update is made as soon as
+enough rollouts have been submitted, and `training_delay` more, which wait.
 
 Checkpoints hold everything an agent needs to go on, where its environments can save their state: Atari and the toys. So
 a resumed run equals one that never ended. Other games begin new episodes on a resume.
@@ -16,7 +16,7 @@ import sys
 import traceback
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,18 +34,18 @@ from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
-from ga3c.service.batches import rollouts_per_batch
+from ga3c.service.batches import lag_limit, refusal
 from ga3c.service.evaluations import Evaluations
+from ga3c.service.orders import Learn, Predict, make_order, slots_needed
 from ga3c.service.signals import Signals
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.schedule import plan
 from ga3c.settings.schema import Settings
-from ga3c.transport.fields import Field, Outputs
+from ga3c.transport.fields import Field
 from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
 from ga3c.transport.slots import Batch, Slots
 
 SAVED = "serial."  # before the names of what `Agents.state` adds to a checkpoint
-
-Update = Callable[[Batch], None]
 
 
 class Agents:
@@ -64,16 +64,13 @@ class Agents:
                  statistics: Statistics | None = None) -> None:
         self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
         self._began_at, self._keeps_statistics = began_at, spec.n_statistics > 0
-        self._enough = rollouts_per_batch(settings) + settings.batching.training_delay
-        # Nobody waits here: each agent has the rollout it writes and the one it is about to submit; the rest wait to
-        # be trained on.
-        self._store = Slots(spec, settings.algorithm.rollout_length, self._n_envs, 2 * self.n + self._enough,
-                            outputs=outputs, discounted=settings.algorithm.normalize_rewards)
-        self._free = deque(range(self._store.n_slots))
-        self._submitted: deque[int] = deque()
-        self._batch = self._store.empty_batch(rollouts_per_batch(settings))
-        self.moved = self.n  # agents that have taken their step of this round
-        self._progress = [Progress.new(self._n_envs) for _ in range(self.n)]
+        self._order, in_rounds = make_order(settings), plan(settings)
+        self.store = Slots(spec, in_rounds.segment if in_rounds else settings.algorithm.rollout_length, self._n_envs,
+                           slots_needed(settings, self.n), outputs=outputs,
+                           discounted=settings.algorithm.normalize_rewards)
+        self.free = deque(range(self.store.n_slots))
+        self._progress = [Progress.new(self._n_envs, in_rounds.first(agent) if in_rounds else 0)
+                          for agent in range(self.n)]
         self._environments: list[FaultTolerantEnvironment] = []
         self._base, self._seen = statistics, list[WrapperStatistics]()
         self._rngs, self._players = [], []
@@ -92,9 +89,10 @@ class Agents:
         if saved is not None:
             self._restore(saved)
         for agent, environment in enumerate(self._environments):
-            self._players.append(play(environment, self._store, self._rngs[agent], self._progress[agent],
+            self._players.append(play(environment, self.store, self._rngs[agent], self._progress[agent],
                                       resumed=saved is not None, discount=reward_discount(settings.algorithm)))
-        self._pending = [self._advance(agent, None, lambda batch: None) for agent in range(self.n)]
+        self.pending = [self._advance(agent, None, lambda agent, slot: GO_ON) for agent in range(self.n)]
+        self._order.begin(self)
 
     def _make(self, settings: Settings, seen: WrapperStatistics) -> Environment:
         made = make_environment(settings, self._n_envs)
@@ -109,39 +107,35 @@ class Agents:
         known = [] if self._base is None else [self._base]
         return {wrapper_statistics.SAVED: functools.reduce(merged, [*known, *(seen.seen() for seen in self._seen)])}
 
-    def _advance(self, agent: int, granted: int | None, update: Update) -> tuple[int, int]:
+    def _advance(self, agent: int, granted: int | None, submitted: Callable[[int, int], int]) -> tuple[int, int]:
         """Resumes one agent until it asks for a prediction; returns that (slot, step)."""
         player = self._players[agent]
         kind, slot, step = next(player) if granted is None else player.send(granted)
         while kind != PREDICT:
-            if kind == TAKE:
-                kind, slot, step = player.send(self._free.popleft())
-            else:
-                assert kind == SUBMIT
-                self._submitted.append(slot)
-                if len(self._submitted) == self._enough:
-                    slots = [self._submitted.popleft() for _ in range(len(self._batch))]
-                    self._store.gather(slots, self._batch, 0)
-                    self._free.extend(slots)
-                    update(self._batch)
-                kind, slot, step = player.send(0)
+            assert kind in (TAKE, SUBMIT)
+            kind, slot, step = player.send(self.free.popleft() if kind == TAKE else submitted(agent, slot))
         return slot, step
 
-    def answer(self, predict: Callable[[NDArray], tuple[Outputs, int]]) -> int:
-        """Begins a round: all agents are answered by one call of `predict`; returns how many observations."""
-        rows = [self._store.row(slot, step) for slot, step in self._pending]
-        room = self._store.empty_observations(self.n)
-        self._store.observations(rows, room)
+    def answer(self, agents: Sequence[int], predict: Predict) -> int:
+        """These agents are answered by one call of `predict`; returns how many observations."""
+        n, rows = len(agents), [self.store.row(*self.pending[agent]) for agent in agents]
+        room = self.store.empty_observations(n)
+        self.store.observations(rows, room)
         outputs, version = predict(room.reshape(-1, *self._shape))
-        self._store.answer(rows, {name: array.reshape(self.n, self._n_envs, *array.shape[1:])
-                                  for name, array in outputs.items()}, version)
-        self.moved = 0
-        return self.n * self._n_envs
+        self.store.answer(rows, {name: array.reshape(n, self._n_envs, *array.shape[1:])
+                                 for name, array in outputs.items()}, version)
+        return n * self._n_envs
 
-    def move(self, update: Update) -> None:
-        """The next agent of the round takes its step and goes on to its next prediction."""
-        self._pending[self.moved] = self._advance(self.moved, GO_ON, update)
-        self.moved += 1
+    def move(self, agent: int, submitted: Callable[[int, int], int]) -> None:
+        """An agent that was answered goes on to its next prediction.
+
+        `submitted` gets (agent, slot) of a rollout on the way, and says what that is granted with.
+        """
+        self.pending[agent] = self._advance(agent, GO_ON, submitted)
+
+    def go_on(self, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
+        """What the order says is next; see `orders.Order.go_on`."""
+        return self._order.go_on(self, predict, update, over)
 
     @property
     def given_up(self) -> int | None:
@@ -173,17 +167,17 @@ class Agents:
             if state is None:
                 return {}
             found |= {f"{SAVED}{agent}.{name}": array for name, array in state.items()}
-        places = {"began_at": self._began_at, "moved": self.moved, "free": list(self._free),
-                  "submitted": list(self._submitted), "progress": [vars(progress) for progress in self._progress],
+        places = {"began_at": self._began_at, "free": list(self.free), **self._order.state(),
+                  "progress": [vars(progress) for progress in self._progress],
                   "rngs": [rng.bit_generator.state for rng in self._rngs], "shape": self._facts_shape(),
                   "global_streams": global_streams()}
-        facts = b"".join(array.tobytes() for array in self._store.facts().values())
+        facts = b"".join(array.tobytes() for array in self.store.facts().values())
         # Most of it is observations, which are much alike.
         return found | {f"{SAVED}places": _bytes(json.dumps(places).encode()),
                         f"{SAVED}facts": _bytes(zlib.compress(facts, 1))}
 
     def _facts_shape(self) -> list[Any]:
-        return [[name, str(array.dtype), list(array.shape)] for name, array in self._store.facts().items()]
+        return [[name, str(array.dtype), list(array.shape)] for name, array in self.store.facts().items()]
 
     def _restore(self, saved: Mapping[str, NDArray]) -> None:
         """Raises ValueError or KeyError, LookupError, TypeError if `saved` does not fit."""
@@ -197,7 +191,7 @@ class Agents:
             self._rngs[agent].bit_generator.state = places["rngs"][agent]
         if "global_streams" in places:  # earlier versions did not seed them
             restore_global_streams(places["global_streams"])
-        facts, at = self._store.facts(), 0
+        facts, at = self.store.facts(), 0
         size = sum(array.nbytes for array in facts.values())
         data = zlib.decompressobj().decompress(saved[f"{SAVED}facts"].tobytes(), size + 1)
         if len(data) != size:
@@ -205,12 +199,12 @@ class Agents:
         for array in facts.values():
             array[:] = np.frombuffer(data, array.dtype, array.size, at).reshape(array.shape)
             at += array.nbytes
-        slots = range(self._store.n_slots)
+        slots = range(self.store.n_slots)
         self._progress = [Progress(**progress) for progress in places["progress"]]
-        self._free, self._submitted, self.moved = (
-            deque(places["free"]), deque(places["submitted"]), int(places["moved"]))
+        self.free = deque(places["free"])
+        self._order.restore(places, self.n)
         taken = [slot for progress in self._progress for slot in (progress.slot, progress.full) if slot is not None]
-        if sorted([*self._free, *self._submitted, *taken]) != list(slots) or not 0 <= self.moved <= self.n:
+        if sorted([*self.free, *self._order.held(), *taken]) != list(slots):
             raise ValueError("a slot is in two places, or in none")
 
 
@@ -277,7 +271,13 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
         recorder.say("This game cannot save its state: a resume of this run will begin new episodes.")
     recorder.also_saved = lambda: agents.state() | agents.statistics()
 
+    refused = refusal(lag_limit(recorder.settings), lambda: learner.version, lambda: learner.min_valid_version)
+
     def update(batch: Batch) -> None:
+        old = refused(batch)
+        if old.any():
+            recorder.statistics.report_dropped(batch[old])
+            batch.clear(old)
         stats = learner.update(batch)
         if stats is None:
             recorder.statistics.report_dropped(batch)
@@ -289,15 +289,14 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
     workers, kept = Workers(agents.n, 1, 1, 0, 0), Kept()
     reason = None
     while reason is None:
-        if agents.moved == agents.n:
-            count.predictions += agents.answer(learner.predict)
-            count.calls += 1
         try:
-            while agents.moved < agents.n and not recorder.reached(learner.agent_steps):
-                agents.move(update)
+            predictions, calls = agents.go_on(learner.predict, update,
+                                              lambda: recorder.reached(learner.agent_steps) is not None)
         except BaseException:
             recorder.also_saved = dict  # an agent stands in the middle of a step
             raise
+        count.predictions += predictions
+        count.calls += calls
         kept.put_back()  # environments play in this process
         signals.hold()
         if evaluations:

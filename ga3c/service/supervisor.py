@@ -42,7 +42,6 @@ The last resort is an exception raised by `Service.run`, which the command turns
 
 from __future__ import annotations
 
-import math
 import time
 import traceback
 from collections import deque
@@ -53,14 +52,17 @@ from ga3c.learner.learner import Diverged, Learner, UpdateStats, stuck
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent, Workers
 from ga3c.service.agent_pool import AgentPool
-from ga3c.service.batches import RolloutQueue, refusal, rollouts_per_batch
+from ga3c.service.batches import RolloutQueue, lag_limit, refusal, rollouts_per_batch
+from ga3c.service.conductor import Conductor
 from ga3c.service.evaluations import Evaluations
 from ga3c.service.predictor import run_predictor
 from ga3c.service.signals import Signals
 from ga3c.service.trainer import run_trainer
 from ga3c.service.workers import THREAD_PAUSE, FailureRules, WorkerPool
+from ga3c.settings.schedule import plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
+from ga3c.transport.port import AGAIN, GO_ON
 from ga3c.transport.slots import Batch, Slots
 from ga3c.tuning.tuner import Tuner
 
@@ -105,15 +107,17 @@ class Service:
                  evaluations: Evaluations | None = None, statistics: Statistics | None = None) -> None:
         self._settings, self._recorder, self._learner, self._signals = settings, recorder, learner, signals
         self._evaluations = evaluations
+        in_rounds = plan(settings)
         self._store = Slots(
-            recorder.spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent,
-            settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity, learner.outputs,
-            settings.algorithm.normalize_rewards)
-        self._channel = Channel(self._store, settings.agents.slots_per_agent, self._on_vacant)
+            recorder.spec, in_rounds.segment if in_rounds else settings.algorithm.rollout_length,
+            settings.agents.envs_per_agent, settings.agent_capacity * settings.agents.slots_per_agent,
+            settings.agent_capacity, learner.outputs, settings.algorithm.normalize_rewards)
+        self._channel = Channel(self._store, settings.agents.slots_per_agent, self._on_vacant,
+                                AGAIN if in_rounds else GO_ON)
         self._agents = AgentPool(settings, self._store, self._channel, recorder, learner.agent_steps, statistics)
         if recorder.spec.n_statistics:
             recorder.also_saved = lambda: {SAVED: self._agents.statistics()}
-        self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tuning.dynamic else None
+        self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tunes else None
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers))
         self._rules = FailureRules()
@@ -122,7 +126,15 @@ class Service:
         self._failures: deque[tuple[BaseException, float]] = deque()  # and when the thread began
         self._halvings: deque[tuple[int, int]] = deque()
         self._predictors = WorkerPool("predictor", self._predict, self._channel.dismiss_predictor, self._on_failure)
-        self._trainers = WorkerPool("trainer", self._train, self._channel.dismiss_trainer, self._on_failure)
+        self._trainers = WorkerPool("trainer", self._conduct if in_rounds else self._train,
+                                    self._channel.dismiss_trainer, self._on_failure)
+        self._conductor: Conductor | None = None
+        if in_rounds:
+            self._conductor = Conductor(
+                self._channel, self._store, learner, in_rounds, rollouts_per_batch(settings),
+                settings.algorithm.rollout_length, self._on_update, recorder.statistics.report_dropped,
+                lambda: recorder.reached(learner.agent_steps) is not None)
+            self._wanted = (settings.agent_count, 0, 1)  # the conductor is the only thread
 
     # ------------------------------------------------------------------------- called from other threads
 
@@ -144,10 +156,17 @@ class Service:
 
     def _train(self) -> None:
         s, learner, dropped = self._settings, self._learner, self._recorder.statistics.report_dropped
-        max_lag = s.tuning.max_lag if s.batching.drop_stale and s.tuning.max_lag else math.inf
-        refused = refusal(max_lag, lambda: learner.version, lambda: learner.min_valid_version)
+        refused = refusal(lag_limit(s), lambda: learner.version, lambda: learner.min_valid_version)
         source = RolloutQueue(self._channel, self._store, rollouts_per_batch(s), refused, dropped)
         run_trainer(source, learner, self._on_update, self._on_halved, dropped)
+
+    def _conduct(self) -> None:
+        assert self._conductor is not None
+        count = self._recorder.statistics.new_count()
+        try:
+            self._conductor.run(count)
+        finally:
+            self._recorder.statistics.give_back(count)
 
     def _on_update(self, update: UpdateStats, batch: Batch, spent: Spent) -> None:
         self._recorder.statistics.report(update, batch, spent)
@@ -224,6 +243,8 @@ class Service:
 
     def _reconcile(self) -> None:
         _, predictors, trainers = self._wanted
+        if self._conductor:  # the rounds begin with all agents that it finds
+            self._agents.reconcile(self._agents_wanted())
         for refused in (self._predictors.resize(predictors), self._trainers.resize(trainers)):
             if refused:
                 self._recorder.disturbances += 1
@@ -284,6 +305,8 @@ class Service:
     def _stop(self) -> bool:
         """Ends all workers; whether the trainers have ended."""
         began = time.monotonic()
+        if self._conductor:
+            self._channel.dismiss_predictor()  # whoever asks from now on is answered
         self._agents.stop_all(at_once=bool(self._failures))
         self._trainers.resize(0)
         if not self._trainers.join(began + DRAIN_TRAINERS_SECONDS):

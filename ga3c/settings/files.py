@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from ga3c.settings.messages import ConfigError, nearest, shown
 from ga3c.settings.presets import PRESETS, REMOVED, RENAMED
+from ga3c.settings.schedule import plan
 from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, Settings
 
 
@@ -158,9 +159,26 @@ def _merged(given: Mapping[str, Any]) -> Settings:
                           f"over {MAX_SLOTS} slots")
     if settings.batching.training_delay and not settings.run.serial:
         raise ConfigError("training_delay: needs serial, where a rollout's age is no accident")
+    if settings.batching.training_delay and settings.batching.schedule != "queues":
+        raise ConfigError("training_delay: needs the schedule queues; in the others nothing waits")
+    if settings.batching.schedule == "multi-batch":
+        _check_multi_batch(settings)
     if settings.batching.drop_stale and settings.tuning.max_lag is None:
         raise ConfigError("drop_stale: needs max_lag, the most updates that a rollout may be old")
     return settings
+
+
+def _check_multi_batch(settings: Settings) -> None:
+    """Raises ConfigError if its three numbers do not go together."""
+    length, found = settings.algorithm.rollout_length, plan(settings)
+    assert found is not None
+    steps, groups, uses = found[:3]
+    if length != steps * groups * uses:
+        raise ConfigError(f"update_groups: {groups} x steps_per_update {steps} must divide rollout_length {length}")
+    if groups > settings.agent_count:
+        raise ConfigError(f"update_groups: {groups} groups need as many agents, there are {settings.agent_count}")
+    if uses >= settings.agents.slots_per_agent:
+        raise ConfigError(f"slots_per_agent: {uses + 1} are needed where each step is in {uses} updates")
 
 
 def configured(file: str | None = None, /, **settings: Any) -> Settings:

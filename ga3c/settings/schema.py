@@ -11,7 +11,7 @@ import resource
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -21,8 +21,14 @@ from ga3c.settings.messages import nearest
 MAX_SLOTS = 65_535
 """The most slots a ticket can name."""
 
+ALGORITHMS = {"a3c": "ga3c.algorithms.a3c:A3C", "a2c": "ga3c.algorithms.a2c:A2C", "ppo": "ga3c.algorithms.ppo:PPO",
+              "appo": "ga3c.algorithms.appo:APPO"}
+"""Where each of ours is; a user's own is named so itself."""
+
 NETWORKS = ("auto", "small", "large", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
+
+_WIDEST = 60                # of the choices behind a flag
 
 AGENT_DESCRIPTORS = 4       # file descriptors of one agent in the main process
 OTHER_DESCRIPTORS = 200     # file descriptors of everything else
@@ -104,8 +110,15 @@ class BatchingSettings(Group):
         320,
         "least agent steps in one update, of whole rollouts (paper, figure 7: 20 to 40 is best, with 5-step rollouts)",
         ge=1, le=65_536)
+    schedule: Literal["queues", "synchronous", "alternating", "multi-batch"] = _setting(
+        "queues", "queues (paper); synchronous: all agents, then an update; alternating: in two halves; multi-batch")
+    update_groups: int = _setting(
+        5, "multi-batch: groups of agents, of which an update takes one, the next each time", ge=1, le=1024)
+    steps_per_update: int | None = _setting(
+        None, "multi-batch: agent steps of each environment between updates; null: so that each is in one update",
+        ge=1, le=1024)
     drop_stale: bool = _setting(
-        False, "count and drop rollouts older than max_lag (mean of their steps); serial: never")
+        False, "count and drop rollouts older than max_lag (mean of their steps)")
     training_delay: int = _setting(
         0, "rollouts that wait until so many more are there, a policy lag on purpose; serial only", ge=0, le=256)
 
@@ -113,6 +126,11 @@ class BatchingSettings(Group):
 class AlgorithmSettings(Group):
     """What is learned, and how."""
 
+    algorithm: str = _setting(
+        "a3c", "a3c, appo: corrected for policy lag; a2c, ppo: for a schedule without lag; or a module:Class", "NAME")
+    passes: int = _setting(1, "passes over a training batch", ge=1, le=64)
+    minibatches: int = _setting(
+        1, "parts that each pass takes the batch in, one step of the optimizer each, shuffled anew", ge=1, le=1024)
     rollout_length: int = _setting(20, "agent steps of each environment in a rollout (paper: t_max, 5)", ge=1, le=1024)
     gamma: float = _setting(0.99, "discount of the return per agent step (paper: 0.99)", "X", ge=0.0, le=1.0)
     normalize_rewards: bool = _setting(
@@ -125,7 +143,13 @@ class AlgorithmSettings(Group):
     entropy_coef: float = _setting(0.02, "weight of the entropy at the start (paper: beta, 0.01)", "X", ge=0.0)
     entropy_coef_final: float | None = _setting(
         1e-3, "entropy weight after anneal_steps, linear in between; null: constant (paper)", "X", ge=0.0)
-    anneal_steps: int = _setting(10_000_000, "agent steps over which the two schedules run", ge=1)
+    anneal_steps: int = _setting(
+        10_000_000, "agent steps over which learning rate, entropy weight and clip range change", ge=1)
+    clip_range: float = _setting(
+        0.1, "ppo, appo: how far pi(a) may move from its value before the first pass, at the start; 0: no clipping",
+        "X", ge=0.0, lt=1.0)
+    clip_range_final: float | None = _setting(
+        None, "clip range after anneal_steps, linear in between; null: constant", "X", ge=0.0, lt=1.0)
     log_epsilon: float = _setting(
         1e-6, "eps of log(pi + eps) in policy loss and entropy (paper, equation 5)", "X", gt=0.0, lt=1.0)
     value_coef: float = _setting(0.5, "weight of (R - V)^2 beside the policy loss (authors' code: 0.5)", "X", ge=0.0)
@@ -152,12 +176,13 @@ class AlgorithmSettings(Group):
         "auto", "inside small and large; auto: bfloat16 on processors that are faster at it, else float32")
     large_stride: int = _setting(4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
 
-    @field_validator("network")
+    @field_validator("network", "algorithm")
     @classmethod
-    def _network(cls, value: str) -> str:
-        if value not in NETWORKS and not _IMPORT_PATH.fullmatch(value):
-            raise PydanticCustomError("import_path", "input should be {kinds} or module:function{near}", {
-                "kinds": ", ".join(NETWORKS), "near": nearest(value, NETWORKS)})
+    def _ours_or_imported(cls, value: str, info: ValidationInfo) -> str:
+        ours, what = (NETWORKS, "function") if info.field_name == "network" else (tuple(ALGORITHMS), "Class")
+        if value not in ours and not _IMPORT_PATH.fullmatch(value):
+            raise PydanticCustomError("import_path", "input should be {kinds} or module:{what}{near}", {
+                "kinds": ", ".join(ours), "what": what, "near": nearest(value, ours)})
         return value
 
 
@@ -165,7 +190,7 @@ class TuningSettings(Group):
     """N_A, N_P, N_T, and the controller that changes them."""
 
     dynamic: bool = _setting(
-        True, "change N_A, N_P and N_T while training, for most agent steps trained a second; serial: never")
+        True, "change N_A, N_P and N_T while training, for most agent steps trained a second; only with queues")
     agents: int | None = _setting(
         None, "N_A, agent processes, if dynamic at the start; null: per core 32 / envs_per_agent, 2 to 16 (paper: 32)",
         ge=1, le=4096)
@@ -191,8 +216,11 @@ class TuningSettings(Group):
 class RunSettings(Group):
     """Seed, limits, records, checkpoints."""
 
-    preset: Literal["default", "paper"] = _setting(
-        "default", "starting values: 'default' is what works best here, 'paper' is the paper's own")
+    preset: Literal["default", "paper", "ga3c", "accelerated-a2c", "accelerated-ppo", "accelerated-appo",
+                    "cule"] = _setting(
+        "default",
+        "starting values: default is what works best here; of papers: paper or ga3c, accelerated-a2c, accelerated-ppo, "
+        "accelerated-appo, cule", "PRESET")
     seed: int = _setting(0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0, lt=2**31)
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")
     device_threads: int | None = _setting(
@@ -243,6 +271,11 @@ class Settings(Group):
                                        for group, update in groups.items()})
 
     @property
+    def tunes(self) -> bool:
+        """Whether numbers of workers change: rounds and serial mode are of a fixed number of agents."""
+        return self.tuning.dynamic and not self.run.serial and self.batching.schedule == "queues"
+
+    @property
     def agent_count(self) -> int:
         """N_A at the start: as configured, else 32 environments per core, but 2 to 16 agents per core."""
         return self.tuning.agents or _usual_agents(self.agents.envs_per_agent)
@@ -251,7 +284,7 @@ class Settings(Group):
     def agent_capacity(self) -> int:
         """The most agents the shared memory has room for."""
         least = max(self.agent_count, self._started[0])
-        if self.tuning.agents_max is None and self.tuning.dynamic and not self.run.serial:
+        if self.tuning.agents_max is None and self.tunes:
             most = _most_agents(self.agents.envs_per_agent)
             return max(least, min(most, MAX_SLOTS // self.agents.slots_per_agent))
         return max(self.tuning.agents_max or 0, least)
@@ -259,13 +292,13 @@ class Settings(Group):
     @property
     def thread_capacity(self) -> tuple[int, int]:
         """The most predictors and trainers: as given, but if dynamic up to half the cores, at least two, at most 16."""
-        most = min(16, max(2, usable_cores() // 2)) if self.tuning.dynamic and not self.run.serial else 1
+        most = min(16, max(2, usable_cores() // 2)) if self.tunes else 1
         _, predictors, trainers = self._started
         return max(most, self.tuning.predictors, predictors), max(most, self.tuning.trainers, trainers)
 
     @property
     def _started(self) -> tuple[int, int, int]:
-        start = self.tuning.start if self.tuning.dynamic else None
+        start = self.tuning.start if self.tunes else None
         n_a, n_p, n_t = map(int, start.split("/")) if start else (0, 0, 0)
         return n_a, n_p, n_t
 
@@ -297,9 +330,10 @@ class Setting(NamedTuple):
 
     @property
     def metavar(self) -> str:
-        """What is wanted, in capitals, or the choices."""
+        """What is wanted, in capitals, or the choices if they fit in a line."""
         assert isinstance(self.field.json_schema_extra, dict)
-        return "|".join(self.choices) or str(self.field.json_schema_extra["metavar"])
+        choices = "|".join(self.choices)
+        return choices if 0 < len(choices) <= _WIDEST else str(self.field.json_schema_extra["metavar"])
 
     @property
     def optional(self) -> bool:

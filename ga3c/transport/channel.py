@@ -27,13 +27,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 import numpy as np
 
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import MAX_SLOTS
 from ga3c.transport.fields import Outputs
-from ga3c.transport.port import Port
+from ga3c.transport.port import GO_ON, Port
 from ga3c.transport.slots import AgentStatus, Slots
 from ga3c.transport.tickets import CLOSE, FENCE, FREED, STOP, TICKET, Ticket, TicketQueue
 
@@ -79,6 +80,16 @@ class Requests:
         return [agent for agent, _, _, _ in self.tickets]
 
 
+class Arrivals(NamedTuple):
+    """Tickets of requests; (agent, slot) of rollouts, which belong to who takes them; whether `dismiss_predictor` was
+    called since.
+    """
+
+    tickets: list[Ticket]
+    rollouts: list[tuple[int, int]]
+    over: bool
+
+
 class _Line:
     """The server's end of one agent: its slots, its generation and the pipe of replies while there is one."""
 
@@ -103,16 +114,17 @@ class Channel:
     Args:
         store: the shared slots, `slots_per_agent` for each agent.
         slots_per_agent: at least 2: while a full rollout waits for its bootstrap value, the next one has begun.
+        submitted: what submissions are granted with, see `port`.
         on_vacant: called, from a trainer's thread, when a retired agent may be opened again.
     """
 
     def __init__(self, store: Slots, slots_per_agent: int,
-                 on_vacant: Callable[[int], None] = lambda agent: None) -> None:
+                 on_vacant: Callable[[int], None] = lambda agent: None, submitted: int = GO_ON) -> None:
         assert slots_per_agent >= 2 and store.n_slots == store.n_agents * slots_per_agent <= MAX_SLOTS
         self._store = store
         self._lines = [_Line(range(agent * slots_per_agent, (agent + 1) * slots_per_agent))
                        for agent in range(store.n_agents)]
-        self._on_vacant = on_vacant
+        self._on_vacant, self._submitted = on_vacant, submitted
         self._predictions, self._rollouts = TicketQueue(), TicketQueue()
         self._between = 0.0  # seconds from one request to the next while a predictor waits for more
         # Guards lines: an answer is written wholly before or wholly not after an agent's end.
@@ -134,7 +146,8 @@ class Channel:
             store.faults[agent] = 0
             if "statistics" in vars(store):
                 store.statistics[agent] = 0.0
-            return Port(agent, line.slots, line.generation, self._predictions.writer, self._rollouts.writer, replies)
+            return Port(agent, line.slots, line.generation, self._predictions.writer, self._rollouts.writer, replies,
+                        self._submitted)
 
     def stop(self, agent: int) -> None:
         """With its next prediction the agent submits what it has and ends."""
@@ -305,6 +318,35 @@ class Channel:
                 line.fenced = line.fenced and not vacant
             if vacant:
                 self._on_vacant(agent)
+
+    # ---------------------------------------------------------------------------------- for schedules in rounds
+
+    @property
+    def connected(self) -> dict[int, int]:
+        """The agents that can be answered, and their generations."""
+        return {agent: line.generation for agent, line in enumerate(self._lines) if line.replies is not None}
+
+    def arrivals(self) -> Iterator[Arrivals]:
+        """Whatever agents ask for and submit, as soon as it is there, until `dismiss_trainer`. One thread takes it.
+
+        A submission comes no later than what its agent asks for after it.
+        """
+        ready, ended = select.poll(), False
+        for queue in (self._predictions, self._rollouts):
+            ready.register(queue, select.POLLIN)
+        while not ended:
+            ready.poll()
+            tickets, over = list[Ticket](), False
+            if len(self._predictions):
+                tickets, over = self._predictions.without_close(self._predictions.take(8192))
+            rollouts: list[tuple[int, int]] = []
+            if len(self._rollouts):
+                rollouts, ended = self._receive(8192)
+            yield Arrivals(tickets, rollouts, over)
+
+    def release(self, rollouts: list[tuple[int, int]]) -> None:
+        """The slots of these (agent, slot) belong to their agents again."""
+        self._release(rollouts)
 
     def dismiss_trainer(self) -> None:
         """One trainer ends once the rollouts that are already waiting have been collected; its last batch may not be

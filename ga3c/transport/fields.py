@@ -33,6 +33,9 @@ Outputs = Mapping[str, Any]
 PER_REQUEST = ("version", "requested_at")
 """Facts of a prediction beside its outputs, one for all environments of the agent."""
 
+PER_ROLLOUT = ("following", "bootstrap_value", "submitted_at", "seconds", "steps")
+"""Facts of a rollout as a whole. All others have an axis of steps."""
+
 
 def actor_critic_outputs(env: EnvSpec) -> dict[str, Field]:
     """The outputs of an actor-critic for one observation: probabilities (A,) and value (), float32."""

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
-from ga3c.transport.fields import PER_REQUEST, Field, Outputs, actor_critic_outputs, slot_fields, status_fields
+from ga3c.transport.fields import (PER_REQUEST, PER_ROLLOUT, Field, Outputs, actor_critic_outputs, slot_fields,
+                                   status_fields)
 
 _ALIGNMENT = 64  # bytes; what TensorFlow asks of memory that it is to use as it stands
 
@@ -92,12 +93,25 @@ class Batch(_Facts):
     def clear(self, rollouts: slice | NDArray[np.bool_]) -> None:
         """Leaves no step in these."""
         self.steps[rollouts] = 0
+        if "reused" in self.arrays:
+            self.arrays["reused"][rollouts] = 0
         self.seconds[rollouts] = 0.0
 
     @property
     def agent_steps(self) -> int:
-        """Filled steps of all environments in the batch."""
-        return int(self.steps.sum() * self.reward.shape[2])
+        """Filled steps of all environments in the batch, without those that were in an earlier one."""
+        return int((self.steps - self.reused).sum() * self.reward.shape[2])
+
+    @property
+    def reused(self) -> NDArray[np.int32]:
+        """(B,): so many of the first steps were in an earlier batch."""
+        found: NDArray[np.int32] | None = self.arrays.get("reused")
+        return np.zeros_like(self.steps) if found is None else found
+
+    @property
+    def new(self) -> NDArray[np.bool_]:
+        """(B, T, 1): whether a row holds a step that was in no batch before."""
+        return self.filled & (np.arange(self.reward.shape[1]) >= self.reused[:, None])[:, :, None]
 
     @property
     def filled(self) -> NDArray[np.bool_]:
@@ -175,10 +189,13 @@ class Slots(_Facts):
         last: NDArray[np.float64] = self.statistics[agent, self.statistics_at[agent]].copy()
         return last
 
-    def empty_batch(self, n_rollouts: int) -> Batch:
-        """Room for `n_rollouts` rollouts, to be filled by `gather`."""
-        return Batch({name: aligned((n_rollouts, *array.shape[1:]), array.dtype)
-                      for name, array in self._trained_on.items()})
+    def empty_batch(self, n_rollouts: int, rollout_length: int | None = None) -> Batch:
+        """Room for `n_rollouts` rollouts, to be filled by `gather`; or by `append`, if their length is given."""
+        own: dict[str, NDArray] = {} if rollout_length is None else {"reused": np.zeros(n_rollouts, np.int32)}
+        T = rollout_length or self.rollout_length
+        return Batch({**{name: aligned((n_rollouts, *array.shape[1:]) if name in PER_ROLLOUT else
+                                       (n_rollouts, T, *array.shape[2:]), array.dtype)
+                         for name, array in self._trained_on.items()}, **own})
 
     def empty_observations(self, n: int) -> NDArray:
         """Room for the observations (n, E, *shape) of n requests, to be filled by `observations`."""
@@ -222,6 +239,16 @@ class Slots(_Facts):
         for place, slot in enumerate(slots, at):
             for name, facts in self._trained_on.items():
                 into.arrays[name][place] = facts[slot]
+
+    def append(self, slot: int, into: Batch, place: int) -> None:
+        """Copies the slot's steps to the end of a rollout of `into`, whose steps so far are then `reused` ones."""
+        before, steps = int(into.steps[place]), int(self.steps[slot])
+        for name, facts in self._trained_on.items():
+            if name in PER_ROLLOUT:
+                into.arrays[name][place] = facts[slot]
+            else:
+                into.arrays[name][place, before:before + steps] = facts[slot, :steps]
+        into.steps[place], into.arrays["reused"][place] = before + steps, before
 
     def view(self, slot: int) -> Batch:
         """The rollout of one slot as it lies there."""

@@ -13,20 +13,22 @@ from ga3c.envs.factory import make_environment
 from ga3c.envs.toys import Counting
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
-from ga3c.transport.port import DRAIN, GO_ON, PREDICT, SUBMIT, TAKE
+from ga3c.transport.port import AGAIN, DRAIN, GO_ON, PREDICT, SUBMIT, TAKE
 from ga3c.transport.slots import Slots
 
 
 class Driver:
     """Grants an agent's requests: slots in order, the policy and value given."""
 
-    def __init__(self, settings: Settings, policy: list[float], slots: int = 100) -> None:
+    def __init__(self, settings: Settings, policy: list[float], slots: int = 100, first: int = 0,
+                 submitted: int = GO_ON) -> None:
         self.environment = make_environment(settings, settings.agents.envs_per_agent)
         self.environment.reset(5)
         n_envs = settings.agents.envs_per_agent
         self.store = Slots(self.environment.spec, settings.algorithm.rollout_length, n_envs, slots,
                            discounted=settings.algorithm.normalize_rewards)
-        self.rng, self.progress = np.random.default_rng(0), Progress.new(n_envs)
+        self.rng, self.progress = np.random.default_rng(0), Progress.new(n_envs, first)
+        self.granted = submitted  # what a submission is granted with
         self.player = play(self.environment, self.store, self.rng, self.progress,
                            discount=reward_discount(settings.algorithm))
         self.policy = policy
@@ -43,7 +45,7 @@ class Driver:
             else:
                 assert kind == SUBMIT
                 self.submitted.append(slot)
-                grant = 0
+                grant = self.granted
             self.request = self.player.send(grant)
         return self.request[1:]
 
@@ -71,6 +73,34 @@ def test_a_rollout_holds_the_facts_and_is_submitted_with_the_value_after_its_las
     assert store.steps[slot] == 2
     assert store.value[slot, :2, 0].tolist() == [1, 2]
     assert store.bootstrap_value[slot].tolist() == [3, 3]
+
+
+def test_where_an_update_comes_between_the_prediction_is_asked_for_again_and_acted_by() -> None:
+    driver = Driver(counting(rollout_length=2), [1.0, 0.0], submitted=AGAIN)
+    for _ in range(3):
+        driver.answer()
+    assert driver.until_prediction() == (1, 0) and driver.submitted == [0]
+    assert driver.store.bootstrap_value[0].tolist() == [3, 3]
+    driver.policy = [0.0, 1.0]
+    driver.answer()
+    assert driver.until_prediction() == (1, 1) and driver.predictions == 4
+    assert driver.store.action[1, 0].tolist() == [1, 1] and driver.store.value[1, 0].tolist() == [4, 4]
+    for _ in range(2):
+        driver.answer()
+    driver.until_prediction()
+    assert driver.submitted == [0, 1] and driver.store.steps[:2].tolist() == [2, 2]
+
+
+def test_the_first_rollout_may_be_shorter_and_loses_nothing() -> None:
+    driver = Driver(counting(rollout_length=4), [1.0, 0.0], first=3)
+    while len(driver.submitted) < 3:
+        driver.answer()
+        driver.until_prediction()
+    store = driver.store
+    assert store.steps[:3].tolist() == [3, 4, 4]
+    seen = [store.observation[slot, step, 0, 4:].view("<u4").tolist() for slot in range(3)
+            for step in range(store.steps[slot])]
+    assert seen == [[episode, step] for episode in range(5) for step in range(Counting.length(episode))][:11]
 
 
 def test_the_bootstrap_prediction_is_also_the_first_of_the_next_rollout() -> None:

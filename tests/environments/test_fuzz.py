@@ -126,9 +126,7 @@ def test_whatever_environments_do_slots_get_what_can_be_learned(
     try:
         agents = serial.Agents(SETTINGS, spec, outputs, 0)
         for _ in range(30):
-            agents.answer(predict)
-            while agents.moved < agents.n:
-                agents.move(learnable)
+            agents.go_on(predict, learnable, lambda: False)
             kept.put_back()
     except (ConfigError, EnvironmentFailed) as error:
         assert "\n" not in str(error)

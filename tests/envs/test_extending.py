@@ -60,6 +60,14 @@ def test_a_game_of_ones_own_is_learned() -> None:
     assert record.rows(Path("run")).new()[-1]["score_mean"] > 0.9  # by chance: 0
 
 
+def test_an_algorithm_of_ones_own_learns() -> None:
+    trained = command("main", "--game", "corridor:Corridor-v0", "--algorithm", "my_algorithm:PenaltyPPO", "--passes",
+                      "3", "--minibatches", "4", "--schedule", "synchronous", "--steps", "30000", *QUICK)
+    assert trained.returncode == 0, trained.stderr
+    last = record.rows(Path("run")).new()[-1]
+    assert last["score_mean"] > 0.9 and last["kl"] > 0.0 and last["passes"] == 3.0 and last["lag_mean"] == 0.0
+
+
 @pytest.mark.slow
 def test_wrapped_pixels_are_learned_by_a_network_of_ones_own_and_evaluated() -> None:
     trained = command("main", "--config", "minigrid_own_network.yaml", "--steps", "20000", *QUICK)

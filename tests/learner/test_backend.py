@@ -14,10 +14,11 @@ import pytest
 import tensorflow as tf
 from batches import IMAGE, VECTOR, random_batch, settings, weights
 
-from ga3c.algorithms.base import Loss, Network, Rates, Tensor
+from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.backend import Adam, Backend, DeviceFailed, TooLarge, precision
+from ga3c.learner.backend import Backend, DeviceFailed, TooLarge, precision
 from ga3c.learner.learner import Learner
+from ga3c.learner.optimizers import Adam
 from ga3c.transport.fields import Field
 from ga3c.transport.slots import aligned
 
@@ -246,22 +247,25 @@ class Guesser:
         policy, value = network(observation)
         return {"guess": policy[:, 0] + value[:, 0]}
 
-    def loss(self, network: Network, batch: Mapping[str, Tensor], rates: Rates) -> Loss:
-        policy, value = network(keras.ops.reshape(batch["observation"], (-1, 3)), training=True)
-        error = keras.ops.mean((keras.ops.reshape(batch["reward"], (-1,)) - policy[:, 0] - value[:, 0])**2)
-        return Loss(error, {"error": error}, [self.variables["guesser.00"] + 1])
+    def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
+        return Prepared(batch)
+
+    def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
+        policy, value = network(keras.ops.reshape(rows["observation"], (-1, 3)), training=True)
+        error = keras.ops.mean((keras.ops.reshape(rows["reward"], (-1,)) - policy[:, 0] - value[:, 0])**2)
+        return Loss(error, {"error": error}, {"guesser.00": self.variables["guesser.00"] + 1})
 
 
 def test_an_algorithm_brings_its_own_outputs_loss_metrics_and_state() -> None:
     backend, batch = Backend(settings(optimizer="adam"), VECTOR, Guesser()), random_batch()
     weights, errors = backend.weights(), []
     for _ in range(30):
-        metrics, weights = backend.update(backend.inputs(batch), Rates(0.01, 0.0), weights)
-        assert metrics.keys() == {"error", "gradient_norm"}
+        metrics, weights = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
+        assert metrics.keys() == {"error", "gradient_norm", "passes"}
         errors.append(metrics["error"])
     assert errors[-1] < 0.5 * errors[0] and backend.arrays()["guesser.00"] == 30
     guess, = backend.predict(batch.observation.reshape(-1, 3), weights).values()
     assert guess.shape == (24,) and np.mean((guess - batch.reward.ravel())**2) < errors[-1]
     batch.reward[0] = np.nan
-    metrics, _ = backend.update(backend.inputs(batch), Rates(0.01, 0.0), weights)
+    metrics, _ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
     assert np.isnan(metrics["error"]) and backend.arrays()["guesser.00"] == 30, "it was not finite"

@@ -101,6 +101,37 @@ def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Reco
     assert reason == "learned", f"mean score {np.mean(list(run.statistics.recent_scores)):.3f} after {steps} steps"
 
 
+def every_algorithm_and_schedule() -> list[Any]:
+    """(game, algorithm, schedule, mode): two of them in an ordinary run."""
+    pairs = [("a3c", "queues"), ("appo", "queues"), *(
+        (algorithm, schedule) for algorithm in ("a3c", "a2c", "ppo", "appo")
+        for schedule in ("synchronous", "alternating", "multi-batch"))]
+    often = {("toy:catch", "ppo", "synchronous", "serial"), ("toy:catch", "appo", "queues", "serial")}
+    return [pytest.param(*each, id="-".join(each), marks=[] if each in often else pytest.mark.slow)
+            for game in ("toy:catch", "CartPole-v1") for algorithm, schedule in pairs for mode in ("serial", "service")
+            for each in [(game, algorithm, schedule, mode)]]
+
+
+@pytest.mark.parametrize(("game", "algorithm", "schedule", "mode"), every_algorithm_and_schedule())
+def test_every_algorithm_learns_by_every_schedule(
+        game: str, algorithm: str, schedule: str, mode: str, make_run: Callable[..., Recorder],
+        interruption: Signals) -> None:
+    best, steps, changes = WORLDS[game]
+    several = {"passes": 3, "minibatches": 4, "clip_range": 0.2} if algorithm.endswith("ppo") else {}
+    settings = configured(**{
+        **changes, "game": game, "algorithm": algorithm, "schedule": schedule, "envs_per_agent": 4, "agents": 4,
+        "steps": steps, "tensorboard": False, "dynamic": False, "serial": mode == "serial", "update_groups": 2,
+        "rollout_length": 16, "training_batch_min": 256, "learning_rate": 2e-3 if several else 3e-3, **several})
+    run = make_run(settings, UntilLearned)
+    run.best = best
+    model = Learner(settings, run.spec)
+    if mode == "serial":
+        reason = run_serial(settings, run, model, interruption)
+    else:
+        reason = Service(settings, run, model, interruption).run()
+    assert reason == "learned", f"mean score {np.mean(list(run.statistics.recent_scores)):.3f} after {steps} steps"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("correction", "learns"), [("vtrace", True), ("clipped-is", True), ("none", False)])
 def test_from_samples_a_hundred_updates_old_it_learns_if_they_are_corrected(

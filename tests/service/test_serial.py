@@ -59,6 +59,34 @@ def test_with_breaks_a_run_learns_what_it_learns_without(
         np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
 
 
+@pytest.mark.parametrize("changes", [
+    {"schedule": "synchronous", "algorithm": "ppo", "passes": 2, "minibatches": 3},
+    {"schedule": "alternating", "algorithm": "a2c"},
+    {"schedule": "multi-batch", "rollout_length": 6, "update_groups": 3, "steps_per_update": 1, "slots_per_agent": 3}])
+def test_with_breaks_a_run_in_rounds_learns_what_it_learns_without(
+        changes: dict[str, Any], learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    whole, _ = learned("toy:counting", 900, **changes)
+    part = None
+    for steps in (20, 500, 530, 900):
+        part, said = learned("toy:counting", steps, part, **changes)
+        assert "new episodes" not in said.lower()
+    assert whole.arrays.keys() == part.arrays.keys() and f"{SAVED}places" in whole.arrays
+    for name, array in whole.arrays.items():
+        np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
+
+
+def test_rollouts_that_are_too_old_are_dropped_and_counted(
+        make_run: MakeRun, interruption: Signals) -> None:
+    settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 200, "training_delay": 12, "drop_stale": True,
+                             "max_lag": 3.0})
+    run = make_run(settings)
+    model = Learner(settings, run.spec)
+    run_serial(settings, run, model, interruption)
+    # Twelve that wait are six updates: only what is dropped makes the others younger.
+    assert run.statistics.dropped_steps > 0 and model.agent_steps >= 200
+    assert run.statistics.agent_steps == model.agent_steps
+
+
 def test_atari_goes_on_as_if_it_had_never_ended(learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     small = {"agents": 1, "envs_per_agent": 2, "rollout_length": 4, "training_batch_min": 16, "sticky_actions": 0.25}
     whole, _ = learned("Pong", 192, **small)

@@ -169,8 +169,8 @@ def test_a_mistake_in_python_is_one_line(given: dict[str, Any], told: str) -> No
     ("algorithm:\n  gamma: .nan", 2, "gamma: nan is not allowed: input should be a finite number"),
     ("run:\n  minutes: .inf", 2, "minutes: inf is not allowed: input should be a finite number"),
     ("algorithm:\n  rollout_length: 0", 2, "rollout_length: 0 is not allowed: input should be greater than"),
-    ("run:\n  preset: papr", 2, "preset: 'papr' is not allowed: input should be 'default' or 'paper'; did you mean "
-                                "paper?"),
+    ("run:\n  preset: papr", 2, "preset: 'papr' is not allowed: input should be 'default', 'paper', "),
+    ("run:\n  preset: papr", 2, "; did you mean paper?"),
     ("algorithm:\n  network: smal", 2, "did you mean small?"),
     ("run:\n  minutes: 9\n  seed: 1\n  minutes: 8", 4, "'minutes' is given twice, first in line 2"),
     ("run:\n  seed: 1\nrun:\n  seed: 2", 3, "'run' is given twice, first in line 1"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from parsing import settled
 
 from ga3c.settings.presets import PRESETS, REMOVED, RENAMED
+from ga3c.settings.schedule import plan
 from ga3c.settings.schema import ALL, Settings
 
 
@@ -53,3 +55,19 @@ def test_a_preset_on_the_command_line_beats_the_one_in_the_file(tmp_path: Path) 
 
 def test_null_takes_back_what_a_preset_gave() -> None:
     assert settled("--preset", "paper", "--agents", "null").tuning.agents is None
+
+
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "default"])
+def test_a_preset_goes_together_and_leaves_nothing_that_its_paper_gives_to_our_defaults(preset: str) -> None:
+    settings = settled("--preset", preset)
+    in_rounds = plan(settings)
+    given = PRESETS[preset]
+    assert set(given) >= {
+        "learning_rate", "learning_rate_final", "entropy_coef", "entropy_coef_final", "rollout_length", "gamma",
+        "value_coef", "optimizer", "max_grad_norm", "gae_lambda", "network", "agents", "envs_per_agent"}
+    environments = settings.agent_count * settings.agents.envs_per_agent
+    batch = settings.algorithm.rollout_length * environments // (in_rounds.groups if in_rounds else 1)
+    assert (environments, batch if in_rounds else settings.batching.training_batch_min) == {
+        "paper": (32, 40), "ga3c": (32, 40), "accelerated-a2c": (16, 80), "accelerated-ppo": (8, 2048),
+        "accelerated-appo": (8, 2048), "cule": (120, 120)}[preset]
+    assert (in_rounds is None) == (settings.batching.schedule == "queues")

@@ -173,3 +173,29 @@ def test_observations_are_copied_to_the_front_of_the_room() -> None:
     assert np.array_equal(room[0], store.following[39_999]), "of a truncated episode"
     assert np.array_equal(room[1:3], store.observation[slots[1:], rows[1:]]) and not room[3].any()
     assert room.ctypes.data % 64 == 0
+
+
+@examples(max_examples=60)
+@given(stores, st.data())
+def test_slots_of_an_agent_are_joined_to_one_rollout_whose_last_steps_are_the_new_ones(
+        made: tuple[EnvSpec, int, int, int], data: st.DataObject) -> None:
+    world, rollout_length, n_envs, n_slots = made
+    store, layout = Slots(*made), shapes(world, rollout_length, n_envs)
+    content = filled_at_random(store, list(layout), data.draw(st.integers(0, 99)))
+    store.steps[:] = data.draw(st.lists(st.integers(1, rollout_length), min_size=n_slots, max_size=n_slots))
+    slots = data.draw(st.lists(st.integers(0, n_slots - 1), min_size=1, unique=True))
+    batch, place = store.empty_batch(2, rollout_length * n_slots), data.draw(st.integers(0, 1))
+    for slot in slots:
+        store.append(slot, batch, place)
+    steps = store.steps[slots].tolist()
+    assert batch.steps[place] == sum(steps) and batch.steps[1 - place] == 0
+    assert batch.agent_steps == steps[-1] * n_envs and batch.filled[place].sum() == sum(steps)
+    assert batch.new[place].sum() == steps[-1] and not batch.new[place, :sum(steps[:-1])].any()
+    for name in layout:
+        if name in ("following", "bootstrap_value"):
+            np.testing.assert_array_equal(batch.arrays[name][place], content[name][slots[-1]])
+        elif name != "steps":
+            whole = np.concatenate([content[name][slot, :n] for slot, n in zip(slots, steps, strict=True)])
+            np.testing.assert_array_equal(batch.arrays[name][place, :sum(steps)], whole)
+    batch.clear(slice(None))
+    assert batch.agent_steps == 0

@@ -1,0 +1,124 @@
+"""What the actor-critics share: outputs, the scale of advantages, samples with their targets, and the whole loss.
+
+Index order: B rollouts, T steps, E environments, A actions; N = B T E samples, n of them in a minibatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import keras
+import numpy as np
+from keras import ops
+
+from ga3c.algorithms import losses
+from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
+from ga3c.algorithms.returns import centred, vtrace_returns
+from ga3c.envs.base import EnvSpec
+from ga3c.settings.schema import AlgorithmSettings
+from ga3c.transport.fields import Field, Outputs, actor_critic_outputs
+
+_DECAY = 0.99  # of the running deviation: it remembers the last hundred or so updates
+
+
+class DiscreteActorCritic:
+    """Outputs are the policy, probabilities, and the value, the expected return."""
+
+    def __init__(self, settings: AlgorithmSettings) -> None:
+        self._settings = settings
+        # Decayed sums of the squared advantages and of their weights; decayed alike, their ratio has no bias.
+        self._advantage_square = keras.Variable(np.zeros(2, np.float32), trainable=False)
+        self.variables = {"advantage.00": self._advantage_square}
+
+    def outputs(self, env: EnvSpec) -> dict[str, Field]:
+        """Their fields."""
+        return actor_critic_outputs(env)
+
+    def act(self, network: Network, observation: Tensor) -> Outputs:
+        """Policy (n, A) and value (n,), float32, of observations (n, *shape)."""
+        policy, value = network(observation)
+        return {"policy": policy, "value": ops.reshape(value, (-1,))}
+
+    def _returns(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
+                 ratio: Tensor | None) -> Tensor:
+        """(B, T, E), see `vtrace_returns`; rewards are clipped. ratio: None where nothing is corrected."""
+        s, reward = self._settings, batch["reward"]
+        if s.reward_clip:
+            reward = ops.clip(reward, -s.reward_clip, s.reward_clip)
+        ratio = ops.ones_like(value) if ratio is None else ratio
+        return vtrace_returns(reward, batch["terminated"], batch["truncated"], batch["filled"], value,
+                              batch["final_value"], bootstrap_value, ratio, s.gamma, s.gae_lambda)
+
+    def _scaled(self, advantage: Tensor, ratio: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """`normalize_advantages`: those of a batch, (N,), less their mean and over their running deviation.
+
+        Returns them and what `advantage.00` becomes. weight: sums to 1.
+        """
+        # A mean that is not 0 would make all that was done likelier, and what is likely likelier still.
+        advantage = centred(advantage, ratio, weight)
+        now = ops.stack([ops.sum(weight * ops.square(advantage)), ops.ones(())])
+        state = _DECAY * ops.convert_to_tensor(self._advantage_square) + (1 - _DECAY) * now
+        return advantage / (ops.sqrt(state[0] / state[1]) + 1e-8), state
+
+    def _samples(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
+                 ratio: Tensor | None = None, **more: Tensor) -> Prepared:
+        """Rows are the steps of all environments, with action, returns, advantage and `more`, all (N, ...).
+
+        value, ratio: (B, T, E); bootstrap_value: (B, E). The advantage is the returns' lead over `value`.
+        """
+        returns = self._returns(batch, value, bootstrap_value, ratio)
+        filled = ops.reshape(ops.broadcast_to(batch["filled"], ops.shape(returns)), (-1,))
+        advantage, state = ops.reshape(returns - value, (-1,)), dict[str, Tensor]()
+        if self._settings.normalize_advantages:
+            flat_ratio = ops.ones_like(advantage) if ratio is None else ops.reshape(ratio, (-1,))
+            advantage, state["advantage.00"] = self._scaled(advantage, flat_ratio, weights(filled))
+        return Prepared({"observation": flat(batch["observation"], 3), "action": ops.reshape(batch["action"], (-1,)),
+                         "returns": ops.reshape(returns, (-1,)), "advantage": advantage, "filled": filled, **more},
+                        state)
+
+    def _loss(self, rows: Mapping[str, Tensor], policy: Tensor, value: Tensor, policy_losses: Tensor, rates: Rates,
+              **metrics: Tensor) -> Loss:
+        """The whole loss of n samples, given the policy's part of each (n,) and other metrics of each."""
+        return self._combined(policy, value, rows["returns"], policy_losses, weights(rows["filled"]), rows["filled"], 1,
+                              rates, **metrics)
+
+    def _combined(self, policy: Tensor, value: Tensor, returns: Tensor, policy_losses: Tensor, weight: Tensor,
+                  filled: Tensor, n_envs: Tensor | int, rates: Rates, **metrics: Tensor) -> Loss:
+        """policy loss + value_coef * value loss - entropy_coef * entropy, over the filled steps (GA3C, section 3).
+
+        Their mean, or with loss_reduction "sum" their sum: over `filled`, each of `n_envs` environments.
+
+        Metrics, means per agent step:
+        policy_loss, value_loss and entropy (nats); explained_variance, the share of the returns' variance that the
+        value predicted, 1 at best; and those given, (n,) each.
+        """
+        s = self._settings
+        policy_loss = ops.sum(weight * policy_losses)
+        value_loss = ops.sum(weight * losses.value_loss(value, returns))
+        entropy = ops.sum(weight * losses.entropy(policy, s.log_epsilon))
+        total = policy_loss + s.value_coef * value_loss - rates.entropy_coef * entropy
+        if s.loss_reduction == "sum":
+            total = total * ops.cast(ops.sum(ops.cast(filled, "int32")) * n_envs, "float32")
+        variance = ops.sum(weight * ops.square(returns - ops.sum(weight * returns)))
+        return Loss(total, {
+            "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy,
+            "explained_variance": 1.0 - value_loss / ops.maximum(variance, 1e-8),
+            **{name: ops.sum(weight * each) for name, each in metrics.items()}})
+
+
+def flat(array: Tensor, axes: int) -> Tensor:
+    """(n, *shape): the first `axes` axes as one."""
+    return ops.reshape(array, (-1, *array.shape[axes:]))
+
+
+def weights(filled: Tensor, shape: Tensor | None = None) -> Tensor:
+    """(n,) float32: equal where filled (n,), 0 elsewhere; their sum is 1. shape: that filled is first broadcast to."""
+    weight = ops.cast(filled, "float32")
+    if shape is not None:
+        weight = ops.reshape(ops.broadcast_to(weight, shape), (-1,))
+    return weight / ops.sum(weight)
+
+
+def chosen(policy: Tensor, action: Tensor) -> Tensor:
+    """(n,): the probability of the action (n,) in the policy (n, A)."""
+    return ops.sum(policy * ops.one_hot(action, policy.shape[1]), axis=1)

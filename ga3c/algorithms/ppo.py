@@ -1,0 +1,41 @@
+"""PPO: several passes over a batch, each kept near the policy that played it (Schulman et al., 2017, equation 7).
+
+Advantages and targets are those of the acting weights (section 5, equation 11), fixed before the first pass. Without
+policy lag that is the algorithm of the paper; `appo` corrects for lag. Values are not clipped: none was better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from keras import ops
+
+from ga3c.algorithms import losses
+from ga3c.algorithms.actor_critic import DiscreteActorCritic, chosen, flat
+from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
+
+
+class PPO(DiscreteActorCritic):
+    """The clipped surrogate objective; see `DiscreteActorCritic._combined` for the rest of the loss."""
+
+    reads: tuple[str, ...] = ("observation", "policy", "action", "reward", "terminated", "truncated", "filled", "value",
+                              "final_value", "bootstrap_value")
+
+    def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
+        """Rows are steps; `proximal` (N,) is the probability of the action when it was taken."""
+        proximal = chosen(flat(batch["policy"], 3), ops.reshape(batch["action"], (-1,)))
+        return self._samples(batch, batch["value"], batch["bootstrap_value"], proximal=proximal)
+
+    def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
+        """The policy's part of a step is `losses.clipped_loss`.
+
+        Further metrics: clip_fraction, the share of steps whose ratio is out of range; kl, from the proximal policy to
+        this one, in nats (an estimate that is never below 0: r - 1 - log r).
+        """
+        s = self._settings
+        policy, value = network(rows["observation"], training=True)
+        ratio = (chosen(policy, rows["action"]) + s.log_epsilon) / (rows["proximal"] + s.log_epsilon)
+        clip = rates.clip_range if s.clip_range else float("inf")
+        outside = ops.cast(ops.abs(ratio - 1.0) > clip, "float32")
+        return self._loss(rows, policy, value[:, 0], losses.clipped_loss(ratio, rows["advantage"], clip), rates,
+                          clip_fraction=outside, kl=ratio - 1.0 - ops.log(ratio))

@@ -1,0 +1,45 @@
+"""The optimisers: Adam in one pass over the weights, and RMSProp as A3C has it."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ga3c.algorithms.base import Tensor
+from ga3c.settings.schema import AlgorithmSettings
+
+
+class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras has no types
+    """Kingma and Ba (2015), algorithm 1 in the order of section 2's end, without Keras' AMSGrad.
+
+    As Keras has it, epsilon is beside the uncorrected root. Each weight is read and written once, by TensorFlow's own
+    operation, where Keras' goes over all of them a dozen times.
+    """
+
+    def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
+        """One variable's step; its gradient may be sparse."""
+        number, dtype = self._get_variable_index(variable), variable.dtype
+        beta_1, beta_2, epsilon, rate, step = (
+            tf.cast(each, dtype) for each in (self.beta_1, self.beta_2, self.epsilon, learning_rate,
+                                              self.iterations + 1))
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle, m=self._momentums[number].value.handle, v=self._velocities[number].value.handle,
+            beta1_power=beta_1**step, beta2_power=beta_2**step, lr=rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon,
+            grad=tf.cast(gradient, dtype))
+
+
+def build_optimizer(settings: AlgorithmSettings, variables: list[keras.Variable]) -> keras.optimizers.Optimizer:
+    """The optimiser named in the settings, for these variables."""
+    if settings.optimizer == "adam":
+        optimizer = Adam(settings.learning_rate, epsilon=settings.adam_epsilon)
+        optimizer.build(variables)
+        return optimizer
+    # Non-centred, epsilon inside the root, one set of statistics for all trainers (A3C, equation S2).
+    optimizer = keras.optimizers.RMSprop(
+        settings.learning_rate, rho=settings.rmsprop_decay, epsilon=settings.rmsprop_epsilon)
+    optimizer.build(variables)
+    for mean_square in optimizer.variables[2:]:  # after iteration and learning rate
+        # From 1 as in the authors' TensorFlow; from 0 the first updates are ten times too large.
+        mean_square.assign(np.ones(mean_square.shape, np.float32))
+    return optimizer

@@ -1,0 +1,108 @@
+"""The conductor: the one thread that answers agents and makes updates where the schedule is in rounds.
+
+It does what `rounds.Rounds` says is due, with the agents' processes as serial mode does with its own agents. Next hop
+of an observation: `Learner.predict`, and back; of a rollout: `Learner.update`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ga3c.learner.learner import Learner, UpdateStats
+from ga3c.runs.statistics import PredictionCount, Spent
+from ga3c.service.batches import join
+from ga3c.service.predictor import Predictor
+from ga3c.service.rounds import Rounds, Update
+from ga3c.settings.schedule import Plan
+from ga3c.transport.channel import Arrivals, Channel, Requests
+from ga3c.transport.slots import Batch, Slots
+from ga3c.transport.tickets import Ticket
+
+
+class Conductor:
+    """Keeps what the rounds stand at, also over a thread that fails.
+
+    Args:
+        n_rollouts, rollout_length: of a batch.
+        report: gets each update.
+        dropped: gets rollouts that are not trained on.
+        over: whether no update is to follow. Nobody is answered then until the agents are to end.
+    """
+
+    def __init__(self, channel: Channel, store: Slots, learner: Learner, plan: Plan, n_rollouts: int,
+                 rollout_length: int, report: Callable[[UpdateStats, Batch, Spent], None],
+                 dropped: Callable[[Batch], None], over: Callable[[], bool]) -> None:
+        self._channel, self._store, self._learner = channel, store, learner
+        self._report, self._dropped, self._over = report, dropped, over
+        self._rounds, self._room = Rounds(plan), store.empty_batch(n_rollouts, rollout_length)
+        self._tickets: dict[int, Ticket] = {}   # of the agents that wait
+        self._generations: dict[int, int] = {}  # of the agents that the rounds know
+        self._ending = False                    # agents drain: whoever asks is answered
+
+    def run(self, count: PredictionCount) -> None:
+        """Works until it is dismissed as a trainer is. Dismissed as a predictor is, it lets the agents go."""
+        predictor = Predictor(self._channel, self._store, self._learner, self._store.n_agents, count)
+        self._work(predictor)  # what was due when a thread before this one failed
+        for arrived in self._channel.arrivals():
+            self._note(arrived)
+            self._work(predictor)
+
+    def _note(self, arrived: Arrivals) -> None:
+        connected = self._channel.connected
+        for agent in [agent for agent, generation in self._generations.items() if connected.get(agent) != generation]:
+            del self._generations[agent]
+            self._tickets.pop(agent, None)
+            self._drop([(agent, slot) for slot in self._rounds.left(agent)])
+        self._ending = self._ending or arrived.over
+        gone = []
+        for agent, slot in arrived.rollouts:
+            if agent in self._generations and not self._ending:
+                self._rounds.submitted(agent, slot)
+            else:
+                gone.append((agent, slot))
+        self._drop(gone)
+        for ticket in arrived.tickets:
+            agent, slot, step, generation = ticket
+            if connected.get(agent) == generation:
+                self._generations[agent], self._tickets[agent] = generation, ticket
+                self._rounds.asked(agent, slot, step)
+
+    def _drop(self, rollouts: list[tuple[int, int]]) -> None:
+        for _, slot in rollouts:
+            self._dropped(self._store.view(slot))
+        if rollouts:
+            self._channel.release(rollouts)
+
+    def _work(self, predictor: Predictor) -> None:
+        """Does what is due, until somebody plays."""
+        if self._ending:
+            if self._tickets:
+                self._answer(predictor, sorted(self._tickets))
+            return
+        while not self._over() and (due := self._rounds.due(self._channel.connected)) is not None:
+            if isinstance(due, Update):
+                self._update(due)
+            else:
+                self._answer(predictor, due.agents)
+                self._rounds.answered(due)
+
+    def _answer(self, predictor: Predictor, agents: list[int]) -> None:
+        predictor.answer(Requests([self._tickets[agent] for agent in agents], self._store))
+        for agent in agents:
+            del self._tickets[agent]
+
+    def _update(self, due: Update) -> None:
+        before = time.monotonic()
+        join(self._store, due.slots.values(), self._room)
+        self._channel.release(self._rounds.updated())
+        gathered = time.monotonic()
+        try:
+            update = self._learner.update(self._room)
+        except BaseException:
+            self._dropped(self._room)
+            raise
+        if update is None:
+            self._dropped(self._room)
+        else:
+            self._report(update, self._room, Spent(0.0, gathered - before, time.monotonic() - gathered, 0.0))

@@ -1,0 +1,164 @@
+"""The orders that serial mode plays in, one for the queues and one for all schedules in rounds.
+
+An order says which agents are answered together, which goes on when, and when an update is made of what. It holds the
+slots that wait for an update. `serial.Agents` has all else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from numpy.typing import NDArray
+
+from ga3c.service.batches import join, rollouts_per_batch
+from ga3c.service.rounds import Answer, Rounds, Update
+from ga3c.settings.schedule import plan
+from ga3c.settings.schema import Settings
+from ga3c.transport.fields import Outputs
+from ga3c.transport.port import AGAIN, GO_ON
+from ga3c.transport.slots import Batch
+
+if TYPE_CHECKING:
+    from ga3c.service.serial import Agents
+
+Predict = Callable[[NDArray], tuple[Outputs, int]]
+Learn = Callable[[Batch], None]
+
+
+class Order(Protocol):
+    """What `serial.Agents` goes by."""
+
+    def begin(self, agents: Agents) -> None:
+        """All agents wait for their predictions."""
+
+    def go_on(self, agents: Agents, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
+        """Plays for about a step of every agent, until it is `over`. Returns observations answered, in how many calls.
+        """
+
+    def held(self) -> list[int]:
+        """Slots that wait for an update."""
+
+    def state(self) -> dict[str, Any]:
+        """All that a resume needs, as plain values."""
+
+    def restore(self, state: dict[str, Any], n: int) -> None:
+        """Goes on from a `state` of n agents. Raises ValueError, LookupError, TypeError if it is none."""
+
+
+class Queue:
+    """GA3C's: all are answered, then go on one after the other; an update as soon as enough rollouts are there.
+
+    `training_delay` more wait. So an update may fall between the steps of two agents.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._rollouts = rollouts_per_batch(settings)
+        self._enough = self._rollouts + settings.batching.training_delay
+        self._submitted: deque[int] = deque()
+        self.moved = -1  # agents that have taken their step of this round; -1: they have yet to begin
+
+    def begin(self, agents: Agents) -> None:
+        """As of any order."""
+        self.moved = agents.n if self.moved < 0 else self.moved
+        self._batch = agents.store.empty_batch(self._rollouts)
+
+    def go_on(self, agents: Agents, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
+        """The rest of a round, or a whole one."""
+        answered = 0
+
+        def submitted(agent: int, slot: int) -> int:
+            self._submitted.append(slot)
+            if len(self._submitted) == self._enough:
+                slots = [self._submitted.popleft() for _ in range(self._rollouts)]
+                agents.store.gather(slots, self._batch, 0)
+                agents.free.extend(slots)
+                update(self._batch)
+            return GO_ON
+
+        if self.moved == agents.n:
+            answered = agents.answer(range(agents.n), predict)
+            self.moved = 0
+        while self.moved < agents.n and not over():
+            agents.move(self.moved, submitted)
+            self.moved += 1
+        return answered, int(answered > 0)
+
+    def held(self) -> list[int]:
+        """Slots that wait for an update."""
+        return list(self._submitted)
+
+    def state(self) -> dict[str, Any]:
+        """As of any order."""
+        return {"moved": self.moved, "submitted": list(self._submitted)}
+
+    def restore(self, state: dict[str, Any], n: int) -> None:
+        """As of any order."""
+        self.moved, self._submitted = int(state["moved"]), deque(state["submitted"])
+        if not 0 <= self.moved <= n:
+            raise ValueError("there are other agents")
+
+
+class InRounds:
+    """The schedules of `rounds`."""
+
+    def __init__(self, settings: Settings) -> None:
+        found = plan(settings)
+        assert found is not None
+        self._rounds, self._length = Rounds(found), settings.algorithm.rollout_length
+        self._rollouts = rollouts_per_batch(settings)
+
+    def begin(self, agents: Agents) -> None:
+        """As of any order."""
+        self._batch = agents.store.empty_batch(self._rollouts, self._length)
+        for agent in range(agents.n):
+            self._rounds.asked(agent, *agents.pending[agent])
+
+    def go_on(self, agents: Agents, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
+        """What is due, until all have taken a step or an update was made."""
+        due = self._rounds.due(range(agents.n))
+        if isinstance(due, Update):
+            join(agents.store, due.slots.values(), self._batch)
+            update(self._batch)
+            agents.free.extend(slot for _, slot in self._rounds.updated())
+            return 0, 0
+        assert isinstance(due, Answer)
+        answered = agents.answer(due.agents, predict)
+        self._rounds.answered(due)
+        for agent in due.agents:
+            agents.move(agent, self._submitted)
+            self._rounds.asked(agent, *agents.pending[agent])
+        return answered, 1
+
+    def _submitted(self, agent: int, slot: int) -> int:
+        self._rounds.submitted(agent, slot)
+        return AGAIN
+
+    def held(self) -> list[int]:
+        """Slots that wait for an update."""
+        return [slot for _, slots in self._rounds.state()["submitted"] for slot in slots]
+
+    def state(self) -> dict[str, Any]:
+        """As of any order."""
+        return {"rounds": self._rounds.state()}
+
+    def restore(self, state: dict[str, Any], n: int) -> None:
+        """As of any order."""
+        self._rounds.restore(state["rounds"])
+
+
+def make_order(settings: Settings) -> Order:
+    """The order of the schedule named in the settings."""
+    return Queue(settings) if plan(settings) is None else InRounds(settings)
+
+
+def slots_needed(settings: Settings, agents: int) -> int:
+    """Slots for agents that nobody waits for.
+
+    Each agent has the rollout it writes and the one it is about to submit; the rest wait for an update.
+    """
+    found = plan(settings)
+    if found is not None:
+        return agents * (found.uses + 1)
+    return 2 * agents + rollouts_per_batch(settings) + settings.batching.training_delay

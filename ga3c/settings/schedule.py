@@ -1,0 +1,49 @@
+"""What the schedules in rounds are made of: how many steps stand between two updates, and who is trained on in which.
+
+`service/rounds.py` is their state machine.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ga3c.settings.schema import Settings
+
+
+class Plan(NamedTuple):
+    """What stands between two updates, in steps of every agent, and what an update is made of.
+
+    steps: between two updates. groups: agents of group g are trained on in update g, g + groups, ... uses: updates that
+    each step is in. turns: parts of the agents that are answered in turn. Agent a is in group a % groups, turn
+    a % turns.
+    """
+
+    steps: int
+    groups: int = 1
+    uses: int = 1
+    turns: int = 1
+
+    @property
+    def segment(self) -> int:
+        """Steps of an agent from one update of its group to the next, which is what lies in a slot."""
+        return self.steps * self.groups
+
+    def rollouts(self, agents: int) -> int:
+        """The most in an update, one of each agent of a group."""
+        return -(-agents // self.groups)
+
+    def first(self, agent: int) -> int:
+        """Steps of an agent until the first update of its group."""
+        return self.steps * (agent % self.groups + 1)
+
+
+def plan(settings: Settings) -> Plan | None:
+    """The plan of the schedule named in the settings; None of one without rounds."""
+    schedule, length = settings.batching.schedule, settings.algorithm.rollout_length
+    if schedule == "queues":
+        return None
+    if schedule != "multi-batch":
+        return Plan(length, turns=2 if schedule == "alternating" else 1)
+    groups = settings.batching.update_groups
+    steps = settings.batching.steps_per_update or max(1, length // groups)
+    return Plan(steps, groups, length // (steps * groups))

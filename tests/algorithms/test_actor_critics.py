@@ -1,0 +1,170 @@
+"""A2C, PPO and asynchronous PPO: against slow NumPy, against each other, and the clip by a worked example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from batches import VECTOR, random_batch, settings, weights
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from ga3c.algorithms.losses import clipped_loss
+from ga3c.learner.learner import Learner
+from ga3c.settings.schema import Settings
+from ga3c.transport.slots import Batch
+
+# RMSProp with a huge epsilon is plain descent; here with a rate of 0.1.
+DESCENT = {"rmsprop_epsilon": 1e6, "learning_rate": 1e2, "loss_reduction": "mean", "gae_lambda": 0.9}
+
+
+def played(model: Learner, seed: int = 0, n: int = 4) -> Batch:
+    """A batch as the model itself would have played it: its policies and values stand in it."""
+    batch = random_batch(n, seed=seed)
+    outputs, version = model.predict(batch.observation.reshape(-1, 3))
+    batch.policy[:], batch.value[:] = (outputs[name].reshape(getattr(batch, name).shape) for name in outputs)
+    batch.bootstrap_value[:] = model.predict(batch.following.reshape(-1, 3))[0]["value"].reshape(n, 2)
+    batch.version[:] = version
+    return batch
+
+
+def learner(algorithm: str, **changes: Any) -> Learner:
+    return Learner(settings(algorithm=algorithm, **{**DESCENT, **changes}), VECTOR)
+
+
+def slow_targets(s: Settings, batch: Batch, value: np.ndarray, following: np.ndarray,
+                 ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(returns, advantages), each (B, T, E): V-trace from the last step to the first, one step at a time."""
+    a = s.algorithm
+    returns = np.zeros(batch.reward.shape)
+    for i, steps in enumerate(batch.steps.tolist()):
+        for e in range(2):
+            worth, carried = float(following[i, e]), 0.0
+            for t in reversed(range(steps)):
+                if batch.terminated[i, t, e]:
+                    worth, carried = 0.0, 0.0
+                elif batch.truncated[i, t, e]:
+                    worth, carried = float(batch.final_value[i, t, e]), 0.0
+                reward = float(np.clip(batch.reward[i, t, e], -a.reward_clip, a.reward_clip))
+                surprise = reward + a.gamma * worth - value[i, t, e]
+                carried = ratio[i, t, e] * (surprise + a.gamma * a.gae_lambda * carried)
+                returns[i, t, e] = value[i, t, e] + carried
+                worth = value[i, t, e]
+    return returns, returns - value
+
+
+def test_the_clip_by_hand() -> None:
+    ratio = tf.Variable([1.5, 1.5, 0.5, 0.5, 1.1])
+    advantage = tf.constant([1.0, -1.0, 1.0, -1.0, 2.0])
+    with tf.GradientTape() as tape:
+        loss = clipped_loss(ratio, advantage, 0.2)
+    np.testing.assert_allclose(loss, [-1.2, 1.5, -0.5, 0.8, -2.2], rtol=1e-6)
+    # Where moving on would only gain what the clip does not count, there is no gradient.
+    np.testing.assert_allclose(tape.gradient(loss, ratio), [0.0, 1.0, -1.0, 0.0, -2.0])
+
+
+@examples(max_examples=100)
+@given(st.lists(st.tuples(st.floats(0.0, 5.0, width=32), st.floats(-9, 9, width=32)), min_size=1, max_size=9),
+       st.floats(0.0, 0.75, width=32))
+def test_the_clip_never_promises_more_than_the_ratio_and_is_it_within_the_range(
+        pairs: list[tuple[float, float]], clip: float) -> None:
+    ratio, advantage = np.array(pairs, np.float32).T
+    loss = clipped_loss(tf.constant(ratio), tf.constant(advantage), clip).numpy()
+    wide = ratio.astype(np.float64) * advantage
+    expected = [-min(w, float(np.clip(r, 1 - clip, 1 + clip)) * a) for w, r, a in zip(wide, ratio, advantage)]
+    np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-5)
+    assert (loss >= -wide - 1e-4).all()
+    free = clipped_loss(tf.constant(ratio), tf.constant(advantage), float("inf"))
+    np.testing.assert_allclose(free, -wide, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo", "appo"])
+@pytest.mark.parametrize("cut", [False, True])
+def test_the_first_pass_has_the_loss_of_slow_numpy(algorithm: str, cut: bool) -> None:
+    model = learner(algorithm)
+    batch = played(model, seed=5)
+    if cut:
+        batch.steps[:] = [3, 1, 2, 3]
+    s = model_settings = settings(algorithm=algorithm, **DESCENT)
+    ratio = np.ones(batch.reward.shape)
+    if algorithm == "appo":  # it was played by another policy, with other values
+        rng = np.random.default_rng(1)
+        behaviour = rng.random(batch.policy.shape) + 0.1
+        pi = np.take_along_axis(batch.policy, batch.action[..., None], -1)[..., 0]
+        value, following = batch.value.copy(), batch.bootstrap_value.copy()
+        batch.policy[:] = behaviour / behaviour.sum(axis=-1, keepdims=True)
+        mu = np.take_along_axis(batch.policy, batch.action[..., None], -1)[..., 0]
+        ratio = np.minimum(1.0, pi / (mu + model_settings.algorithm.log_epsilon))
+        assert 0.2 < (ratio < 1).mean() < 0.8
+        batch.value[:], batch.bootstrap_value[:] = 77.0, 77.0  # nobody looks at them
+    else:
+        value, following = batch.value, batch.bootstrap_value
+    returns, advantage = slow_targets(s, batch, value, following, ratio)
+    filled = np.broadcast_to(batch.filled, returns.shape)
+    chosen = np.take_along_axis(learner(algorithm).predict(batch.observation.reshape(-1, 3))[0]["policy"].reshape(
+        batch.policy.shape), batch.action[..., None], -1)[..., 0]
+    metrics = model.update(batch).metrics
+    expected = -np.log(chosen + s.algorithm.log_epsilon) * advantage if algorithm == "a2c" else -advantage
+    assert metrics["policy_loss"] == pytest.approx(expected[filled].mean(), rel=1e-4, abs=1e-5)
+    assert metrics["value_loss"] == pytest.approx((advantage**2)[filled].mean(), rel=1e-4)
+    assert metrics["explained_variance"] == pytest.approx(
+        1 - (advantage**2)[filled].mean() / returns[filled].var(), rel=1e-3, abs=1e-4)
+    if algorithm != "a2c":
+        assert (metrics["clip_fraction"], metrics["kl"]) == (0.0, pytest.approx(0.0, abs=1e-5))
+
+
+def same_updates(one: Learner, other: Learner, updates: int = 3) -> None:
+    """Both learn the same from what each has played of the same worlds; and they learn."""
+    before = weights(one)
+    for seed in range(updates):
+        assert one.update(played(one, seed)) is not None and other.update(played(other, seed)) is not None
+    moved = max(np.abs(array - before[name]).max() for name, array in weights(one).items())
+    for name, array in weights(one).items():
+        np.testing.assert_allclose(array, weights(other)[name], atol=1e-4 * moved, err_msg=name)
+    assert moved > 1e-3
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_ppo_with_one_pass_and_no_clip_is_a2c(normalized: bool) -> None:
+    same_updates(*(learner(name, normalize_advantages=normalized, clip_range=0.0) for name in ("ppo", "a2c")))
+
+
+def test_the_first_pass_of_ppo_is_a2c_also_with_a_clip() -> None:
+    same_updates(learner("ppo", clip_range=0.01), learner("a2c"))
+
+
+def test_a2c_without_lag_is_a3c_without_correction_and_with_vtrace() -> None:
+    for correction in ("none", "vtrace"):
+        same_updates(learner("a2c"), learner("a3c", correction=correction))
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_asynchronous_ppo_without_lag_is_ppo_whatever_the_passes(normalized: bool) -> None:
+    same_updates(*(learner(name, passes=3, minibatches=4, normalize_advantages=normalized, clip_range=0.05)
+                   for name in ("appo", "ppo")))
+
+
+def test_the_clip_holds_the_policy_back_and_its_metrics_say_so() -> None:
+    metrics, reached = {}, {}
+    for clip in (0.0, 0.05):
+        model = learner("ppo", passes=50, clip_range=clip, learning_rate=2e2, value_coef=0.0, entropy_coef=0.0)
+        batch = played(model)
+        metrics[clip] = model.update(batch).metrics
+        after = model.predict(batch.observation.reshape(-1, 3))[0]["policy"].reshape(batch.policy.shape)
+        ratio = np.take_along_axis(after / batch.policy, batch.action[..., None], -1)
+        reached[clip] = np.abs(ratio - 1).mean()
+    assert reached[0.05] < 0.5 * reached[0.0]
+    assert 0.0 < metrics[0.05]["clip_fraction"] < 1.0 == 1.0 - metrics[0.0]["clip_fraction"]
+    assert 0.0 < metrics[0.05]["kl"] < metrics[0.0]["kl"]
+
+
+def test_the_clip_range_falls_with_the_agent_steps() -> None:
+    model = learner("ppo", clip_range=0.2, clip_range_final=0.1, anneal_steps=48)
+    found = []
+    for _ in range(4):
+        found.append(model._rates().clip_range)
+        model.update(played(model))
+    assert found == pytest.approx([0.2, 0.15, 0.1, 0.1])

@@ -1,0 +1,157 @@
+"""Schedules in rounds with agents in processes: byte for byte what serial mode does, and what faults do to them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from counting import CheckingModel, agent_processes, end_run
+
+from ga3c.learner.learner import UpdateStats
+from ga3c.runs.recorder import Recorder
+from ga3c.service.serial import run_serial
+from ga3c.service.signals import Signals
+from ga3c.service.supervisor import Service
+from ga3c.settings.files import configured
+from ga3c.settings.schema import Settings
+from ga3c.transport.slots import Batch
+
+MakeRun = Callable[..., Recorder]
+_TIMES = ("requested_at", "submitted_at", "seconds")
+SCHEDULES = {
+    "synchronous": {"schedule": "synchronous"}, "alternating": {"schedule": "alternating"},
+    "multi-batch": {"schedule": "multi-batch", "update_groups": 2, "rollout_length": 4, "steps_per_update": 2},
+    "multi-batch, twice": {"schedule": "multi-batch", "update_groups": 2, "rollout_length": 4, "steps_per_update": 1,
+                           "slots_per_agent": 3}}
+
+
+def in_rounds(**changes: Any) -> Settings:
+    return configured(**{"game": "toy:counting", "tensorboard": False, "steps": 1200, "agents": 4, "envs_per_agent": 2,
+                         "rollout_length": 5, **changes})
+
+
+class Noting(CheckingModel):
+    """Notes a digest of everything in a batch that is no time, its steps, and how old they are."""
+
+    def __init__(self, on_update: Callable[[int], None] = lambda updates: None) -> None:
+        super().__init__(on_update)
+        self.digests: list[str] = []
+        self.ages: list[np.ndarray] = []
+        self.calls: list[int] = []
+
+    def predict(self, observation: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
+        self.calls.append(len(observation))
+        return super().predict(observation)
+
+    def update(self, batch: Batch) -> UpdateStats:
+        digest, filled = hashlib.sha256(), batch.filled[:, :, 0]
+        for name, array in sorted(batch.arrays.items()):
+            if name not in _TIMES:
+                by_step = array.ndim > 1 and array.shape[1] == filled.shape[1] and name != "following"
+                digest.update(name.encode() + np.ascontiguousarray(array[filled] if by_step else array).tobytes())
+        self.digests.append(digest.hexdigest()[:12])
+        self.ages.append((self.version - batch.version)[filled])
+        return super().update(batch)
+
+
+def played(settings: Settings, make_run: MakeRun, interruption: Signals, model: Any = None) -> Any:
+    """The model after a run with these settings, in processes or, with `serial`, in one thread."""
+    run, model = make_run(settings), model or Noting()
+    if settings.run.serial:
+        run_serial(settings, run, model, interruption)
+    else:
+        assert Service(settings, run, model, interruption).run() == f"--steps {settings.run.steps}"
+    run.statistics.drain()
+    assert run.statistics.agent_steps == model.agent_steps >= settings.run.steps
+    return model
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_processes_do_what_one_thread_does(schedule: str, make_run: MakeRun, interruption: Signals) -> None:
+    one, many = (played(in_rounds(serial=serial, **SCHEDULES[schedule]), make_run, interruption)
+                 for serial in (True, False))
+    assert len(one.digests) > 20 and many.digests == one.digests and many.calls[:len(one.calls)] == one.calls
+    ages = np.concatenate(one.ages)
+    if schedule in ("synchronous", "alternating"):
+        assert not ages.any() and set(one.calls) <= {2, 4, 6, 8}
+    else:
+        assert ages.max() == (3 if "twice" in schedule else 1)
+    if "twice" not in schedule:
+        one.assert_nothing_doubled()
+    one.assert_no_gap()
+
+
+def test_alternating_learns_from_what_synchronous_learns_from(make_run: MakeRun, interruption: Signals) -> None:
+    found = [played(in_rounds(serial=True, schedule=schedule), make_run, interruption)
+             for schedule in ("synchronous", "alternating")]
+    assert found[0].digests == found[1].digests and found[0].calls.count(8) > 100 > found[1].calls.count(8) == 0
+
+
+def test_an_agent_that_dies_is_done_without_and_comes_back(make_run: MakeRun, interruption: Signals) -> None:
+    def change(updates: int) -> None:
+        if updates == 10:
+            agent_processes()[0].kill()
+        rows.append(steps[-1])
+        if updates > 10 and rows[-1] == 40 and min(rows) < 40:
+            end_run()
+
+    rows, steps = list[int](), [0]
+
+    class Counts(Noting):
+        def update(self, batch: Batch) -> UpdateStats:
+            steps.append(batch.agent_steps)
+            return super().update(batch)
+
+    model = Counts(change)
+    run = make_run(in_rounds(schedule="synchronous", steps=None, minutes=1))
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    died = [line for line in (run.directory / "events.jsonl").read_text().splitlines() if '"agent_died"' in line]
+    assert len(died) == 1 and json.loads(died[0])["cause"] == "signal"
+    assert min(rows) == 30 and not np.concatenate(model.ages).any()
+    model.assert_nothing_doubled()
+
+
+def test_a_run_is_stopped_in_the_middle_of_a_round(make_run: MakeRun, interruption: Signals) -> None:
+    model = Noting(lambda updates: end_run() if updates == 5 else None)
+    run = make_run(in_rounds(schedule="multi-batch", update_groups=4, rollout_length=20, steps=None))
+    began = time.monotonic()
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    assert not [line for line in (run.directory / "events.jsonl").read_text().splitlines() if "agent_died" in line]
+    assert time.monotonic() - began < 60
+    model.assert_nothing_doubled()
+
+
+def test_a_thread_that_fails_goes_on_where_it_was(make_run: MakeRun, interruption: Signals) -> None:
+    class Failing(Noting):
+        def predict(self, observation: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
+            if len(self.calls) == 30 and not self.digests.count("failed"):
+                self.digests.append("failed")
+                raise ZeroDivisionError
+            return super().predict(observation)
+
+    settings = in_rounds(schedule="synchronous")
+    model = played(settings, make_run, interruption, Failing())
+    model.digests.remove("failed")
+    assert model.digests == played(settings.changed(serial=True), make_run, interruption).digests
+
+
+@pytest.mark.parametrize("schedule", ["synchronous", "alternating"])
+def test_weights_are_those_of_the_serial_run_to_the_byte(
+        schedule: str, make_run: MakeRun, interruption: Signals) -> None:
+    from ga3c.learner.learner import Learner
+    states = []
+    for serial in (True, False):
+        settings = in_rounds(game="toy:catch", serial=serial, schedule=schedule, algorithm="ppo", passes=2,
+                             minibatches=2, learning_rate=1e-2)
+        run = make_run(settings)
+        model = Learner(settings, run.spec)
+        (run_serial if serial else lambda *given: Service(*given).run())(settings, run, model, interruption)
+        states.append(model.state())
+    assert states[0][1:] == states[1][1:] and states[0][1] == 30
+    for name, array in states[0][0].items():
+        assert array.tobytes() == states[1][0][name].tobytes(), name

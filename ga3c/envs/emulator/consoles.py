@@ -71,6 +71,7 @@ class OwnConsoles:
         self._pool = ThreadPoolExecutor(threads, "console") if threads > 1 else None
         self._rewards = np.zeros(n, np.int32)
         self.opening = np.zeros(n, np.int32)  # frames that opened each game
+        self.frames_before = self._starts.frames_before
         self.played = np.zeros(n, np.int32)  # frames of the last `play`: fewer where the game ended
         self._no_film = np.zeros((0, height, 160), np.uint8)
         self._shown: dict[int, NDArray[np.uint8]] = {}  # the first frame of the start of so many no-ops

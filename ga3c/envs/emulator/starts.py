@@ -20,7 +20,7 @@ _NOOP, _FIRE = 0, 1  # ale-py's numbers
 
 
 class Start(NamedTuple):
-    """machine (1,) MACHINE; screen (lines, 160) uint8 of palette indices; how many frames opened the game."""
+    """machine (1,) MACHINE; screen (lines, 160) uint8 of palette indices; the frames that ale-py counts until there."""
 
     machine: NDArray[np.void]
     screen: NDArray[np.uint8]
@@ -32,12 +32,14 @@ class Starts:
     """Starts of the game `rom`, made by `emulator`: an ALEInterface that has loaded it and plays nothing else.
 
     If `fires`, an episode opens with FIRE in the place of its first no-op, and with FIRE if it has none. Each start is
-    made when it is first asked for. `variant` is mode and difficulty.
+    made when it is first asked for. `variant` is mode and difficulty,
+    `frames_before` the frames that ale-py counts before the first game: it plays a few in Berzerk.
     """
 
     def __init__(self, emulator: Any, rom: str, fires: bool) -> None:
         self._emulator, self._rom, self._fires = emulator, rom, fires
         self._made: list[Start] = []
+        self.frames_before = emulator.getFrameNumber()
         self.start(0)
         state = emulator.cloneState()
         self.variant = np.array([state.getCurrentMode(), state.getDifficulty()])
@@ -56,7 +58,7 @@ class Starts:
             machine = machine_from(state, self._rom)
             begin(machine, self._rom, read_dump(state))
             number = len(self._made)
-            self._made.append(Start(machine, emulator.getScreen(), max(number, int(self._fires)),
+            self._made.append(Start(machine, emulator.getScreen(), emulator.getEpisodeFrameNumber(),
                                     _FIRE if self._fires and number < 2 else _NOOP))
         return self._made[no_ops]
 

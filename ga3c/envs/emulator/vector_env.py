@@ -112,10 +112,12 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
                 raise ValueError("the first reset must reset every environment")
             self._no_ops = [np.random.RandomState() for _ in range(self.num_envs)]
             self._keys[:] = np.random.default_rng().integers(2**63, size=self.num_envs)
+            self._frames[:] = self._consoles.frames_before
         for number, each in zip(chosen.tolist(), self._seeds(seed, len(chosen)), strict=True):
             if each >= 0:
                 self._no_ops[number] = np.random.RandomState(each)
-                self._keys[number], self._drawn[number], self._frames[number] = each, 0, 0
+                self._keys[number], self._drawn[number] = each, 0
+                self._frames[number] = self._consoles.frames_before
             self._begin(number)
         return self._observation(), self._info()
 

@@ -41,7 +41,7 @@ def test_the_wheel_holds_every_module_and_all_data_and_the_one_version(built: Pa
     with zipfile.ZipFile(wheel) as file:
         names = {name for name in file.namelist() if name.startswith("ga3c/")}
         metadata = email.message_from_bytes(file.read(f"ga3c-{ga3c.__version__}.dist-info/METADATA"))
-    expected = {str(path.relative_to(ROOT)) for pattern in ("*.py", "*.yaml", "*.npz")
+    expected = {str(path.relative_to(ROOT)) for pattern in ("*.py", "*.yaml", "*.npz", "*.txt")
                 for path in (ROOT / "ga3c").rglob(pattern)}
     assert names == expected
     assert metadata["Version"] == ga3c.__version__

@@ -111,7 +111,7 @@ def test_what_is_remembered_is_shown_and_what_cannot_be_read_is_to_be_removed(mo
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(platform, "node", lambda: "elsewhere")
         remember(settings, "Pong", (99, 1, 2), 9.0, print)
-        elsewhere.setattr("ga3c.tuning.memory.__version__", "0.1")
+        elsewhere.setattr("ga3c.settings.remembered.__version__", "0.1")
         remember(settings, "Boxing", (99, 1, 2), 9.0, print)
     told = "mine:A game 16/1/2 with 4 environments an agent, 3,085 agent steps/s"
     assert examined._remembered() == [Finding("best settings", True, told, "")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -98,8 +99,11 @@ def test_a_process_that_forked_and_comes_back_is_no_agent(serve: Run) -> None:
     forked: list[set[int]] = []
 
     def stop(run: Recorder) -> None:
-        forked.append({child.pid for agent in agent_processes() for child in agent.children()
-                       if child.status() != psutil.STATUS_ZOMBIE})
+        found = set()
+        for agent in agent_processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found |= {child.pid for child in agent.children() if child.status() != psutil.STATUS_ZOMBIE}
+        forked.append(found)
         if len(forked) == 40:
             end_run()
 

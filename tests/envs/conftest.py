@@ -20,7 +20,7 @@ def make() -> Iterator[Make]:
     made: list[Environment] = []
 
     def make(game: str, n_envs: int = 1, **changed: object) -> Environment:
-        made.append(make_environment(configured(**{"game": game, **changed}), n_envs))
+        made.append(make_environment(configured(**{"game": game, "emulator": "ale", **changed}), n_envs))
         return made[-1]
 
     yield make

@@ -129,7 +129,7 @@ def test_a_mode_and_a_difficulty_change_the_game(make: Make) -> None:
 @pytest.mark.parametrize("changed", [{}, {"mode": 16}, {"mode": 8, "difficulty": 1}])
 def test_preloaded_emulators_play_as_those_that_are_made(make: Make, changed: dict[str, int]) -> None:
     made = make("Breakout", 3, **changed)
-    atari.preload(configured(game="BreakoutNoFrameskip-v4").env, 2)
+    atari.preload(configured(game="BreakoutNoFrameskip-v4", emulator="ale").env, 2)
     assert len(ale._preloaded["breakout"]) == 2
     preloaded = make("Breakout", 3, **changed)
     assert ale._preloaded["breakout"] == []

@@ -17,7 +17,7 @@ ROMS = {game.rom for game in atari_names().values()}
 
 
 def own(**changed: object) -> bool:
-    settings = configured(**changed).env
+    settings = configured(**{"emulator": "auto", **changed}).env
     game = played(settings)
     assert game is not None
     return is_own(settings, game)

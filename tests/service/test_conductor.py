@@ -50,7 +50,9 @@ class Noting(CheckingModel):
 
     def update(self, batch: Batch) -> UpdateStats:
         digest, filled = hashlib.sha256(), batch.filled[:, :, 0]
-        for name, array in sorted(batch.arrays.items()):
+        # It is written only where it means something; elsewhere stands what the slot had before.
+        final_value = np.where(batch.truncated, batch.final_value, 0)
+        for name, array in sorted((batch.arrays | {"final_value": final_value}).items()):
             if name not in _TIMES:
                 by_step = array.ndim > 1 and array.shape[1] == filled.shape[1] and name != "following"
                 digest.update(name.encode() + np.ascontiguousarray(array[filled] if by_step else array).tobytes())
@@ -71,8 +73,7 @@ def played(settings: Settings, make_run: MakeRun, interruption: Signals, model: 
     return model
 
 
-@pytest.mark.parametrize("schedule", [
-    pytest.param(each, marks=pytest.mark.slow if each == "alternating" else []) for each in SCHEDULES])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_processes_do_what_one_thread_does(schedule: str, make_run: MakeRun, interruption: Signals) -> None:
     one, many = (played(in_rounds(serial=serial, **SCHEDULES[schedule]), make_run, interruption)
                  for serial in (True, False))
@@ -87,7 +88,6 @@ def test_processes_do_what_one_thread_does(schedule: str, make_run: MakeRun, int
     one.assert_no_gap()
 
 
-@pytest.mark.slow  # where batches of four and of eight round alike; since the kernels were merged they may not
 def test_alternating_learns_from_what_synchronous_learns_from(make_run: MakeRun, interruption: Signals) -> None:
     found = [played(in_rounds(serial=True, schedule=schedule), make_run, interruption)
              for schedule in ("synchronous", "alternating")]

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Each test has a cache of its own; what takes half a minute to compile they share.
+os.environ.setdefault("NUMBA_CACHE_DIR", os.path.expanduser("~/.cache/ga3c"))
 
 import psutil
 import pytest

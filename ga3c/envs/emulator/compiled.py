@@ -42,7 +42,7 @@ def compile_kernels() -> None:
 
 
 def _forget_old(cache: Path) -> None:
-    """Removes what other versions keep beside `cache` and have not used for a month."""
+    """Removes what other installations keep beside `cache` and have not used for a month."""
     for marker in cache.parent.glob("emulator-*/compiled"):
         with contextlib.suppress(OSError):
             if time.time() - marker.stat().st_mtime > _MONTH:

@@ -3,8 +3,8 @@
 The options are worth a factor of two each. `_nrt=False` leaves out the counting of references, which costs more than
 the emulation (Numba's issues 2345 and 2350); what is compiled so may pass arrays on but must not make any.
 
-Machine code is kept on disk, in a directory of its own for each version of this package: Numba looks for changes only
-in the file of the function itself, not in what that calls. It is `$NUMBA_CACHE_DIR`, else `$XDG_CACHE_HOME/ga3c`, else
+Machine code is kept on disk, in a directory of its own for each installation of this package: Numba looks for changes
+only in the file of the function itself, not in what that calls, and keeps code for a path. It is `$NUMBA_CACHE_DIR`, else `$XDG_CACHE_HOME/ga3c`, else
 `~/.cache/ga3c`, and below it emulator-<hash>. Where nothing can be written each process compiles for itself.
 """
 
@@ -28,10 +28,10 @@ _F = TypeVar("_F", bound=Callable)
 
 
 def _cache() -> Path | None:
-    """The directory of machine code of these sources; None if it cannot be written."""
+    """The directory of machine code of this installation; None if it cannot be written."""
     sources = hashlib.sha256(f"{sys.version} {numba.__version__} {get_host_cpu_name()}".encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        sources.update(path.name.encode() + b"\0" + path.read_bytes())
+        sources.update(f"{path} {path.stat().st_mtime_ns} ".encode() + path.read_bytes())
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     base = tempfile.gettempdir() if base.startswith("~") else base
     place = Path(numba.config.CACHE_DIR or f"{base}/ga3c") / f"emulator-{sources.hexdigest()[:16]}"

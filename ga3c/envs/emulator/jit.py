@@ -4,8 +4,9 @@ The options are worth a factor of two each. `_nrt=False` leaves out the counting
 the emulation (Numba's issues 2345 and 2350); what is compiled so may pass arrays on but must not make any.
 
 Machine code is kept on disk, in a directory of its own for each installation of this package: Numba looks for changes
-only in the file of the function itself, not in what that calls, and keeps code for a path. It is `$NUMBA_CACHE_DIR`, else `$XDG_CACHE_HOME/ga3c`, else
-`~/.cache/ga3c`, and below it emulator-<hash>. Where nothing can be written each process compiles for itself.
+only in the file of the function itself, not in what that calls, and keeps code for a path. It is `$NUMBA_CACHE_DIR`,
+else `$XDG_CACHE_HOME/ga3c`, else `~/.cache/ga3c`, and below it emulator-<hash>. Where nothing can be written each
+process compiles for itself.
 """
 
 from __future__ import annotations

@@ -72,8 +72,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("server", "killed", "loaded"), [
-    (("Pong", 3), None, [0, 3]), (("Pong", 3), "Pong", [0, 3]), (("Pong", 1), None, [2, 5]),
-    (("toy:catch", 3), None, [3, 6])])
+    (("Pong", 3), None, [0, 3]), (("Pong", 3), "Pong", [0, 3]),
+    pytest.param(("Pong", 1), None, [2, 5], marks=pytest.mark.slow),
+    pytest.param(("toy:catch", 3), None, [3, 6], marks=pytest.mark.slow)])
 def test_agents_are_forked_with_their_emulators_and_play_as_if_they_had_made_them(
         tmp_path: Path, server: tuple[str, int], killed: str | None, loaded: list[int]) -> None:
     script = tmp_path / "forked.py"

@@ -64,6 +64,7 @@ def test_an_error_of_the_service_itself_is_told_with_a_checkpoint_and_exit_code_
     assert done.stdout.splitlines()[-1].endswith("--resume run") and checkpoints(Path("run"))
 
 
+@pytest.mark.slow
 def test_a_device_that_is_lost_is_told_in_one_line_with_exit_code_6() -> None:
     program = (f"{IMPORTED}import tensorflow as tf\n"
                "def wrong(*arguments):\n"

@@ -134,6 +134,7 @@ def minutes_more() -> str:
     return str(rows(Path("run"))[-1]["time"] / 60 + 0.05)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_the_counts_its_controller_had(
         train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def second(tuner: Tuner, *arguments: object) -> None:

@@ -72,7 +72,7 @@ def test_a_run_directory_in_use_is_refused_with_the_way_on() -> None:
 
 @pytest.mark.parametrize(("command", "asked"), [
     (["train", "--game", "Pong", "--envs-per-agent", "9"], [("Pong", 9)]),
-    (["train", "--game", "Pong", "--envs-per-agent", "3"], [("Pong", 3)]),
+    pytest.param(["train", "--game", "Pong", "--envs-per-agent", "3"], [("Pong", 3)], marks=pytest.mark.slow),
     (["train", "--game", "Pong", "--serial"], []),
     (["evaluate", "pong", "--episodes", "9", "--envs", "5"], [("Pong", 3)]),
     (["evaluate", "pong", "--episodes", "1"], []), (["evaluate", "pong", "--envs", "1"], [])])

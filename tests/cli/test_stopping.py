@@ -20,14 +20,14 @@ PHASES = {"import": lambda each: len(each.group()) > 1, "start": lambda each: Pa
           "training": lambda each: learning()}
 
 
-def with_a_signal(states: Iterable[str]) -> list[Any]:
-    """Each state with one of the two signals, in turn; with the other one among the slow tests."""
+def with_a_signal(states: Iterable[str], often: Iterable[str]) -> list[Any]:
+    """Each state with each signal. In an ordinary run are those of `often`, with one of the two in turn."""
     signals = (signal.SIGINT, signal.SIGTERM)
-    return [pytest.param(state, number, marks=[] if (row + column) % 2 == 0 else [pytest.mark.slow])
+    return [pytest.param(state, number, marks=[] if (row + column) % 2 == 0 and state in often else [pytest.mark.slow])
             for row, state in enumerate(states) for column, number in enumerate(signals)]
 
 
-@pytest.mark.parametrize(("phase", "number"), with_a_signal(PHASES))
+@pytest.mark.parametrize(("phase", "number"), with_a_signal(PHASES, ("import", "start")))
 def test_a_signal_in_any_phase_ends_cleanly(
         phase: str, number: signal.Signals, started: Callable[..., Started]) -> None:
     each = started("--game", "Pong", "--agents", "3", "--envs-per-agent", "4", "--run-dir", "run", "--no-tensorboard")
@@ -77,7 +77,8 @@ def test_a_run_directory_has_one_process_and_its_killed_saves_are_cleaned_up(sta
     assert not list(Path("run/checkpoints").glob(".*"))
 
 
-@pytest.mark.parametrize(("presses", "code", "says"), [(2, 130, "No checkpoint: it was not waited for"), (3, 130, "")])
+@pytest.mark.parametrize(("presses", "code", "says"), [
+    (2, 130, "No checkpoint: it was not waited for"), pytest.param(3, 130, "", marks=pytest.mark.slow)])
 def test_a_second_ctrl_c_skips_the_checkpoint_and_a_third_ends_it_at_once(
         presses: int, code: int, says: str, started: Callable[..., Started], tmp_path: Path) -> None:
     each = started(*QUICK, "--run-dir", "run")
@@ -122,7 +123,7 @@ STATES = {"stopped agents": ["--agents", "2"], "nothing trained": ["--training-b
           "changing workers": ["--start", "1/1/1", "--agents-max", "6", "--controller", "paper", "--window", "1"]}
 
 
-@pytest.mark.parametrize(("state", "number"), with_a_signal(STATES))
+@pytest.mark.parametrize(("state", "number"), with_a_signal(STATES, ("stopped agents", "nothing trained")))
 def test_it_stops_in_every_state(state: str, number: signal.Signals, started: Callable[..., Started]) -> None:
     each = started("--game", "toy:catch", "--no-tensorboard", "--run-dir", "run", *STATES[state])
     each.wait_for(lambda: Path("run/metrics.jsonl").exists() and len(rows(Path("run"))) > 2)
@@ -155,10 +156,7 @@ DOING: dict[str, tuple[str, int | None, str]] = {
 FLAGS = {"saving": ["--checkpoint-minutes", "0.02"], "ending": ["--steps", "2000"]}
 
 
-@pytest.mark.parametrize(("doing", "number"), [
-    pytest.param(*param.values, marks=[] if param.values in (
-        ("a trainer stuck", signal.SIGINT),) else [pytest.mark.slow])
-    for param in with_a_signal(DOING)])
+@pytest.mark.parametrize(("doing", "number"), with_a_signal(DOING, ("a trainer stuck",)))
 def test_it_stops_whatever_it_is_doing(doing: str, number: signal.Signals, started: Callable[..., Started]) -> None:
     changed, code, says = DOING[doing]
     each = started(*QUICK, "--run-dir", "run", *FLAGS.get(doing, []), changed=changed)

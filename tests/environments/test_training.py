@@ -64,6 +64,7 @@ def test_a_run_in_processes_survives_all_at_once_and_ends_on_a_signal(started: C
     assert [event["exitcode"] for event in recorded("agent_died")] == [-signal.SIGKILL]
 
 
+@pytest.mark.slow
 def test_a_run_in_one_thread_survives_all_at_once_and_ends_on_a_signal(started: Callable[..., Started]) -> None:
     each = started("--game", "odd:Wild-v0", "--serial")
     each.wait_for(learning)

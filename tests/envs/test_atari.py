@@ -34,11 +34,13 @@ def ale(game: str, n_envs: int, **options: object) -> gymnasium.vector.VectorEnv
 
 @pytest.mark.parametrize(("game", "n_envs", "changed", "terminates", "truncates"), [
     ("Breakout", 5, {}, True, False), ("Breakout", 4, {"fire_reset": True}, True, False),
-    ("Breakout", 3, {"max_episode_frames": 600}, True, True), ("Breakout", 3, {"max_episode_frames": 602}, True, True),
+    ("Breakout", 3, {"max_episode_frames": 600}, True, True),
+    pytest.param("Breakout", 3, {"max_episode_frames": 602}, True, True, marks=pytest.mark.slow),
     ("Breakout", 3, {"max_episode_frames": 603, "life_loss": True}, True, True),
-    ("Breakout", 3, {"max_episode_frames": 601}, True, True), ("Breakout", 1, {"frame_skip": 1}, False, False),
-    ("Pong", 6, {"full_action_space": True}, False, False), ("MsPacman", 8, {"frame_skip": 3}, False, False),
-    ("AirRaid", 5, {}, True, False)])
+    pytest.param("Breakout", 3, {"max_episode_frames": 601}, True, True, marks=pytest.mark.slow),
+    ("Breakout", 1, {"frame_skip": 1}, False, False), ("Pong", 6, {"full_action_space": True}, False, False),
+    pytest.param("MsPacman", 8, {"frame_skip": 3}, False, False, marks=pytest.mark.slow),
+    pytest.param("AirRaid", 5, {}, True, False, marks=pytest.mark.slow)])
 def test_atari_is_pixel_for_pixel_what_ale_py_stacks(
         make: Make, monkeypatch: pytest.MonkeyPatch, game: str, n_envs: int, changed: dict, terminates: bool,
         truncates: bool) -> None:
@@ -305,7 +307,9 @@ def test_a_truncated_episode_always_ends_its_score(make: Make, frames: int, step
 
 # ------------------------------------------------------------------------------------------------ state
 
-@pytest.mark.parametrize("game", ["Pong", "Breakout", "Qbert", "MiniatureGolf"])
+@pytest.mark.parametrize("game", [
+    pytest.param(game, marks=[] if game == "Qbert" else pytest.mark.slow)
+    for game in ("Pong", "Breakout", "Qbert", "MiniatureGolf")])
 @pytest.mark.parametrize("changed", [{}, {"sticky_actions": 0.25}, {
     "noop_max": 3, "life_loss": True, "sticky_actions": 0.25, "fire_reset": True, "max_episode_frames": 600}])
 def test_a_saved_state_goes_on_in_another_object_to_the_bit(

@@ -146,6 +146,7 @@ def test_a_stopped_agent_is_restarted_wherever_it_was(
     model.assert_no_gap()
 
 
+@pytest.mark.slow
 def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CheckingModel()

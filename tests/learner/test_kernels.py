@@ -218,7 +218,8 @@ def test_a_library_that_cannot_be_had_any_more_is_told_in_one_line(monkeypatch: 
 
 
 @pytest.mark.parametrize(("switch", "asked", "library"), [
-    ("", "onednn", "onednn"), ("", "eigen", "eigen"), ("0", "onednn", "eigen"), ("1", "eigen", "onednn")])
+    pytest.param("", "onednn", "onednn", marks=pytest.mark.slow), ("", "eigen", "eigen"),
+    pytest.param("0", "onednn", "eigen", marks=pytest.mark.slow), ("1", "eigen", "onednn")])
 def test_tensorflow_computes_with_the_library_unless_the_user_has_decided(
         switch: str, asked: str, library: str) -> None:
     program = ("from ga3c.settings.machine import before_tensorflow, fixed_library\n"

@@ -248,7 +248,7 @@ def test_a_run_piped_into_head_goes_on() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{plain_line(ROW, {})}\n", "the run went on\n")
 
 
-@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("terminal", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_run_goes_on_when_nobody_reads_its_output(terminal: bool) -> None:
     reader, writer = os.openpty() if terminal else os.pipe()
     many = LOOKED_AT.replace("range(3)", "range(1000)")

@@ -163,7 +163,7 @@ def test_agents_in_processes_add_up_their_rewards_too(make_run: Callable[..., Re
     assert 0 < state["return.02"] / state["return.00"] < 1 and model.skipped == 0
 
 
-@pytest.mark.parametrize("world", ["toy:offset", "toy:counting"])
+@pytest.mark.parametrize("world", [pytest.param("toy:offset", marks=pytest.mark.slow), "toy:counting"])
 def test_with_breaks_normalised_runs_learn_what_they_learn_without(world: str, train: Train) -> None:
     both = {"game": world, "normalize_observations": True, "normalize_rewards": True}
     whole, _ = train(1200, **both)

@@ -67,7 +67,7 @@ class EnvSettings(Group):
         "probability that the emulator repeats the last action, Atari only; null: as the game's id says (v5: 0.25), 0 "
         "for a plain name (paper: 0)", "P", ge=0.0, lt=1.0)
     emulator: Literal["auto", "ale", "own"] = _setting(
-        "ale", "emulator of Atari games: ale-py's, our own, or auto: our own for games proven exact, else ale-py's")
+        "auto", "emulator of Atari games: auto: our own for games proven exact, else ale-py's; or one of the two")
     mode: int | None = _setting(None, "the game's mode, Atari only; null: the one it begins with", ge=0)
     difficulty: int | None = _setting(None, "the game's difficulty, Atari only; null: the one it begins with", ge=0)
     life_loss: bool = _setting(False, "a lost life ends the learner's episode (the score goes on), Atari only")

@@ -33,7 +33,6 @@ _PLAYFIELD_DELAY = np.array([4, 5, 2, 3], np.int64)
 _DIRTY = np.zeros(64, np.int64)
 _DIRTY[[NUSIZ0, NUSIZ1]] = 1 << PLAYER0 | 1 << MISSILE0, 1 << PLAYER1 | 1 << MISSILE1
 _DIRTY[[REFP0, VDELP0, REFP1, VDELP1]] = [1 << PLAYER0] * 2 + [1 << PLAYER1] * 2
-_DIRTY[[GRP0, GRP1]] = 1 << PLAYER0 | 1 << PLAYER1, 1 << PLAYER0 | 1 << PLAYER1 | 1 << BALL
 _DIRTY[[ENAM0, ENAM1, ENABL, VDELBL]] = 1 << MISSILE0, 1 << MISSILE1, 1 << BALL, 1 << BALL
 _DIRTY[PF0:PF2 + 1] = 1 << PLAYFIELD
 _DIRTY[CTRLPF] = 1 << PLAYFIELD | 1 << BALL
@@ -79,16 +78,17 @@ def replay(machine, log, entries, cycles, screen, draw, cleared):
         if register >= RESP0 and register <= RESBL:
             at, dirty = _strobe(machine, screen, register, clock, at, dirty, draw, collide)
         elif register == HMOVE:
-            dirty |= 31
-            machine.hide0 = machine.hide1 = 0
-            _move(machine, clock - start)
+            dirty |= _move(machine, clock - start)
         elif register == GRP0:
             tia[GRP0] = value
             machine.dgrp1 = tia[GRP1]
+            dirty |= int64(tia[VDELP0] & 1 ^ 1) << PLAYER0 | int64(tia[VDELP1] & 1) << PLAYER1
         elif register == GRP1:
             tia[GRP1] = value
             machine.dgrp0 = tia[GRP0]
             machine.denabl = tia[ENABL] >> 1 & 1
+            dirty |= (int64(tia[VDELP0] & 1) << PLAYER0 | int64(tia[VDELP1] & 1 ^ 1) << PLAYER1
+                      | int64(tia[VDELBL] & 1) << BALL)
         elif register == RESMP0 or register == RESMP1:
             player = register - RESMP0
             if tia[register] & 2 and value & 2 == 0:
@@ -220,14 +220,23 @@ def _strobe(machine, screen, register, clock, at, dirty, draw, collide):
 
 @kernel
 def _move(machine, hpos):
-    """HMOVE at colour clock `hpos` of the frame: moves everything by what its motion register and the clock say."""
+    """HMOVE at colour clock `hpos` of the frame: moves everything by what its motion register and the clock say.
+
+    Returns the masks that are to be worked out.
+    """
     cycle = hpos // 3 % 76
+    dirty = int64(machine.hide0 != 0) << PLAYER0 | int64(machine.hide1 != 0) << PLAYER1
+    machine.hide0 = machine.hide1 = 0
     if int64(machine.has_comb) and (cycle <= 20 or cycle == 75):
         machine.comb = 1
     for which in range(5):
-        moved = int64(machine.positions[which]) + MOTION[cycle, machine.tia[HMP0 + which] >> 4]
-        machine.positions[which] = moved - 160 if moved >= 160 else moved + 160 if moved < 0 else moved
+        motion = MOTION[cycle, machine.tia[HMP0 + which] >> 4]
+        if motion:
+            moved = int64(machine.positions[which]) + motion
+            machine.positions[which] = moved - 160 if moved >= 160 else moved + 160 if moved < 0 else moved
+            dirty |= 1 << which
     machine.hmove_cycle = hpos // 3 + int64(machine.frame_start)
+    return dirty
 
 
 @kernel

@@ -25,8 +25,8 @@ class Machine(NamedTuple):
     step: one environment, one agent step. ticket: the rest of an agent's cycle (system calls). wake: delay from an
     answer to its use. The interpreter runs `call` for a batch of predictions, `each` for an agent in it and `gather`
     for an agent step that is trained on. A prediction of n observations takes predict + n * observation, an update of
-    n agent steps train + n * sample, on a core or on one of `devices`. crowd: slowdown of all agents per agent on a
-    core. most: the most observations in a prediction.
+    n agent steps passes * (train + n * sample), on a core or on one of `devices`. crowd: slowdown of all agents per
+    agent on a core. most: the most observations in a prediction.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Machine(NamedTuple):
     batch: int = 320
     slots: int = 2
     most: int = 128
+    passes: int = 1
 
 
 # The costs of a CPU are fitted to real runs (`plant_check.py` prints the error); those of a GPU are assumptions.
@@ -74,8 +75,8 @@ class _Station:
 
 
 class Steady(NamedTuple):
-    """Agent steps trained per second, mean policy lag in updates, mean lengths of both queues, idle share of the cores
-    (1 where the model has a device).
+    """Agent steps trained per second, each counted once; mean policy lag in updates, each of all its passes; mean
+    lengths of both queues; idle share of the cores (1 where the model has a device).
     """
 
     rate: float
@@ -226,7 +227,8 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     def gathered(versions: list[int]) -> None:
         nonlocal gathering
         gathering -= 1
-        through("device" if m.devices else "update", m.train + m.sample * m.batch, lambda: updated(versions))
+        through("device" if m.devices else "update", m.passes * (m.train + m.sample * m.batch),
+                lambda: updated(versions))
 
     def updated(versions: list[int]) -> None:
         nonlocal version, began, idle_trainers, calls, answered
@@ -264,6 +266,7 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     return {"steps_per_second": updates * per_batch * m.envs * m.rollout_length / length,
             "lag_mean": float(np.mean(lags)),
             "prediction_queue": queue / length, "training_queue": submitted / length,
+            "prediction_batch": m.envs * answered / calls, "passes": m.passes,
             "agents": n_a, "predictors": n_p, "trainers": n_t, "cpu_server": server / length,
             "cpu_agents": playing / length, "cpu_machine": (server + playing) / length + cores_taken,
             "wait_ms": 1e3 * waiting / answered, "queue_ms": 1e3 * queue / answered,

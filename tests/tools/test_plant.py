@@ -37,6 +37,12 @@ def test_passes_make_updates_longer_and_count_neither_as_steps_nor_as_versions()
     assert 0.9 * m.slots * 8 < found.lag <= m.slots * 8
 
 
+def test_an_update_is_of_whole_rollouts_and_costs_as_much() -> None:
+    m = machine.MACHINES["8 cores"]._replace(envs=32)
+    update = m.train + (m.sample + m.gather) * 32 * m.rollout_length
+    assert machine.simulate(m, (16, 1, 1), 160).rate == pytest.approx(32 * m.rollout_length / update, rel=0.03)
+
+
 def test_lag_grows_with_the_agents_and_is_bounded_by_their_slots() -> None:
     m = machine.MACHINES["8 cores"]
     few, many = (machine.simulate(m, (n_a, 1, 1)).lag for n_a in (4, 40))

@@ -26,7 +26,8 @@ class Machine(NamedTuple):
     answer to its use. The interpreter runs `call` for a batch of predictions, `each` for an agent in it and `gather`
     for an agent step that is trained on. A prediction of n observations takes predict + n * observation, an update of
     n agent steps passes * (train + n * sample), on a core or on one of `devices`. crowd: slowdown of all agents per
-    agent on a core. most: the most observations in a prediction.
+    agent on a core. most: the most observations in a prediction. batch: the least agent steps of an update, which is of
+    whole rollouts.
     """
 
     name: str
@@ -111,6 +112,7 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     rollouts: deque[tuple[int, list[int]]] = deque()
     idle_predictors, idle_trainers = n_p, n_t
     per_batch = -(-m.batch // (m.envs * m.rollout_length))
+    batch = per_batch * m.envs * m.rollout_length  # of whole rollouts
     free_slots = [m.slots - 1] * n_a
     blocked: set[int] = set()
     held: list[list[int]] = [[] for _ in range(n_a)]
@@ -222,12 +224,12 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     def update(versions: list[int]) -> None:
         nonlocal gathering
         gathering += 1
-        through("interpreter", m.gather * m.batch, lambda: gathered(versions))
+        through("interpreter", m.gather * batch, lambda: gathered(versions))
 
     def gathered(versions: list[int]) -> None:
         nonlocal gathering
         gathering -= 1
-        through("device" if m.devices else "update", m.passes * (m.train + m.sample * m.batch),
+        through("device" if m.devices else "update", m.passes * (m.train + m.sample * batch),
                 lambda: updated(versions))
 
     def updated(versions: list[int]) -> None:
@@ -263,7 +265,7 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     length = now - began
     queue, submitted, serving, replying, without_slot, predictors, in_model, updating, copying, server, playing = totals
     waiting = queue + serving + replying
-    return {"steps_per_second": updates * per_batch * m.envs * m.rollout_length / length,
+    return {"steps_per_second": updates * batch / length,
             "lag_mean": float(np.mean(lags)),
             "prediction_queue": queue / length, "training_queue": submitted / length,
             "prediction_batch": m.envs * answered / calls, "passes": m.passes,

@@ -190,7 +190,8 @@ class TuningSettings(Group):
     """N_A, N_P, N_T, and the controller that changes them."""
 
     dynamic: bool = _setting(
-        True, "change N_A, N_P and N_T while training, for most agent steps trained a second; only with queues")
+        True,
+        "change N_A, N_P and N_T while training, for most agent steps collected and trained a second; only with queues")
     agents: int | None = _setting(
         None, "N_A, agent processes, if dynamic at the start; null: per core 32 / envs_per_agent, 2 to 16 (paper: 32)",
         ge=1, le=4096)
@@ -206,7 +207,8 @@ class TuningSettings(Group):
         "N/N/N", pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]?/[1-9][0-9]?$")
     remember: bool = _setting(True, "keep counts and kernels found on this machine in the user's cache directory")
     max_lag: float | None = _setting(
-        10.0, "ceiling of the mean policy lag in updates, above which speed does not count; null: none",
+        10.0,
+        "ceiling of the mean policy lag in updates, one for all passes, above which speed does not count; null: none",
         "UPDATES", gt=0.0)
     window: float = _setting(60.0, "seconds of a trial of the paper's controller (paper: 60)", "SECONDS", ge=1.0)
     temperature: float = _setting(

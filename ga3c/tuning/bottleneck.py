@@ -9,9 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 Bottleneck = Literal["environments", "predictors", "trainers", "transport", "device", "external load", "policy lag"]
 
-_FULL = 0.9    # of all cores: waiting less would not get more work done
+_FULL = 0.9    # of all cores, or of the time for updates: waiting less would not get more work done
 _BUSY = 0.8    # of a thread's time: more requests would only queue
 _MOST = 0.5    # of an agent's time
+_HELD = 0.1    # of an agent's time: without a slot for so long it would play more than updates take
+_SMALL = 32    # observations of a prediction: with fewer, each pays much of its fixed cost
 _FEW = 4       # environments of an agent: with fewer, waking an agent costs about as much as a step of its environments
 
 _NUMBERS = ("cpu_agents", "cpu_server", "cpu_machine", "wait_ms", "slot_wait_ms", "play_ms", "queue_ms", "service_ms",
@@ -40,6 +42,9 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
         means[name] = fmean(values)
     for kind in ("predictors", "trainers"):
         means[kind] = fmean(row.get(kind) or 1 for row in rows)
+    for name, usual in (("passes", 1.0), ("prediction_batch", float(_SMALL))):  # of a row without such a call
+        values = [row[name] for row in rows if row.get(name) is not None]
+        means[name] = fmean(values) if values else usual
     means["cpu_evaluator"] = fmean(row.get("cpu_evaluator") or 0.0 for row in rows)
     lags = [row["lag_mean"] * (1 + 1 / row["agents"]) for row in rows if row.get("lag_mean") and row.get("agents")]
     means["lag_of_one_more"] = fmean(lags) if lags else 0.0  # lag grows with the rollouts under way
@@ -65,6 +70,9 @@ def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
     """
     m = measured
     agents, server, machine = m["cpu_agents"], m["cpu_server"], m["cpu_machine"]
+    trainers, predictors = (m.get(kind, 1.0) * m[busy] for kind, busy in (
+        ("trainers", "trainer_busy"), ("predictors", "predictor_busy")))
+    held = trainers * m["update_ms"] / max(1e-9, m["gather_ms"] + m["update_ms"])  # trainers take turns at updates
     if machine >= _FULL * cores:
         if external_load(m) > 0.15 * cores:
             return Diagnosis("external load", f"other programs take {external_load(m):.1f} of {cores} cores",
@@ -73,22 +81,24 @@ def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
             return Diagnosis("environments", f"all {cores} cores are busy, agents take {agents:.1f}",
                              "fewer agents with more envs_per_agent" if envs_per_agent < _FEW else
                              "only more cores, or a lighter game, would be faster")
-        return Diagnosis("device", f"all {cores} cores are busy, the model takes {server:.1f}",
-                         "a GPU or a smaller network would be faster")
+        predicting = predictors * m["predict_ms"] / max(1e-9, m["predict_ms"], m["service_ms"])
+        trains = held >= min(predicting, _BUSY)
+        return Diagnosis("device", f"all {cores} cores are busy, the model takes {server:.1f}, most of it for "
+                         + ("updates" if trains else "predictions"),
+                         f"{_fewer_passes(m) if trains else ''}a GPU or a smaller network would be faster")
 
     life = m["wait_ms"] + m["slot_wait_ms"] + m["play_ms"]
+    if held >= _FULL and m["slot_wait_ms"] > _HELD * life:
+        return _updates(m)
     if m["play_ms"] > _MOST * life:
         share = 100 * m["play_ms"] / life
         return _more_agents("environments", f"agents play {share:.0f} % of their time and cores are idle",
                             "more agents", m, max_lag)
     if m["slot_wait_ms"] > m["wait_ms"]:
         waits = f"agents wait {m['slot_wait_ms']:.1f} ms a step for free slots"
-        updating = m["update_ms"] / max(1e-9, m["gather_ms"] + m["update_ms"])  # trainers take turns at it
-        held = m.get("trainers", 1.0) * m["trainer_busy"] * updating >= _BUSY
         busy = m["trainer_busy"] >= _BUSY
-        if held or (busy and m["update_ms"] > m["gather_ms"]):
-            return Diagnosis("device", f"{waits}, an update takes {m['update_ms']:.0f} ms",
-                             "a larger training_batch_min, more device_threads, a GPU or a smaller network")
+        if held >= _BUSY or (busy and m["update_ms"] > m["gather_ms"]):
+            return _updates(m)
         if busy:
             return Diagnosis("trainers", f"{waits}, gathering a batch takes {m['gather_ms']:.0f} ms", "more trainers")
         return Diagnosis("transport", f"{waits}, trainers are busy {100 * m['trainer_busy']:.0f} %",
@@ -98,7 +108,14 @@ def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
         return _more_agents("transport", f"{waits}, predictors are busy {100 * m['predictor_busy']:.0f} %",
                             "more agents, or more envs_per_agent", m, max_lag)
     if m["predict_ms"] > _MOST * m["service_ms"]:
-        return Diagnosis("device", f"{waits}, {m['predict_ms']:.1f} ms of it in the model",
+        within = f"{waits}, {m['predict_ms']:.1f} ms of it in the model"
+        if m.get("prediction_batch", _SMALL) < _SMALL:
+            return _more_agents("device", f"{within}, which gets {m['prediction_batch']:.0f} at a time",
+                                "more agents, or more envs_per_agent, for larger predictions", m, max_lag)
+        if held >= _MOST:
+            return Diagnosis("device", f"{within}, and updates are under way {100 * held:.0f} % of the time",
+                             f"{_fewer_passes(m)}a larger training_batch_min, a faster GPU or a smaller network")
+        return Diagnosis("device", within,
                          "more predictors or device_threads where that is the processor, else a faster GPU; or a "
                          "smaller network")
     # Predictors share one interpreter: the more there are, the fewer observations each call has.
@@ -106,6 +123,17 @@ def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
                      "a larger prediction_batch_max where predictions are that large, else "
                      + ("fewer predictors, for larger predictions" if m.get("predictors", 1.0) > 1 else
                         "more envs_per_agent"))
+
+
+def _updates(m: Mapping[str, float]) -> Diagnosis:
+    return Diagnosis("device",
+                     f"agents wait {m['slot_wait_ms']:.1f} ms a step for free slots, an update takes "
+                     f"{m['update_ms']:.0f} ms",
+                     f"{_fewer_passes(m)}a larger training_batch_min, more device_threads, a GPU or a smaller network")
+
+
+def _fewer_passes(m: Mapping[str, float]) -> str:
+    return "fewer passes, " if m.get("passes", 1.0) > 1.0 else ""
 
 
 def _more_agents(bottleneck: Bottleneck, reason: str, advice: str, measured: Mapping[str, float],

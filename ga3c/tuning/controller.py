@@ -3,8 +3,13 @@
 Pure decisions, without a clock or a thread. Each second the supervisor hands a `Measurement` to `observe`. It then
 brings the workers to `setting`, and records the `Trial` that `observe` returns when one is over.
 
-The objective is the number of *agent steps trained per second*: TPS times the agent steps of an update. Smaller updates
-do not raise it. Under a ceiling on the policy lag, any setting below the ceiling beats any setting above it.
+The objective is the number of *agent steps collected and trained per second*: how fast `Learner.agent_steps` grows.
+An agent step counts once, in the first update that trains on it, whatever the passes of an update. Steps that are
+dropped, or whose update was skipped, do not count. So neither smaller updates nor more passes raise it.
+
+Under a ceiling on the policy lag, any setting below the ceiling beats any setting above it. The lag is in updates. One
+update is one version of the weights, of all its passes and minibatches: `passes` x `minibatches` steps of the
+optimizer. The lag ends where the update begins: what its passes change is not in it.
 """
 
 from __future__ import annotations
@@ -52,7 +57,7 @@ class Controller(ABC, Generic[S]):
     Args:
         state: the state at the start. Its setting is brought into bounds.
         limits: the largest N_A, N_P and N_T. The smallest are 1.
-        max_lag: ceiling of the mean policy lag in updates, or None.
+        max_lag: ceiling of the mean policy lag in updates, each of all its passes; or None.
     """
 
     def __init__(self, state: S, limits: Setting, max_lag: float | None) -> None:

@@ -31,9 +31,9 @@ class Measurement(NamedTuple):
 
     time: float
     rate: float
-    """Agent steps trained per second."""
+    """Agent steps collected and trained per second; each counts once, whatever the passes."""
     lag: float
-    """Mean policy lag in updates."""
+    """Mean policy lag in updates, each of all its passes."""
     prediction_queue: float
     """Tickets that wait for a predictor."""
     training_queue: float

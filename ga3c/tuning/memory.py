@@ -18,8 +18,9 @@ Counts = tuple[int, int, int]
 """Agents, predictors, trainers."""
 
 _FILE, _WHAT = "tuned.json", "Counts"
-_SHAPE = ("network", "large_stride", "precision", "envs_per_agent", "rollout_length", "prediction_batch_min",
-          "training_batch_min", "slots_per_agent", "max_lag")
+_SHAPE = ("emulator", "frame_skip", "network", "large_stride", "precision", "algorithm", "passes", "minibatches",
+          "envs_per_agent", "rollout_length", "prediction_batch_min", "training_batch_min", "slots_per_agent",
+          "max_lag")
 
 
 def cache_file() -> Path:

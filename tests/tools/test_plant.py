@@ -29,6 +29,20 @@ def test_no_machine_does_more_than_its_cores_and_its_update_lock_can() -> None:
     assert machine.simulate(large, (60, 2, 4)).rate == pytest.approx(large.batch / update, rel=0.03)
 
 
+def test_passes_make_updates_longer_and_count_neither_as_steps_nor_as_versions() -> None:
+    m = machine.MACHINES["8 cores"]._replace(passes=3)
+    found = machine.simulate(m, (8, 1, 1), 160)
+    assert found.rate == pytest.approx(m.batch / (3 * (m.train + m.sample * m.batch) + m.gather * m.batch), rel=0.03)
+    # Updates are slow: all slots are full or under way, and each rollout is one update.
+    assert 0.9 * m.slots * 8 < found.lag <= m.slots * 8
+
+
+def test_an_update_is_of_whole_rollouts_and_costs_as_much() -> None:
+    m = machine.MACHINES["8 cores"]._replace(envs=32)
+    update = m.train + (m.sample + m.gather) * 32 * m.rollout_length
+    assert machine.simulate(m, (16, 1, 1), 160).rate == pytest.approx(32 * m.rollout_length / update, rel=0.03)
+
+
 def test_lag_grows_with_the_agents_and_is_bounded_by_their_slots() -> None:
     m = machine.MACHINES["8 cores"]
     few, many = (machine.simulate(m, (n_a, 1, 1)).lag for n_a in (4, 40))

@@ -35,6 +35,10 @@ IDLE = {**HEALTHY, "cpu_agents": 0.6, "cpu_server": 0.9, "cpu_machine": 1.6}
 
 @pytest.mark.parametrize(("numbers", "bottleneck"), [
     pytest.param(HEALTHY, "environments", id="full, agents most"),
+    pytest.param({**IDLE, "play_ms": 20.0, "slot_wait_ms": 5.0, "trainer_busy": 0.99}, "device",
+                 id="idle, agents play and updates hold them up"),
+    pytest.param({**IDLE, "play_ms": 20.0, "slot_wait_ms": 1.0, "trainer_busy": 0.99}, "environments",
+                 id="idle, agents play and updates just keep up"),
     pytest.param({**HEALTHY, "cpu_agents": 1.0, "cpu_server": 2.8}, "device", id="full, model most"),
     pytest.param({**HEALTHY, "cpu_agents": 1.2, "cpu_server": 1.0}, "external load", id="full, external load"),
     pytest.param({**HEALTHY, "cpu_agents": 1.2, "cpu_server": 1.0, "cpu_evaluator": 1.6}, "environments",
@@ -71,6 +75,17 @@ def test_whose_agents_have_few_environments_is_told_of_more() -> None:
     assert "envs_per_agent" not in diagnose(HEALTHY, 4, envs_per_agent=16).advice
 
 
+@pytest.mark.parametrize(("numbers", "reason", "advice"), [
+    pytest.param({"trainer_busy": 0.9}, "most of it for updates", "a GPU", id="updates all the time"),
+    pytest.param({"trainer_busy": 0.9, "passes": 3.0}, "most of it for updates", "fewer passes, a GPU", id="passes"),
+    pytest.param({"trainer_busy": 0.3}, "most of it for predictions", "a GPU", id="predictions"),
+    pytest.param({"trainer_busy": 0.3, "predictor_busy": 0.2}, "most of it for updates", "a GPU", id="updates more")])
+def test_where_the_model_fills_the_cores_the_half_that_takes_more_is_named(
+        numbers: dict[str, float], reason: str, advice: str) -> None:
+    found = diagnose({**HEALTHY, "cpu_agents": 1.0, "cpu_server": 2.8, **numbers}, 4, 16)
+    assert found.bottleneck == "device" and found.reason.endswith(reason) and found.advice.startswith(advice)
+
+
 numbers = st.fixed_dictionaries({name: st.floats(0, 1 if name.endswith("_busy") else 1e4) for name in HEALTHY})
 
 
@@ -82,12 +97,13 @@ def test_every_run_gets_one_printable_line(measured: dict[str, float], cores: in
 
 def test_averages_leave_out_what_a_second_did_not_measure_and_are_none_without_any() -> None:
     rows: list[dict[str, Any]] = [HEALTHY, {**HEALTHY, "update_ms": None}, {**HEALTHY, "update_ms": 40.0}]
-    assert averages(rows) == pytest.approx(
-        {**HEALTHY, "update_ms": 30.0, "cpu_evaluator": 0.0, "lag_of_one_more": 0.0, "predictors": 1.0,
-         "trainers": 1.0})
-    assert averages([{**HEALTHY, "trainers": 2, "predictors": 1}, {
-        **HEALTHY, "cpu_evaluator": 1.0, "trainers": 3, "predictors": 4}]) == pytest.approx(
-        {**HEALTHY, "cpu_evaluator": 0.5, "lag_of_one_more": 0.0, "trainers": 2.5, "predictors": 2.5})
+    usual = {"cpu_evaluator": 0.0, "lag_of_one_more": 0.0, "predictors": 1.0, "trainers": 1.0, "passes": 1.0,
+             "prediction_batch": 32.0}
+    assert averages(rows) == pytest.approx({**HEALTHY, **usual, "update_ms": 30.0})
+    assert averages([{**HEALTHY, "trainers": 2, "predictors": 1, "passes": 3.0, "prediction_batch": None}, {
+        **HEALTHY, "cpu_evaluator": 1.0, "trainers": 3, "predictors": 4, "prediction_batch": 8.0}]) == pytest.approx(
+        {**HEALTHY, **usual, "cpu_evaluator": 0.5, "trainers": 2.5, "predictors": 2.5, "passes": 3.0,
+         "prediction_batch": 8.0})
     assert averages([{**HEALTHY, "wait_ms": None}]) is None and averages([]) is None
 
 
@@ -104,17 +120,26 @@ def test_a_diagnosis_is_of_the_last_ten_seconds() -> None:
 
 # ------------------------------------------------------------------------------------------------ simulated machines
 
-EIGHT, GPU = machine.MACHINES["8 cores"], machine.MACHINES["16 cores, 1 GPU"]
+TWO, PAPER, EIGHT, GPU = (machine.MACHINES[each] for each in (
+    "2 cores", "4 cores, paper's batches", "8 cores", "16 cores, 1 GPU"))
+CHEAP = 90e-6  # seconds of an environment's step, as our own emulator's
 
 
 def judged(m: machine.Machine, setting: tuple[int, int, int], cores_taken: int = 0,
            max_lag: float | None = None) -> tuple[str, str, float]:
     """(bottleneck, advice, agent steps/s) of a simulated run."""
+    bottleneck, _, advice, rate = diagnosed(m, setting, cores_taken, max_lag)
+    return bottleneck, advice, rate
+
+
+def diagnosed(m: machine.Machine, setting: tuple[int, int, int], cores_taken: int = 0,
+              max_lag: float | None = None) -> tuple[str, str, str, float]:
+    """(bottleneck, reason, advice, agent steps/s) of a simulated run."""
     row = machine.profile(m, setting, cores_taken=cores_taken)
     measured = averages([row])
     assert measured is not None
     found = diagnose(measured, m.cores, m.envs, max_lag)
-    return found.bottleneck, found.advice, row["steps_per_second"]
+    return found.bottleneck, found.reason, found.advice, row["steps_per_second"]
 
 
 @pytest.mark.parametrize(("slow", "setting", "bottleneck", "advice", "most", "better"), [
@@ -122,6 +147,10 @@ def judged(m: machine.Machine, setting: tuple[int, int, int], cores_taken: int =
     pytest.param(EIGHT._replace(wake=30e-3), (4, 1, 1), "transport", "more agents", 128, (8, 1, 1), id="wake-ups"),
     pytest.param(EIGHT._replace(observation=9e-4), (16, 1, 1), "device", "more predictors", 128, (16, 2, 1),
                  id="predictions, idle cores"),
+    pytest.param(PAPER._replace(step=CHEAP), (2, 1, 1), "device", "more agents", 128, (4, 1, 1),
+                 id="predictions of one observation"),
+    pytest.param(GPU._replace(step=CHEAP), (8, 1, 1), "device", "more agents", 128, (16, 1, 1),
+                 id="small predictions on a GPU"),
     pytest.param(GPU._replace(call=8e-3), (48, 1, 1), "predictors", "a larger prediction_batch_max", 1024, (48, 1, 1),
                  id="calls"),
 ])
@@ -158,6 +187,32 @@ def test_what_a_simulated_machine_is_limited_by_makes_it_faster_where_it_costs_h
     assert found == bottleneck
     light = simulated._replace(**{name: share * getattr(simulated, name) for name, share in cheaper.items()})
     assert judged(light, setting)[2] > 1.2 * rate
+
+
+@pytest.mark.parametrize(("simulated", "setting", "reason", "advice", "gain"), [
+    pytest.param(TWO._replace(step=CHEAP), (4, 1, 1), "most of it for updates", "a GPU", 1.15, id="2 cores"),
+    pytest.param(TWO._replace(step=CHEAP, passes=3), (4, 1, 1), "an update takes", "fewer passes", 1.8,
+                 id="2 cores, three passes"),
+    pytest.param(EIGHT._replace(step=CHEAP), (2, 1, 1), "an update takes", "a larger training_batch_min",
+                 1.2, id="8 cores, few agents"),
+    pytest.param(EIGHT._replace(passes=3), (2, 1, 1), "an update takes", "fewer passes", 1.3,
+                 id="8 cores, three passes of ale-py's"),
+    pytest.param(PAPER._replace(step=CHEAP), (64, 2, 2), "most of it for updates", "a GPU", 1.15,
+                 id="4 cores, paper's batches"),
+    pytest.param(GPU._replace(step=CHEAP, passes=3), (32, 2, 1), "updates are under way", "fewer passes", 1.5,
+                 id="GPU, three passes"),
+])
+def test_with_cheap_environments_or_several_passes_updates_are_named(
+        simulated: machine.Machine, setting: machine.Setting, reason: str, advice: str, gain: float) -> None:
+    bottleneck, told, said, rate = diagnosed(simulated, setting)
+    assert bottleneck == "device" and reason in told and said.startswith(advice)
+
+    def cheaper(*names: str) -> float:
+        return judged(simulated._replace(**{name: 0.5 * getattr(simulated, name) for name in names}), setting)[2]
+
+    assert cheaper("train", "sample") > max(gain * rate, cheaper("predict", "observation"), cheaper("step"))
+    more = (2 * setting[0], *setting[1:])
+    assert judged(simulated, more)[2] < 1.1 * rate, "more agents would be no help"
 
 
 def test_other_programs_on_a_simulated_machine_are_told_from_its_own_load() -> None:

@@ -25,8 +25,9 @@ class Machine(NamedTuple):
     step: one environment, one agent step. ticket: the rest of an agent's cycle (system calls). wake: delay from an
     answer to its use. The interpreter runs `call` for a batch of predictions, `each` for an agent in it and `gather`
     for an agent step that is trained on. A prediction of n observations takes predict + n * observation, an update of
-    n agent steps train + n * sample, on a core or on one of `devices`. crowd: slowdown of all agents per agent on a
-    core. most: the most observations in a prediction.
+    n agent steps passes * (train + n * sample), on a core or on one of `devices`. crowd: slowdown of all agents per
+    agent on a core. most: the most observations in a prediction. batch: the least agent steps of an update, which is of
+    whole rollouts.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Machine(NamedTuple):
     batch: int = 320
     slots: int = 2
     most: int = 128
+    passes: int = 1
 
 
 # The costs of a CPU are fitted to real runs (`plant_check.py` prints the error); those of a GPU are assumptions.
@@ -74,8 +76,8 @@ class _Station:
 
 
 class Steady(NamedTuple):
-    """Agent steps trained per second, mean policy lag in updates, mean lengths of both queues, idle share of the cores
-    (1 where the model has a device).
+    """Agent steps trained per second, each counted once; mean policy lag in updates, each of all its passes; mean
+    lengths of both queues; idle share of the cores (1 where the model has a device).
     """
 
     rate: float
@@ -110,6 +112,7 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     rollouts: deque[tuple[int, list[int]]] = deque()
     idle_predictors, idle_trainers = n_p, n_t
     per_batch = -(-m.batch // (m.envs * m.rollout_length))
+    batch = per_batch * m.envs * m.rollout_length  # of whole rollouts
     free_slots = [m.slots - 1] * n_a
     blocked: set[int] = set()
     held: list[list[int]] = [[] for _ in range(n_a)]
@@ -221,12 +224,13 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     def update(versions: list[int]) -> None:
         nonlocal gathering
         gathering += 1
-        through("interpreter", m.gather * m.batch, lambda: gathered(versions))
+        through("interpreter", m.gather * batch, lambda: gathered(versions))
 
     def gathered(versions: list[int]) -> None:
         nonlocal gathering
         gathering -= 1
-        through("device" if m.devices else "update", m.train + m.sample * m.batch, lambda: updated(versions))
+        through("device" if m.devices else "update", m.passes * (m.train + m.sample * batch),
+                lambda: updated(versions))
 
     def updated(versions: list[int]) -> None:
         nonlocal version, began, idle_trainers, calls, answered
@@ -261,9 +265,10 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     length = now - began
     queue, submitted, serving, replying, without_slot, predictors, in_model, updating, copying, server, playing = totals
     waiting = queue + serving + replying
-    return {"steps_per_second": updates * per_batch * m.envs * m.rollout_length / length,
+    return {"steps_per_second": updates * batch / length,
             "lag_mean": float(np.mean(lags)),
             "prediction_queue": queue / length, "training_queue": submitted / length,
+            "prediction_batch": m.envs * answered / calls, "passes": m.passes,
             "agents": n_a, "predictors": n_p, "trainers": n_t, "cpu_server": server / length,
             "cpu_agents": playing / length, "cpu_machine": (server + playing) / length + cores_taken,
             "wait_ms": 1e3 * waiting / answered, "queue_ms": 1e3 * queue / answered,

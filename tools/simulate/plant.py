@@ -1,6 +1,8 @@
 """Compares controllers of N_A, N_P and N_T on simulated machines: hundreds of runs in minutes.
 
     python tools/simulate/plant.py [--seeds 200] [--first-seed 0] [--hours 2] [--json plant.json] [--load]
+    python tools/simulate/plant.py --passes 3     updates of three passes over their batch
+    python tools/simulate/plant.py --step 90      environments that cost 90 us a step, as our own emulator's do
 
 A `Table` holds the steady states of a simulated machine (`machine.py`) for a grid of settings and interpolates, so that
 an hour of a controller's run costs milliseconds. `run` plays a table second by second, with noise, drift, whole updates
@@ -14,7 +16,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +24,7 @@ import numpy as np
 from machine import MACHINES, Machine, Steady, simulate
 from numpy.typing import NDArray
 
-from ga3c.settings.flags import output_file
+from ga3c.settings.flags import number, output_file
 from ga3c.settings.schema import Settings
 from ga3c.tuning.fast import Fast
 from ga3c.tuning.measurement import Measurement, Setting, name
@@ -256,10 +258,12 @@ def keep(everything: dict[str, Any], file: Path | None) -> None:
         file.write_text(json.dumps(finite(everything), indent=1) + "\n", encoding="utf-8")
 
 
-def compare(table: Table, seeds: range, hours: float) -> dict[str, dict[str, float]]:
-    """Scores of every controller from 1/1/1 on: medians over the seeds, the worst end, the mean regret."""
+def compare(table: Table, seeds: range, hours: float,
+            controllers: Iterable[str] = CONTROLLERS) -> dict[str, dict[str, float]]:
+    """Scores of the controllers from 1/1/1 on: medians over the seeds, the worst end, the mean regret."""
     result = {}
-    for word, make in CONTROLLERS.items():
+    for word in controllers:
+        make = CONTROLLERS[word]
         ceiling = CEILING if word == CAPPED else math.inf
         best = table[table.best(ceiling)].rate
         all_scores = [scores(run(make(table.machine, seed), lambda _: table, int(3600 * hours), seed), best, ceiling)
@@ -283,11 +287,18 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=2.0, help="of simulated training for each")
     parser.add_argument("--machines", nargs="+", choices=list(MACHINES), default=list(MACHINES), metavar="NAME")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="also write the numbers there")
+    parser.add_argument("--passes", type=number(int, 1, 64), metavar="N", default=1,
+                        help="of an update over its batch [1]")
+    parser.add_argument("--step", type=number(float, 0.1, 1e6), metavar="US",
+                        help="microseconds of an environment's step, in the place of each machine's own")
+    parser.add_argument("--controllers", nargs="+", choices=list(CONTROLLERS), default=list(CONTROLLERS),
+                        metavar="NAME")
     parser.add_argument("--load", action="store_true", help="only measure five minutes of external load")
     options = parser.parse_args()
     began = time.monotonic()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    tables = [Table(MACHINES[each]) for each in options.machines]
+    given = {"passes": options.passes, **({"step": 1e-6 * options.step} if options.step else {})}
+    tables = [Table(MACHINES[each]._replace(**given)) for each in options.machines]
     everything: dict[str, Any] = {}
     if options.load:
         rows = []
@@ -305,7 +316,7 @@ def main() -> int:
         keep(everything, options.json)
         return 0
     for table in tables:
-        result = compare(table, seeds, options.hours)
+        result = compare(table, seeds, options.hours, options.controllers)
         optima = {word: table.best(ceiling) for word, ceiling in (("optimum", math.inf), (CAPPED, CEILING))}
         everything[table.machine.name] = {
             "optimum": name(optima["optimum"]), "rate": table[optima["optimum"]].rate,
@@ -313,7 +324,7 @@ def main() -> int:
         print(f"{table.machine.name}: " + "; ".join(
             f"{word.replace('fast', 'optimum')} {name(best)}, {table[best].rate:,.0f} agent steps/s, lag "
             f"{table[best].lag:.1f}" for word, best in optima.items()) + "\n")
-        print(markdown(["controller", *result["fast"]],
+        print(markdown(["controller", *next(iter(result.values()))],
                        [[word, *(f"{value:,.0f}" if "seconds" in key else f"{value:.3f}" for key, value in row.items())]
                         for word, row in result.items()]), flush=True)
     keep(everything, options.json)

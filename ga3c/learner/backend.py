@@ -110,8 +110,11 @@ def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]
 
 
 class Updated(NamedTuple):
-    """What one update gave: means of the algorithm's metrics, `gradient_norm` and `passes` over its minibatches, and
+    """What one update gave: means of the algorithm's metrics and of `gradient_norm` over its minibatches, `passes`, and
     what to predict with from now on. Nothing has changed if a metric is not finite.
+
+    With `settings.run.norms` also `weight_norm`, before a step of the optimizer, and `step_norm`, of the step itself.
+    All norms are Euclidean, over all trained weights together; the gradient's is from before clipping.
     """
 
     metrics: dict[str, float]
@@ -129,6 +132,7 @@ class Backend:
     def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm) -> None:
         self.precision = precision(settings.algorithm)
         self._algorithm, self._max_grad_norm = algorithm, settings.algorithm.max_grad_norm
+        self._norms = settings.run.norms
         self._network = build_network(settings, env, self.precision)
         self._optimizer = build_optimizer(settings.algorithm, self._network.trainable_variables)
         self._observations = (RunningMoments("observation", env.observation_shape)
@@ -254,6 +258,9 @@ class Backend:
         if self._max_grad_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, self._max_grad_norm, gradient_norm)
         found = loss.metrics | {"gradient_norm": gradient_norm}
+        before = [tf.convert_to_tensor(variable) for variable in variables] if self._norms else []
+        if before:
+            found["weight_norm"] = tf.linalg.global_norm(before)
         self._metrics = list(found)
         metrics = tf.stack(list(found.values()))
 
@@ -265,7 +272,11 @@ class Backend:
 
         # The norm holds every gradient: if one is not finite, nothing is written, of the optimiser neither.
         tf.cond(tf.reduce_all(tf.math.is_finite(metrics)), apply, lambda: tf.constant(False))
-        return metrics
+        if not before:
+            return metrics
+        self._metrics.append("step_norm")  # measured, as each optimizer has a formula of its own
+        steps = [tf.convert_to_tensor(now) - then for now, then in zip(variables, before, strict=True)]
+        return tf.concat([metrics, [tf.linalg.global_norm(steps)]], axis=0)
 
     def _keep(self, values: Mapping[str, Tensor]) -> None:
         """Assigns to the variables of the algorithm and of the running moments, by name."""

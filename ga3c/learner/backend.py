@@ -258,9 +258,6 @@ class Backend:
         if self._max_grad_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, self._max_grad_norm, gradient_norm)
         found = loss.metrics | {"gradient_norm": gradient_norm}
-        before = [tf.convert_to_tensor(variable) for variable in variables] if self._norms else []
-        if before:
-            found["weight_norm"] = tf.linalg.global_norm(before)
         self._metrics = list(found)
         metrics = tf.stack(list(found.values()))
 
@@ -270,13 +267,15 @@ class Backend:
             self._keep({**loss.state, **kept})
             return tf.constant(True)
 
+        before = [tf.convert_to_tensor(variable) for variable in variables] if self._norms else []
         # The norm holds every gradient: if one is not finite, nothing is written, of the optimiser neither.
         tf.cond(tf.reduce_all(tf.math.is_finite(metrics)), apply, lambda: tf.constant(False))
         if not before:
             return metrics
-        self._metrics.append("step_norm")  # measured, as each optimizer has a formula of its own
+        # The step is what it changed, as each optimizer has a formula of its own.
         steps = [tf.convert_to_tensor(now) - then for now, then in zip(variables, before, strict=True)]
-        return tf.concat([metrics, [tf.linalg.global_norm(steps)]], axis=0)
+        self._metrics += ["weight_norm", "step_norm"]
+        return tf.concat([metrics, [tf.linalg.global_norm(before), tf.linalg.global_norm(steps)]], axis=0)
 
     def _keep(self, values: Mapping[str, Tensor]) -> None:
         """Assigns to the variables of the algorithm and of the running moments, by name."""

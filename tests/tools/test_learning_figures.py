@@ -113,7 +113,7 @@ def test_a_run_that_fails_is_left_out_and_told(
         drawn.append({label: len(trained) for label, trained in runs["Pong"].items()})
         return f"{len(drawn)} drawn\n"
 
-    monkeypatch.setattr(learning_figures, "train", fail)
+    monkeypatch.setattr(figure_runs, "train", fail)
     monkeypatch.setattr(learning_figures, "show", show)
     monkeypatch.setattr(sys, "argv", ["x", "figure6", "--out", str(tmp_path), "--seeds", "0", "1"])
     assert learning_figures.main() == 1

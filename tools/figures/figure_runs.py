@@ -7,6 +7,7 @@ directory that is thrown away (`speed`); the measurements stand in a file of JSO
 from __future__ import annotations
 
 import json
+import os
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import ga3c
-from ga3c.commands.entry import quiet
 from ga3c.commands.train import parser as train_parser
 from ga3c.learner import checkpoint
 from ga3c.runs import reader
+from ga3c.runs.directory import lock_directory, versions
 from ga3c.settings.flags import settings_of_run
-from ga3c.settings.machine import before_tensorflow, usable_cores
+from ga3c.settings.machine import usable_cores
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.tuning.measurement import name as counts_name
@@ -53,6 +54,13 @@ def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes:
 def run_name(variant: Variant, game: str, seed: int) -> str:
     """The name of a run's directory."""
     return f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
+
+
+def shared(number: int, agents: int) -> int:
+    """Environments of each agent. Raises ConfigError if they do not come out even."""
+    if number < 1 or number % agents:
+        raise ConfigError(f"--environments: {number} cannot be shared by {agents} agents; a multiple of {agents} can")
+    return number // agents
 
 
 def reached(run: Path, settings: Settings) -> bool:
@@ -87,6 +95,24 @@ def train(run: Path, settings: Settings) -> None:
         ga3c.train(settings.changed(run_dir=str(run), checkpoint_minutes=often), quiet=True)
     if not reached(run, settings):
         raise SystemExit(f"{run} was interrupted; the same command goes on with it")
+
+
+def train_all(wanted: Sequence[tuple[Path, Settings]], then: Callable[[int], None]) -> list[str]:
+    """Trains the runs one after the other and calls `then` with the number of each. Returns the failures, a line each.
+
+    Raises ConfigError if a run is being trained by another process, SystemExit if one was interrupted.
+    """
+    for run, _ in wanted:
+        if run.exists():
+            os.close(lock_directory(run))  # raises if a process trains in it
+    failures = []
+    for number, (run, settings) in enumerate(wanted):
+        try:
+            train(run, settings)
+            then(number)
+        except (ConfigError, ga3c.CommandFailed) as failure:
+            failures.append(f"{run}: {failure}")
+    return failures
 
 
 def done(run: Path, goal: float | None) -> dict[str, Any]:
@@ -148,9 +174,6 @@ def speed(settings: Settings, seconds: float) -> dict[str, float | None]:
 
 def machine() -> dict[str, Any]:
     """What all measurements of a call have in common: processor, cores, version, commit."""
-    before_tensorflow()
-    with quiet(False):
-        from ga3c.runs.directory import versions  # brings TensorFlow, for which a mistake in the flags need not wait
     found = versions()
     return {name: found[name] for name in ("processor", "cores", "ga3c", "commit")}
 

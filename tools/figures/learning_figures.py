@@ -33,20 +33,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figure_runs import Variant, asked, done, run_name, train
+from figure_runs import Variant, asked, done, run_name, train_all
 
 import ga3c
 from ga3c.commands.plot import SUFFIXES, figure_by_game, grouped
 from ga3c.learner import checkpoint
 from ga3c.runs import reader
-from ga3c.runs.directory import lock_directory
 from ga3c.settings.messages import ConfigError
 
 # Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes that begin as people
@@ -211,24 +209,22 @@ def make(options: argparse.Namespace) -> list[str]:
     """
     variants = FIGURES[options.figure](options)
     minutes = None if options.steps else options.minutes
-    wanted = [(seed, game, variant, asked(variant, game, seed, options.flags, minutes, options.steps))
+    wanted = [(game, variant.label, options.out / options.figure / run_name(variant, game, seed),
+               asked(variant, game, seed, options.flags, minutes, options.steps))
               for seed in options.seeds for game in options.games for variant in variants]
-    runs: dict[str, dict[str, list[Path]]] = {game: {} for game in options.games}
+    runs: dict[str, dict[str, list[Path]]] = {}
     reports: dict[Path, dict[str, Any]] = {}
-    failures, text = [], ""
-    at = [options.out / options.figure / run_name(variant, game, seed) for seed, game, variant, _ in wanted]
-    for run in filter(Path.exists, at):
-        os.close(lock_directory(run))  # raises if a process trains in it
-    for run, (_, game, variant, settings) in zip(at, wanted, strict=True):
-        try:
-            train(run, settings)
-            if options.figure == "table3":
-                reports[run] = evaluated(run, options.episodes)
-        except (ConfigError, ga3c.CommandFailed) as failure:
-            failures.append(f"{run}: {failure}")
-            continue
-        runs[game].setdefault(variant.label, []).append(run)
-        text = show(options, {game: by_label for game, by_label in runs.items() if by_label}, reports)
+    text = ""
+
+    def trained(number: int) -> None:
+        nonlocal text
+        game, label, run, _ = wanted[number]
+        if options.figure == "table3":
+            reports[run] = evaluated(run, options.episodes)
+        runs.setdefault(game, {}).setdefault(label, []).append(run)
+        text = show(options, runs, reports)
+
+    failures = train_all([(run, settings) for *_, run, settings in wanted], trained)
     print(f"{text}written: {options.out / options.figure}.*" if text else "nothing to show", flush=True)
     return failures
 

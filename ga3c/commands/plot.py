@@ -57,6 +57,9 @@ PANELS = {
     "tps": _Panel("time", "tps", "Trainings per second (TPS)"),
     "workers": _Panel("time", "agents", "Agents, predictors, trainers"),
     "lag": _Panel("time", "lag_mean", "Policy lag, mean, in updates"),
+    "weight-norm": _Panel("steps", "weight_norm", "Norm of the weights (--norms)"),
+    "gradient-norm": _Panel("steps", "gradient_norm", "Norm of the gradient, before clipping"),
+    "step-norm": _Panel("steps", "step_norm", "Norm of the optimizer's step (--norms)"),
     "lag-updates": _Panel("lag", "updates", "Policy lag, where samples aged"),
     "lag-ms": _Panel("lag", "ms", "Age of samples when trained on"),
 }

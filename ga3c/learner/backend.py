@@ -110,8 +110,11 @@ def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]
 
 
 class Updated(NamedTuple):
-    """What one update gave: means of the algorithm's metrics, `gradient_norm` and `passes` over its minibatches, and
+    """What one update gave: means of the algorithm's metrics and of `gradient_norm` over its minibatches, `passes`, and
     what to predict with from now on. Nothing has changed if a metric is not finite.
+
+    With `settings.run.norms` also `weight_norm`, before a step of the optimizer, and `step_norm`, of the step itself.
+    All norms are Euclidean, over all trained weights together; the gradient's is from before clipping.
     """
 
     metrics: dict[str, float]
@@ -129,6 +132,7 @@ class Backend:
     def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm) -> None:
         self.precision = precision(settings.algorithm)
         self._algorithm, self._max_grad_norm = algorithm, settings.algorithm.max_grad_norm
+        self._norms = settings.run.norms
         self._network = build_network(settings, env, self.precision)
         self._optimizer = build_optimizer(settings.algorithm, self._network.trainable_variables)
         self._observations = (RunningMoments("observation", env.observation_shape)
@@ -263,9 +267,15 @@ class Backend:
             self._keep({**loss.state, **kept})
             return tf.constant(True)
 
+        before = [tf.convert_to_tensor(variable) for variable in variables] if self._norms else []
         # The norm holds every gradient: if one is not finite, nothing is written, of the optimiser neither.
         tf.cond(tf.reduce_all(tf.math.is_finite(metrics)), apply, lambda: tf.constant(False))
-        return metrics
+        if not before:
+            return metrics
+        # The step is what it changed, as each optimizer has a formula of its own.
+        steps = [tf.convert_to_tensor(now) - then for now, then in zip(variables, before, strict=True)]
+        self._metrics += ["weight_norm", "step_norm"]
+        return tf.concat([metrics, [tf.linalg.global_norm(before), tf.linalg.global_norm(steps)]], axis=0)
 
     def _keep(self, values: Mapping[str, Tensor]) -> None:
         """Assigns to the variables of the algorithm and of the running moments, by name."""

@@ -38,8 +38,8 @@ class UpdateStats(NamedTuple):
     """What one update did.
 
     version, agent_steps: totals after it. batch_steps: agent steps in its batch. metrics: what the algorithm measured,
-    means per agent step and over minibatches, `gradient_norm` (before clipping), `passes` and `learning_rate`. waited:
-    seconds for another trainer's update to end.
+    means per agent step and over minibatches, `gradient_norm` (before clipping), `passes` and `learning_rate`, with
+    `settings.run.norms` also `weight_norm` and `step_norm`. waited: seconds for another trainer's update to end.
     """
 
     version: int

@@ -247,6 +247,8 @@ class RunSettings(Group):
     evaluation_episodes: int = _setting(
         10, "episodes of such an evaluation; the checkpoint with the best mean is kept", ge=1, le=100_000)
     tensorboard: bool = _setting(True, "write scalars for TensorBoard, once a second")
+    norms: bool = _setting(
+        False, "record weight_norm and step_norm of each update beside gradient_norm; takes 1 to 4 % of an update")
     trace: bool = _setting(False, "keep what everyone did in the last minute or so: trace.json, for Perfetto")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import keras
@@ -62,6 +62,29 @@ def test_adam_takes_the_steps_of_its_paper_also_where_a_gradient_is_sparse() -> 
     for variable, should_be in zip(variables, expected, strict=True):
         assert variable.numpy() == pytest.approx(should_be, rel=1e-4)
     assert int(optimizer.iterations) == 5
+
+
+@pytest.mark.parametrize("changes", [
+    {"optimizer": "adam", "max_grad_norm": 0.5}, {"optimizer": "rmsprop"},
+    {"algorithm": "ppo", "optimizer": "adam", "minibatches": 2, "passes": 2}], ids=str)
+def test_norms_are_of_the_weights_and_of_the_steps_and_change_nothing(changes: dict[str, object]) -> None:
+    plain, model = (Learner(settings(**changes, norms=norms), VECTOR) for norms in (False, True))
+    for number in range(3):
+        before, batch = weights(model), random_batch(seed=number)
+        without, update = plain.update(batch), model.update(batch)
+        assert update.metrics.keys() - without.metrics.keys() == {"weight_norm", "step_norm"}
+        assert without.metrics.items() <= update.metrics.items()
+        moved = norm(after - before[name] for name, after in weights(model).items())
+        if "passes" in changes:  # means over four steps: the way is no longer than all of them
+            assert 0 < moved / 4 <= update.metrics["step_norm"]
+        else:
+            assert update.metrics["weight_norm"] == pytest.approx(norm(before.values()), rel=1e-5)
+            assert update.metrics["step_norm"] == pytest.approx(moved, rel=1e-3)
+    assert all(np.array_equal(array, weights(plain)[name]) for name, array in weights(model).items())
+
+
+def norm(arrays: Iterable[np.ndarray]) -> float:
+    return float(np.sqrt(sum((array.astype(np.float64) ** 2).sum() for array in arrays)))
 
 
 def test_updates_in_bfloat16_go_the_way_of_those_in_float32() -> None:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import figure_runs
 import learning_figures
 import pytest
 from programs import TOOLS
@@ -60,23 +61,23 @@ def test_a_run_that_has_had_its_budget_is_kept_and_a_smaller_budget_is_had(
         tmp_path: Path, trained: list[dict[str, Any]]) -> None:
     run = begun(tmp_path / "run", 30.0)
     for budget in ({"minutes": 30.0}, {"minutes": 10.0}, {"minutes": None, "steps": 5000}):
-        learning_figures.train(run, PONG.changed(**budget))
+        figure_runs.train(run, PONG.changed(**budget))
     assert not trained
 
 
 def test_a_run_that_was_interrupted_goes_on_and_so_does_one_whose_budget_has_grown(
         tmp_path: Path, trained: list[dict[str, Any]]) -> None:
-    learning_figures.train(begun(tmp_path / "cut", 20.0), PONG)
+    figure_runs.train(begun(tmp_path / "cut", 20.0), PONG)
     assert trained == [{"config": None, "resume": tmp_path / "cut", "quiet": True, "minutes": 30.0, "steps": None}]
     with pytest.raises(SystemExit, match="was interrupted; the same command goes on"):
-        learning_figures.train(begun(tmp_path / "more", 30.0), PONG.changed(minutes=40.0))
+        figure_runs.train(begun(tmp_path / "more", 30.0), PONG.changed(minutes=40.0))
     assert trained[1]["minutes"] == 40.0
 
 
 def test_a_run_without_a_checkpoint_is_put_aside_and_trained_anew(
         tmp_path: Path, trained: list[dict[str, Any]]) -> None:
     for number in (1, 2):
-        learning_figures.train(begun(tmp_path / "run", 1.0, checkpoint=False), PONG)
+        figure_runs.train(begun(tmp_path / "run", 1.0, checkpoint=False), PONG)
         assert trained[-1]["config"].run.run_dir == str(tmp_path / "run")
         assert trained[-1]["config"].algorithm.entropy_coef == 0.0
         assert (tmp_path / f"run.broken{number}" / "config.yaml").exists()
@@ -87,10 +88,10 @@ def test_a_run_without_a_checkpoint_is_put_aside_and_trained_anew(
 @pytest.mark.parametrize("flag", ["--minutes 5", "--steps 9", "--frames 9", "--episodes 9", "--run-dir x",
                                   "--checkpoint-minutes 1"])
 def test_what_the_tool_says_itself_is_refused_behind_the_dashes(flag: str) -> None:
-    variant = learning_figures.Variant("x", "x", ())
+    variant = figure_runs.Variant("x", "x", ())
     with pytest.raises(ConfigError, match=flag.split()[0]):
-        learning_figures.asked(variant, "Pong", 0, flag.split(), 5.0, None)
-    assert learning_figures.asked(variant, "Pong", 0, ["--entropy-coef", "0"], 5.0, None).run.minutes == 5.0
+        figure_runs.asked(variant, "Pong", 0, flag.split(), 5.0, None)
+    assert figure_runs.asked(variant, "Pong", 0, ["--entropy-coef", "0"], 5.0, None).run.minutes == 5.0
 
 
 def test_of_no_run_nothing_is_shown(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_a_run_that_fails_is_left_out_and_told(
         drawn.append({label: len(trained) for label, trained in runs["Pong"].items()})
         return f"{len(drawn)} drawn\n"
 
-    monkeypatch.setattr(learning_figures, "train", fail)
+    monkeypatch.setattr(figure_runs, "train", fail)
     monkeypatch.setattr(learning_figures, "show", show)
     monkeypatch.setattr(sys, "argv", ["x", "figure6", "--out", str(tmp_path), "--seeds", "0", "1"])
     assert learning_figures.main() == 1
@@ -162,18 +163,19 @@ def test_what_a_run_has_done_is_told(tmp_path: Path) -> None:
             for minute, episodes, lag, score in (
                 (1, 0, None, None), (2, 99, 1.0, 21.0), (3, 100, 2.0, 18.5), (4, 200, 3.0, 16.0))]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + line(9.0))
-    found = learning_figures.done(tmp_path, "Pong")
+    found = figure_runs.done(tmp_path, 18.0)
     assert found == {"minutes": 4.0, "agent_steps": 24000, "frames": 96000, "steps_per_second": 100.0, "lag": 2.0,
-                     "workers": "4/2/1", "score": 16.0, "best": 18.5, "minutes_to_paper": 3.0}
-    assert learning_figures.done(tmp_path, "toy:catch")["minutes_to_paper"] is None
+                     "workers": "4/2/1", "score": 16.0, "best": 18.5, "minutes_to_paper": 3.0,
+                     "frames_to_paper": 72_000}
+    assert figure_runs.done(tmp_path, None)["minutes_to_paper"] is None
     (tmp_path / "metrics.jsonl").write_text(json.dumps(rows[0]) + "\n")
-    one = learning_figures.done(tmp_path, "Pong")
+    one = figure_runs.done(tmp_path, 18.0)
     assert one["score"] is one["best"] is one["lag"] is None
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
-    few = learning_figures.done(tmp_path, "Pong")
+    few = figure_runs.done(tmp_path, 18.0)
     assert few["score"] == 21.0 and few["best"] is few["minutes_to_paper"] is None
     (tmp_path / "metrics.jsonl").write_text("")
-    assert learning_figures.done(tmp_path, "Pong") == {}
+    assert figure_runs.done(tmp_path, 18.0) == {}
     assert learning_figures.listed({"Pong": {"ours": {0: found, 1: {}}}}).splitlines()[2:] == [
         "| Pong | ours | 0 | 4.0 | 24,000 | 100.0 | 2.0 | 4/2/1 | 16.0 | 18.5 | 3.0 |",
         "| Pong | ours | 1 | - | - | - | - | - | - | - | - |"]
@@ -182,7 +184,7 @@ def test_what_a_run_has_done_is_told(tmp_path: Path) -> None:
 def test_a_run_of_other_settings_is_refused(tmp_path: Path, trained: list[dict[str, Any]]) -> None:
     run = begun(tmp_path / "run", 30.0, settings=PONG.changed(gamma=0.5))
     with pytest.raises(ConfigError, match=r"was trained with gamma 0.5, not 0.99; give another --out"):
-        learning_figures.train(run, PONG)
+        figure_runs.train(run, PONG)
     assert not trained
 
 
@@ -190,7 +192,7 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path, trained: list[dict[s
 def test_every_variant_of_a_figure_is_training_of_its_own(figure: str) -> None:
     options = argparse.Namespace(best="6/1/2", rates=[3e-4, 1e-4], batches=[5, 20, 160], delays=[0, 32], change=None)
     variants = learning_figures.FIGURES[figure](options)
-    settings = [learning_figures.asked(variant, "Pong", 3, ["--agents", "9"], 5.0, None) for variant in variants]
+    settings = [figure_runs.asked(variant, "Pong", 3, ["--agents", "9"], 5.0, None) for variant in variants]
     assert len({str(one.flat()) for one in settings}) == len({one.name for one in variants}) == len(variants)
     if figure == "figure5":
         tuning = [one.tuning for one in settings]

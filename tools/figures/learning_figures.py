@@ -33,25 +33,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from figure_runs import Variant, asked, done, run_name, train_all
 
 import ga3c
 from ga3c.commands.plot import SUFFIXES, figure_by_game, grouped
-from ga3c.commands.train import parser as train_parser
 from ga3c.learner import checkpoint
 from ga3c.runs import reader
-from ga3c.runs.directory import lock_directory
-from ga3c.settings.flags import settings_of_run
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schema import Settings
-from ga3c.tuning.measurement import name as counts_name
 
 # Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes that begin as people
 # left them) and of GA3C after a day (Babaeizadeh et al., 2017, table 3).
@@ -59,18 +53,11 @@ PUBLISHED: dict[str, tuple[float, float]] = {
     "Amidar": (283.9, 218.0), "Boxing": (33.7, 92.0), "Centipede": (3306.5, 7386.0), "NameThisGame": (5614.0, 5643.0),
     "MsPacman": (594.4, 1978.0), "Pong": (11.4, 18.0), "Qbert": (13752.3, 14966.0), "Seaquest": (2300.2, 1706.0),
     "UpNDown": (54525.4, 8623.0)}
-# Between what a run was trained with and what is asked of it.
-_MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "checkpoints_kept", "remember", "tensorboard",
-               "evaluation_minutes", "evaluation_episodes"}
-_OWN = ("game", "minutes", "steps", "frames", "episodes", "run_dir", "checkpoint_minutes")
 
 
-class Variant(NamedTuple):
-    """One curve of a figure: its label, its part of the runs' names, and its flags."""
-
-    label: str
-    name: str
-    flags: tuple[str, ...]
+def goal(game: str) -> float | None:
+    """The paper's score; None of a game that it has none of."""
+    return PUBLISHED[game][1] if game in PUBLISHED else None
 
 
 def counts(text: str) -> str:
@@ -143,70 +130,6 @@ CHANGES = ("--learning-rate 1e-4", "--learning-rate 3.5e-4", "--learning-rate 1e
            "--entropy-coef 0.01 --entropy-coef-final null",
            "--entropy-coef 0.02 --entropy-coef-final null", "--correction none", "--correction clipped-is",
            "--preset paper")
-
-
-def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
-          steps: int | None) -> Settings:
-    """The settings of a run; the variant's own come last. Raises ConfigError."""
-    argv = ["--seed", str(seed), "--no-remember", *flags, *variant.flags]
-    return settings_of_run(train_parser(), argv, _OWN, game=game).changed(minutes=minutes, steps=steps)
-
-
-def reached(run: Path, settings: Settings) -> bool:
-    """Whether the run has had the budget. Raises OSError if there is no reader."""
-    rows = reader.rows(run).new()
-    return bool(rows) and (settings.run.steps is not None and rows[-1]["agent_steps"] >= settings.run.steps
-                           or settings.run.minutes is not None and rows[-1]["time"] >= 60 * settings.run.minutes)
-
-
-def train(run: Path, settings: Settings) -> None:
-    """Trains the run until it has had its budget. Raises ConfigError if it exists with other settings."""
-    if (run / "config.yaml").exists():
-        theirs, ours = reader.whole_settings(run), json.loads(json.dumps(settings.flat()))
-        for name in sorted(ours.keys() - _MAY_DIFFER):
-            if theirs.get(name) != ours[name]:
-                raise ConfigError(f"{run} was trained with {name} {theirs.get(name)}, not {ours[name]}; "
-                                  "give another --out")
-        if (run / "metrics.jsonl").exists() and reached(run, settings):
-            return
-    print("training", run, flush=True)
-    often = min(10.0, settings.run.minutes / 3 if settings.run.minutes else 10.0)
-    if checkpoint.saved(run / "checkpoints"):
-        ga3c.train(resume=run, quiet=True, minutes=settings.run.minutes, steps=settings.run.steps)
-    else:
-        if run.exists():  # without a checkpoint it cannot be resumed; nothing is deleted
-            names = (run.with_name(f"{run.name}.broken{number}") for number in range(1, 1000))
-            run.rename(next(name for name in names if not name.exists()))
-        ga3c.train(settings.changed(run_dir=str(run), checkpoint_minutes=often), quiet=True)
-    if not reached(run, settings):
-        raise SystemExit(f"learning_figures: {run} was interrupted; the same command goes on with it")
-
-
-def done(run: Path, game: str) -> dict[str, Any]:
-    """The numbers of a run; {} if no agent has played.
-
-    workers: N_A/N_P/N_T at the end. score: mean of the last hundred episodes, at the end. best: the highest such mean,
-    from the hundredth episode on. minutes_to_paper: until that mean first reached the paper's score of the game.
-    """
-    rows = reader.lasting([row for row in reader.rows(run).new() if row["agents"] > 0])
-    if not rows:
-        return {}
-    minutes, steps, score, lag = (
-        reader.column(rows, name) for name in ("time", "agent_steps", "score_mean", "lag_mean"))
-    minutes /= 60
-    _, goal = PUBLISHED.get(game, (None, np.inf))
-    whole = np.where(reader.column(rows, "episodes") >= 100, score, np.nan)  # a mean of the first few is luck
-    there = np.flatnonzero(whole >= goal)  # NaN is not
-
-    def known(number: float) -> float | None:
-        return round(float(number), 2) if np.isfinite(number) else None
-
-    return {"minutes": known(minutes[-1]), "agent_steps": int(steps[-1]), "frames": int(rows[-1]["frames"]),
-            "steps_per_second": known((steps[-1] - steps[0]) / max(60 * (minutes[-1] - minutes[0]), 1.0)),
-            "lag": known(float(np.nanmean(lag))) if np.isfinite(lag).any() else None,
-            "workers": counts_name([rows[-1][kind] for kind in ("agents", "predictors", "trainers")]),
-            "score": known(score[-1]), "best": known(float(np.nanmax(whole))) if np.isfinite(whole).any() else None,
-            "minutes_to_paper": known(minutes[there[0]]) if len(there) else None}
 
 
 def listed(found: dict[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
@@ -286,25 +209,22 @@ def make(options: argparse.Namespace) -> list[str]:
     """
     variants = FIGURES[options.figure](options)
     minutes = None if options.steps else options.minutes
-    wanted = [(seed, game, variant, asked(variant, game, seed, options.flags, minutes, options.steps))
+    wanted = [(game, variant.label, options.out / options.figure / run_name(variant, game, seed),
+               asked(variant, game, seed, options.flags, minutes, options.steps))
               for seed in options.seeds for game in options.games for variant in variants]
-    runs: dict[str, dict[str, list[Path]]] = {game: {} for game in options.games}
+    runs: dict[str, dict[str, list[Path]]] = {}
     reports: dict[Path, dict[str, Any]] = {}
-    failures, text = [], ""
-    at = [options.out / options.figure / f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
-          for seed, game, variant, _ in wanted]
-    for run in filter(Path.exists, at):
-        os.close(lock_directory(run))  # raises if a process trains in it
-    for run, (_, game, variant, settings) in zip(at, wanted, strict=True):
-        try:
-            train(run, settings)
-            if options.figure == "table3":
-                reports[run] = evaluated(run, options.episodes)
-        except (ConfigError, ga3c.CommandFailed) as failure:
-            failures.append(f"{run}: {failure}")
-            continue
-        runs[game].setdefault(variant.label, []).append(run)
-        text = show(options, {game: by_label for game, by_label in runs.items() if by_label}, reports)
+    text = ""
+
+    def trained(number: int) -> None:
+        nonlocal text
+        game, label, run, _ = wanted[number]
+        if options.figure == "table3":
+            reports[run] = evaluated(run, options.episodes)
+        runs.setdefault(game, {}).setdefault(label, []).append(run)
+        text = show(options, runs, reports)
+
+    failures = train_all([(run, settings) for *_, run, settings in wanted], trained)
     print(f"{text}written: {options.out / options.figure}.*" if text else "nothing to show", flush=True)
     return failures
 
@@ -319,7 +239,7 @@ def evaluated(run: Path, episodes: int) -> dict[str, Any]:
         aside = run / ".table3.json"
         aside.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         aside.replace(file)
-    return {**report, "run": done(run, report["game"])}
+    return {**report, "run": done(run, goal(report["game"]))}
 
 
 def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
@@ -340,7 +260,7 @@ def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
                            for label, trained in by_label.items()}
         text = compared(found)
     else:
-        found = {game: {label: {reader.settings(run)["seed"]: done(run, game) for run in trained}
+        found = {game: {label: {reader.settings(run)["seed"]: done(run, goal(game)) for run in trained}
                         for label, trained in by_label.items()} for game, by_label in runs.items()}
         text = listed(found)
         groups = {game: [grouped(trained, [label])[0] for label, trained in by_label.items()]

@@ -12,32 +12,23 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import random
-import subprocess
+import signal
 import sys
-import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from figure_runs import completed, machine, speed
 
-from ga3c.commands.entry import quiet
+from ga3c import CommandFailed
 from ga3c.commands.train import parser as train_parser
 from ga3c.envs.check import probe
-from ga3c.runs.reader import Follower, column, rows
 from ga3c.settings.flags import settings_of_run
-from ga3c.settings.machine import before_tensorflow, usable_cores
+from ga3c.settings.machine import usable_cores
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
-_KEY = ("game", "network", "agents", "predictors", "trainers", "flags", "seconds", "ga3c", "commit", "sizes")
 _OWN = ("game", "network", "agents", "predictors", "trainers", "minutes", "run_dir", "dynamic", "tensorboard")
-
-
-def key_of(one: dict[str, Any]) -> tuple[Any, ...]:
-    """The conditions of a measurement; None where an earlier version did not record one."""
-    return tuple(one.get(name) for name in _KEY)
 
 
 def sizes(settings: Settings) -> list[int]:
@@ -45,28 +36,16 @@ def sizes(settings: Settings) -> list[int]:
     return [settings.agents.envs_per_agent, settings.algorithm.rollout_length, settings.batching.training_batch_min]
 
 
-def measure(key: tuple[Any, ...], envs_per_agent: int) -> dict[str, Any]:
-    """One run of the service under the conditions `key`: means over its last seconds, when all agents play."""
-    game, network, agents, predictors, trainers, flags, seconds, *_ = key
-    # An Atari environment takes 10 ms of a core to begin; then a while until batches and queues are what they stay.
-    whole = seconds * 1.5 + 0.01 * agents * envs_per_agent / usable_cores()
-    with tempfile.TemporaryDirectory() as scratch:
-        run = Path(scratch) / "run"
-        command = [sys.executable, "-m", "ga3c", "--game", game, "--network", network, "--no-dynamic", "--agents",
-                   str(agents), "--predictors", str(predictors), "--trainers", str(trainers), "--minutes",
-                   str(whole / 60), "--run-dir", str(run), "--no-tensorboard", *flags]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"speed_figures: {' '.join(command)} ended with {done.returncode}: {done.stdout[-500:]}")
-        played = [row for row in rows(run).new() if row["agents"]]
-    late = [row for row in played if row["time"] >= whole - seconds]
-    if len(late) < 3:
-        raise SystemExit(f"speed_figures: {seconds:g} seconds are too few rows; give more --seconds")
-    names = ("tps", "prediction_batch", "training_queue", "prediction_queue", "lag_mean", "cpu_agents", "cpu_server",
-             "cpu_machine")
-    return {**dict(zip(_KEY, key, strict=True)),
-            "steps_per_second": float(np.ptp(column(late, "agent_steps")) / np.ptp(column(late, "time"))),
-            **{name: float(np.nanmean(column(late, name))) for name in names}}
+def settings_of(conditions: Mapping[str, Any]) -> Settings:
+    """The settings of a measurement. Raises ConfigError."""
+    chosen = {name: conditions[name] for name in ("game", "network", "agents", "predictors", "trainers")}
+    return settings_of_run(train_parser(), conditions["flags"], _OWN, **chosen, dynamic=False)
+
+
+def told(one: Mapping[str, Any]) -> str:
+    """A line of a measurement."""
+    counts = "/".join(str(one[kind]) for kind in ("agents", "predictors", "trainers"))
+    return f"{one['network']} {counts}: {one['steps_per_second']:,.0f} agent steps/s"
 
 
 def draw(found: list[dict[str, Any]], file: Path) -> None:
@@ -124,25 +103,24 @@ def main() -> int:
         print(f"speed_figures: {error}", file=sys.stderr)
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
-    log = options.out / "speed.jsonl"
-    before_tensorflow()
-    with quiet(False):
-        from ga3c.runs.directory import versions  # brings TensorFlow, for which a mistake in the flags need not wait
-    machine = versions()
-    kind = (options.flags, options.seconds, machine["ga3c"], machine["commit"], sizes(settings))
-    wanted = [(options.game, network, *counts, *kind) for network, *counts in itertools.product(
-        options.networks, options.agents, options.predictors, options.trainers)]
-    found = Follower(log).new() if log.exists() else []
-    for key in random.sample(wanted, len(wanted)):  # else a machine that becomes slower would look like an effect
-        if key not in map(key_of, found):
-            found.append({**measure(key, settings.agents.envs_per_agent),
-                          **{name: machine[name] for name in ("processor", "cores")}})
-            with open(log, "a", encoding="utf-8") as file:
-                file.write(json.dumps(found[-1]) + "\n")
-            print(f"{key[1]} {'/'.join(map(str, key[2:5]))}: {found[-1]['steps_per_second']:,.0f} agent steps/s",
-                  flush=True)
-    drawn = [one for one in found if key_of(one) in wanted]
-    draw(sorted(drawn, key=lambda one: wanted.index(key_of(one))), options.out / "speed.png")
+    here = machine()
+    kind = {"flags": options.flags, "seconds": options.seconds, "ga3c": here["ga3c"], "commit": here["commit"],
+            "sizes": sizes(settings)}
+    wanted = [{"game": options.game, "network": network, "agents": agents, "predictors": predictors,
+               "trainers": trainers, **kind} for network, agents, predictors, trainers in itertools.product(
+                   options.networks, options.agents, options.predictors, options.trainers)]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end
+    try:
+        found = completed(options.out / "speed.jsonl", wanted,
+                          lambda one: {**speed(settings_of(one), one["seconds"]), "processor": here["processor"],
+                                       "cores": here["cores"]}, told)
+    except (ConfigError, CommandFailed) as failure:
+        print(f"speed_figures: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("speed_figures: interrupted; the same command goes on", file=sys.stderr)
+        return 130
+    draw(found, options.out / "speed.png")
     print(f"drawn: {options.out / 'speed.png'}")
     return 0
 

@@ -1,0 +1,42 @@
+"""What a paper's table or figure is shown as: rows of JSON, a Markdown table, a picture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from figure_runs import machine
+
+
+class Column(NamedTuple):
+    """A column of a table: its heading, and how the number of a row is written. Without a number it is "-"."""
+
+    heading: str
+    name: str
+    form: str = "{}"
+
+
+def markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
+    """A table with one line for each row."""
+    cells = [[column.form.format(row[column.name]) if row.get(column.name) is not None else "-" for column in columns]
+             for row in rows]
+    lines = [[column.heading for column in columns], ["---"] * len(columns), *cells]
+    return "".join(f"|{'|'.join(line)}|\n" if line[0] == "---" else f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def write(options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], text: str, figure: Any) -> None:
+    """Writes what a call has found: rows, table and picture."""
+    stem = options.out / options.what
+    stem.with_suffix(".json").write_text(json.dumps({"machine": machine(), "flags": options.flags, "rows": rows},
+                                                    indent=1) + "\n", encoding="utf-8")
+    stem.with_suffix(".md").write_text(text, encoding="utf-8")
+    figure.savefig(stem.with_suffix(".png"), dpi=150)
+
+
+def panels(count: int) -> tuple[Any, Any]:
+    """A figure of so many panels side by side, and these. Needs matplotlib; no display."""
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(4.2 * count, 3.4), layout="constrained")
+    return figure, figure.subplots(1, count, squeeze=False)[0]

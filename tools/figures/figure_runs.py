@@ -1,0 +1,201 @@
+"""The runs behind the figures: learning runs, which keep their directories, and runs for speed, which leave a line.
+
+A learning run is kept when it has had its budget, and resumed when it has not (`train`). A run for speed is made in a
+directory that is thrown away (`speed`); the measurements stand in a file of JSON lines (`completed`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import ga3c
+from ga3c.commands.train import parser as train_parser
+from ga3c.learner import checkpoint
+from ga3c.runs import reader
+from ga3c.runs.directory import lock_directory, versions
+from ga3c.settings.flags import settings_of_run
+from ga3c.settings.machine import usable_cores
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+from ga3c.tuning.measurement import name as counts_name
+
+# Between what a run was trained with and what is asked of it.
+_MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "checkpoints_kept", "remember", "tensorboard",
+               "evaluation_minutes", "evaluation_episodes"}
+_OWN = ("game", "minutes", "steps", "frames", "episodes", "run_dir", "checkpoint_minutes")
+_LEAST_ROWS = 3
+
+
+class Variant(NamedTuple):
+    """One curve of a figure: its label, its part of the runs' names, and its flags."""
+
+    label: str
+    name: str
+    flags: tuple[str, ...]
+
+
+# ------------------------------------------------------------------------------------------ learning
+
+def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
+          steps: int | None) -> Settings:
+    """The settings of a run; the variant's own come last. Raises ConfigError."""
+    argv = ["--seed", str(seed), "--no-remember", *flags, *variant.flags]
+    return settings_of_run(train_parser(), argv, _OWN, game=game).changed(minutes=minutes, steps=steps)
+
+
+def run_name(variant: Variant, game: str, seed: int) -> str:
+    """The name of a run's directory."""
+    return f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
+
+
+def shared(number: int, agents: int) -> int:
+    """Environments of each agent. Raises ConfigError if they do not come out even."""
+    if number < 1 or number % agents:
+        raise ConfigError(f"--environments: {number} cannot be shared by {agents} agents; a multiple of {agents} can")
+    return number // agents
+
+
+def reached(run: Path, settings: Settings) -> bool:
+    """Whether the run has had the budget. Raises OSError if there is no reader."""
+    rows = reader.rows(run).new()
+    return bool(rows) and (settings.run.steps is not None and rows[-1]["agent_steps"] >= settings.run.steps
+                           or settings.run.minutes is not None and rows[-1]["time"] >= 60 * settings.run.minutes)
+
+
+def train(run: Path, settings: Settings) -> None:
+    """Trains the run until it has had its budget.
+
+    Raises ConfigError if it exists with other settings, SystemExit if it was interrupted: then it has ended with a
+    checkpoint.
+    """
+    if (run / "config.yaml").exists():
+        theirs, ours = reader.whole_settings(run), json.loads(json.dumps(settings.flat()))
+        for name in sorted(ours.keys() - _MAY_DIFFER):
+            if theirs.get(name) != ours[name]:
+                raise ConfigError(f"{run} was trained with {name} {theirs.get(name)}, not {ours[name]}; "
+                                  "give another --out")
+        if (run / "metrics.jsonl").exists() and reached(run, settings):
+            return
+    print("training", run, flush=True)
+    often = min(10.0, settings.run.minutes / 3 if settings.run.minutes else 10.0)
+    if checkpoint.saved(run / "checkpoints"):
+        ga3c.train(resume=run, quiet=True, minutes=settings.run.minutes, steps=settings.run.steps)
+    else:
+        if run.exists():  # without a checkpoint it cannot be resumed; nothing is deleted
+            names = (run.with_name(f"{run.name}.broken{number}") for number in range(1, 1000))
+            run.rename(next(name for name in names if not name.exists()))
+        ga3c.train(settings.changed(run_dir=str(run), checkpoint_minutes=often), quiet=True)
+    if not reached(run, settings):
+        raise SystemExit(f"{run} was interrupted; the same command goes on with it")
+
+
+def train_all(wanted: Sequence[tuple[Path, Settings]], then: Callable[[int], None]) -> list[str]:
+    """Trains the runs one after the other and calls `then` with the number of each. Returns the failures, a line each.
+
+    Raises ConfigError if a run is being trained by another process, SystemExit if one was interrupted.
+    """
+    for run, _ in wanted:
+        if run.exists():
+            os.close(lock_directory(run))  # raises if a process trains in it
+    failures = []
+    for number, (run, settings) in enumerate(wanted):
+        try:
+            train(run, settings)
+            then(number)
+        except (ConfigError, ga3c.CommandFailed) as failure:
+            failures.append(f"{run}: {failure}")
+    return failures
+
+
+def done(run: Path, goal: float | None) -> dict[str, Any]:
+    """The numbers of a run; {} if no agent has played.
+
+    workers: N_A/N_P/N_T at the end. score: mean of the last hundred episodes, at the end. best: the highest such mean,
+    from the hundredth episode on. minutes_to_paper, frames_to_paper: until that mean first reached `goal`, the paper's
+    score of the game.
+    """
+    rows = reader.lasting([row for row in reader.rows(run).new() if row["agents"] > 0])
+    if not rows:
+        return {}
+    minutes, steps, score, lag = (
+        reader.column(rows, name) for name in ("time", "agent_steps", "score_mean", "lag_mean"))
+    minutes /= 60
+    whole = np.where(reader.column(rows, "episodes") >= 100, score, np.nan)  # a mean of the first few is luck
+    there = np.flatnonzero(whole >= (np.inf if goal is None else goal))  # NaN is not
+
+    def known(number: float) -> float | None:
+        return round(float(number), 2) if np.isfinite(number) else None
+
+    return {"minutes": known(minutes[-1]), "agent_steps": int(steps[-1]), "frames": int(rows[-1]["frames"]),
+            "steps_per_second": known((steps[-1] - steps[0]) / max(60 * (minutes[-1] - minutes[0]), 1.0)),
+            "lag": known(float(np.nanmean(lag))) if np.isfinite(lag).any() else None,
+            "workers": counts_name([rows[-1][kind] for kind in ("agents", "predictors", "trainers")]),
+            "score": known(score[-1]), "best": known(float(np.nanmax(whole))) if np.isfinite(whole).any() else None,
+            "minutes_to_paper": known(minutes[there[0]]) if len(there) else None,
+            "frames_to_paper": int(rows[there[0]]["frames"]) if len(there) else None}
+
+
+# ------------------------------------------------------------------------------------------ speed
+
+def speed(settings: Settings, seconds: float) -> dict[str, float | None]:
+    """Agent steps/s of the service and means of columns of its rows, over the last `seconds` of a run.
+
+    None of a column that the run did not measure. Raises ConfigError, CommandFailed, KeyboardInterrupt if it was
+    interrupted, SystemExit if the seconds are too few.
+    """
+    # An Atari environment takes 10 ms of a core to begin; then a while until batches and queues are what they stay.
+    environments = settings.agent_count * settings.agents.envs_per_agent
+    whole = seconds * 1.5 + 0.01 * environments / usable_cores()
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Path(scratch) / "run"
+        made = settings.changed(run_dir=str(run), minutes=whole / 60, tensorboard=False)
+        ga3c.train(made, quiet=True)
+        if not reached(run, made):
+            raise KeyboardInterrupt
+        played = [row for row in reader.rows(run).new() if row["agents"]]
+    late = [row for row in played if row["time"] >= whole - seconds]
+    if len(late) < _LEAST_ROWS:
+        raise SystemExit(f"{seconds:g} seconds are too few rows; give more --seconds")
+    names = ("pps", "tps", "prediction_batch", "training_queue", "prediction_queue", "lag_mean", "cpu_agents",
+             "cpu_server", "cpu_machine")
+    columns = {name: reader.column(late, name) for name in names}
+    return {"steps_per_second": float(np.ptp(reader.column(late, "agent_steps")) / np.ptp(reader.column(late, "time"))),
+            **{name: float(np.nanmean(values)) if np.isfinite(values).any() else None
+               for name, values in columns.items()}}
+
+
+def machine() -> dict[str, Any]:
+    """What all measurements of a call have in common: processor, cores, version, commit."""
+    found = versions()
+    return {name: found[name] for name in ("processor", "cores", "ga3c", "commit")}
+
+
+def same(one: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
+    """Whether a measurement was made under the conditions; None where an earlier version did not record one."""
+    return all(one.get(name) == value for name, value in conditions.items())
+
+
+def completed(log: Path, wanted: Sequence[Mapping[str, Any]],
+              measure: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+              told: Callable[[Mapping[str, Any]], str]) -> list[dict[str, Any]]:
+    """The measurements under all conditions in `wanted`, in their order.
+
+    Those that the file `log` lacks are made by `measure`, appended to it and printed as `told` tells them. Conditions
+    are plain JSON values and differ from each other.
+    """
+    found = reader.Follower(log).new() if log.exists() else []
+    for conditions in random.sample(wanted, len(wanted)):  # a machine that becomes slower must not look like an effect
+        if not any(same(one, conditions) for one in found):
+            found.append({**conditions, **measure(conditions)})
+            with open(log, "a", encoding="utf-8") as file:
+                file.write(json.dumps(found[-1]) + "\n")
+            print(told(found[-1]), flush=True)
+    return [one for conditions in wanted for one in found if same(one, conditions)]

@@ -161,6 +161,9 @@ def _merged(given: Mapping[str, Any]) -> Settings:
         raise ConfigError("training_delay: needs serial, where a rollout's age is no accident")
     if settings.batching.training_delay and settings.batching.schedule != "queues":
         raise ConfigError("training_delay: needs the schedule queues; in the others nothing waits")
+    if settings.batching.batch_reuse > 1 and settings.batching.schedule != "queues":
+        raise ConfigError(f"batch_reuse: {settings.batching.batch_reuse} needs the schedule queues; passes take a batch "
+                          "several times in any")
     if settings.batching.schedule == "multi-batch":
         _check_multi_batch(settings)
     if settings.batching.drop_stale and settings.tuning.max_lag is None:

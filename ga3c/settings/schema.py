@@ -119,6 +119,9 @@ class BatchingSettings(Group):
         ge=1, le=1024)
     drop_stale: bool = _setting(
         False, "count and drop rollouts older than max_lag (mean of their steps)")
+    batch_reuse: int = _setting(
+        1, "updates that each training batch is in, the later ones among those of newer batches; only with queues",
+        ge=1, le=64)
     training_delay: int = _setting(
         0, "rollouts that wait until so many more are there, a policy lag on purpose; serial only", ge=0, le=256)
 

@@ -131,7 +131,7 @@ class RolloutQueue:
 
 
 class Reused:
-    """The batches of a source, `uses` times each (the circular buffer of IMPACT: Luo et al., 2020, section 3).
+    """The batches of a source, `uses` times each (as the circular buffer of IMPACT: Luo et al., 2020).
 
     After each new batch come those before it, the newest first. At the end come the uses that are left. Agent steps,
     episodes and agents' seconds count at the first use alone (`Batch.again`).

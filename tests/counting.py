@@ -84,7 +84,7 @@ class CheckingModel:
             self.version += 1
             self.agent_steps += batch.agent_steps
             self.on_update(self.version)
-            return UpdateStats(self.version, self.agent_steps, batch.agent_steps, {})
+            return UpdateStats(self.version, self.agent_steps, batch.size, {})
 
     def check(self, batch: Batch, i: int, e: int, steps: int) -> None:
         moments = decode(batch.observation[i, :steps, e])

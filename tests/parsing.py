@@ -61,5 +61,6 @@ any_settings = st.builds(Settings, **{
         and not (made.batching.drop_stale and made.tuning.max_lag is None)
         and (made.run.serial or not made.batching.training_delay)
         and (made.batching.schedule == "queues"
-             or made.batching.schedule != "multi-batch" and not made.batching.training_delay))
+             or made.batching.schedule != "multi-batch" and not made.batching.training_delay
+             and made.batching.batch_reuse == 1))
 """Settings that `resolve` takes."""

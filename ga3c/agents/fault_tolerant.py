@@ -61,6 +61,17 @@ class FaultTolerantEnvironment:
         """As of the environments."""
         self._environment.show(into)
 
+    def restart(self, number: int) -> None:
+        """As of the environments; if they failed, all begin again. Raises as `step` does."""
+        try:
+            self._environment.restart(number)
+            if not self._exact:
+                self._check("an observation after reset", self._environment.observation)
+        except BaseException:  # noqa: B036  # as in `step`
+            self._count()
+            while not self._replaced():
+                pass
+
     def step(self, action: NDArray[np.int64]) -> Transition:
         """As of the environments; if they failed, the end of all their episodes.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,8 @@ class Progress:
 
     `slot`, `step`: where the next step is written. `full`: the slot before, which waits for its bootstrap value.
     `length`: steps after which the slot is full; 0: all that it has room for.
-    `score` and `began` (E): of the episodes under way, and the agent step they began at. `now`: agent steps so far.
+    `score` and `began` (E): of the episodes under way, and the agent step they began at; -1: with random steps, so that
+    their scores do not count. `now`: agent steps so far.
     `final`: the final observation of a truncated episode is being predicted. `discounted` (E): the sums that
     `discounted_reward` has a row of for each step; empty where nobody asks for them.
     """
@@ -46,9 +47,12 @@ class Progress:
     discounted: list[float] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def new(cls, n_envs: int, length: int = 0) -> Progress:
-        """Before the first step. length: of the first rollout; 0: all that a slot has room for."""
-        return cls([0.0] * n_envs, [0] * n_envs, length=length)
+    def new(cls, n_envs: int, length: int = 0, mixed: Sequence[bool] = ()) -> Progress:
+        """Before the first step.
+
+        length: of the first rollout; 0: all that a slot has room for. mixed: (E,) what `play_randomly` returns.
+        """
+        return cls([0.0] * n_envs, [-1 if each else 0 for each in mixed] or [0] * n_envs, length=length)
 
 
 def play(environment: Environment, store: Slots, rng: np.random.Generator, at: Progress | None = None,
@@ -111,7 +115,7 @@ def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[
     if True in transition.terminated.tolist() or True in transition.truncated.tolist():
         store.terminated[slot, t] = transition.terminated
         store.truncated[slot, t] = transition.truncated
-        for env in np.flatnonzero(transition.score_ended).tolist():
+        for env in [env for env in np.flatnonzero(transition.score_ended).tolist() if at.began[env] >= 0]:
             store.score[slot, t, env], store.episode_length[slot, t, env] = at.score[env], at.now - at.began[env]
         for env in np.flatnonzero(transition.score_ended | transition.truncated).tolist():
             at.score[env], at.began[env] = 0.0, at.now

@@ -20,6 +20,7 @@ import numpy as np
 
 from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
 from ga3c.agents.loop import Player, Progress, play, reward_discount, seeded
+from ga3c.agents.random_start import play_randomly
 from ga3c.envs.base import Environment
 from ga3c.envs.containment import contained
 from ga3c.envs.factory import make_environment
@@ -139,12 +140,14 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             with contained():
                 environment = FaultTolerantEnvironment(make, failed)
                 environment.reset(environment_seed)
+                mixed = play_randomly(environment, store.n_envs, settings.agents.random_start_steps, seed,
+                                      lambda: port.status(store, AgentStatus.STARTING))
             store.playing_since[port.agent] = time.monotonic()
             port.status(store, AgentStatus.PLAYING)
             in_rounds = plan(settings)
             # Who comes later takes part from an update of its group on.
             first = in_rounds.first(port.agent) if in_rounds and port.generation == 1 else 0
-            serve(play(environment, store, rng, Progress.new(store.n_envs, first),
+            serve(play(environment, store, rng, Progress.new(store.n_envs, first, mixed.tolist()),
                        discount=reward_discount(settings.algorithm)), port, store,
                   None if statistics is None else
                   lambda: store.report_statistics(port.agent, seen.seen()))

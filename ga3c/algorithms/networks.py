@@ -197,6 +197,8 @@ def build_network(settings: Settings, spec: EnvSpec, precision: str = "float32")
     small: A3C's, as in the paper: 16 filters 8x8 stride 4, 32 filters 4x4 stride 2, 256 units.
     large: 32 filters 8x8, 64 4x4 stride 2, 64 3x3, 512 units. The first layer's stride is `large_stride`. The paper
         varies it from 4 to 1 for a network that is heavier without more weights in its convolutions.
+    nature: large with stride 4, the network of Mnih et al., Human-level control through deep reinforcement learning,
+        2015.
     dense: two layers of 64 units for vectors.
     module:function: what that function returns, called and checked by `_own_network`.
 
@@ -224,7 +226,7 @@ def _actor_critic(settings: Settings, spec: EnvSpec, precision: str) -> ActorCri
         kind = "small" if images else "dense"
     if images == (kind == "dense"):
         raise ConfigError(f"network: '{kind}' does not fit {spec.name}, whose observations are "
-                          f"{'images: small or large' if images else 'vectors: dense'}")
+                          f"{'images: small, large or nature' if images else 'vectors: dense'}")
     if images and min(shape[:2]) < 36:
         raise ConfigError(f"network: images of {spec.name} are {shape[0]}x{shape[1]}, at least 36x36 is needed for "
                           f"'{kind}'")
@@ -237,7 +239,7 @@ def _actor_critic(settings: Settings, spec: EnvSpec, precision: str) -> ActorCri
     inner, trunk = "mixed_bfloat16" if precision == "bfloat16" else "float32", list[FoldedDense | StridedConv2D]()
     if images:
         sizes = ((16, 8, 4), (32, 4, 2)) if kind == "small" else (
-            (32, 8, settings.algorithm.large_stride), (64, 4, 2), (64, 3, 1))
+            (32, 8, 4 if kind == "nature" else settings.algorithm.large_stride), (64, 4, 2), (64, 3, 1))
         for filters, size, stride in sizes:
             layer = StridedConv2D if trunk else ByteConv2D
             trunk.append(layer(filters, size, stride, **options("relu", 2**0.5, inner)))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import io
 import os
 import signal
 import sys
 import tempfile
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
@@ -57,25 +57,21 @@ def _open_streams() -> None:
 def _end(code: object) -> NoReturn:
     """Ends the process, also if threads of users' code never end: the interpreter would wait for them.
 
-    Nor does it wait for long until what that code wants to be done at exit is done.
+    What that code wants to be done at exit is done, but not waited for long. Then the process is gone, without the
+    interpreter's own end: by that time a timer kills, and libraries may hang.
     """
     number = code if isinstance(code, int) else 0 if code is None else 1
-    atexit.register(_end_soon, number)  # the last is the first
-    if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
-        sys.exit(code)  # type: ignore[arg-type]  # what sys.exit was given
     if isinstance(code, str):
         print(code, file=sys.stderr)
+    signal.signal(signal.SIGALRM, lambda *signalled: _leave(number))
+    signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
     atexit._run_exitfuncs()
     _leave(number)
 
 
-def _end_soon(number: int) -> None:
-    signal.signal(signal.SIGALRM, lambda *signalled: _leave(number))
-    signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
-
-
 def _leave(number: int) -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
+    left_open = [each for each in gc.get_objects() if type(each) in (io.TextIOWrapper, io.BufferedWriter)]
+    for stream in (*left_open, sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody reads; closed; none
             stream.flush()
     os._exit(number)

@@ -147,6 +147,9 @@ class AtariEnvironment:
         for number in range(n_envs):
             self._begin(number)
 
+    def restart(self, number: int) -> None:
+        self._begin(number)
+
     def _begin(self, number: int) -> None:
         self._stacks[number] = 0
         no_ops = int(self._rng.integers(self._noop_max + 1))

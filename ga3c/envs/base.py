@@ -75,6 +75,9 @@ class Environment(Protocol):
     def step(self, action: NDArray[np.int64]) -> Transition:
         """Plays `action` (E,), each 0 <= action < n_actions. Where an episode ended the next one has begun."""
 
+    def restart(self, number: int) -> None:
+        """Begins a new episode in environment `number`; the one under way is forgotten."""
+
     def show(self, into: NDArray) -> None:
         """Writes `observation` into the contiguous `into` (E, *shape). That may be faster than copying it."""
 

@@ -47,6 +47,9 @@ class GymnasiumEnvironment:
         for index, env in enumerate(self.envs):
             self._begin(index, env.reset(seed=(seed + index) % 2**31))
 
+    def restart(self, number: int) -> None:
+        self._begin(number, self.envs[number].reset())
+
     def _begin(self, index: int, returned: Any) -> None:
         observation, _ = parts("reset", returned, _RESET)
         self._form.take(observation, self.observation[index])

@@ -37,9 +37,10 @@ SKIPS_MAX = 10  # updates in a row that were not finite, and skipped, before it 
 class UpdateStats(NamedTuple):
     """What one update did.
 
-    version, agent_steps: totals after it. batch_steps: agent steps in its batch. metrics: what the algorithm measured,
-    means per agent step and over minibatches, `gradient_norm` (before clipping), `passes` and `learning_rate`, with
-    `settings.run.norms` also `weight_norm` and `step_norm`. waited: seconds for another trainer's update to end.
+    version, agent_steps: totals after it. batch_steps: agent steps in its batch, also those that were in an earlier
+    one. metrics: what the algorithm measured, means per agent step and over minibatches, `gradient_norm` (before
+    clipping), `passes` and `learning_rate`, with `settings.run.norms` also `weight_norm` and `step_norm`. waited:
+    seconds for another trainer's update to end.
     """
 
     version: int
@@ -145,7 +146,7 @@ class Learner:
             self.version += 1
             self._snapshot = Snapshot(self.version, weights)
             self.agent_steps += batch.agent_steps
-            return UpdateStats(self.version, self.agent_steps, batch.agent_steps,
+            return UpdateStats(self.version, self.agent_steps, batch.size,
                                metrics | {"learning_rate": rates.learning_rate}, waited)
 
     def _rates(self) -> Rates:

@@ -181,6 +181,8 @@ class AgentPool:
     def _start(self, agent: Agent) -> bool:
         """Whether the system had a process for it."""
         port, s = self._channel.open(agent.number), self._settings
+        if self._resumed_at and port.generation == 1:
+            s = s.changed(random_start_steps=0)  # the run has begun already; who is restarted takes them
         process = multiprocessing.get_context("forkserver").Process(
             target=agent_main,
             args=(port, self._store, s, agent_seed(s, agent.number, port.generation, self._resumed_at),

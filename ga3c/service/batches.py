@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple, Protocol
 
@@ -76,16 +79,18 @@ class RolloutQueue:
     Args:
         refused: (B,) whether a rollout must not be trained on; asked once the batch is full.
         dropped: gets rollouts that are not trained on.
+        lasting: so many batches, the one that was asked for last and those before, may be used; they are all copied.
     """
 
     def __init__(self, channel: Channel, store: Slots, n_rollouts: int,
-                 refused: Callable[[Batch], NDArray[np.bool_]], dropped: Callable[[Batch], None]) -> None:
+                 refused: Callable[[Batch], NDArray[np.bool_]], dropped: Callable[[Batch], None],
+                 lasting: int = 1) -> None:
         self._channel, self._store, self._n_rollouts = channel, store, n_rollouts
-        self._refused, self._dropped = refused, dropped
+        self._refused, self._dropped, self._lasting = refused, dropped, lasting
 
     def batches(self) -> Generator[Collected]:
         """As of any source; releases slots when the generator goes on or is closed."""
-        return self._in_place() if self._n_rollouts == 1 else self._copied()
+        return self._in_place() if self._n_rollouts == self._lasting == 1 else self._copied()
 
     def _in_place(self) -> Generator[Collected]:
         ended, began = False, time.monotonic()
@@ -96,7 +101,8 @@ class RolloutQueue:
                     began = time.monotonic()
 
     def _copied(self) -> Generator[Collected]:
-        room, filled, ended = self._store.empty_batch(self._n_rollouts), 0, False
+        rooms = itertools.cycle([self._store.empty_batch(self._n_rollouts) for _ in range(self._lasting)])
+        room, filled, ended = next(rooms), 0, False
         began, gathering = time.monotonic(), 0.0
         try:
             while not ended:
@@ -112,7 +118,7 @@ class RolloutQueue:
                     room.clear(slice(filled, None))
                     full, filled = filled, 0
                     yield Collected(room, full, time.monotonic() - began - gathering, gathering)
-                    began, gathering = time.monotonic(), 0.0
+                    room, began, gathering = next(rooms), time.monotonic(), 0.0
         finally:
             if filled:
                 self._dropped(room[:filled])
@@ -122,6 +128,40 @@ class RolloutQueue:
         if refused.any():
             self._dropped(batch[refused])
         return ~refused
+
+
+class Reused:
+    """The batches of a source, `uses` times each (as the circular buffer of IMPACT: Luo et al., 2020).
+
+    After each new batch come those before it, the newest first. At the end come the uses that are left. Agent steps,
+    episodes and agents' seconds count at the first use alone (`Batch.again`).
+
+    Args:
+        source: its last `uses` batches last.
+        refused: as of the source; asked again before each use. What it refuses has been trained on, so none is dropped.
+        over: whether time is up: what is left is then not used again.
+    """
+
+    def __init__(self, source: BatchSource, uses: int, refused: Callable[[Batch], NDArray[np.bool_]],
+                 over: Callable[[], bool] = lambda: False) -> None:
+        self._source, self._uses, self._refused, self._over = source, uses, refused, over
+
+    def batches(self) -> Generator[Collected]:
+        """As of any source."""
+        recent: deque[Collected | None] = deque(maxlen=self._uses)
+        with contextlib.closing(self._source.batches()) as new:
+            for collected in itertools.chain(new, itertools.repeat(None, self._uses - 1)):
+                recent.appendleft(collected)
+                if collected is not None:
+                    yield collected
+                for before in itertools.islice(recent, 1, None):
+                    if before is not None and not self._over() and (again := self._again(before)).steps.any():
+                        yield Collected(again, before.filled, 0.0, 0.0)
+
+    def _again(self, before: Collected) -> Batch:
+        batch = before.batch.again()
+        batch.clear(self._refused(batch))
+        return batch
 
 
 def refusal(max_lag: float, version: Callable[[], int], min_valid_version: Callable[[], int]

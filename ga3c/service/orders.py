@@ -50,13 +50,16 @@ class Order(Protocol):
 class Queue:
     """GA3C's: all are answered, then go on one after the other; an update as soon as enough rollouts are there.
 
-    `training_delay` more wait. So an update may fall between the steps of two agents.
+    `training_delay` more wait. So an update may fall between the steps of two agents. With `batch_reuse` the updates of
+    earlier batches follow, in the order of `batches.Reused`; their slots are kept as long.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._rollouts = rollouts_per_batch(settings)
         self._enough = self._rollouts + settings.batching.training_delay
         self._submitted: deque[int] = deque()
+        self._uses = settings.batching.batch_reuse
+        self._recent: deque[list[int]] = deque()  # slots of batches that are used again, the newest first
         self.moved = -1  # agents that have taken their step of this round; -1: they have yet to begin
 
     def begin(self, agents: Agents) -> None:
@@ -71,10 +74,12 @@ class Queue:
         def submitted(agent: int, slot: int) -> int:
             self._submitted.append(slot)
             if len(self._submitted) == self._enough:
-                slots = [self._submitted.popleft() for _ in range(self._rollouts)]
-                agents.store.gather(slots, self._batch, 0)
-                agents.free.extend(slots)
-                update(self._batch)
+                self._recent.appendleft([self._submitted.popleft() for _ in range(self._rollouts)])
+                for age, slots in enumerate(self._recent):
+                    agents.store.gather(slots, self._batch, 0)
+                    update(self._batch.again() if age else self._batch)
+                if len(self._recent) == self._uses:
+                    agents.free.extend(self._recent.pop())
             return GO_ON
 
         if self.moved == agents.n:
@@ -87,15 +92,16 @@ class Queue:
 
     def held(self) -> list[int]:
         """Slots that wait for an update."""
-        return list(self._submitted)
+        return [*self._submitted, *(slot for slots in self._recent for slot in slots)]
 
     def state(self) -> dict[str, Any]:
         """As of any order."""
-        return {"moved": self.moved, "submitted": list(self._submitted)}
+        return {"moved": self.moved, "submitted": list(self._submitted), "recent": list(self._recent)}
 
     def restore(self, state: dict[str, Any], n: int) -> None:
         """As of any order."""
         self.moved, self._submitted = int(state["moved"]), deque(state["submitted"])
+        self._recent = deque(map(list, state.get("recent", ())))  # earlier versions had none
         if not 0 <= self.moved <= n:
             raise ValueError("there are other agents")
 
@@ -161,4 +167,4 @@ def slots_needed(settings: Settings, agents: int) -> int:
     found = plan(settings)
     if found is not None:
         return agents * (found.uses + 1)
-    return 2 * agents + rollouts_per_batch(settings) + settings.batching.training_delay
+    return 2 * agents + settings.batching.batch_reuse * rollouts_per_batch(settings) + settings.batching.training_delay

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from ga3c.agents.fault_tolerant import RETRIES, FaultTolerantEnvironment
 from ga3c.agents.loop import Progress, agent_seed, play, reward_discount, seeded
+from ga3c.agents.random_start import play_randomly
 from ga3c.envs import wrapper_statistics
 from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.containment import Kept, contained, telling, told
@@ -69,20 +70,24 @@ class Agents:
                            slots_needed(settings, self.n), outputs=outputs,
                            discounted=settings.algorithm.normalize_rewards)
         self.free = deque(range(self.store.n_slots))
-        self._progress = [Progress.new(self._n_envs, in_rounds.first(agent) if in_rounds else 0)
-                          for agent in range(self.n)]
+        self._progress: list[Progress] = []
+        random_steps = 0 if began_at else settings.agents.random_start_steps
         self._environments: list[FaultTolerantEnvironment] = []
         self._base, self._seen = statistics, list[WrapperStatistics]()
         self._rngs, self._players = [], []
         seed_global_streams(int(agent_seed(settings, self.n, 1, began_at).generate_state(1)[0]))
         for agent in range(self.n):
-            environment_seed, rng = seeded(agent_seed(settings, agent, 1, began_at))
+            seed = agent_seed(settings, agent, 1, began_at)
+            environment_seed, rng = seeded(seed)
             seen = WrapperStatistics(statistics)
             with contained():
                 environment = FaultTolerantEnvironment(functools.partial(self._make, settings, seen),
                                                        functools.partial(failed, agent))
                 with telling(f"game: {settings.env.game!r} fails when it is reset", ConfigError):
                     environment.reset(environment_seed)
+                mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
+            self._progress.append(Progress.new(self._n_envs, in_rounds.first(agent) if in_rounds else 0,
+                                               mixed.tolist()))
             self._environments.append(environment)
             self._seen.append(seen)
             self._rngs.append(rng)

@@ -52,7 +52,7 @@ from ga3c.learner.learner import Diverged, Learner, UpdateStats, stuck
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent, Workers
 from ga3c.service.agent_pool import AgentPool
-from ga3c.service.batches import RolloutQueue, lag_limit, refusal, rollouts_per_batch
+from ga3c.service.batches import BatchSource, Reused, RolloutQueue, lag_limit, refusal, rollouts_per_batch
 from ga3c.service.conductor import Conductor
 from ga3c.service.evaluations import Evaluations
 from ga3c.service.predictor import run_predictor
@@ -120,7 +120,7 @@ class Service:
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tunes else None
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers))
-        self._rules = FailureRules()
+        self._rules, self._late = FailureRules(), False  # late: a stop takes so long that rollouts are dropped
         self._stalls = _StallAlarm(rollouts_per_batch(settings))
         self._resumed_at = learner.agent_steps
         self._failures: deque[tuple[BaseException, float]] = deque()  # and when the thread began
@@ -157,7 +157,10 @@ class Service:
     def _train(self) -> None:
         s, learner, dropped = self._settings, self._learner, self._recorder.statistics.report_dropped
         refused = refusal(lag_limit(s), lambda: learner.version, lambda: learner.min_valid_version)
-        source = RolloutQueue(self._channel, self._store, rollouts_per_batch(s), refused, dropped)
+        uses = s.batching.batch_reuse
+        source: BatchSource = RolloutQueue(self._channel, self._store, rollouts_per_batch(s), refused, dropped, uses)
+        if uses > 1:
+            source = Reused(source, uses, refused, lambda: self._late)
         run_trainer(source, learner, self._on_update, self._on_halved, dropped)
 
     def _conduct(self) -> None:
@@ -310,6 +313,7 @@ class Service:
         self._agents.stop_all(at_once=bool(self._failures))
         self._trainers.resize(0)
         if not self._trainers.join(began + DRAIN_TRAINERS_SECONDS):
+            self._late = True
             if dropped := self._channel.drop_rollouts():
                 self._recorder.say(f"Updates take long: {dropped} rollouts are not trained on.")
         updated = self._trainers.join(began + STOP_SECONDS)

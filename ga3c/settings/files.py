@@ -16,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from ga3c.settings.messages import ConfigError, nearest, shown
-from ga3c.settings.presets import PRESETS, REMOVED, RENAMED
+from ga3c.settings.presets import PRESETS, REMOVED, RENAMED, grown
 from ga3c.settings.schedule import plan
 from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, Settings
 
@@ -153,7 +153,10 @@ def resolve(given: Mapping[str, Any], file: str | None = None) -> Settings:
 
 
 def _merged(given: Mapping[str, Any]) -> Settings:
-    settings = Settings.model_validate(_nested({**PRESETS[given.get("preset", "default")], **given}))
+    preset = given.get("preset", "default")
+    settings = Settings.model_validate(_nested({**PRESETS[preset], **given}))
+    by_size = grown(preset, settings.agent_count * settings.agents.envs_per_agent, settings.algorithm.rollout_length)
+    settings = settings.changed(**{name: value for name, value in by_size.items() if name not in given})
     if settings.agent_capacity * settings.agents.slots_per_agent > MAX_SLOTS:
         raise ConfigError(f"agents: {settings.agent_capacity} x slots_per_agent {settings.agents.slots_per_agent} is "
                           f"over {MAX_SLOTS} slots")
@@ -161,6 +164,9 @@ def _merged(given: Mapping[str, Any]) -> Settings:
         raise ConfigError("training_delay: needs serial, where a rollout's age is no accident")
     if settings.batching.training_delay and settings.batching.schedule != "queues":
         raise ConfigError("training_delay: needs the schedule queues; in the others nothing waits")
+    if settings.batching.batch_reuse > 1 and settings.batching.schedule != "queues":
+        raise ConfigError(f"batch_reuse: {settings.batching.batch_reuse} needs the schedule queues; passes repeat a "
+                          "batch in any")
     if settings.batching.schedule == "multi-batch":
         _check_multi_batch(settings)
     if settings.batching.drop_stale and settings.tuning.max_lag is None:

@@ -1,13 +1,17 @@
-"""Starting values by name, one preset for each paper and system: what `--preset` chooses from.
+"""Starting values by name, one preset for each paper, system or aim: what `--preset` chooses from.
 
+fast: the most steps a second. quality: the most from each step.
 paper, ga3c: GA3C (Babaeizadeh et al., 2017). accelerated-a2c, -ppo, -appo: Stooke and Abbeel, Accelerated Methods for
 Deep Reinforcement Learning (2018). cule: Dalton et al., Accelerating Reinforcement Learning through GPU Atari
 Emulation (2020), the fastest row of 120 environments in table 3. Values that those papers do not give are their
 published code's.
+
+Two of Stooke and Abbeel's depend on the number of environments, as their batches grew: see `grown`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,18 +34,33 @@ _PPO: Mapping[str, Any] = {
     **_ATARI, "agents": 2, "envs_per_agent": 4, "rollout_length": 256, "passes": 4, "minibatches": 4,
     "optimizer": "adam", "adam_epsilon": 1e-5, "gae_lambda": 0.95, "clip_range": 0.2, "value_coef": 1.0,
     "entropy_coef": 0.01, "entropy_coef_final": None, "max_grad_norm": 0.5, "normalize_advantages": True,
-    "network": "large", "large_stride": 4,
+    "network": "nature", "random_start_steps": 2000,
 }
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
+    "fast": {
+        "algorithm": "a3c", "correction": "vtrace", "schedule": "queues", "envs_per_agent": 16, "slots_per_agent": 2,
+        "rollout_length": 20, "training_batch_min": 320, "passes": 1, "minibatches": 1, "optimizer": "adam",
+        "learning_rate": 7e-4, "learning_rate_final": 3e-5, "entropy_coef": 0.02, "entropy_coef_final": 1e-3,
+        "gamma": 0.99, "gae_lambda": 0.95, "value_coef": 0.5, "max_grad_norm": 0.5, "normalize_advantages": True,
+        "loss_reduction": "mean", "life_loss": False, "network": "auto", "precision": "auto",
+    },
+    "quality": {
+        "algorithm": "appo", "schedule": "queues", "dynamic": False, "agents": 2, "envs_per_agent": 8,
+        "rollout_length": 128, "training_batch_min": 2048, "passes": 3, "minibatches": 8, "optimizer": "adam",
+        "learning_rate": 2.5e-4, "learning_rate_final": 2.5e-5, "clip_range": 0.1, "clip_range_final": 0.01,
+        "entropy_coef": 0.01, "entropy_coef_final": None, "gamma": 0.99, "gae_lambda": 0.95, "value_coef": 0.5,
+        "max_grad_norm": 0.5, "normalize_advantages": True, "loss_reduction": "mean", "life_loss": True,
+        "network": "nature",
+    },
     "paper": _GA3C,
     "ga3c": _GA3C,
     "accelerated-a2c": {
         **_ATARI, "algorithm": "a2c", "schedule": "alternating", "agents": 2, "envs_per_agent": 8, "rollout_length": 5,
         "optimizer": "rmsprop", "learning_rate": 7e-4, "learning_rate_final": None, "rmsprop_decay": 0.9,
         "rmsprop_epsilon": 1e-6, "gae_lambda": 1.0, "value_coef": 0.25, "entropy_coef": 0.01,
-        "entropy_coef_final": None, "max_grad_norm": 0.5, "network": "large", "large_stride": 4,
+        "entropy_coef_final": None, "max_grad_norm": 0.5, "network": "nature", "random_start_steps": 2000,
     },
     "accelerated-ppo": {
         **_PPO, "algorithm": "ppo", "schedule": "alternating", "learning_rate": 1e-3, "learning_rate_final": 0.0,
@@ -56,10 +75,25 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "envs_per_agent": 6, "rollout_length": 20, "update_groups": 20, "steps_per_update": 1, "optimizer": "rmsprop",
         "learning_rate": 6.5e-4, "learning_rate_final": None, "rmsprop_decay": 0.99, "rmsprop_epsilon": 1e-5,
         "gae_lambda": 1.0, "value_coef": 0.5, "entropy_coef": 0.01, "entropy_coef_final": None, "max_grad_norm": 0.5,
-        "network": "large", "large_stride": 4,
+        "network": "nature",
     },
 }
 """Values by setting, over the defaults."""
+
+
+def grown(preset: str, environments: int, rollout_length: int) -> Mapping[str, Any]:
+    """What a preset gives for so many environments, by setting (Stooke and Abbeel, 2018).
+
+    A2C's batch grows with them, from 80 steps, and the learning rate with the root of that, to 3e-3 at most. PPO's
+    batch stays 2,048 steps, so its rollouts become shorter, from 256 down to 4.
+    """
+    if preset == "accelerated-a2c":
+        growth = max(1.0, environments * rollout_length / 80)
+        return {"learning_rate": min(3e-3, 7e-4 * math.sqrt(growth))}
+    if preset == "accelerated-ppo":
+        return {"rollout_length": min(256, max(4, 2048 // environments))}
+    return {}
+
 
 RENAMED: Mapping[str, str] = {
     "t_max": "rollout_length", "learning_rate_end": "learning_rate_final", "beta": "entropy_coef",

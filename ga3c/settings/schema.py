@@ -25,7 +25,7 @@ ALGORITHMS = {"a3c": "ga3c.algorithms.a3c:A3C", "a2c": "ga3c.algorithms.a2c:A2C"
               "appo": "ga3c.algorithms.appo:APPO"}
 """Where each of ours is; a user's own is named so itself."""
 
-NETWORKS = ("auto", "small", "large", "dense")
+NETWORKS = ("auto", "small", "large", "nature", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
 
 _WIDEST = 60                # of the choices behind a flag
@@ -92,6 +92,9 @@ class AgentSettings(Group):
     envs_per_agent: int = _setting(16, "environments that one agent process steps together (paper: 1)", ge=1, le=256)
     slots_per_agent: int = _setting(
         2, "rollouts an agent may have under way; more speed against more policy lag", ge=2, le=16)
+    random_start_steps: int = _setting(
+        0, "most random steps of each environment before learning begins, a random number; they count nowhere; 0: none",
+        ge=0, le=100_000)
     agent_nice: int = _setting(
         10, "niceness of agent processes, so that they do not starve the model (paper: 0)", ge=0, le=19)
     agent_timeout: float = _setting(
@@ -119,6 +122,9 @@ class BatchingSettings(Group):
         ge=1, le=1024)
     drop_stale: bool = _setting(
         False, "count and drop rollouts older than max_lag (mean of their steps)")
+    batch_reuse: int = _setting(
+        1, "updates that each training batch is in, the later ones among those of newer batches; only with queues",
+        ge=1, le=64)
     training_delay: int = _setting(
         0, "rollouts that wait until so many more are there, a policy lag on purpose; serial only", ge=0, le=256)
 
@@ -171,7 +177,8 @@ class AlgorithmSettings(Group):
     normalize_observations: bool = _setting(
         False, "vectors: subtract their running mean, divide by their running deviation, clip to [-10, 10] (paper: no)")
     network: str = _setting(
-        "auto", "small, large (paper): images; dense: vectors; auto: small or dense; or a module:function", "NAME")
+        "auto", "small, large (paper), nature (large with stride 4): images; dense: vectors; auto: small or dense; or "
+        "a module:function", "NAME")
     precision: Literal["auto", "float32", "bfloat16"] = _setting(
         "auto", "inside small and large; auto: bfloat16 on processors that are faster at it, else float32")
     large_stride: int = _setting(4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
@@ -218,11 +225,11 @@ class TuningSettings(Group):
 class RunSettings(Group):
     """Seed, limits, records, checkpoints."""
 
-    preset: Literal["default", "paper", "ga3c", "accelerated-a2c", "accelerated-ppo", "accelerated-appo",
-                    "cule"] = _setting(
+    preset: Literal["default", "fast", "quality", "paper", "ga3c", "accelerated-a2c", "accelerated-ppo",
+                    "accelerated-appo", "cule"] = _setting(
         "default",
-        "starting values: default is what works best here; of papers: paper or ga3c, accelerated-a2c, accelerated-ppo, "
-        "accelerated-appo, cule", "PRESET")
+        "starting values: default is what works best here; fast: most steps; quality: most from each step; of papers: "
+        "paper or ga3c, accelerated-a2c, accelerated-ppo, accelerated-appo, cule", "PRESET")
     seed: int = _setting(0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0, lt=2**31)
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")
     device_threads: int | None = _setting(

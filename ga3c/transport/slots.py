@@ -97,9 +97,18 @@ class Batch(_Facts):
             self.arrays["reused"][rollouts] = 0
         self.seconds[rollouts] = 0.0
 
+    def again(self) -> Batch:
+        """The same rollouts as a batch all of whose steps were in an earlier one. It shares their memory."""
+        return Batch({**self.arrays, "reused": self.steps, "seconds": np.zeros_like(self.seconds)})
+
+    @property
+    def size(self) -> int:
+        """Filled steps of all environments in the batch."""
+        return int(self.steps.sum() * self.reward.shape[2])
+
     @property
     def agent_steps(self) -> int:
-        """Filled steps of all environments in the batch, without those that were in an earlier one."""
+        """As `size`, without those that were in an earlier batch."""
         return int((self.steps - self.reused).sum() * self.reward.shape[2])
 
     @property

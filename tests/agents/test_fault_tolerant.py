@@ -32,6 +32,10 @@ class Script:
     def step(self, action: NDArray[np.int64]) -> Transition:
         return self._steps.pop(0)() if self._steps else SAME
 
+    def restart(self, number: int) -> None:
+        if self._steps:
+            self._steps.pop(0)()
+
     def show(self, into: NDArray) -> None:
         into[:] = self.observation
 
@@ -154,3 +158,9 @@ def test_a_replacement_that_cannot_begin_is_one_more_failure_and_is_replaced_in_
         else:
             assert environment.step(np.zeros(2, np.int64)).dropped
             assert (environment.given_up, len(failures), len(set(begun))) == (False, 4, 5)
+
+
+def test_an_environment_that_fails_to_begin_anew_is_replaced() -> None:
+    play = Play(crash, rewarding(1, 2))
+    play.environment.restart(1)
+    assert len(play.failures) == 1 and len(play.seeds) == 2 and play.step().reward.tolist() == [1, 2]

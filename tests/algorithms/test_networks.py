@@ -16,9 +16,10 @@ from ga3c.settings.messages import ConfigError
 @pytest.mark.parametrize(("network", "shapes"), [
     ("small", [(8, 8, 4, 16), (4, 4, 16, 32), (2592, 256), (256, 6), (256, 1)]),
     ("large", [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (3136, 512), (512, 6), (512, 1)]),
+    ("nature", [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (3136, 512), (512, 6), (512, 1)]),
 ])
 def test_the_networks_are_the_papers(network: str, shapes: list[tuple[int, ...]]) -> None:
-    built = build_network(settings(network=network), IMAGE)
+    built = build_network(settings(network=network, large_stride=3 if network == "nature" else 4), IMAGE)
     assert [tuple(w.shape) for w in built.weights if len(w.shape) > 1] == shapes
     policy, value = built(np.zeros((2, 84, 84, 4), np.uint8))
     assert np.allclose(np.sum(keras.ops.convert_to_numpy(policy), axis=1), 1) and value.shape == (2, 1)

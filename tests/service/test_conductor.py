@@ -88,6 +88,40 @@ def test_processes_do_what_one_thread_does(schedule: str, make_run: MakeRun, int
     one.assert_no_gap()
 
 
+class Anywhere(Noting):
+    """Takes episodes that begin anywhere."""
+
+    def check(self, batch: Batch, i: int, e: int, steps: int) -> None:
+        pass
+
+
+def test_random_steps_before_learning_are_the_same_in_processes_and_in_one_thread(
+        make_run: MakeRun, interruption: Signals) -> None:
+    none, one, many = (
+        played(in_rounds(serial=serial, schedule="synchronous", steps=400, random_start_steps=most), make_run,
+               interruption, Anywhere()) for serial, most in ((True, 0), (True, 60), (False, 60)))
+    assert many.digests == one.digests and set(one.digests).isdisjoint(none.digests)
+
+
+def test_of_a_run_that_goes_on_only_an_agent_that_is_restarted_takes_random_steps(
+        make_run: MakeRun, interruption: Signals) -> None:
+    def change(updates: int) -> None:
+        if updates == 5:
+            agent_processes()[0].kill()
+        if len(begun()) == 10:
+            end_run()
+
+    def begun() -> list[bool]:  # 0 are the rows that fill up a prediction
+        return [(0, 0) in model.predicted[agent] for agent in sorted(model.predicted) if agent]
+
+    model = Anywhere(change)
+    model.agent_steps = 100
+    run = make_run(in_rounds(schedule="synchronous", steps=None, minutes=1, random_start_steps=200))
+    run.statistics.agent_steps = 100
+    Service(run.settings, run, model, interruption).run()
+    assert begun().count(True) == 8 and begun().count(False) == 2
+
+
 def test_alternating_learns_from_what_synchronous_learns_from(make_run: MakeRun, interruption: Signals) -> None:
     found = [played(in_rounds(serial=True, schedule=schedule), make_run, interruption)
              for schedule in ("synchronous", "alternating")]

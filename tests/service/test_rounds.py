@@ -217,6 +217,7 @@ def test_the_plans_of_the_settings_and_what_does_not_go_together() -> None:
     for changes, message in (({"rollout_length": 7}, "5 x steps_per_update 1 must divide rollout_length 7"),
                              ({"rollout_length": 5, "agents": 4}, "5 groups need as many agents, there are 4"),
                              ({"steps_per_update": 2}, "slots_per_agent: 3 are needed where each step is in 2"),
-                             ({"training_delay": 1, "serial": True}, "needs the schedule queues")):
+                             ({"training_delay": 1, "serial": True}, "needs the schedule queues"),
+                             ({"batch_reuse": 2}, "batch_reuse: 2 needs the schedule queues")):
         with pytest.raises(ConfigError, match=message):
             configured(**{**many, "rollout_length": 20, **changes})

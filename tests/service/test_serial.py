@@ -10,17 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counting import CheckingModel, decode
 
 from ga3c.envs.base import Environment
+from ga3c.envs.factory import make_environment
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
+from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
-from ga3c.service.serial import SAVED, run_serial
+from ga3c.service.serial import SAVED, Agents, run_serial
 from ga3c.service.signals import Signals
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
+from ga3c.transport.slots import Batch
 
 MakeRun = Callable[..., Recorder]
 SERIAL = {"serial": True, "tensorboard": False, "agents": 3, "envs_per_agent": 2, "rollout_length": 5,
@@ -45,14 +49,15 @@ def learned(make_run: MakeRun, interruption: Signals) -> Callable[..., tuple[Che
 
 # Counting has truncated episodes, whose last observation is predicted in a row of its own; of 1,700 steps the limit
 # falls in the middle of a round.
-@pytest.mark.parametrize(("game", "delay"), [
-    pytest.param("toy:catch", 0, marks=pytest.mark.slow), ("toy:catch", 3), ("toy:counting", 0)])
+@pytest.mark.parametrize(("game", "changes"), [
+    pytest.param("toy:catch", {}, marks=pytest.mark.slow), ("toy:catch", {"training_delay": 3}), ("toy:counting", {}),
+    ("toy:counting", {"batch_reuse": 3, "algorithm": "appo", "random_start_steps": 40})])
 def test_with_breaks_a_run_learns_what_it_learns_without(
-        game: str, delay: int, learned: Callable[..., tuple[Checkpoint, str]]) -> None:
-    whole, _ = learned(game, 2500, training_delay=delay)
+        game: str, changes: dict[str, Any], learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    whole, _ = learned(game, 2500, **changes)
     part = None
     for steps in (20, 1700, 2100, 2500):
-        part, said = learned(game, steps, part, training_delay=delay)
+        part, said = learned(game, steps, part, **changes)
         assert "new episodes" not in said.lower()
     assert whole.arrays.keys() == part.arrays.keys() and f"{SAVED}places" in whole.arrays
     for name, array in whole.arrays.items():
@@ -75,10 +80,11 @@ def test_with_breaks_a_run_in_rounds_learns_what_it_learns_without(
         np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
 
 
+@pytest.mark.parametrize("algorithm", ["a3c", "appo"])
 def test_rollouts_that_are_too_old_are_dropped_and_counted(
-        make_run: MakeRun, interruption: Signals) -> None:
+        algorithm: str, make_run: MakeRun, interruption: Signals) -> None:
     settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 200, "training_delay": 12, "drop_stale": True,
-                             "max_lag": 3.0})
+                             "max_lag": 3.0, "algorithm": algorithm})
     run = make_run(settings)
     model = Learner(settings, run.spec)
     run_serial(settings, run, model, interruption)
@@ -192,3 +198,50 @@ def test_environments_that_fail_again_and_again_end_the_run_and_its_agents_are_n
     with pytest.raises(AgentsLost, match="failed 6 times in a row; the last time: SystemExit: the code"):
         run_serial(settings, run, model, interruption)
     assert not [name for name in checkpoint.load(run.save(model)).arrays if name.startswith(SAVED)]
+
+
+def test_each_step_is_in_as_many_updates_as_wanted_and_what_is_left_waits_for_the_resume(
+        make_run: MakeRun, interruption: Signals) -> None:
+    settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 1200, "batch_reuse": 3})
+    run, model = make_run(settings), CheckingModel()
+    run_serial(settings, run, model, interruption)  # type: ignore[arg-type]
+    played = [count for moments in model.trained.values() for count in moments.values()]
+    # Two rollouts are a batch of 20 steps: the last two batches have been used twice and once.
+    assert sorted(played) == [1] * 20 + [2] * 20 + [3] * 1160 and model.version == 3 * 60 - 3
+    assert run.statistics.agent_steps == model.agent_steps == 1200
+    run.statistics.drain()
+    assert run.statistics.row(1.0, Workers(3, 1, 1, 0, 0))[0]["training_batch"] == 20.0
+
+
+class Playing(CheckingModel):
+    """Notes (score, length) of episodes that count, and how many end, which begin anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted, self.ended = list[tuple[float, int]](), 0
+
+    def check(self, batch: Batch, i: int, e: int, steps: int) -> None:
+        ends = batch.episode_length[i, :steps, e] > 0
+        self.counted += zip(batch.score[i, :steps, e][ends].tolist(), batch.episode_length[i, :steps, e][ends].tolist(),
+                            strict=True)
+        self.ended += int((batch.terminated | batch.truncated)[i, :steps, e].sum())
+
+
+def test_an_episode_that_began_with_random_steps_counts_nowhere_and_those_steps_are_no_agent_steps(
+        make_run: MakeRun, interruption: Signals) -> None:
+    settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 600, "agents": 8, "random_start_steps": 50})
+    run, model = make_run(settings), Playing()
+    run_serial(settings, run, model, interruption)  # type: ignore[arg-type]
+    assert model.agent_steps == 600 and all(score == length * (length + 1) / 2 for score, length in model.counted)
+    assert model.ended - 16 <= len(model.counted) < model.ended, "one of each environment at most"
+    run.statistics.drain()
+    assert run.statistics.episodes == len(model.counted)
+
+
+def test_a_run_that_goes_on_takes_no_random_steps_though_its_episodes_are_new() -> None:
+    settings = configured(**{**SERIAL, "game": "toy:counting", "random_start_steps": 50})
+    spec = make_environment(settings, 1).spec
+    for began_at, random in ((0, True), (600, False)):
+        agents = Agents(settings, spec, CheckingModel().outputs, began_at)
+        seen = np.concatenate([decode(agents.store.observation[slot, step]) for slot, step in agents.pending])
+        assert bool(seen[:, 1:].any()) == random

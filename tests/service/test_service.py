@@ -90,6 +90,19 @@ def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interrupt
     assert len(means) == 32 and means.max() < 3 * np.median(means), np.sort(means)
 
 
+def test_with_reuse_every_step_is_in_as_many_updates_as_wanted_and_counts_once(
+        make_run: MakeRun, interruption: Signals) -> None:
+    model = CheckingModel()
+    run = make_run(counting(steps=4000, trainers=2, batch_reuse=3))
+    Service(run.settings, run, model, interruption).run()
+    assert {count for moments in model.trained.values() for count in moments.values()} == {3}
+    model.assert_no_gap()
+    model.assert_nothing_lost()
+    run.statistics.drain()
+    assert run.statistics.agent_steps == model.agent_steps == sum(map(len, model.trained.values()))
+    assert run.statistics.dropped_steps == 0
+
+
 def test_workers_added_and_removed_meanwhile_lose_nothing(
         make_run: MakeRun, interruption: Signals) -> None:
     chance = random.Random(1)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from parsing import settled
 
+from ga3c.service.batches import rollouts_per_batch
+from ga3c.settings.files import recorded, to_yaml, yaml_scalar
 from ga3c.settings.presets import PRESETS, REMOVED, RENAMED
 from ga3c.settings.schedule import plan
 from ga3c.settings.schema import ALL, Settings
@@ -57,7 +59,43 @@ def test_null_takes_back_what_a_preset_gave() -> None:
     assert settled("--preset", "paper", "--agents", "null").tuning.agents is None
 
 
-@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "default"])
+@pytest.mark.parametrize(("environments", "rate"), [
+    (16, 7e-4), (64, 1.4e-3), (256, 2.8e-3), (512, 3e-3), (8, 7e-4)])
+def test_the_papers_a2c_learns_faster_by_the_root_of_its_batchs_growth(environments: int, rate: float) -> None:
+    flags = ["--preset", "accelerated-a2c", "--agents", "2", "--envs-per-agent", f"{environments // 2}"]
+    settings = settled(*flags)
+    assert settings.algorithm.learning_rate == pytest.approx(rate) and settings.algorithm.rollout_length == 5
+    assert f"learning_rate: {yaml_scalar(settings.algorithm.learning_rate)} " in to_yaml(settings), "as recorded"
+    assert settled(*flags, "--learning-rate", "1e-5").algorithm.learning_rate == 1e-5
+
+
+@pytest.mark.parametrize(("environments", "steps"), [(8, 256), (16, 128), (64, 32), (512, 4), (4, 256), (1024, 4)])
+def test_the_papers_ppo_keeps_its_batch_by_shorter_rollouts(environments: int, steps: int) -> None:
+    flags = ["--preset", "accelerated-ppo", "--agents", "4", "--envs-per-agent", f"{environments // 4}"]
+    settings = settled(*flags)
+    assert (settings.algorithm.rollout_length, settings.algorithm.learning_rate) == (steps, 1e-3)
+    assert settled(*flags, "--rollout-length", "9").algorithm.rollout_length == 9
+
+
+def test_a_run_that_goes_on_keeps_the_rate_that_it_was_recorded_with(tmp_path: Path) -> None:
+    before = settled("--preset", "accelerated-a2c", "--envs-per-agent", "32")
+    (tmp_path / "config.yaml").write_text(to_yaml(before))
+    assert recorded(tmp_path / "config.yaml", {"envs_per_agent": 8}).algorithm.learning_rate == pytest.approx(1.4e-3)
+
+
+@pytest.mark.parametrize(("preset", "same"), [("default", {}), ("fast", {"preset": "fast"})])
+def test_fast_is_what_the_defaults_are(preset: str, same: dict[str, str]) -> None:
+    assert settled("--preset", preset).flat() == Settings().flat() | same
+
+
+def test_quality_learns_from_minibatches_of_256_and_ends_episodes_with_a_life() -> None:
+    s = settled("--preset", "quality")
+    assert s.agent_count * s.agents.envs_per_agent == 16 and s.algorithm.rollout_length == 128 and not s.tunes
+    assert rollouts_per_batch(s) == 2 and s.batching.training_batch_min / s.algorithm.minibatches == 256
+    assert s.env.life_loss and s.algorithm.network == "nature" and s.algorithm.algorithm == "appo"
+
+
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name not in ("default", "fast", "quality")])
 def test_a_preset_goes_together_and_leaves_nothing_that_its_paper_gives_to_our_defaults(preset: str) -> None:
     settings = settled("--preset", preset)
     in_rounds = plan(settings)

@@ -1,0 +1,165 @@
+"""`learning.py`: tables of runs that are trained one after the other, in as many calls as it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import learning
+import pytest
+from programs import TOOLS
+
+from ga3c.service.batches import rollouts_per_batch
+from ga3c.settings.messages import ConfigError
+
+TABLES = TOOLS / "figures/tables"
+REPORT = {"mean": 1234.5, "mean_interval": (1000.0, 1500.25), "human_normalised": 0.831,
+          "run": {"agent_steps": 5_000_000, "minutes": 61.5, "steps_per_second": 1360.2, "lag": 1.25}}
+
+
+def table(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "table.yaml"
+    path.write_text(text)
+    return path
+
+
+TWO = "flags: --agents 2\nsteps: 100\nrows:\n  - {name: one, game: toy:catch}\n  - {name: two, game: Pong, seed: 3, "\
+      "steps: 200, flags: --agents 3}\n"
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The runs that are trained and evaluated, of none of which anything is there."""
+    calls = list[Any]()
+    monkeypatch.setattr(learning, "train", lambda run, settings: calls.append((run.name, settings.run.steps)))
+    monkeypatch.setattr(learning, "evaluated", lambda run, episodes: (calls.append((run.name, "played", episodes)),
+                                                                      REPORT)[1])
+    return calls
+
+
+def test_a_rows_flags_come_after_the_tables(tmp_path: Path) -> None:
+    one, two = learning.rows_of(table(tmp_path, TWO))
+    assert (one.name, one.game, one.settings.tuning.agents, one.settings.run.steps) == ("one", "toy:catch", 2, 100)
+    assert (two.settings.tuning.agents, two.settings.run.steps, two.settings.run.seed) == (3, 200, 3)
+    assert not two.settings.tuning.remember
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("rows: []", "has no rows"), ("- 1", "is to have some of flags"), ("rows: {}", "rows: {} is to be of type list"),
+    ("row: []", "unknown 'row'; known are flags, steps, rows"), ("rows: [", "while parsing"),
+    ("rows: [{name: a, game: Pong}]", "row 1: has no 'steps'"), ("steps: 5\nrows: [{game: Pong}]", "has no 'name'"),
+    ("steps: 5\nrows: [{name: ../a, game: Pong}]", "name of one directory"),
+    ("steps: 5\nrows: [{name: a, game: Pong}, {name: a, game: Pong}]", r"row 2: name: 'a' .* no other row's"),
+    ("steps: 5\nrows: [{name: a, game: Pong, seed: x}]", "seed: 'x' is to be of type int"),
+    ("steps: 5\nrows: [{name: a, game: Pong, flags: --gama 1}]", r"row 1 \(a\): .*--gama"),
+    ("steps: 5\nflags: --steps 9\nrows: [{name: a, game: Pong}]", "--steps")])
+def test_a_mistake_in_a_table_is_told_before_anything_is_trained(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        learning.rows_of(table(tmp_path, text))
+
+
+def test_the_tables_that_come_with_it_are_what_they_say() -> None:
+    defaults, entropy, long, passes, nature = learning.rows_of(TABLES / "qbert-changes.yaml")
+
+    def changed(row: learning.Row) -> dict[str, Any]:
+        before = defaults.settings.flat()
+        return {name: value for name, value in row.settings.flat().items() if value != before[name]}
+
+    assert defaults.settings.run.steps == 5_000_000 and defaults.game == "Qbert"
+    assert changed(entropy) == {"entropy_coef": 0.01, "entropy_coef_final": None}
+    assert changed(long) == {"rollout_length": 64, "training_batch_min": 1024}
+    assert changed(passes) == {"algorithm": "appo", "passes": 3} and changed(nature) == {"network": "nature"}
+    games = learning.rows_of(TABLES / "twelve-games.yaml")
+    assert len({row.game for row in games}) == 12 and {row.settings.run.steps for row in games} == {10_000_000}
+    s = games[0].settings
+    assert (s.run.preset, s.algorithm.network, s.algorithm.algorithm) == ("quality", "small", "appo")
+    assert rollouts_per_batch(s) == 2 and s.algorithm.entropy_coef == 0.01
+
+
+def test_every_row_is_trained_and_evaluated_and_listed(
+        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one").mkdir()
+    monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path), "--episodes", "5"])
+    assert learning.main() == 0
+    assert called == [("one", 100), ("one", "played", 5), ("two", 200), ("two", "played", 5)]
+    text = capsys.readouterr().out
+    assert text == (tmp_path / "learning.md").read_text()
+    assert text.splitlines()[2:] == [
+        f"| {name} | {game} | {seed} | 1,234.5 | 1,000.0 - 1,500.2 | 83% | 5,000,000 | 61.5 | 1,360.2 | 1.25 |"
+        for name, game, seed in (("one", "toy:catch", 0), ("two", "Pong", 3))]
+    assert json.loads((tmp_path / "learning.json").read_text()).keys() == {"one", "two"}
+
+
+def test_a_run_that_fails_is_left_out_and_told(
+        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(run: Path, settings: Any) -> None:
+        if run.name == "one":
+            raise learning.ga3c.CommandFailed("ended with exit code 1: it diverged")
+
+    monkeypatch.setattr(learning, "train", fail)
+    monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path)])
+    assert learning.main() == 1 and called == [("two", "played", 30)]
+    printed = capsys.readouterr()
+    assert "| one | toy:catch | 0 | - | - | - | - | - | - | - |" in printed.out and "it diverged" in printed.err
+
+
+@pytest.mark.parametrize("ends", ["in time", "with its steps"])
+def test_an_interrupt_ends_the_call_with_the_run_that_is_on(
+        ends: str, tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(run: Path, settings: Any) -> None:
+        called.append(run.name)
+        try:
+            signal.raise_signal(signal.SIGALRM)
+        except KeyboardInterrupt:  # as `ga3c.train` does
+            if ends == "in time":
+                raise SystemExit("it was interrupted") from None
+
+    monkeypatch.setattr(learning, "train", interrupted)
+    monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path), "--minutes-left", "9"])
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    try:
+        assert learning.main() == 130
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    assert called == ["one"] and "the same command goes on" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_table_of_real_runs_is_interrupted_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    text = "flags: --agents 2 --no-dynamic\nrows:\n  - {name: first, game: toy:catch, steps: 5000}\n" \
+           "  - {name: second, game: toy:catch, steps: STEPS, seed: 1}\n"
+    program = [sys.executable, str(TOOLS / "figures/learning.py"), str(tmp_path / "table.yaml"), "--out",
+               str(tmp_path / "out"), "--episodes", "3"]
+    environment = {**os.environ, "PYTHONPATH": str(TOOLS.parent)}
+    table(tmp_path, text.replace("STEPS", "2000000000"))
+    rows = tmp_path / "out/second/metrics.jsonl"
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=environment) as interrupted:
+        while not rows.exists() or len(rows.read_text().splitlines()) < 3:
+            assert interrupted.poll() is None, interrupted.stderr and interrupted.stderr.read()
+            time.sleep(0.1)
+        interrupted.send_signal(signal.SIGINT)
+        out, said = interrupted.communicate()
+    assert interrupted.returncode == 130 and "goes on" in said and out.count("training") == 2
+    had = json.loads(rows.read_text().splitlines()[-1])["agent_steps"]
+    table(tmp_path, text.replace("STEPS", str(had + 5000)))
+    ended = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    assert ended.returncode == 0 and ended.stdout.count("training") == 1, ended.stderr
+    starts = [event for event in map(json.loads, (rows.parent / "events.jsonl").read_text().splitlines())
+              if event["event"] == "start"]
+    assert [start["resumed_at"] for start in starts][-1] == had and len(starts) == 2
+    lines = ended.stdout.splitlines()[-2:]
+    assert [line.split(" | ")[:3] for line in lines] == [["| first", "toy:catch", "0"], ["| second", "toy:catch", "1"]]
+    assert all("-" != line.split(" | ")[3] for line in lines)
+    program += ["--minutes-left", "10"]
+    again = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    assert again.returncode == 0 and "training" not in again.stdout and again.stdout.splitlines()[-2:] == lines

@@ -1,0 +1,173 @@
+"""Trains the runs of a table one after the other, evaluates each, and prints what they learned.
+
+    python tools/figures/learning.py TABLE.yaml --out DIR [--minutes-left 50] [--episodes 30]
+
+A table is YAML: `flags` of ga3c-train for all runs, and `rows`. A row has a `name` and a `game`, `steps` where the
+table has none for all, and if wanted a `seed` (0) and `flags` of its own, which come last:
+
+    flags: --agents 2
+    steps: 5000000
+    rows:
+      - {name: qbert, game: Qbert}
+      - {name: qbert-nature, game: Qbert, seed: 1, flags: --network nature}
+
+A run is DIR/NAME. A second call goes on where the first one stopped: a run that was interrupted is resumed, one that
+has its steps is left alone, and a checkpoint is evaluated once. With `--minutes-left` the call ends in time: the run
+under way makes a checkpoint. So does Ctrl-C, or SIGTERM. The same call then goes on. A run that fails is left out, and
+told.
+
+It prints Markdown and writes it to DIR/learning.md, and the numbers to DIR/learning.json, after each run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from learning_figures import Variant, asked, evaluated, train
+
+import ga3c
+from ga3c.runs.directory import lock_directory
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+
+_ROW = {"name": str, "game": str, "seed": int, "steps": int, "flags": str}
+_TABLE = {"flags": str, "steps": int, "rows": list}
+
+
+class Row(NamedTuple):
+    """One run of a table."""
+
+    name: str
+    game: str
+    settings: Settings
+
+
+def rows_of(path: Path) -> list[Row]:
+    """The runs of a table. Raises ConfigError, which names the file, the row and what is wrong."""
+    try:
+        table = _checked(yaml.safe_load(path.read_text(encoding="utf-8")), _TABLE, str(path))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
+    found: list[Row] = []
+    for number, given in enumerate(table.get("rows", []), 1):
+        where = f"{path}: row {number}"
+        row = {"steps": table.get("steps"), "seed": 0, "flags": "", **_checked(given, _ROW, where)}
+        for name in ("name", "game", "steps"):
+            if row.get(name) in (None, ""):
+                raise ConfigError(f"{where}: has no '{name}'")
+        if Path(row["name"]).name != row["name"] or row["name"] in {each.name for each in found}:
+            raise ConfigError(f"{where}: name: {row['name']!r} is to be the name of one directory, and no other row's")
+        try:
+            variant = Variant(row["name"], row["name"], tuple(shlex.split(row["flags"])))
+            settings = asked(variant, row["game"], row["seed"], shlex.split(table.get("flags", "")), None, row["steps"])
+        except (ConfigError, ValueError) as error:
+            raise ConfigError(f"{where} ({row['name']}): {error}") from None
+        found.append(Row(row["name"], row["game"], settings))
+    if not found:
+        raise ConfigError(f"{path}: has no rows")
+    return found
+
+
+def _checked(given: Any, kinds: dict[str, type], where: str) -> dict[str, Any]:
+    """A mapping with some of these names, each of its kind. Raises ConfigError."""
+    if not isinstance(given, dict):
+        raise ConfigError(f"{where}: is to have some of {', '.join(kinds)}")
+    for name, value in given.items():
+        if name not in kinds:
+            raise ConfigError(f"{where}: unknown '{name}'; known are {', '.join(kinds)}")
+        if type(value) is not kinds[name]:
+            raise ConfigError(f"{where}: {name}: {value!r} is to be of type {kinds[name].__name__}")
+    return given
+
+
+def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = lambda: False) -> list[str]:
+    """Trains, evaluates and shows all runs of the table. Returns the failures.
+
+    stopped: whether an interrupt has come. One that ended a run just when it had its steps is known by this alone.
+
+    Raises ConfigError if the table is wrong, or if a run is being trained by another process; KeyboardInterrupt.
+    """
+    rows = rows_of(table)
+    for run in filter(Path.exists, (out / row.name for row in rows)):
+        os.close(lock_directory(run))  # raises if a process trains in it
+    found: dict[str, dict[str, Any]] = {}
+    failures: list[str] = []
+    for row in rows:
+        run = out / row.name
+        try:
+            train(run, row.settings)
+            if stopped():
+                raise KeyboardInterrupt
+            found[row.name] = evaluated(run, episodes)
+        except (ConfigError, ga3c.CommandFailed) as failure:
+            failures.append(f"{run}: {failure}")
+            continue
+        except SystemExit:  # the run has ended early, with a checkpoint
+            raise KeyboardInterrupt from None
+        (out / "learning.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        (out / "learning.md").write_text(listed(rows, found), encoding="utf-8")
+    print(listed(rows, found), end="", flush=True)
+    return failures
+
+
+def listed(rows: list[Row], found: dict[str, dict[str, Any]]) -> str:
+    """Markdown: a line for each run, with what is known of it; `found` has what `evaluated` returns."""
+    lines = ["| run | game | seed | score, mean | 95 % interval | human-normalised | agent steps | minutes "
+             "| agent steps/s | policy lag |", "|---|---|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        report = found.get(row.name, {})
+        cells = ["-", "-", "-"]
+        if report:
+            low, high = report["mean_interval"]
+            normalised = report.get("human_normalised")
+            cells = [f"{report['mean']:,.1f}", f"{low:,.1f} - {high:,.1f}",
+                     "-" if normalised is None else f"{normalised:.0%}"]
+        ran = report.get("run", {})
+        cells += ["-" if ran.get(name) is None else f"{ran[name]:,}"
+                  for name in ("agent_steps", "minutes", "steps_per_second", "lag")]
+        lines.append("| " + " | ".join([row.name, row.game, str(row.settings.run.seed), *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("table", type=Path, metavar="TABLE.yaml")
+    parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="of runs and of what is written")
+    parser.add_argument("--minutes-left", type=float, metavar="MINUTES", help="the call ends after these [no limit]")
+    parser.add_argument("--episodes", type=int, default=30, help="of each evaluation [%(default)s]")
+    options = parser.parse_args()
+    interrupts: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt  # the run under way is to end, with a checkpoint: `ga3c.train` passes it on
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, interrupt)
+    if options.minutes_left is not None:
+        signal.setitimer(signal.ITIMER_REAL, max(1e-3, 60.0 * options.minutes_left))
+    try:
+        failures = make(options.table, options.out, options.episodes, lambda: bool(interrupts))
+    except ConfigError as mistake:
+        print(f"learning: {mistake}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("learning: not all runs are there; the same command goes on", file=sys.stderr)
+        return 130
+    for failure in failures:
+        print(f"learning: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -197,8 +197,8 @@ class Statistics:
             self.trace.trained(spent.gathering, spent.updating, update.batch_steps)
         began = clock.monotonic() - (spent.updating if spent is not None else 0.0)
         self._reports.append(_Report(
-            update, *self._ended_in(batch), int((batch.steps - batch.reused).sum()), batch.seconds.sum(axis=0, dtype=np.float64), spent,
-            policy_lag.measure(batch, update.version - 1, began)))
+            update, *self._ended_in(batch), int((batch.steps - batch.reused).sum()),
+            batch.seconds.sum(axis=0, dtype=np.float64), spent, policy_lag.measure(batch, update.version - 1, began)))
 
     def report_dropped(self, batch: Batch) -> None:
         """Takes rollouts that are not trained on; their episodes count all the same. From any thread."""

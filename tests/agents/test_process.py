@@ -25,6 +25,7 @@ def look(connection, game: str) -> None:
 
 
 FORKED = """
+import gc
 import multiprocessing
 import os
 import signal
@@ -40,7 +41,8 @@ from ga3c.settings.files import configured
 from ga3c.settings.schema import EnvSettings
 
 def look(pipe, game, seed):
-    pipe.send((len(os.listdir("/proc/self/task")), cv2.getNumThreads(), "GA3C_PRELOAD" in os.environ))
+    pipe.send((len(os.listdir("/proc/self/task")), cv2.getNumThreads(), "GA3C_PRELOAD" in os.environ,
+               gc.get_freeze_count() > 0))
     load, loaded = ale._load, []
     ale._load = lambda rom: loaded.append(rom) or load(rom)
     for _ in range(2):
@@ -57,7 +59,7 @@ if __name__ == "__main__":
         ours, theirs = context.Pipe()
         process = context.Process(target=look, args=(theirs, game, seed))
         process.start()
-        assert ours.recv() == (1, 1, False), "one thread, to be forked, and nothing to hand on"
+        assert ours.recv() == (1, 1, False, True), "one thread, nothing to hand on, nothing to be collected"
         seen.append([ours.recv(), ours.recv()])
         process.join()
         if game == KILLED:

@@ -2,32 +2,43 @@
 
     python tools/release/emulator_check.py                              all games with rules, 20,000 frames, three seeds
     python tools/release/emulator_check.py --frames 500 --seeds 1 pong  one game, quickly
-    python tools/release/emulator_check.py --write                      and writes the list of games found exact
+    python tools/release/emulator_check.py --policy boxing              a trained policy plays: a run, a file or a name
+    python tools/release/emulator_check.py --modes --frames 500 pong    in each mode and difficulty that ale-py has
+    python tools/release/emulator_check.py --write                      and writes the games found exact
 
-Compared are RAM, reward, lives, game over and every pixel, and every `--registers` frames the 6507, timer, TIA and
-cartridge. Actions are random and held for four frames; an episode's end begins another. A difference prints the game,
-seed and frame, what differs, and the program counter at the frame's begin. Exit code 1 if anything differs.
-A game of 20,000 frames takes about 4 s a seed.
+Compared are RAM, reward, lives, game over and every pixel, and every `--registers` frames the 6507, timer, TIA,
+cartridge and colours. Actions are random and held for four frames, or a policy's; an episode's end begins another. A
+difference prints the game, mode and difficulty if they are set, seed and frame, what differs, and the program counter
+at the frame's begin. Exit code 1 if anything differs. A game of 20,000 frames takes about 4 s a seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import ale_py
 import numpy as np
 from ale_py import roms
 from numpy.typing import NDArray
 
+from ga3c.envs.atari_games import played
 from ga3c.envs.emulator.console import new_log, play_frame
 from ga3c.envs.emulator.controls import press
 from ga3c.envs.emulator.dump import read_dump
 from ga3c.envs.emulator.games import GAMES
 from ga3c.envs.emulator.judge import begin, judge
 from ga3c.envs.emulator.machine import cartridge, machine_from
+from ga3c.envs.emulator.palette import GREY, RGB
+from ga3c.envs.frames import FRAME_SIZE, FrameResizer
+from ga3c.evaluation.policy import find, load_policy
+from ga3c.learner.checkpoint import CheckpointError
+from ga3c.settings.messages import ConfigError
 
 PROVEN = Path(__file__).parents[2] / "ga3c" / "envs" / "emulator" / "proven.txt"
 _HELD = 4  # frames
@@ -43,16 +54,35 @@ FIELDS = ("ram", "a", "x", "y", "sp", "pc", "n", "v", "d", "i", "z", "c", "cycle
           "dgrp1", "denabl", "collisions", "positions", "comb", "bank", "slices")
 
 
+class Variant(NamedTuple):
+    """A mode and a difficulty of a game; None: that which ale-py plays by default."""
+
+    mode: int | None = None
+    difficulty: int | None = None
+
+    def __str__(self) -> str:
+        return "" if self == (None, None) else f"mode {self.mode}, difficulty {self.difficulty}, "
+
+
+DEFAULT = Variant()
+
+
 class Pair:
     """One game in both emulators. `image` replaces the game's cartridge by another file."""
 
-    def __init__(self, game: str, seed: int, image: Path | None = None) -> None:
+    def __init__(self, game: str, seed: int, image: Path | None = None, variant: Variant = DEFAULT) -> None:
         path = image or roms.get_rom_path(game)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.ale, self.game, self.frame = ale_py.ALEInterface(), game, 0
         self.ale.setFloat("repeat_action_probability", 0.0)
         self.ale.setInt("random_seed", seed)
         self.ale.loadROM(path)
+        if variant.mode is not None:
+            self.ale.setMode(variant.mode)
+        if variant.difficulty is not None:
+            self.ale.setDifficulty(variant.difficulty)
+        if variant != DEFAULT:
+            self.ale.reset_game()
         self.actions = list(self.ale.getLegalActionSet())
         self._number, self._log = GAMES[game], new_log()
         self.take_over()
@@ -75,9 +105,12 @@ class Pair:
         screen = self._screens[self.frame & 1]
         reward = self.ale.act(action)
         record = self.machine[0]
-        press(record, self._number, action.value)
-        play_frame(record, self._rom, self._log, screen, True)
+        if not record["over"]:  # in some modes a game is over before it begins, and ale-py plays no frame of it
+            press(record, self._number, action.value)
+            play_frame(record, self._rom, self._log, screen, True)
         found = [*self._answers(reward, judge(record, self._number)), *self._pixels(screen)]
+        if registers:
+            found += self._colours(screen)
         if registers or found or not np.array_equal(self.ale.getRAM(), self.machine["ram"][0]):
             found = self._fields() + found
         return [f"{line} (from PC {began:04x})" for line in found]
@@ -96,6 +129,15 @@ class Pair:
         return [f"screen: {len(ys)} pixels, first line {y} column {x}: ale-py {theirs[y, x]:02x}, "
                 f"ours {screen[y, x]:02x}"]
 
+    def _colours(self, screen: NDArray[np.uint8]) -> list[str]:
+        found = []
+        for name, theirs, mine in (("grey", self.ale.getScreenGrayscale(), GREY[screen]),
+                                   ("colours", self.ale.getScreenRGB(), RGB[screen])):
+            if not np.array_equal(theirs, mine):
+                y, x = (int(places[0]) for places in np.nonzero(theirs != mine)[:2])
+                found.append(f"{name}: of {screen[y, x]:02x} ale-py {theirs[y, x]}, ours {mine[y, x]}")
+        return found
+
     def _fields(self) -> list[str]:
         theirs = read_dump(self.ale.cloneState().serialize()).machine()
         found = []
@@ -110,40 +152,119 @@ class Pair:
         return found
 
 
-def check(game: str, seed: int, frames: int, registers: int) -> str:
+Player = Callable[[Pair, int], Iterator[ale_py.Action]]  # (pair, seed) -> the action of each frame
+
+
+def random_actions(pair: Pair, seed: int) -> Iterator[ale_py.Action]:
+    """Random ones of all 18, each held for four frames."""
+    random = np.random.default_rng(seed)
+    while True:
+        yield from itertools.repeat(pair.actions[random.integers(len(pair.actions))], _HELD)
+
+
+def policy_actions(pair: Pair, choose: Callable[[NDArray[np.uint8]], int], fires: bool) -> Iterator[ale_py.Action]:
+    """What `choose` makes of observations (84, 84, 4), as in training. An episode opens with FIRE if `fires`."""
+    actions, resizer = pair.ale.getMinimalActionSet(), FrameResizer(*pair.ale.getScreenDims())
+    last, before = resizer.screens[:2]
+    while True:
+        yield ale_py.Action.FIRE if fires and ale_py.Action.FIRE in actions else ale_py.Action.NOOP
+        frames = [np.zeros(FRAME_SIZE, np.uint8)] * 4
+        pair.ale.getScreenGrayscale(before)
+        while not pair.ale.game_over():
+            pair.ale.getScreenGrayscale(last)
+            np.maximum(last, before, out=last)
+            frames = [*frames[1:], np.zeros(FRAME_SIZE, np.uint8)]
+            resizer.resize(frames[-1:])
+            action = actions[choose(np.stack(frames, 2))]
+            for _ in range(_HELD):
+                if not pair.ale.game_over():
+                    pair.ale.getScreenGrayscale(before)
+                    yield action
+
+
+def check(game: str, seed: int, frames: int, registers: int, player: Player = random_actions,
+          variant: Variant = DEFAULT) -> str:
     """The first difference of a game, or an empty text."""
-    pair, random = Pair(game, seed), np.random.default_rng(seed)
-    action = pair.actions[0]
-    for frame in range(frames):
-        if frame % _HELD == 0:
-            action = pair.actions[random.integers(len(pair.actions))]
+    pair = Pair(game, seed, variant=variant)
+    for frame, action in enumerate(itertools.islice(player(pair, seed), frames)):
         if found := pair.play(action, frame % registers == 0):
-            return f"frame {frame}: " + "; ".join(found[:6])
+            return f"{variant}seed {seed}, frame {frame}: " + "; ".join(found[:6])
     return ""
+
+
+def variants(game: str) -> list[Variant]:
+    """All that ale-py has of a game."""
+    ale = Pair(game, 0).ale
+    return [Variant(*each) for each in itertools.product(
+        sorted(ale.getAvailableModes()), sorted(ale.getAvailableDifficulties()))]
+
+
+def trained(where: str) -> tuple[str, Player, Variant]:
+    """The game of a trained policy, the policy as a player, and what it was trained on.
+
+    Raises ConfigError if there is no such policy, or none for an Atari game that our emulator knows.
+    """
+    settings = find(where).settings.env
+    game = played(settings)
+    if game is None or game.rom not in GAMES or game.frame_skip != (_HELD, _HELD) or settings.full_action_space:
+        raise ConfigError(f"{where} plays {settings.game}; wanted is an Atari game with rules in games.py, played with "
+                          f"its own actions and a frame skip of {_HELD}")
+
+    def player(pair: Pair, seed: int) -> Iterator[ale_py.Action]:
+        policy = load_policy(where, seed)
+        return policy_actions(pair, lambda observation: int(policy(observation).action), settings.fire_reset)
+
+    return game.rom, player, Variant(settings.mode, settings.difficulty)
+
+
+def proven_exact(exact: list[str], checked: list[str], command: str) -> str:
+    """What is to stand in proven.txt: `exact`, and what the same command found before of games not `checked` now."""
+    title, *before = PROVEN.read_text().splitlines() if PROVEN.exists() else [""]
+    wanted = f"# Games whose every frame was ale-py's, as found by: {command}"
+    kept = set(before) - set(checked) if title == wanted else set()
+    return "".join(f"{line}\n" for line in [wanted, *sorted(kept | set(exact))])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("games", nargs="*", default=list(GAMES), help="names of ale-py's ROMs")
+    parser.add_argument("games", nargs="*", help="names of ale-py's ROMs")
     parser.add_argument("--frames", type=int, default=20_000, help="of each seed")
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 1 on")
     parser.add_argument("--registers", type=int, default=50, help="compare all registers every so many frames")
-    parser.add_argument("--write", action="store_true", help=f"write the games found exact to {PROVEN.name}")
+    parser.add_argument("--policy", metavar="RUN|FILE|NAME", help="which plays its game, instead of random actions")
+    parser.add_argument("--modes", action="store_true", help="in each mode and difficulty that ale-py has")
+    parser.add_argument("--write", action="store_true",
+                        help=f"write the games found exact to {PROVEN.name}, where those not checked stay")
     options = parser.parse_args()
+    if options.write and (options.policy or options.modes):
+        parser.error("--write is of random actions in the default mode, as `auto` takes the games that it lists")
+    player: Player = random_actions
+    games, variant = options.games or list(GAMES), DEFAULT
+    if unknown := sorted(set(games) - set(GAMES)):
+        parser.error(f"{unknown[0]!r} has no rules in games.py")
+    if options.policy:
+        try:
+            game, player, variant = trained(options.policy)
+        except (ConfigError, CheckpointError) as error:
+            parser.error(str(error))
+        if options.games not in ([], [game]):
+            parser.error(f"{options.policy} plays {game} only")
+        games = [game]
     exact = []
-    for game in options.games:
+    for game in games:
         begun, differences = time.perf_counter(), []
-        for seed in range(1, options.seeds + 1):
-            if difference := check(game, seed, options.frames, options.registers):
-                differences.append(f"seed {seed}, {difference}")
+        played_in = variants(game) if options.modes else [variant]
+        for each, seed in itertools.product(played_in, range(1, options.seeds + 1)):
+            if difference := check(game, seed, options.frames, options.registers, player, each):
+                differences.append(difference)
         exact += [] if differences else [game]
-        print(f"{game}: {'; '.join(differences) or 'exact'} ({time.perf_counter() - begun:.0f} s)", flush=True)
-    print(f"{len(exact)} of {len(options.games)} exact over {options.frames:,} frames, {options.seeds} seeds")
+        told = "; ".join(differences) or "exact" + (f" in {len(played_in)} variants" if options.modes else "")
+        print(f"{game}: {told} ({time.perf_counter() - begun:.0f} s)", flush=True)
+    print(f"{len(exact)} of {len(games)} exact over {options.frames:,} frames, {options.seeds} seeds")
     if options.write:
         command = f"python tools/release/emulator_check.py --frames {options.frames} --seeds {options.seeds} --write"
-        PROVEN.write_text(f"# Games whose every frame was ale-py's, as found by: {command}\n" + "".join(
-            f"{game}\n" for game in sorted(exact)))
-    return int(len(exact) < len(options.games))
+        PROVEN.write_text(proven_exact(exact, games, command))
+    return int(len(exact) < len(games))
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ def is_over(ram: NDArray[np.uint8], game: int) -> bool:
 def begin(machine: NDArray[np.void], game: str, dump: Dump) -> None:
     """Sets what the rules remember, switches and paddles as ale-py saved them, so that the game goes on exactly.
 
-    `machine` is (1,) and has the RAM of the state that `dump` holds.
+    `machine` is (1,) and has the RAM of the state that `dump` holds. A game may be over before it begins, as Demon
+    Attack's is in some modes: then there are no lives.
     """
     rules = RULES[game]
     connect(machine, game, dump)
@@ -93,3 +94,5 @@ def begin(machine: NDArray[np.void], game: str, dump: Dump) -> None:
                 machine["memory"][0, 0] = value
             case _:
                 assert name == "-", name
+    if machine["over"] and rules.odd != CASES[ADVENTURE]:
+        machine["lives"] = 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
+import emulator_check
 import numpy as np
 import pytest
-from emulator_check import Pair, check
+from emulator_check import Pair, Variant, check, policy_actions, proven_exact, variants
+from numpy.typing import NDArray
 from probe_programs import random_instructions, random_picture
+from scripted import Make
 
 # One of each cartridge, paddles, swapped ports, code in RAM, strobes after HMOVE, short frames, and plain ones.
 GAMES = ("alien", "asterix", "boxing", "breakout", "freeway", "montezuma_revenge", "pong", "qbert", "robotank",
@@ -17,6 +21,48 @@ GAMES = ("alien", "asterix", "boxing", "breakout", "freeway", "montezuma_revenge
 @pytest.mark.parametrize("game", GAMES)
 def test_game_is_exact(game: str) -> None:
     assert check(game, seed=5, frames=300, registers=1) == ""
+
+
+@pytest.mark.parametrize(("game", "variant"), [
+    ("freeway", Variant(3, 1)), ("surround", Variant(2, 0)),
+    ("demon_attack", Variant(3, 0))])  # which is over before it begins
+def test_modes_and_difficulties_are_exact(game: str, variant: Variant) -> None:
+    assert variant in variants(game)
+    assert check(game, seed=5, frames=100, registers=1, variant=variant) == ""
+
+
+def test_a_policy_sees_what_it_sees_in_training(make: Make) -> None:
+    environment, random = make("Breakout", noop_max=0, fire_reset=True), np.random.default_rng(0)
+    environment.reset(0)
+    episodes = 0
+
+    def choose(observation: NDArray[np.uint8]) -> int:
+        nonlocal episodes
+        np.testing.assert_array_equal(observation, environment.observation[0])
+        action = int(random.integers(4))
+        episodes += int(environment.step(np.array([action])).score_ended[0])
+        return action
+
+    pair = Pair("breakout", 1)
+    for action in itertools.islice(policy_actions(pair, choose, True), 1600):
+        assert pair.play(action, False) == []
+    assert episodes >= 1
+
+
+def test_a_difference_is_told_with_the_program_counter() -> None:
+    pair = Pair("boxing", 1)
+    began = int(pair.machine["pc"][0])
+    pair.machine["score"] = 5
+    assert pair.play(pair.actions[0]) == [f"reward: ale-py 0, ours -5 (from PC {began:04x})"]
+
+
+def test_what_was_proven_before_stays_if_it_was_found_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "proven.txt"
+    monkeypatch.setattr(emulator_check, "PROVEN", path)
+    path.write_text(proven_exact(["pong", "alien"], ["pong", "alien", "boxing"], "check --frames 9"))
+    assert path.read_text().splitlines()[1:] == ["alien", "pong"]
+    assert proven_exact(["boxing"], ["pong", "boxing"], "check --frames 9").splitlines()[1:] == ["alien", "boxing"]
+    assert proven_exact(["boxing"], ["boxing"], "check --frames 8").splitlines()[1:] == ["boxing"]
 
 
 @pytest.mark.parametrize("seed", range(8))

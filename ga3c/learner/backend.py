@@ -42,7 +42,9 @@ def share_gpus() -> None:
 def start_tensorflow(settings: Settings) -> None:
     """Device and thread options; before the first tensor of the process."""
     share_gpus()
-    alone = settings.run.serial
+    if settings.workers_learn:
+        tf.config.set_visible_devices([], "GPU")
+    alone = settings.run.serial or settings.workers_learn
     threads = 1 if alone else settings.run.device_threads or max(1, usable_cores() // 2)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     # A call that is not `_inline` holds one of these until it ends, the condition within an update always one more.

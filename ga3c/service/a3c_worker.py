@@ -11,10 +11,13 @@ Nothing is sent to other workers, and nobody waits for them. Next hop of an obse
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ga3c.agents.process import agent_main
 from ga3c.envs.base import EnvSpec
@@ -98,8 +101,29 @@ def worker(shared: SharedWeights, settings: Settings, env: EnvSpec) -> Callable[
 def _model(shared: SharedWeights, settings: Settings, env: EnvSpec, library: Library | None, port: Port,
            store: Slots) -> LocalModel:
     before_tensorflow(library=library)
-    port.status(store, AgentStatus.STARTING)  # a sign of life: the import takes seconds
-    from ga3c.learner.backend import start_tensorflow
-    port.status(store, AgentStatus.STARTING)
-    start_tensorflow(settings)
-    return LocalModel(port, store, settings, env, shared)
+    with _signs_of_life(lambda: port.status(store, AgentStatus.STARTING)):
+        from ga3c.learner.backend import start_tensorflow
+        start_tensorflow(settings)
+        return LocalModel(port, store, settings, env, shared)
+
+
+@contextlib.contextmanager
+def _signs_of_life(sign: Callable[[], None]) -> Iterator[None]:
+    """Within, `sign` is called with each module that is imported.
+
+    TensorFlow has thousands. From a slow disk, or with many workers on few cores, they take longer than an agent may.
+    """
+    class Finder:
+        """Finds nothing, so that others do."""
+
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+            """Asked first for every module."""
+            sign()
+
+    finder: Any = Finder
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from ga3c.learner.learner import SKIPS_MAX, Diverged, Learner, UpdateStats
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent
-from ga3c.service.a3c_worker import LocalModel
+from ga3c.service.a3c_worker import LocalModel, _signs_of_life
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
@@ -243,6 +246,17 @@ def test_what_is_not_finite_is_not_pushed_and_weights_given_up_push_nothing(worl
     assert all((before[name] == after[name]).all() for name in before) and learner.skipped == SKIPS_MAX
     update, _ = other.rollout()
     assert update is not None and update.version == 4
+
+
+def test_a_worker_gives_signs_of_life_while_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "part_of_a_large_library.py").write_text("import another_part_of_it\n")
+    (tmp_path / "another_part_of_it.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    signs, before = list[int](), list(sys.meta_path)
+    with _signs_of_life(lambda: signs.append(1)):
+        importlib.import_module("part_of_a_large_library")
+    assert len(signs) == 2 and sys.meta_path == before
+    assert "another_part_of_it" in sys.modules
 
 
 def test_a_checkpoint_has_weights_statistics_and_counters_and_workers_go_on_from_it(

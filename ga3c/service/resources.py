@@ -18,7 +18,7 @@ from ga3c.settings.machine import left_in_container
 from ga3c.settings.schema import AGENT_DESCRIPTORS, OTHER_DESCRIPTORS, Settings, agent_bytes
 
 _SERVER_BYTES = 700 * 2**20   # TensorFlow, the model, batches
-_MODEL_BYTES = 350 * 2**20    # TensorFlow and a model of its own, of an agent that learns by itself
+_MODEL_BYTES = 400 * 2**20    # TensorFlow and a model of its own, of an agent that learns by itself
 _THREADS = 100                # of TensorFlow and the rest, beside agents
 _DISK_BYTES = 500 * 2**20     # a few checkpoints of the large network, an hour of logs
 

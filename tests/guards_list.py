@@ -248,7 +248,7 @@ SERVICE_GUARDS = [
           [("service/trainer", "or len(part) == 1:", "or True:")]),
     Guard(29, "failures of the device are not named",
           "test_failures_of_the_device_are_named_and_change_nothing",
-          [("learner/backend", "if not isinstance(error, _LOST) and _NO_CUDNN not in error.message:", "if True:")]),
+          [("learner/failures", "if not isinstance(error, _LOST) and _NO_CUDNN not in error.message:", "if True:")]),
     Guard(29, "a batch without a step is trained on",
           "test_a_batch_without_a_step_is_no_update_and_no_failure",
           [("learner/learner", "        if not batch.steps.any():\n", "        if False:\n")]),

@@ -53,7 +53,8 @@ def values_of(name: str, field: FieldInfo) -> st.SearchStrategy:
 
 
 # `resolve` also refuses settings that are fine one by one but ask for more slots than a ticket can name, for
-# rollouts to be dropped by a ceiling that is not there, or held back where they are not trained on in order.
+# rollouts to be dropped by a ceiling that is not there, or held back where they are not trained on in order; and what
+# agents that learn by themselves cannot do.
 any_settings = st.builds(Settings, **{
     group: st.builds(kind, **{name: values_of(name, field) for name, field in kind.model_fields.items()})
     for group, kind in GROUPS.items()}).filter(
@@ -62,5 +63,9 @@ any_settings = st.builds(Settings, **{
         and (made.run.serial or not made.batching.training_delay)
         and (made.batching.schedule == "queues"
              or made.batching.schedule != "multi-batch" and not made.batching.training_delay
-             and made.batching.batch_reuse == 1))
+             and made.batching.batch_reuse == 1)
+        and not (made.workers_learn and (
+            made.batching.schedule != "queues" or made.batching.training_delay or made.algorithm.passes > 1
+            or made.algorithm.minibatches > 1 or made.algorithm.normalize_rewards
+            or made.algorithm.normalize_observations or made.batching.batch_reuse > 1 or made.run.norms)))
 """Settings that `resolve` takes."""

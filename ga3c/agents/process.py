@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import numpy as np
 
@@ -31,13 +31,23 @@ from ga3c.settings.imports import safe_path
 from ga3c.settings.machine import be_killed_first
 from ga3c.settings.schedule import plan
 from ga3c.settings.schema import EnvSettings, Settings
-from ga3c.transport.port import PREDICT, SUBMIT, Port, ServerGone
+from ga3c.transport.port import PREDICT, SUBMIT, Port, Request, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots
 
 _LONGEST_DIRECTORY = 70  # bytes: the fork server's socket is below it, and the path of a socket has at most 107
 
 
-def serve(player: Player, port: Port, store: Slots, submitting: Callable[[], None] | None = None) -> None:
+class Grants(Protocol):
+    """What grants an agent's requests: its port, or in front of the port the agent's own copy of the model."""
+
+    def grant(self, request: Request, store: Slots) -> int:
+        """As `Port.grant`."""
+
+    def status(self, store: Slots, state: AgentStatus) -> None:
+        """As `Port.status`."""
+
+
+def serve(player: Player, port: Grants, store: Slots, submitting: Callable[[], None] | None = None) -> None:
     """Grants the requests of `player` through the port until it ends; records where its time went.
 
     `submitting` is called before each rollout is submitted.
@@ -59,9 +69,8 @@ def serve(player: Player, port: Port, store: Slots, submitting: Callable[[], Non
                 if submitting:
                     submitting()
                 seconds = [0.0, 0.0, 0.0]
-            granted, before = port.grant(request, store), now
+            granted, before = port.grant(request, store), time.monotonic()
             if kind != SUBMIT:
-                before = time.monotonic()
                 seconds[kind] += before - now
             request = player.send(granted)
     except StopIteration:
@@ -102,13 +111,13 @@ def start_forkserver(settings: EnvSettings, n_envs: int) -> None:
 
 
 def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.SeedSequence, log: str,
-               statistics: Statistics | None = None) -> None:
+               statistics: Statistics | None = None, model: Callable[[Port, Slots], Grants] | None = None) -> None:
     """Entry point of an agent's process: makes its environments and plays until it is stopped.
 
     Ends when the main process is gone, too. Environments that fail are made again; what it cannot handle ends the
     process with exit code 1 and leaves its traceback in the store (`last_fault`). The file `log` gets what environments
     print, and all stacks if the interpreter is shot down, and on SIGUSR1. `statistics` are what the wrappers of all
-    agents have seen so far, if they keep any.
+    agents have seen so far, if they keep any. `model` makes the agent's own copy of the model, where it has one.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lead_group()
@@ -142,13 +151,14 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
                 environment.reset(environment_seed)
                 mixed = play_randomly(environment, store.n_envs, settings.agents.random_start_steps, seed,
                                       lambda: port.status(store, AgentStatus.STARTING))
+            grants: Grants = port if model is None else model(port, store)
             store.playing_since[port.agent] = time.monotonic()
             port.status(store, AgentStatus.PLAYING)
             in_rounds = plan(settings)
             # Who comes later takes part from an update of its group on.
             first = in_rounds.first(port.agent) if in_rounds and port.generation == 1 else 0
             serve(play(environment, store, rng, Progress.new(store.n_envs, first, mixed.tolist()),
-                       discount=reward_discount(settings.algorithm)), port, store,
+                       discount=reward_discount(settings.algorithm)), grants, store,
                   None if statistics is None else
                   lambda: store.report_statistics(port.agent, seen.seen()))
             environment.close()

@@ -99,7 +99,7 @@ def _tensorflow() -> list[Finding]:
         with quiet(False):
             import tensorflow as tf
 
-            from ga3c.learner.backend import share_gpus
+            from ga3c.learner.device import share_gpus
             share_gpus()
             gpus = tf.config.list_physical_devices("GPU")
             names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]

@@ -61,7 +61,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         before_tensorflow(options.verbose)
         with quiet(options.verbose):
             from ga3c.evaluation.scores import record, report, table
-            from ga3c.learner.backend import start_tensorflow
+            from ga3c.learner.device import start_tensorflow
             start_tensorflow(settings)
         spec = players.spec
         # A network of users may print, and the report is to stand alone.

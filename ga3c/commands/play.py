@@ -248,7 +248,7 @@ def _play(options: argparse.Namespace) -> int:
                     Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))
     before_tensorflow()
     with quiet(False):
-        from ga3c.learner.backend import start_tensorflow
+        from ga3c.learner.device import start_tensorflow
         start_tensorflow(settings)
         policy = Policy(trained, spec=watched.spec)
     failed: list[EnvironmentFailed] = []

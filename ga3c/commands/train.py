@@ -118,11 +118,13 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     before_tensorflow(verbose, kernel.library)
     _print(f"{spec.name}: loading TensorFlow and compiling the model")
     with quiet(verbose):
-        from ga3c.learner.backend import start_tensorflow
+        from ga3c.learner.device import start_tensorflow
         from ga3c.learner.learner import Learner
+        from ga3c.learner.shared_learner import SharedLearner
         from ga3c.runs.directory import create_directory, lock_directory
         start_tensorflow(settings)
-        model = Learner(settings.changed(precision=kernel.precision), spec)
+        learns_here = settings.run.serial or not settings.workers_learn
+        model = (Learner if learns_here else SharedLearner)(settings.changed(precision=kernel.precision), spec)
 
     restored = Checkpoint({}, {})
     checkpoint_path: Path | None = None

@@ -90,7 +90,7 @@ class Policy:
 
         from ga3c.algorithms.networks import build_network
         from ga3c.algorithms.normalizing import RunningMoments, scaling
-        from ga3c.learner.backend import share_gpus
+        from ga3c.learner.device import share_gpus
         share_gpus()
         if spec is None:
             spec = probe(trained.settings)

@@ -1,4 +1,4 @@
-"""Every call of TensorFlow: devices, threads, compiled predictions and updates, the optimiser, the device's failures.
+"""The calls of TensorFlow: compiled predictions and updates, the optimiser.
 
 `Backend` holds the network, the optimiser and the state of the algorithm, and knows neither versions nor schedules;
 those are `learner.Learner`'s. Its functions are compiled in the constructor, before any thread exists.
@@ -6,9 +6,8 @@ those are `learner.Learner`'s. Its functions are compiled in the constructor, be
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -19,9 +18,10 @@ from ga3c.algorithms.base import Algorithm, Rates, Tensor
 from ga3c.algorithms.networks import Bound, build_network, folded, our_keras
 from ga3c.algorithms.normalizing import RunningMoments, inverse_deviation, merged, scaling
 from ga3c.envs.base import EnvSpec
+from ga3c.learner.device import precision
+from ga3c.learner.failures import fail
 from ga3c.learner.optimizers import build_optimizer
-from ga3c.settings.machine import BFLOAT16, processor_flags, usable_cores
-from ga3c.settings.schema import AlgorithmSettings, Settings
+from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch, Slots
 
 Observed = NDArray | Tensor
@@ -29,75 +29,6 @@ Weights = Sequence[Tensor]
 """What predictions are made with: the network's weights, folded once an update, and the scaling of observations."""
 
 _SHARED_FROM = 2**16  # bytes of an array of a batch; a smaller one is copied sooner than handed over
-
-
-class DeviceFailed(Exception):
-    """The device is lost, stuck, or cannot do what is asked of it; the message is one line with a way on."""
-
-
-class TooLarge(DeviceFailed):
-    """The device has no memory for so much at once. An update that raises it is taken not to have been made."""
-
-
-# What a device raises, as against a mistake in what it was given; and how a copy to it, or cuDNN, says so.
-_LOST = (tf.errors.InternalError, tf.errors.UnavailableError, tf.errors.UnknownError, tf.errors.AbortedError,
-         tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.DataLossError,
-         tf.errors.FailedPreconditionError)
-_FULL, _NO_CUDNN = "Dst tensor is not initialized", "DNN"
-
-
-def _fail(error: tf.errors.OpError, what: str) -> NoReturn:
-    """Raises TooLarge or DeviceFailed if the error is the device's failure at `what`, else the error."""
-    if isinstance(error, tf.errors.ResourceExhaustedError) or _FULL in error.message:
-        raise TooLarge(f"the device has no memory for {what}; end other programs on it, or give a smaller "
-                       "--training-batch-min, --envs-per-agent or --prediction-batch-max") from error
-    if not isinstance(error, _LOST) and _NO_CUDNN not in error.message:
-        raise error
-    cause = " ".join(error.message.split())[:200]
-    raise DeviceFailed(f"the device failed at {what}: {cause}; ga3c-doctor tries each device, and with "
-                       "CUDA_VISIBLE_DEVICES=-1 the processors do the work") from error
-
-
-@contextlib.contextmanager
-def on_device(what: str) -> Iterator[None]:
-    """Names the failures of the device at `what`. Raises TooLarge, DeviceFailed."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        _fail(error, what)
-
-
-def share_gpus() -> None:
-    """Has TensorFlow take memory of GPUs as it needs it instead of all at once. Does nothing after the first tensor."""
-    with contextlib.suppress(RuntimeError):
-        for device in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(device, True)
-
-
-def start_tensorflow(settings: Settings) -> None:
-    """Device and thread options; before the first tensor of the process."""
-    share_gpus()
-    threads = 1 if settings.run.serial else settings.run.device_threads or max(1, usable_cores() // 2)
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    # A call that is not `_inline` holds one of these until it ends, the condition within an update always one more.
-    # With fewer than that, predictions wait for updates, and with one an update waits for itself. Each keeps buffers
-    # of its own for every size of batch it has met, so there are no more.
-    predictors, trainers = settings.thread_capacity
-    tf.config.threading.set_inter_op_parallelism_threads(predictors + 2 * trainers)
-    if settings.run.serial:
-        tf.config.experimental.enable_op_determinism()
-
-
-def precision(settings: AlgorithmSettings) -> str:
-    """`settings.precision` on this machine: "auto" is bfloat16 if its processor multiplies those, else float32.
-
-    On a GPU float32: whether small layers gain by casts there has not been measured.
-    """
-    if settings.precision != "auto":
-        return settings.precision
-    if tf.config.list_physical_devices("GPU"):
-        return "float32"
-    return "bfloat16" if BFLOAT16 & processor_flags() else "float32"
 
 
 def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]) -> str:
@@ -121,15 +52,28 @@ class Updated(NamedTuple):
     weights: Weights
 
 
+class Gradients(NamedTuple):
+    """What an update would be made of: metrics, as of `Updated`; a gradient for each trainable variable; what the
+    algorithm's variables become, by name.
+    """
+
+    metrics: dict[str, float]
+    gradients: list[NDArray[np.float32]]
+    state: dict[str, NDArray]
+
+
 class Backend:
     """Network, optimiser and the algorithm's state on a device.
 
     `predict` may be called from any thread at any time; everything else takes turns, which is the caller's to see to.
     `precision`: of the network's inner layers; `device`: what computes it.
+
+    Args:
+        updates: there is `update`, of batches of any size; else there is `gradients` instead.
     """
 
     @our_keras()
-    def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm) -> None:
+    def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm, updates: bool = True) -> None:
         self.precision = precision(settings.algorithm)
         self._algorithm, self._max_grad_norm = algorithm, settings.algorithm.max_grad_norm
         self._norms = settings.run.norms
@@ -143,6 +87,7 @@ class Backend:
         self._reads = tuple(dict.fromkeys((*algorithm.reads, *needed)))
         # Compiled, as within an update: the same to the bit.
         self._fold = tf.function(self._folded, autograph=False)
+        self._take = tf.function(self._assigned, autograph=False)
         # Operations one after the other in one thread: on processors what runs at the same time are whole calls.
         gpus = tf.config.list_logical_devices("GPU")
         self.device = gpus[0].name if gpus else "CPU"
@@ -151,8 +96,8 @@ class Backend:
         self._passes, self._minibatches = settings.algorithm.passes, settings.algorithm.minibatches
         self._rows, self._kept = list[str](), list[str]()  # names of what `_prepared` returns
         with tf.experimental.function_executor_type(self._executor):  # it must know a conditional when it is traced
-            predict, *updates = self._compile(settings, env)
-        self._predict, (self._update, *self._step) = self._inline(predict), map(self._inline, updates)
+            predict, *learn = self._compile(settings, env, self._updated if updates else self._differentiated)
+        self._predict, (self._update, *self._step) = self._inline(predict), map(self._inline, learn)
 
     def _inline(self, function: tf.types.experimental.ConcreteFunction) -> Callable[..., list[Tensor]]:
         """Its outputs, computed in the thread that calls, where that is a processor's.
@@ -167,7 +112,8 @@ class Backend:
         return lambda *inputs: tf.raw_ops.StatefulPartitionedCall(
             args=[*inputs, *captured], Tout=types, f=function, executor_type=executor)
 
-    def _compile(self, settings: Settings, env: EnvSpec) -> tuple[tf.types.experimental.ConcreteFunction, ...]:
+    def _compile(self, settings: Settings, env: EnvSpec, at_once: Callable[..., list[Tensor]]
+                 ) -> tuple[tf.types.experimental.ConcreteFunction, ...]:
         weights = [tf.TensorSpec(weight.shape, weight.dtype) for weight in self.weights()]
         observation = tf.TensorSpec((None, *env.observation_shape), env.observation_dtype)
         shown = Slots(env, settings.algorithm.rollout_length, settings.agents.envs_per_agent, 1,
@@ -177,7 +123,7 @@ class Backend:
         predict = tf.function(self._acted, input_signature=[observation, *weights], autograph=False)
         rates = tf.TensorSpec((len(Rates._fields),), tf.float32)
         if self._passes == self._minibatches == 1:  # all in one call
-            update = tf.function(self._updated, input_signature=[*batch, rates, *weights], autograph=False)
+            update = tf.function(at_once, input_signature=[*batch, rates, *weights], autograph=False)
             return predict.get_concrete_function(), update.get_concrete_function()
         prepare = tf.function(self._prepared, input_signature=[*batch, *weights], autograph=False)
         prepared = prepare.get_concrete_function()
@@ -193,6 +139,10 @@ class Backend:
     def _folded(self) -> list[Tensor]:
         """`Weights` of the variables as they are now."""
         return [*folded(self._network), *(scaling(self._observations.now()) if self._observations else ())]
+
+    def _assigned(self, arrays: Mapping[str, Tensor]) -> list[Tensor]:
+        self.assign(arrays)
+        return self._folded()
 
     def _bound(self, weights: Sequence[Tensor]) -> Bound:
         """The network with what `_folded` gave."""
@@ -251,20 +201,12 @@ class Backend:
                    kept: Mapping[str, Tensor]) -> Tensor:
         """Takes one step down the loss of `rows`, unless a metric is not finite, and keeps `kept`. Returns metrics."""
         variables, rates = self._network.trainable_variables, Rates(*tf.unstack(numbers))
-        with tf.GradientTape() as tape:
-            loss = self._algorithm.loss(self._bound(weights), rows, rates)
-        gradients = tape.gradient(loss.total, variables)
-        gradient_norm = tf.linalg.global_norm(gradients)
-        if self._max_grad_norm:
-            gradients, _ = tf.clip_by_global_norm(gradients, self._max_grad_norm, gradient_norm)
-        found = loss.metrics | {"gradient_norm": gradient_norm}
-        self._metrics = list(found)
-        metrics = tf.stack(list(found.values()))
+        metrics, gradients, state = self._gradient(rows, rates, weights)
 
         def apply() -> Tensor:
             self._optimizer.learning_rate.assign(rates.learning_rate)
             self._optimizer.apply(gradients, variables)
-            self._keep({**loss.state, **kept})
+            self._keep({**state, **kept})
             return tf.constant(True)
 
         before = [tf.convert_to_tensor(variable) for variable in variables] if self._norms else []
@@ -276,6 +218,30 @@ class Backend:
         steps = [tf.convert_to_tensor(now) - then for now, then in zip(variables, before, strict=True)]
         self._metrics += ["weight_norm", "step_norm"]
         return tf.concat([metrics, [tf.linalg.global_norm(before), tf.linalg.global_norm(steps)]], axis=0)
+
+    def _gradient(self, rows: Mapping[str, Tensor], rates: Rates, weights: Sequence[Tensor]) -> tuple[
+            Tensor, list[Tensor], Mapping[str, Tensor]]:
+        """(metrics, gradients, what the algorithm's variables become) of the loss of `rows`."""
+        with tf.GradientTape() as tape:
+            loss = self._algorithm.loss(self._bound(weights), rows, rates)
+        gradients = tape.gradient(loss.total, self._network.trainable_variables)
+        gradient_norm = tf.linalg.global_norm(gradients)
+        if self._max_grad_norm:
+            gradients, _ = tf.clip_by_global_norm(gradients, self._max_grad_norm, gradient_norm)
+        found = loss.metrics | {"gradient_norm": gradient_norm}
+        self._metrics = list(found)
+        return tf.stack(list(found.values())), gradients, loss.state
+
+    def _differentiated(self, *inputs: Tensor) -> list[Tensor]:
+        """What an update would be made of. Inputs as of `_updated`; returns metrics, gradients, algorithm's state."""
+        n = len(self._reads)
+        prepared = self._algorithm.prepare(self._bound(inputs[n + 1:]), dict(zip(self._reads, inputs[:n], strict=True)))
+        metrics, gradients, state = self._gradient(prepared.rows, Rates(*tf.unstack(inputs[n])), inputs[n + 1:])
+        kept = {**prepared.state, **state}
+        self._kept = list(kept)
+        whole = [tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
+                 for gradient, variable in zip(gradients, self._network.trainable_variables, strict=True)]
+        return [metrics, *whole, *kept.values()]
 
     def _keep(self, values: Mapping[str, Tensor]) -> None:
         """Assigns to the variables of the algorithm and of the running moments, by name."""
@@ -309,7 +275,7 @@ class Backend:
             found = self._predict(self._tensor(observation), *weights)
             return {name: output.numpy() for name, output in zip(self._outputs, found, strict=True)}
         except tf.errors.OpError as error:
-            _fail(error, f"{len(observation)} predictions")
+            fail(error, f"{len(observation)} predictions")
 
     def inputs(self, batch: Batch) -> list[Tensor]:
         """What `update` reads of the batch, which stays as it is until the update is over."""
@@ -340,6 +306,27 @@ class Backend:
         self._keep(dict(zip(self._kept, kept, strict=True)))
         passes = self._passes * len(finite) / len(found)
         return Updated(self._named(np.mean(finite, axis=0)) | {"passes": passes}, self.weights())
+
+    def gradients(self, inputs: list[Tensor], rates: Rates, weights: Weights) -> Gradients:
+        """Of one batch, of all its rows at once. Nothing changes."""
+        metrics, *found = (each.numpy() for each in self._update(*inputs, tf.constant(rates, tf.float32), *weights))
+        n = len(self._network.trainable_variables)
+        return Gradients(self._named(metrics), found[:n], dict(zip(self._kept, found[n:], strict=True)))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics of an update."""
+        return tuple(self._metrics)
+
+    def statistics(self) -> list[tuple[str, ...]]:
+        """For each trainable variable, in the order of `gradients`: its name in `arrays`, and those of the optimizer's
+        statistics of it: the mean square, or Adam's two moments.
+        """
+        names = {id(variable): name for name, variable in self._variables().items()}
+        trainable, optimizer = self._network.trainable_variables, self._optimizer.variables[2:]
+        kinds = len(optimizer) // len(trainable)  # they stand variable by variable, after iteration and learning rate
+        return [(names[id(variable)], *(names[id(each)] for each in optimizer[at * kinds:(at + 1) * kinds]))
+                for at, variable in enumerate(trainable)]
 
     def _named(self, metrics: NDArray) -> dict[str, float]:
         return dict(zip(self._metrics, metrics.tolist(), strict=True))
@@ -375,7 +362,11 @@ class Backend:
             raise ValueError(f"its weights are of another network: {wrong}")
         return arrays
 
-    def assign(self, arrays: dict[str, NDArray]) -> None:
+    def taken(self, arrays: Mapping[str, NDArray]) -> Weights:
+        """Sets these variables, of which it takes a copy, and returns `weights`: in one call."""
+        return list(self._take({name: tf.constant(array) for name, array in arrays.items()}))
+
+    def assign(self, arrays: Mapping[str, NDArray]) -> None:
         """Sets the variables named in `arrays`, which are `fitting`."""
         variables = self._variables()
         for name, array in arrays.items():

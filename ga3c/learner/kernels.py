@@ -315,7 +315,7 @@ def main() -> None:
     settings, spec, library = connection.recv()
     from ga3c.settings.machine import before_tensorflow
     before_tensorflow(library=library)
-    from ga3c.learner.backend import start_tensorflow
+    from ga3c.learner.device import start_tensorflow
     settings = settings.changed(optimizer="rmsprop", rmsprop_epsilon=1e6)
     start_tensorflow(settings)
     built: dict[str, _Built] = {}

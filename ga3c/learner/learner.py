@@ -12,8 +12,8 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
@@ -21,13 +21,14 @@ from ga3c.algorithms.base import Algorithm, Rates
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import contained, telling
 from ga3c.envs.factory import imported
-from ga3c.learner.backend import Backend, DeviceFailed, Observed, TooLarge, Weights, on_device
+from ga3c.learner.backend import Backend, Observed, Weights
+from ga3c.learner.failures import DeviceFailed, TooLarge, on_device
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schema import ALGORITHMS, Settings
+from ga3c.settings.schema import ALGORITHMS, AlgorithmSettings, Settings
 from ga3c.transport.fields import Outputs
 from ga3c.transport.slots import Batch
 
-__all__ = ["DeviceFailed", "Diverged", "Learner", "Observed", "Outputs", "Snapshot", "TooLarge", "UpdateStats",
+__all__ = ["DeviceFailed", "Diverged", "Learner", "Model", "Observed", "Outputs", "Snapshot", "TooLarge", "UpdateStats",
            "scheduled", "stuck"]
 
 UPDATE_TIMEOUT = 5.0  # seconds that a checkpoint waits for the end of an update
@@ -61,6 +62,12 @@ class Diverged(Exception):
     """Update after update is not finite. Each was skipped, but the weights lead nowhere."""
 
 
+def diverged(version: int, metrics: Mapping[str, float]) -> Diverged:
+    """What to raise when this update, and those before it, were not finite."""
+    shown = ", ".join(f"{name} {value}" for name, value in metrics.items())
+    return Diverged(f"update {version} is not finite: {shown}; a lower learning_rate or a max_grad_norm helps")
+
+
 def stuck(seconds: float) -> DeviceFailed:
     """What to raise when an update has not ended for so long."""
     return DeviceFailed(f"an update has not ended in {seconds:g} s: the device is stuck, or the update too large; "
@@ -73,12 +80,36 @@ def scheduled(start: float, end: float | None, progress: float) -> float:
     return start if end is None else start + (end - start) * min(progress, 1.0)
 
 
+def rates_at(settings: AlgorithmSettings, agent_steps: int, learning_rate_factor: float) -> Rates:
+    """The numbers that an update goes by after so many agent steps."""
+    s, progress = settings, agent_steps / settings.anneal_steps
+    return Rates(learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_final, progress),
+                 scheduled(s.entropy_coef, s.entropy_coef_final, progress),
+                 scheduled(s.clip_range, s.clip_range_final, progress))
+
+
 def make_algorithm(settings: Settings) -> Algorithm:
     """The algorithm named in the settings: one of ours, or a class `module:Class` of the user's. Raises ConfigError."""
     name = settings.algorithm.algorithm
     with contained(), telling(f"algorithm: {name!r} cannot be made", ConfigError):
         made: Algorithm = imported(ALGORITHMS.get(name, name), "algorithm")(settings.algorithm)
         return made
+
+
+class Model(Protocol):
+    """What the record, evaluations and the command need of a learner; `Learner` says what it means."""
+
+    learning_rate_factor: float
+
+    @property
+    def version(self) -> int: ...  # noqa: E704
+
+    @property
+    def agent_steps(self) -> int: ...  # noqa: E704
+
+    def state(self) -> tuple[dict[str, NDArray], int, int]: ...  # noqa: E704
+
+    def go_back(self, arrays: dict[str, NDArray]) -> None: ...  # noqa: E704
 
 
 class Learner:
@@ -137,7 +168,7 @@ class Learner:
             waited = time.monotonic() - before
             if (batch.version[batch.steps > 0, 0] < self.min_valid_version).any():
                 return None
-            rates = self._rates()
+            rates = rates_at(self._settings, self.agent_steps, self.learning_rate_factor)
             metrics, weights = self._backend.update(inputs, rates, self._snapshot.weights, (self._seed, self.version))
             if not all(map(math.isfinite, metrics.values())):
                 self._skip(metrics)
@@ -149,21 +180,13 @@ class Learner:
             return UpdateStats(self.version, self.agent_steps, batch.size,
                                metrics | {"learning_rate": rates.learning_rate}, waited)
 
-    def _rates(self) -> Rates:
-        s, progress = self._settings, self.agent_steps / self._settings.anneal_steps
-        return Rates(self.learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_final, progress),
-                     scheduled(s.entropy_coef, s.entropy_coef_final, progress),
-                     scheduled(s.clip_range, s.clip_range_final, progress))
-
     def _skip(self, metrics: dict[str, float]) -> None:
         """Counts an update that was not finite. Raises Diverged if there were too many in a row."""
         self.skipped += 1
         self._skipped_in_a_row += 1
         if self._skipped_in_a_row == SKIPS_MAX:
             self._skipped_in_a_row = 0
-            shown = ", ".join(f"{name} {value}" for name, value in metrics.items())
-            raise Diverged(f"update {self.version + 1} is not finite: {shown}; a lower learning_rate or a "
-                           "max_grad_norm helps")
+            raise diverged(self.version + 1, metrics)
 
     @contextlib.contextmanager
     def _between_updates(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from ga3c import __version__
 from ga3c.envs.base import EnvSpec
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
-from ga3c.learner.learner import DeviceFailed, Learner
+from ga3c.learner.learner import DeviceFailed, Model
 from ga3c.runs import policy_lag
 from ga3c.runs.checkpoint_writer import CheckpointWriter, Then, Written, newest_finite
 from ga3c.runs.directory import Log, versions
@@ -166,7 +166,7 @@ class Recorder:
 
     # ------------------------------------------------------------------------- once a second
 
-    def tick(self, model: Learner, workers: Workers, agent_pids: list[int]) -> dict[str, Any] | None:
+    def tick(self, model: Model, workers: Workers, agent_pids: list[int]) -> dict[str, Any] | None:
         """Writes the row of the second that has passed, and begins a checkpoint if one is due.
 
         Returns the row, or None if it is not due yet; such a call is cheap. Raises what a checkpoint's thread raised,
@@ -245,7 +245,7 @@ class Recorder:
 
     # ------------------------------------------------------------------------- checkpoints
 
-    def save_or_warn(self, model: Learner, then: Then | None = None) -> None:
+    def save_or_warn(self, model: Model, then: Then | None = None) -> None:
         """Begins a checkpoint of this moment; it is written in the background, and a later `tick` reports it.
 
         If storage or device fails, the user is warned, training goes on, and the next try is within a minute. While
@@ -267,7 +267,7 @@ class Recorder:
         except DeviceFailed as error:
             self._checkpoint_failed(error)
 
-    def _begin_checkpoint(self, model: Learner) -> None:
+    def _begin_checkpoint(self, model: Model) -> None:
         """Takes the state between two updates and begins to write it. Raises DeviceFailed."""
         arrays, version, agent_steps = model.state()
         statistics = self.statistics
@@ -312,7 +312,7 @@ class Recorder:
         self._writer.wait(seconds)
         self._collect_checkpoint()
 
-    def save(self, model: Learner) -> Path:
+    def save(self, model: Model) -> Path:
         """Writes a checkpoint of this moment and waits for it; returns its path. Raises OSError, DeviceFailed.
 
         Beside the newest few stay the first after each full hour, the best and the one under evaluation.
@@ -327,7 +327,7 @@ class Recorder:
         self._checkpoint_written(written)
         return written.path
 
-    def save_last(self, model: Learner) -> Path | None:
+    def save_last(self, model: Model) -> Path | None:
         """Writes a checkpoint if something was learned since the newest one, and waits for it.
 
         Returns the path of the newest checkpoint that this process has written; None if there is none. Raises OSError,
@@ -336,7 +336,7 @@ class Recorder:
         self.wait_for_checkpoint()
         return self.save(model) if model.agent_steps > self._writer.agent_steps else self._writer.path
 
-    def back_to_finite(self, model: Learner) -> Path | None:
+    def back_to_finite(self, model: Model) -> Path | None:
         """Gives `model` the weights of the newest whole checkpoint without NaN or infinity.
 
         Its learning rate is halved, its counters go on. Returns the path of that checkpoint; None, with nothing
@@ -362,7 +362,7 @@ class Recorder:
         self._record(self.time, Workers(0, 0, 0, 0, 0), [])
         self._record_lag()
 
-    def finish(self, model: Learner, reason: str, skip_checkpoint: bool) -> None:
+    def finish(self, model: Model, reason: str, skip_checkpoint: bool) -> None:
         """Writes the last row and, if something was learned since the newest one, a checkpoint; says how to go on.
 
         Raises OSError or DeviceFailed if there is no checkpoint; it may then be called again, to skip it.

@@ -10,7 +10,7 @@ import signal
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 
@@ -50,10 +50,13 @@ class AgentPool:
     Args:
         resumed_at: agent steps when the process began; agents' seeds depend on it.
         statistics: what wrappers have seen in a run that goes on.
+        entry: an agent's entry point.
     """
 
     def __init__(self, settings: Settings, store: Slots, channel: Channel, recorder: Recorder,
-                 resumed_at: int, statistics: Statistics | None = None) -> None:
+                 resumed_at: int, statistics: Statistics | None = None,
+                 entry: Callable[..., None] = agent_main) -> None:
+        self._entry = entry
         self._settings, self._store, self._channel, self._recorder = settings, store, channel, recorder
         self._resumed_at = resumed_at
         self.agents = [Agent(number) for number in range(store.n_agents)]
@@ -184,7 +187,7 @@ class AgentPool:
         if self._resumed_at and port.generation == 1:
             s = s.changed(random_start_steps=0)  # the run has begun already; who is restarted takes them
         process = multiprocessing.get_context("forkserver").Process(
-            target=agent_main,
+            target=self._entry,
             args=(port, self._store, s, agent_seed(s, agent.number, port.generation, self._resumed_at),
                   self._recorder.log_path, self.statistics() if len(self._seen) else None),
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes

@@ -40,6 +40,8 @@ class BatchSource(Protocol):
 def rollouts_per_batch(settings: Settings) -> int:
     """The fewest full rollouts that hold `training_batch_min` agent steps; in rounds, one of each agent of a group."""
     in_rounds = plan(settings)
+    if settings.workers_learn:
+        return 1
     if in_rounds:
         return in_rounds.rollouts(settings.agent_count)
     steps = settings.algorithm.rollout_length * settings.agents.envs_per_agent

@@ -13,7 +13,7 @@ from socket import socket
 
 from ga3c.evaluation.background import Evaluator
 from ga3c.learner import checkpoint
-from ga3c.learner.learner import Learner
+from ga3c.learner.learner import Model
 from ga3c.runs.recorder import Recorder
 from ga3c.service.signals import Signals
 
@@ -38,7 +38,7 @@ class Evaluations:
         """For `multiprocessing.connection.wait`: ready once an evaluation has ended; `tick` is then due."""
         return self.evaluator.sentinels
 
-    def tick(self, model: Learner) -> None:
+    def tick(self, model: Model) -> None:
         """Records an evaluation that has ended; begins a checkpoint for the next one, if that is due. Else cheap."""
         self._record()
         if not self._saving and self.evaluator.checkpoint is None and self._recorder.time >= self._next:
@@ -108,7 +108,7 @@ class Evaluations:
     def _goes_on(self, separator: str) -> str:
         return "" if self._recorder.over else f"{separator}training goes on"
 
-    def evaluate_last(self, model: Learner, interruption: Signals) -> None:
+    def evaluate_last(self, model: Model, interruption: Signals) -> None:
         """Training is over: evaluates the last checkpoint, if checkpoints are evaluated, and waits for the outcome.
 
         A signal ends the waiting. Raises OSError or DeviceFailed if there is no checkpoint.

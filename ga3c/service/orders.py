@@ -1,4 +1,4 @@
-"""The orders that serial mode plays in, one for the queues and one for all schedules in rounds.
+"""The orders that serial mode plays in: for the queues, for A3C on processors, for all schedules in rounds.
 
 An order says which agents are answered together, which goes on when, and when an update is made of what. It holds the
 slots that wait for an update. `serial.Agents` has all else.
@@ -154,8 +154,58 @@ class InRounds:
         self._rounds.restore(state["rounds"])
 
 
+class InTurn:
+    """A3C on processors, in one thread: one agent plays a rollout by the weights of now and learns from it; then the
+    next one does.
+    """
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def begin(self, agents: Agents) -> None:
+        """As of any order."""
+        self._batch = agents.store.empty_batch(1)
+
+    def go_on(self, agents: Agents, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
+        """A rollout, or what is left of it, and its update."""
+        answered = calls = 0
+        learned = False
+
+        def submitted(agent: int, slot: int) -> int:
+            nonlocal learned
+            agents.store.gather([slot], self._batch, 0)
+            agents.free.append(slot)
+            update(self._batch)
+            learned = True
+            return AGAIN
+
+        while not learned and not over():
+            answered += agents.answer([self._turn], predict)
+            calls += 1
+            agents.move(self._turn, submitted)
+        if learned:
+            self._turn = (self._turn + 1) % agents.n
+        return answered, calls
+
+    def held(self) -> list[int]:
+        """Slots that wait for an update: none does."""
+        return []
+
+    def state(self) -> dict[str, Any]:
+        """As of any order."""
+        return {"turn": self._turn}
+
+    def restore(self, state: dict[str, Any], n: int) -> None:
+        """As of any order."""
+        self._turn = int(state["turn"])
+        if not 0 <= self._turn < n:
+            raise ValueError("there are other agents")
+
+
 def make_order(settings: Settings) -> Order:
     """The order of the schedule named in the settings."""
+    if settings.workers_learn:
+        return InTurn()
     return Queue(settings) if plan(settings) is None else InRounds(settings)
 
 

@@ -18,6 +18,7 @@ from ga3c.settings.machine import left_in_container
 from ga3c.settings.schema import AGENT_DESCRIPTORS, OTHER_DESCRIPTORS, Settings, agent_bytes
 
 _SERVER_BYTES = 700 * 2**20   # TensorFlow, the model, batches
+_MODEL_BYTES = 400 * 2**20    # TensorFlow and a model of its own, of an agent that learns by itself
 _THREADS = 100                # of TensorFlow and the rest, beside agents
 _DISK_BYTES = 500 * 2**20     # a few checkpoints of the large network, an hour of logs
 
@@ -34,7 +35,7 @@ class Finding(NamedTuple):
 def preflight(settings: Settings, directory: Path) -> list[Finding]:
     """Looks at descriptors, processes, memory and the disk that `directory` is or will be on."""
     agents = settings.agent_count
-    return [_descriptors(agents), _processes(agents), _memory(agents, settings.agents.envs_per_agent), _disk(directory)]
+    return [_descriptors(agents), _processes(agents), _memory(settings), _disk(directory)]
 
 
 def _descriptors(agents: int) -> Finding:
@@ -59,11 +60,14 @@ def _processes(agents: int) -> Finding:
                    "raise the limit (ulimit -u, or the container's) or give fewer --agents")
 
 
-def _memory(agents: int, envs_per_agent: int) -> Finding:
+def _memory(settings: Settings) -> Finding:
+    agents, each = settings.agent_count, agent_bytes(settings.agents.envs_per_agent)
+    if settings.workers_learn and not settings.run.serial:
+        each += _MODEL_BYTES
     free, in_container = psutil.virtual_memory().available, left_in_container("memory")
     if in_container is not None:
         free = min(free, in_container)
-    need = _SERVER_BYTES + agent_bytes(envs_per_agent) * agents
+    need = _SERVER_BYTES + each * agents
     return Finding("memory", free >= need,
                    f"{need / 2**30:.1f} GB needed for {agents} agents, {free / 2**30:.1f} GB free",
                    "give fewer --agents, or end other programs")

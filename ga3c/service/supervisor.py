@@ -14,6 +14,9 @@ The main thread starts, stops and restarts workers so that as many are at work a
 process ends, someone wakes it, or a second is over. After each second's row the controller (`tuning.tuner`), where
 settings are dynamic, says how many workers it wants next. It needs no thread.
 
+With A3C on processors agents learn by themselves (`a3c_worker.py`). There are no predictors then, and in the place of
+trainers one thread counts (`counter.py`).
+
 Who waits, what wakes it, and what if the other side is dead:
 
     agent, for a prediction or a slot  a reply; end of file once the server hangs up or has died
@@ -47,13 +50,17 @@ import traceback
 from collections import deque
 from multiprocessing.connection import wait
 
+from ga3c.agents.process import agent_main
 from ga3c.envs.wrapper_statistics import SAVED, Statistics
-from ga3c.learner.learner import Diverged, Learner, UpdateStats, stuck
+from ga3c.learner.learner import Diverged, Learner, Model, UpdateStats, stuck
+from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent, Workers
+from ga3c.service.a3c_worker import worker
 from ga3c.service.agent_pool import AgentPool
 from ga3c.service.batches import BatchSource, Reused, RolloutQueue, lag_limit, refusal, rollouts_per_batch
 from ga3c.service.conductor import Conductor
+from ga3c.service.counter import run_counter
 from ga3c.service.evaluations import Evaluations
 from ga3c.service.predictor import run_predictor
 from ga3c.service.signals import Signals
@@ -103,18 +110,21 @@ class Service:
     `statistics` are those of wrappers, of a run that goes on.
     """
 
-    def __init__(self, settings: Settings, recorder: Recorder, learner: Learner, signals: Signals,
+    def __init__(self, settings: Settings, recorder: Recorder, learner: Learner | SharedLearner, signals: Signals,
                  evaluations: Evaluations | None = None, statistics: Statistics | None = None) -> None:
-        self._settings, self._recorder, self._learner, self._signals = settings, recorder, learner, signals
-        self._evaluations = evaluations
+        self._settings, self._recorder, self._signals, self._evaluations = settings, recorder, signals, evaluations
+        self._learner: Model = learner
+        self._shared = learner if isinstance(learner, SharedLearner) else None  # workers learn by themselves
+        self._central = None if isinstance(learner, SharedLearner) else learner
         in_rounds = plan(settings)
         self._store = Slots(
             recorder.spec, in_rounds.segment if in_rounds else settings.algorithm.rollout_length,
             settings.agents.envs_per_agent, settings.agent_capacity * settings.agents.slots_per_agent,
             settings.agent_capacity, learner.outputs, settings.algorithm.normalize_rewards)
         self._channel = Channel(self._store, settings.agents.slots_per_agent, self._on_vacant,
-                                AGAIN if in_rounds else GO_ON)
-        self._agents = AgentPool(settings, self._store, self._channel, recorder, learner.agent_steps, statistics)
+                                AGAIN if in_rounds or self._shared else GO_ON)
+        entry = worker(self._shared.shared, self._shared.settings, recorder.spec) if self._shared else agent_main
+        self._agents = AgentPool(settings, self._store, self._channel, recorder, learner.agent_steps, statistics, entry)
         if recorder.spec.n_statistics:
             recorder.also_saved = lambda: {SAVED: self._agents.statistics()}
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tunes else None
@@ -126,12 +136,16 @@ class Service:
         self._failures: deque[tuple[BaseException, float]] = deque()  # and when the thread began
         self._halvings: deque[tuple[int, int]] = deque()
         self._predictors = WorkerPool("predictor", self._predict, self._channel.dismiss_predictor, self._on_failure)
-        self._trainers = WorkerPool("trainer", self._conduct if in_rounds else self._train,
-                                    self._channel.dismiss_trainer, self._on_failure)
+        self._trainers = WorkerPool(
+            "trainer", self._count if self._shared else self._conduct if in_rounds else self._train,
+            self._channel.dismiss_trainer, self._on_failure)
+        if self._shared:
+            self._wanted = (settings.agent_count, 0, 1)
         self._conductor: Conductor | None = None
         if in_rounds:
+            assert self._central is not None
             self._conductor = Conductor(
-                self._channel, self._store, learner, in_rounds, rollouts_per_batch(settings),
+                self._channel, self._store, self._central, in_rounds, rollouts_per_batch(settings),
                 settings.algorithm.rollout_length, self._on_update, recorder.statistics.report_dropped,
                 lambda: recorder.reached(learner.agent_steps) is not None)
             self._wanted = (settings.agent_count, 0, 1)  # the conductor is the only thread
@@ -148,14 +162,16 @@ class Service:
 
     def _predict(self) -> None:
         count, batching = self._recorder.statistics.new_count(), self._settings.batching
+        assert self._central is not None
         try:
-            run_predictor(self._channel, self._store, self._learner, batching.prediction_batch_max, count,
+            run_predictor(self._channel, self._store, self._central, batching.prediction_batch_max, count,
                           batching.prediction_batch_min)
         finally:
             self._recorder.statistics.give_back(count)
 
     def _train(self) -> None:
-        s, learner, dropped = self._settings, self._learner, self._recorder.statistics.report_dropped
+        s, learner, dropped = self._settings, self._central, self._recorder.statistics.report_dropped
+        assert learner is not None
         refused = refusal(lag_limit(s), lambda: learner.version, lambda: learner.min_valid_version)
         uses = s.batching.batch_reuse
         source: BatchSource = RolloutQueue(self._channel, self._store, rollouts_per_batch(s), refused, dropped, uses)
@@ -170,6 +186,15 @@ class Service:
             self._conductor.run(count)
         finally:
             self._recorder.statistics.give_back(count)
+
+    def _count(self) -> None:
+        assert self._shared is not None
+        statistics = self._recorder.statistics
+        count = statistics.new_count()
+        try:
+            run_counter(self._channel, self._store, self._shared, count, self._on_update, statistics.report_dropped)
+        finally:
+            statistics.give_back(count)
 
     def _on_update(self, update: UpdateStats, batch: Batch, spent: Spent) -> None:
         self._recorder.statistics.report(update, batch, spent)
@@ -236,7 +261,7 @@ class Service:
         return self._agents.wanted(self._wanted[0], self._learner.agent_steps > self._resumed_at)
 
     def _workers(self) -> Workers:
-        return Workers(self._agents.at_work, len(self._predictors), len(self._trainers),
+        return Workers(self._agents.at_work, len(self._predictors), 0 if self._shared else len(self._trainers),
                        self._channel.prediction_queue, self._channel.training_queue)
 
     def _settled(self) -> bool:

@@ -167,11 +167,27 @@ def _merged(given: Mapping[str, Any]) -> Settings:
     if settings.batching.batch_reuse > 1 and settings.batching.schedule != "queues":
         raise ConfigError(f"batch_reuse: {settings.batching.batch_reuse} needs the schedule queues; passes repeat a "
                           "batch in any")
+    if settings.workers_learn:
+        _check_workers(settings)
     if settings.batching.schedule == "multi-batch":
         _check_multi_batch(settings)
     if settings.batching.drop_stale and settings.tuning.max_lag is None:
         raise ConfigError("drop_stale: needs max_lag, the most updates that a rollout may be old")
     return settings
+
+
+def _check_workers(settings: Settings) -> None:
+    """Raises ConfigError if something is asked for that agents cannot do which learn by themselves."""
+    one, moments = "each pushes one gradient of a rollout", "they share no running moments"
+    wanted = {"schedule": ("queues", "no model answers them all"), "passes": (1, one), "minibatches": (1, one),
+              "training_delay": (0, "each learns from a rollout at once"), "normalize_rewards": (False, moments),
+              "normalize_observations": (False, moments), "batch_reuse": (1, one),
+              "norms": (False, "each steps from weights of its own")}
+    for name, found in settings.flat().items():
+        value, why = wanted.get(name, (found, ""))
+        if found != value:
+            raise ConfigError(f"{name}: {yaml_scalar(found)} does not go with a3c-cpu, whose agents learn by "
+                              f"themselves: {why}; leave it {yaml_scalar(value)}")
 
 
 def _check_multi_batch(settings: Settings) -> None:

@@ -1,7 +1,8 @@
 """Starting values by name, one preset for each paper, system or aim: what `--preset` chooses from.
 
 fast: the most steps a second. quality: the most from each step.
-paper, ga3c: GA3C (Babaeizadeh et al., 2017). accelerated-a2c, -ppo, -appo: Stooke and Abbeel, Accelerated Methods for
+paper, ga3c: GA3C (Babaeizadeh et al., 2017). a3c-cpu: what GA3C is compared with, Asynchronous Methods for Deep
+Reinforcement Learning (Mnih et al., 2016). accelerated-a2c, -ppo, -appo: Stooke and Abbeel, Accelerated Methods for
 Deep Reinforcement Learning (2018). cule: Dalton et al., Accelerating Reinforcement Learning through GPU Atari
 Emulation (2020), the fastest row of 120 environments in table 3. Values that those papers do not give are their
 published code's.
@@ -37,6 +38,17 @@ _PPO: Mapping[str, Any] = {
     "network": "nature", "random_start_steps": 2000,
 }
 
+# Of the first paper: workers with one environment each, t_max, one set of RMSProp statistics for all and its decay,
+# gamma, entropy weight, the network, no correction of the lag, 16 workers on 16 cores (here one a core). Of ga3c's
+# preset, so that the two differ in their schedule alone: RMSProp's epsilon, a constant learning rate (the first paper:
+# falling to 0), value_coef, log_epsilon, the games' settings. Ours: slots, so that nobody waits to be counted.
+_A3C_CPU: Mapping[str, Any] = {
+    **{name: value for name, value in _GA3C.items() if name not in (
+        "predictors", "trainers", "prediction_batch_min", "prediction_batch_max", "training_batch_min", "controller",
+        "window", "temperature")},
+    "algorithm": "a3c-cpu", "agents": None, "slots_per_agent": 8, "dynamic": False,
+}
+
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "fast": {
@@ -56,6 +68,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
     "paper": _GA3C,
     "ga3c": _GA3C,
+    "a3c-cpu": _A3C_CPU,
     "accelerated-a2c": {
         **_ATARI, "algorithm": "a2c", "schedule": "alternating", "agents": 2, "envs_per_agent": 8, "rollout_length": 5,
         "optimizer": "rmsprop", "learning_rate": 7e-4, "learning_rate_final": None, "rmsprop_decay": 0.9,

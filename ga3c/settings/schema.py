@@ -21,8 +21,8 @@ from ga3c.settings.messages import nearest
 MAX_SLOTS = 65_535
 """The most slots a ticket can name."""
 
-ALGORITHMS = {"a3c": "ga3c.algorithms.a3c:A3C", "a2c": "ga3c.algorithms.a2c:A2C", "ppo": "ga3c.algorithms.ppo:PPO",
-              "appo": "ga3c.algorithms.appo:APPO"}
+ALGORITHMS = {"a3c": "ga3c.algorithms.a3c:A3C", "appo": "ga3c.algorithms.appo:APPO", "a2c": "ga3c.algorithms.a2c:A2C",
+              "ppo": "ga3c.algorithms.ppo:PPO", "a3c-cpu": "ga3c.algorithms.a3c:A3C"}
 """Where each of ours is; a user's own is named so itself."""
 
 NETWORKS = ("auto", "small", "large", "nature", "dense")
@@ -133,7 +133,8 @@ class AlgorithmSettings(Group):
     """What is learned, and how."""
 
     algorithm: str = _setting(
-        "a3c", "a3c, appo: corrected for policy lag; a2c, ppo: for a schedule without lag; or a module:Class", "NAME")
+        "a3c", "a3c, appo: corrected for policy lag; a2c, ppo: without lag; a3c-cpu: agents learn; or a module:Class",
+        "NAME")
     passes: int = _setting(1, "passes over a training batch", ge=1, le=64)
     minibatches: int = _setting(
         1, "parts that each pass takes the batch in, one step of the optimizer each, shuffled anew", ge=1, le=1024)
@@ -200,7 +201,9 @@ class TuningSettings(Group):
         True,
         "change N_A, N_P and N_T while training, for most agent steps collected and trained a second; only with queues")
     agents: int | None = _setting(
-        None, "N_A, agent processes, if dynamic at the start; null: per core 32 / envs_per_agent, 2 to 16 (paper: 32)",
+        None,
+        "N_A, agent processes, if dynamic at the start; null: per core 32 / envs_per_agent, 2 to 16; a3c-cpu: 1 "
+        "(paper: 32)",
         ge=1, le=4096)
     agents_max: int | None = _setting(
         None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
@@ -225,11 +228,11 @@ class TuningSettings(Group):
 class RunSettings(Group):
     """Seed, limits, records, checkpoints."""
 
-    preset: Literal["default", "fast", "quality", "paper", "ga3c", "accelerated-a2c", "accelerated-ppo",
+    preset: Literal["default", "fast", "quality", "paper", "ga3c", "a3c-cpu", "accelerated-a2c", "accelerated-ppo",
                     "accelerated-appo", "cule"] = _setting(
         "default",
         "starting values: default is what works best here; fast: most steps; quality: most from each step; of papers: "
-        "paper or ga3c, accelerated-a2c, accelerated-ppo, accelerated-appo, cule", "PRESET")
+        "paper or ga3c, a3c-cpu, accelerated-a2c, accelerated-ppo, accelerated-appo, cule", "PRESET")
     seed: int = _setting(0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0, lt=2**31)
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")
     device_threads: int | None = _setting(
@@ -284,12 +287,22 @@ class Settings(Group):
     @property
     def tunes(self) -> bool:
         """Whether numbers of workers change: rounds and serial mode are of a fixed number of agents."""
-        return self.tuning.dynamic and not self.run.serial and self.batching.schedule == "queues"
+        return (self.tuning.dynamic and not self.run.serial and self.batching.schedule == "queues"
+                and not self.workers_learn)
+
+    @property
+    def workers_learn(self) -> bool:
+        """Whether it is A3C on processors: agents have a model each, and learn by themselves."""
+        return self.algorithm.algorithm == "a3c-cpu"
 
     @property
     def agent_count(self) -> int:
-        """N_A at the start: as configured, else 32 environments per core, but 2 to 16 agents per core."""
-        return self.tuning.agents or _usual_agents(self.agents.envs_per_agent)
+        """N_A at the start: as configured, else 32 environments per core, but 2 to 16 agents per core.
+
+        Of agents that learn by themselves, one per core (Mnih et al., 2016: 16 on 16 cores).
+        """
+        usual = usable_cores() if self.workers_learn else _usual_agents(self.agents.envs_per_agent)
+        return self.tuning.agents or usual
 
     @property
     def agent_capacity(self) -> int:

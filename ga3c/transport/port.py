@@ -79,6 +79,13 @@ class Port:
         self._wait(store, AgentStatus.WAITING_FOR_PREDICTION)
         return DRAIN if self._stopped else GO_ON
 
+    def look(self, store: Slots) -> int:
+        """GO_ON or DRAIN, for an agent that predicts by itself; does not wait. Raises ServerGone."""
+        self.status(store, AgentStatus.PLAYING)
+        if self._replied.poll(0):
+            self._read()
+        return DRAIN if self._stopped else GO_ON
+
     def _wait(self, store: Slots, state: AgentStatus) -> None:
         """Until a slot is free or the prediction has been answered, whichever `state` says."""
         store.state[self.agent] = state

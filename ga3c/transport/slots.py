@@ -7,21 +7,16 @@ the layout. Who may touch a slot, and when, is the business of `channel.py`.
 from __future__ import annotations
 
 import enum
-import mmap
-import os
-import weakref
 from collections.abc import Iterable, Mapping
-from multiprocessing.reduction import DupFd
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
+from ga3c.transport.block import ALIGNMENT, Block
 from ga3c.transport.fields import (PER_REQUEST, PER_ROLLOUT, Field, Outputs, actor_critic_outputs, slot_fields,
                                    status_fields)
-
-_ALIGNMENT = 64  # bytes; what TensorFlow asks of memory that it is to use as it stands
 
 
 class AgentStatus(enum.IntEnum):
@@ -37,8 +32,8 @@ class AgentStatus(enum.IntEnum):
 def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray:
     """An array of zeros that a model on a processor can use without copying it."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    room = np.zeros(size + _ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _ALIGNMENT
+    room = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
     found: NDArray = room[start:start + size].view(dtype).reshape(shape)
     return found
 
@@ -153,39 +148,26 @@ class Slots(_Facts):
         outputs = outputs or actor_critic_outputs(env)
         self.outputs = tuple(outputs)
         self._fields = slot_fields(env, rollout_length, n_envs, outputs, discounted)
-        self._status_fields = status_fields(env)
-        # Pages are there once they are written to: slots of agents that never come take no memory. Not in /dev/shm,
-        # which may be small.
-        self._file = os.memfd_create("rollouts")
-        weakref.finalize(self, os.close, self._file)
-        os.ftruncate(self._file, sum(_rounded(count * field.nbytes) for _, count, field in self._arrays()))
-        self._map(self._file)
+        status = status_fields(env)
+        self._block = Block("rollouts", {
+            **{name: Field((n_slots, *field.shape), field.dtype) for name, field in self._fields.items()},
+            **{name: Field((n_agents, *field.shape), field.dtype) for name, field in status.items()}})
+        self._find()
 
-    def _arrays(self) -> Iterable[tuple[str, int, Field]]:
-        """(name, first axis, field) of every array, in the order they lie in."""
-        yield from ((name, self.n_slots, field) for name, field in self._fields.items())
-        yield from ((name, self.n_agents, field) for name, field in self._status_fields.items())
-
-    def _map(self, file: int) -> None:
-        block, offset = np.frombuffer(mmap.mmap(file, 0), np.uint8), 0
-        for name, count, field in self._arrays():
-            size = count * field.nbytes
-            setattr(self, name, block[offset:offset + size].view(field.dtype).reshape(count, *field.shape))
-            offset += _rounded(size)
+    def _find(self) -> None:
+        self.__dict__.update(self._block.arrays)
         rows = ("observation", *self.outputs, *PER_REQUEST)
         self._trained_on = {name: getattr(self, name)[:, :self.rollout_length] if name in rows[1:] else
                             getattr(self, name) for name in self._fields}
         self._rows = {name: getattr(self, name).reshape(-1, *self._fields[name].shape[1:]) for name in rows}
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("rollout_length", "n_envs", "n_slots", "n_agents", "outputs", "_fields", "_status_fields")
-        return {name: self.__dict__[name] for name in kept} | {"_file": DupFd(self._file)}
+        kept = ("rollout_length", "n_envs", "n_slots", "n_agents", "outputs", "_fields", "_block")
+        return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        file = state.pop("_file").detach()
         self.__dict__.update(state)
-        self._map(file)
-        os.close(file)  # the mapping has its own
+        self._find()
 
     def report_statistics(self, agent: int, statistics: NDArray[np.float64]) -> None:
         """The agent writes its wrappers' statistics (n, 3) beside the last ones, and then says where they are."""
@@ -266,7 +248,3 @@ class Slots(_Facts):
     def facts(self) -> dict[str, NDArray]:
         """Every array of the slots by name, for a checkpoint of serial mode."""
         return {name: getattr(self, name) for name in self._fields}
-
-
-def _rounded(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -13,7 +13,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from ga3c.algorithms.losses import clipped_loss
-from ga3c.learner.learner import Learner
+from ga3c.learner.learner import Learner, rates_at
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch
 
@@ -165,6 +165,6 @@ def test_the_clip_range_falls_with_the_agent_steps() -> None:
     model = learner("ppo", clip_range=0.2, clip_range_final=0.1, anneal_steps=48)
     found = []
     for _ in range(4):
-        found.append(model._rates().clip_range)
+        found.append(rates_at(model._settings, model.agent_steps, 1.0).clip_range)
         model.update(played(model))
     assert found == pytest.approx([0.2, 0.15, 0.1, 0.1])

@@ -22,7 +22,7 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def train_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
     """`train` in this process, which has its TensorFlow already: for what is not about the process."""
-    monkeypatch.setattr("ga3c.learner.backend.start_tensorflow", lambda settings: None)
+    monkeypatch.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)
 
     def train_here(*arguments: str) -> subprocess.CompletedProcess[str]:
         capfd.readouterr()

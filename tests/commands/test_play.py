@@ -177,7 +177,7 @@ def test_a_run_is_recorded_from_the_command_line(tmp_path: Path) -> None:
 
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> int:
     """The exit code of `ga3c-play --record film.gif` with a new policy of that odd game."""
-    monkeypatch.setattr("ga3c.learner.backend.start_tensorflow", lambda settings: None)
+    monkeypatch.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)
     monkeypatch.chdir(tmp_path)
     make_trained(tmp_path / "run", configured(game="odd:Plain-v0"), says=configured(game=f"odd:{name}-v0"),
                  game=f"odd:{name}-v0")

@@ -16,7 +16,9 @@ from batches import IMAGE, VECTOR, random_batch, settings, weights
 
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.backend import Backend, DeviceFailed, TooLarge, precision
+from ga3c.learner.backend import Backend
+from ga3c.learner.device import precision
+from ga3c.learner.failures import DeviceFailed, TooLarge
 from ga3c.learner.learner import Learner
 from ga3c.learner.optimizers import Adam
 from ga3c.transport.fields import Field
@@ -108,11 +110,11 @@ def test_auto_is_bfloat16_where_the_processor_has_products_of_them(
         return f"flags : {flags}"
 
     monkeypatch.setattr(Path, "read_text", read)
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     assert precision(settings(precision="auto").algorithm) == found
     assert precision(settings(precision="float32").algorithm) == "float32"
     assert precision(settings(precision="bfloat16").algorithm) == "bfloat16"
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"])
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["a GPU"])
     assert precision(settings(precision="auto").algorithm) == "float32"
 
 
@@ -122,7 +124,7 @@ import time
 import numpy as np
 from ga3c.settings.files import configured
 from ga3c.envs.check import probe
-from ga3c.learner.backend import start_tensorflow
+from ga3c.learner.device import start_tensorflow
 from ga3c.learner.learner import Learner
 from ga3c.transport.slots import Slots
 

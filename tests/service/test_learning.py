@@ -13,6 +13,7 @@ import pytest
 from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
 from ga3c.evaluation.players import playing
 from ga3c.learner.learner import Learner
+from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
@@ -136,6 +137,19 @@ def test_every_algorithm_learns_by_every_schedule(
     else:
         reason = Service(settings, run, model, interruption).run()
     assert reason == "learned", f"mean score {np.mean(list(run.statistics.recent_scores)):.3f} after {steps} steps"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+def test_two_workers_that_learn_by_themselves_learn_catch(
+        optimizer: str, make_run: Callable[..., Recorder], interruption: Signals) -> None:
+    settings = configured(game="toy:catch", algorithm="a3c-cpu", agents=2, envs_per_agent=4, rollout_length=16,
+                          learning_rate=2e-3, optimizer=optimizer, rmsprop_epsilon=1e-3, steps=400_000,
+                          tensorboard=False, agent_timeout=300.0)
+    run = make_run(settings, UntilLearned)
+    run.best = 1.0
+    reason = Service(settings, run, SharedLearner(settings, run.spec), interruption).run()
+    assert reason == "learned", f"mean score {np.mean(list(run.statistics.recent_scores)):.3f}"
 
 
 @pytest.mark.slow

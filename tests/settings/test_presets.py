@@ -9,6 +9,7 @@ from parsing import settled
 
 from ga3c.service.batches import rollouts_per_batch
 from ga3c.settings.files import recorded, to_yaml, yaml_scalar
+from ga3c.settings.machine import usable_cores
 from ga3c.settings.presets import PRESETS, REMOVED, RENAMED
 from ga3c.settings.schedule import plan
 from ga3c.settings.schema import ALL, Settings
@@ -104,6 +105,9 @@ def test_a_preset_goes_together_and_leaves_nothing_that_its_paper_gives_to_our_d
         "learning_rate", "learning_rate_final", "entropy_coef", "entropy_coef_final", "rollout_length", "gamma",
         "value_coef", "optimizer", "max_grad_norm", "gae_lambda", "network", "agents", "envs_per_agent"}
     environments = settings.agent_count * settings.agents.envs_per_agent
+    if settings.workers_learn:  # one a core, each of which is an update by itself
+        assert (environments, settings.algorithm.rollout_length) == (usable_cores(), 5)
+        return
     batch = settings.algorithm.rollout_length * environments // (in_rounds.groups if in_rounds else 1)
     assert (environments, batch if in_rounds else settings.batching.training_batch_min) == {
         "paper": (32, 40), "ga3c": (32, 40), "accelerated-a2c": (16, 80), "accelerated-ppo": (8, 2048),

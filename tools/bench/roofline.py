@@ -93,7 +93,7 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     spec = make_environment(settings, 1).spec
     kernel = choose(settings, spec, lambda line: None)
     before_tensorflow(library=kernel.library)
-    from ga3c.learner.backend import start_tensorflow
+    from ga3c.learner.device import start_tensorflow
     from ga3c.learner.learner import Learner
     from ga3c.service.batches import rollouts_per_batch
     settings = settings.changed(device_threads=1, precision=kernel.precision)

@@ -57,6 +57,9 @@ class NullEnvironment:
         """The same transition for any `action`."""
         return self._transition
 
+    def restart(self, number: int) -> None:
+        """Begins nothing, either."""
+
     def show(self, into: NDArray) -> None:
         """Copies as many bytes as real frames have."""
         into[:] = self.observation

@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from learning_figures import Variant, asked, evaluated, train
+from figure_runs import Variant, asked, train
+from learning_figures import evaluated
 
 import ga3c
 from ga3c.runs.directory import lock_directory

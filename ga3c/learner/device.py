@@ -1,0 +1,46 @@
+"""What TensorFlow computes on: devices, threads, precision."""
+
+from __future__ import annotations
+
+import contextlib
+
+import tensorflow as tf
+
+from ga3c.settings.machine import BFLOAT16, processor_flags, usable_cores
+from ga3c.settings.schema import AlgorithmSettings, Settings
+
+
+def share_gpus() -> None:
+    """Has TensorFlow take memory of GPUs as it needs it instead of all at once. Does nothing after the first tensor."""
+    with contextlib.suppress(RuntimeError):
+        for device in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(device, True)
+
+
+def start_tensorflow(settings: Settings) -> None:
+    """Device and thread options; before the first tensor of the process."""
+    share_gpus()
+    if settings.workers_learn:
+        tf.config.set_visible_devices([], "GPU")
+    alone = settings.run.serial or settings.workers_learn
+    threads = 1 if alone else settings.run.device_threads or max(1, usable_cores() // 2)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    # A call that is not `_inline` holds one of these until it ends, the condition within an update always one more.
+    # With fewer than that, predictions wait for updates, and with one an update waits for itself. Each keeps buffers
+    # of its own for every size of batch it has met, so there are no more.
+    predictors, trainers = settings.thread_capacity
+    tf.config.threading.set_inter_op_parallelism_threads(predictors + 2 * trainers)
+    if settings.run.serial:
+        tf.config.experimental.enable_op_determinism()
+
+
+def precision(settings: AlgorithmSettings) -> str:
+    """`settings.precision` on this machine: "auto" is bfloat16 if its processor multiplies those, else float32.
+
+    On a GPU float32: whether small layers gain by casts there has not been measured.
+    """
+    if settings.precision != "auto":
+        return settings.precision
+    if tf.config.get_visible_devices("GPU"):
+        return "float32"
+    return "bfloat16" if BFLOAT16 & processor_flags() else "float32"

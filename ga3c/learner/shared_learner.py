@@ -1,0 +1,97 @@
+"""The learner of A3C on processors, as the main process sees it: it reads what the workers make of shared weights.
+
+It makes no update and no prediction of a run. The workers do (`service/a3c_worker.py`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from numpy.typing import NDArray
+
+from ga3c.envs.base import EnvSpec
+from ga3c.learner.backend import Backend
+from ga3c.learner.learner import SKIPS_MAX, UpdateStats, diverged, make_algorithm
+from ga3c.learner.shared_weights import Pushed, SharedWeights
+from ga3c.settings.schema import Settings
+from ga3c.transport.slots import Batch
+
+
+class SharedLearner:
+    """A `learner.Model` whose weights are in `shared`.
+
+    settings: with the precision that workers compute in. outputs: the fields that the model gives, for `Slots`.
+    skipped: updates that were not finite.
+    """
+
+    def __init__(self, settings: Settings, env: EnvSpec) -> None:
+        algorithm = make_algorithm(settings)
+        self._backend = Backend(settings, env, algorithm, updates=False)
+        self.precision, self.device = self._backend.precision, self._backend.device
+        self.settings, self.outputs = settings.changed(precision=self.precision), algorithm.outputs(env)
+        self._metrics = (*self._backend.metrics, "passes", "learning_rate")
+        workers = settings.agent_capacity
+        self.shared = SharedWeights(self._backend.arrays(), self._backend.statistics(), workers,
+                                    workers * settings.agents.slots_per_agent, len(self._metrics))
+        self.skipped = self._skipped_in_a_row = 0
+
+    @property
+    def version(self) -> int:
+        """Updates so far."""
+        return self.shared.version
+
+    @property
+    def agent_steps(self) -> int:
+        """Agent steps learned from so far."""
+        return self.shared.agent_steps
+
+    @property
+    def learning_rate_factor(self) -> float:
+        """The scheduled learning rate is multiplied by it."""
+        return self.shared.learning_rate_factor
+
+    @learning_rate_factor.setter
+    def learning_rate_factor(self, factor: float) -> None:
+        self.shared.learning_rate_factor = factor
+
+    def learned(self, slot: int, batch: Batch) -> tuple[UpdateStats | None, Pushed]:
+        """What a worker has made of the rollout in this slot, and told; None of an update that was not made.
+
+        Raises Diverged after `SKIPS_MAX` in a row that were not finite.
+        """
+        pushed = self.shared.pushed(slot)
+        metrics = dict(zip(self._metrics, pushed.metrics, strict=True))
+        if pushed.version:
+            self._skipped_in_a_row = 0
+            return UpdateStats(pushed.version, pushed.agent_steps, batch.agent_steps, metrics), pushed
+        if batch.version[0, 0] >= self.shared.min_valid_version and not all(map(math.isfinite, metrics.values())):
+            self.skipped += 1
+            self._skipped_in_a_row += 1
+            if self._skipped_in_a_row == SKIPS_MAX:
+                self._skipped_in_a_row = 0
+                raise diverged(self.version + 1, metrics)
+        return None, pushed
+
+    def state(self) -> tuple[dict[str, NDArray], int, int]:
+        """(weights and optimiser by name, version, agent_steps) of now. Others may push meanwhile."""
+        version, agent_steps = self.version, self.agent_steps
+        return self.shared.arrays(), version, agent_steps
+
+    def readable(self) -> bool:
+        """Whether `state` can be had: always."""
+        return True
+
+    def start_from(self, arrays: dict[str, NDArray]) -> None:
+        """As `Learner.start_from`."""
+        fitting = self._backend.fitting(arrays, only=("network.", "observation."))
+        self.shared.set({**self.shared.arrays(), **fitting}, 0, 0, 0)
+
+    def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
+        """As `Learner.restore`."""
+        self.shared.set(self._backend.fitting(arrays), version, agent_steps, self.shared.min_valid_version)
+
+    def go_back(self, arrays: dict[str, NDArray]) -> None:
+        """As `Learner.go_back`. A worker that has pulled the weights given up pushes nothing more of them."""
+        version = self.version + 1
+        self.shared.set(self._backend.fitting(arrays), version, self.agent_steps, version)
+        self._skipped_in_a_row = 0

@@ -1,0 +1,187 @@
+"""Weights that several processes learn by, in shared memory, and the statistics of the optimiser that go with them.
+
+Asynchronous methods: Mnih et al., ICML 2016, section 4 and algorithm S3. Each worker takes a copy of the weights, and
+later pushes a gradient. It reads and writes them without a lock, as in Hogwild (Recht et al., 2011): of two pushes at
+the same moment a few numbers of one may be lost. So it may be with weights and with statistics, and with nothing else:
+every counter has one writer.
+
+    weights, mean squares, the algorithm's variables    all workers
+    updates, agent_steps: a row for each worker         that worker
+    what a worker tells of an update, in a row by slot  that worker, until the slot is submitted
+    totals before, learning rate factor                 the main process
+
+This module knows no TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.settings.schema import AlgorithmSettings
+from ga3c.transport.block import Block
+from ga3c.transport.fields import Field
+
+_CHUNK = 2**14  # weights at a time: they stay in the cache, and what others push meanwhile is lost of these few only
+_BETA_1, _BETA_2 = 0.9, 0.999  # of Adam
+
+
+class Pushed(NamedTuple):
+    """What a worker tells of one rollout.
+
+    version, agent_steps: totals after its push; 0 if nothing was pushed. metrics: what was measured, in the order of
+    their names, the learning rate last. updating, predicting: seconds. predictions, calls: observations, and calls of
+    the model for them.
+    """
+
+    version: int
+    agent_steps: int
+    metrics: list[float]
+    updating: float
+    predicting: float
+    predictions: int
+    calls: int
+
+
+class SharedWeights:
+    """Arrays by name, as `Backend.arrays` has them, for `workers` processes. Passing it to one shares it.
+
+    Args:
+        arrays: what they begin with.
+        statistics: for each trainable array its name and those of its statistics, as of `Backend.statistics`.
+        slots: of all workers.
+        metrics: how many numbers a worker tells of an update.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray], statistics: Sequence[tuple[str, ...]], workers: int, slots: int,
+                 metrics: int) -> None:
+        self.statistics = tuple(statistics)
+        shapes = {name: Field(array.shape, array.dtype) for name, array in arrays.items()}
+        whole, real = np.int64, np.float64
+        self._block = Block("weights", {
+            **{f"shared.{name}": field for name, field in shapes.items()},
+            "updates": Field((workers,), whole), "agent_steps": Field((workers,), whole),
+            "before": Field((3,), whole),  # version, agent steps, steps of the optimiser: beside those of the workers
+            "min_valid_version": Field((), whole), "learning_rate_factor": Field((), real),
+            "told": Field((slots, len(Pushed._fields) - 1), real), "metrics": Field((slots, metrics), real)})
+        self.set(arrays, 0, 0, 0)
+        self.learning_rate_factor = 1.0
+
+    # ------------------------------------------------------------------------------------ counters
+
+    def _total(self, which: int, rows: str) -> int:
+        arrays = self._block.arrays
+        return int(arrays["before"][which] + arrays[rows].sum())
+
+    @property
+    def version(self) -> int:
+        """Updates so far, of all workers."""
+        return self._total(0, "updates")
+
+    @property
+    def agent_steps(self) -> int:
+        """Agent steps learned from so far, of all workers."""
+        return self._total(1, "agent_steps")
+
+    @property
+    def min_valid_version(self) -> int:
+        """The first version of these weights' line."""
+        return int(self._block.arrays["min_valid_version"])
+
+    @property
+    def learning_rate_factor(self) -> float:
+        """The scheduled learning rate is multiplied by it. The main process alone sets it."""
+        return float(self._block.arrays["learning_rate_factor"])
+
+    @learning_rate_factor.setter
+    def learning_rate_factor(self, factor: float) -> None:
+        self._block.arrays["learning_rate_factor"][...] = factor
+
+    def updates_of(self, worker: int) -> int:
+        """Updates that this worker has made, all its processes together."""
+        return int(self._block.arrays["updates"][worker])
+
+    # ------------------------------------------------------------------------------------ for the main process
+
+    def arrays(self) -> dict[str, NDArray]:
+        """A copy of all arrays by name; the number of the optimiser's steps is among them."""
+        found = {name.removeprefix("shared."): array.copy() for name, array in self._block.arrays.items()
+                 if name.startswith("shared.")}
+        found["optimizer.00"][...] = self._total(2, "updates")
+        return found
+
+    def set(self, arrays: Mapping[str, NDArray], version: int, agent_steps: int, min_valid_version: int) -> None:
+        """Begins again from these arrays and totals; updates of earlier versions than the last one are refused."""
+        own = self._block.arrays
+        own["min_valid_version"][...] = min_valid_version
+        for name, array in arrays.items():
+            own[f"shared.{name}"][...] = array
+        updates = own["updates"].sum()
+        own["before"][:] = (version - updates, agent_steps - own["agent_steps"].sum(),
+                            int(arrays["optimizer.00"]) - updates)
+
+    def pushed(self, slot: int) -> Pushed:
+        """What was told of the rollout in this slot, which was submitted."""
+        version, agent_steps, updating, predicting, predictions, calls = self._block.arrays["told"][slot].tolist()
+        return Pushed(int(version), int(agent_steps), self._block.arrays["metrics"][slot].tolist(), updating,
+                      predicting, int(predictions), int(calls))
+
+    # ------------------------------------------------------------------------------------ for workers
+
+    def pull(self) -> tuple[int, dict[str, NDArray]]:
+        """(version, a copy of the network's weights and of the algorithm's variables)."""
+        version = self.version  # before they are read: what is pushed meanwhile counts as lag
+        return version, {name.removeprefix("shared."): array.copy() for name, array in self._block.arrays.items()
+                         if name.startswith("shared.") and not name.startswith("shared.optimizer.")}
+
+    def push(self, worker: int, settings: AlgorithmSettings, learning_rate: float, gradients: Sequence[NDArray],
+             changes: Mapping[str, NDArray], agent_steps: int) -> tuple[int, int]:
+        """One update by these gradients, one for each of `statistics`, with the statistics of now.
+
+        changes: what is added to the algorithm's variables. Returns (version, agent steps) after it.
+        """
+        own = self._block.arrays
+        step = self._total(2, "updates") + 1
+        for names, gradient in zip(self.statistics, gradients, strict=True):
+            flat = [own[f"shared.{name}"].reshape(-1) for name in names]
+            by = gradient.reshape(-1)
+            for at in range(0, len(by), _CHUNK):
+                weights, *kept = (array[at:at + _CHUNK] for array in flat)
+                if settings.optimizer == "adam":
+                    _adam(weights, kept[0], kept[1], by[at:at + _CHUNK], learning_rate, settings.adam_epsilon, step)
+                else:
+                    _rmsprop(weights, kept[0], by[at:at + _CHUNK], learning_rate, settings.rmsprop_decay,
+                             settings.rmsprop_epsilon)
+        for name, change in changes.items():
+            own[f"shared.{name}"][...] += change
+        own["updates"][worker] += 1
+        own["agent_steps"][worker] += agent_steps
+        return self.version, self.agent_steps
+
+    def tell(self, slot: int, pushed: Pushed) -> None:
+        """Leaves word of the rollout in this slot, before it is submitted."""
+        self._block.arrays["metrics"][slot] = pushed.metrics
+        self._block.arrays["told"][slot] = [number for name, number in pushed._asdict().items() if name != "metrics"]
+
+
+def _rmsprop(weights: NDArray, mean_square: NDArray, gradient: NDArray, rate: float, decay: float,
+             epsilon: float) -> None:
+    """g <- decay g + (1 - decay) gradient^2; weights <- weights - rate gradient / sqrt(g + epsilon) (A3C, S2 and S3).
+
+    In place, each array once, so that little is lost of what others do meanwhile.
+    """
+    mean_square *= decay
+    mean_square += (1 - decay) * np.square(gradient)
+    weights -= rate * gradient / np.sqrt(mean_square + epsilon)
+
+
+def _adam(weights: NDArray, mean: NDArray, mean_square: NDArray, gradient: NDArray, rate: float, epsilon: float,
+          step: int) -> None:
+    """As `optimizers.Adam`, in place."""
+    mean += (1 - _BETA_1) * (gradient - mean)
+    mean_square += (1 - _BETA_2) * (np.square(gradient) - mean_square)
+    scale = rate * (1 - _BETA_2**step)**0.5 / (1 - _BETA_1**step)
+    weights -= scale * mean / (np.sqrt(mean_square) + epsilon)

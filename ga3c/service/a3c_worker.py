@@ -1,0 +1,129 @@
+"""A worker of A3C on processors: an agent with a copy of the model of its own (Mnih et al., 2016, algorithm S3).
+
+    pull the shared weights -> play `rollout_length` steps by them -> gradient of the rollout -> push -> pull -> ...
+
+The worker is an agent's process like any other (`agents/process.py`): the same loop plays, the supervisor watches and
+replaces it. What differs is who grants its requests. Predictions come from its own copy; a rollout is learned from here
+before it is submitted. The main process then only counts what was made of it, and gives the slot back.
+
+Nothing is sent to other workers, and nobody waits for them. Next hop of an observation: `LocalModel._predict`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ga3c.agents.process import agent_main
+from ga3c.envs.base import EnvSpec
+from ga3c.learner.shared_weights import Pushed, SharedWeights
+from ga3c.settings.machine import Library, before_tensorflow, fixed_library
+from ga3c.settings.schema import Settings
+from ga3c.transport.port import PREDICT, SUBMIT, Port, Request
+from ga3c.transport.slots import AgentStatus, Slots
+
+
+class LocalModel:
+    """A worker's own copy of the model, and its port: together they grant what the worker's loop asks for.
+
+    The copy changes in one place, between two rollouts. So a rollout, and the value of what follows it, are of the same
+    weights; `version` in its slot is that of the last pull.
+    """
+
+    def __init__(self, port: Port, store: Slots, settings: Settings, env: EnvSpec, shared: SharedWeights) -> None:
+        # Not before `before_tensorflow`, and never in the fork server: a process must not be forked with its threads.
+        from ga3c.learner.backend import Backend
+        from ga3c.learner.learner import make_algorithm, rates_at
+        self._port, self._store, self._shared, self._settings = port, store, shared, settings.algorithm
+        self._rates = functools.partial(rates_at, settings.algorithm)
+        self._backend = Backend(settings, env, make_algorithm(settings), updates=False)
+        self._predictions = self._calls = 0
+        self._predicting = 0.0
+        self._pull()
+
+    def status(self, store: Slots, state: AgentStatus) -> None:
+        """As `Port.status`."""
+        self._port.status(store, state)
+
+    def grant(self, request: Request, store: Slots) -> int:
+        """As `Port.grant`; waits for a free slot at most, which the main process gives back. Raises ServerGone."""
+        kind, slot, step = request
+        if kind == PREDICT:
+            self._predict(slot, step)
+            return self._port.look(store)
+        if kind == SUBMIT:
+            self._learn(slot)
+        return self._port.grant(request, store)
+
+    def _pull(self) -> None:
+        self._version, self._pulled = self._shared.pull()
+        self._weights = self._backend.taken(self._pulled)
+
+    def _predict(self, slot: int, step: int) -> None:
+        store, began = self._store, time.monotonic()
+        last = step == store.rollout_length  # a final observation
+        outputs = self._backend.predict(store.following[slot] if last else store.observation[slot, step], self._weights)
+        store.answer([store.row(slot, step)], {name: array[None] for name, array in outputs.items()}, self._version)
+        self._predictions += store.n_envs
+        self._calls += 1
+        self._predicting += time.monotonic() - began
+
+    def _learn(self, slot: int) -> None:
+        """Pushes the gradient of a rollout, leaves word of it, and pulls."""
+        batch, shared, began = self._store.view(slot), self._shared, time.monotonic()
+        rates = self._rates(shared.agent_steps, shared.learning_rate_factor)
+        found = self._backend.gradients(self._backend.inputs(batch), rates, self._weights)
+        metrics, version, agent_steps = [*found.metrics.values(), 1.0, rates.learning_rate], 0, 0
+        # Weights that were given up lead nowhere, and what is not finite would spoil those of all.
+        if all(map(math.isfinite, metrics)) and self._version >= shared.min_valid_version:
+            changes = {name: after - self._pulled[name] for name, after in found.state.items()}
+            version, agent_steps = shared.push(self._port.agent, self._settings, rates.learning_rate, found.gradients,
+                                               changes, batch.agent_steps)
+        self._pull()
+        shared.tell(slot, Pushed(version, agent_steps, metrics, time.monotonic() - began, self._predicting,
+                                 self._predictions, self._calls))
+        self._predictions, self._calls, self._predicting = 0, 0, 0.0
+
+
+def worker(shared: SharedWeights, settings: Settings, env: EnvSpec) -> Callable[..., None]:
+    """The entry point of such an agent's process, for `AgentPool`. Called in the process that has TensorFlow.
+
+    settings: those that the model is made by; the network's precision is decided.
+    """
+    return functools.partial(agent_main, model=functools.partial(_model, shared, settings, env, fixed_library()))
+
+
+def _model(shared: SharedWeights, settings: Settings, env: EnvSpec, library: Library | None, port: Port,
+           store: Slots) -> LocalModel:
+    before_tensorflow(library=library)
+    with _signs_of_life(lambda: port.status(store, AgentStatus.STARTING)):
+        from ga3c.learner.device import start_tensorflow
+        start_tensorflow(settings)
+        return LocalModel(port, store, settings, env, shared)
+
+
+@contextlib.contextmanager
+def _signs_of_life(sign: Callable[[], None]) -> Iterator[None]:
+    """Within, `sign` is called with each module that is imported.
+
+    TensorFlow has thousands. From a slow disk, or with many workers on few cores, they take longer than an agent may.
+    """
+    class Finder:
+        """Finds nothing, so that others do."""
+
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+            """Asked first for every module."""
+            sign()
+
+    finder: Any = Finder
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

@@ -1,0 +1,35 @@
+"""The counter: the one thread of the main process that A3C on processors has. It learns nothing, it only counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ga3c.learner.learner import UpdateStats
+from ga3c.learner.shared_learner import SharedLearner
+from ga3c.runs.statistics import PredictionCount, Spent
+from ga3c.transport.channel import Channel
+from ga3c.transport.slots import Batch, Slots
+
+
+def run_counter(channel: Channel, store: Slots, learner: SharedLearner, count: PredictionCount,
+                report: Callable[[UpdateStats, Batch, Spent], None], dropped: Callable[[Batch], None]) -> None:
+    """Counts what workers have learned, and gives their slots back, until it is dismissed as a trainer is.
+
+    `report` gets each update, `dropped` each rollout that none was made of. Raises Diverged.
+    """
+    ended, told = False, time.thread_time()
+    while not ended:
+        with channel.collect(1) as (slots, ended):
+            for slot in slots:
+                batch = store.view(slot)
+                update, pushed = learner.learned(slot, batch)
+                count.predictions += pushed.predictions
+                count.calls += pushed.calls
+                count.predicting += pushed.predicting
+                if update is None:
+                    dropped(batch)
+                else:
+                    now = time.thread_time()
+                    report(update, batch, Spent(0.0, 0.0, pushed.updating, now - told))
+                    told = now

@@ -1,0 +1,56 @@
+"""A nameless block of shared memory: arrays by name, the same in every process that it was passed to."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections.abc import Mapping
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.transport.fields import Field
+
+ALIGNMENT = 64  # bytes; what TensorFlow asks of memory that it is to use as it stands
+
+
+class Block:
+    """One array of zeros for each field. Passing it to a child process, as an argument of Process, shares it.
+
+    Each array begins on a boundary of `ALIGNMENT` bytes.
+
+    Args:
+        name: what the system calls the memory in /proc.
+    """
+
+    def __init__(self, name: str, fields: Mapping[str, Field]) -> None:
+        self._fields = dict(fields)
+        # Pages are there once they are written to: what is never used takes no memory. Not in /dev/shm, which may be
+        # small.
+        self._file = os.memfd_create(name)
+        weakref.finalize(self, os.close, self._file)
+        os.ftruncate(self._file, max(1, sum(_rounded(field.nbytes) for field in fields.values())))
+        self.arrays = self._mapped(self._file)
+
+    def _mapped(self, file: int) -> dict[str, NDArray]:
+        block, offset, found = np.frombuffer(mmap.mmap(file, 0), np.uint8), 0, dict[str, NDArray]()
+        for name, field in self._fields.items():
+            found[name] = block[offset:offset + field.nbytes].view(field.dtype).reshape(field.shape)
+            offset += _rounded(field.nbytes)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_fields": self._fields, "_file": DupFd(self._file)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        file = state["_file"].detach()
+        self._fields = state["_fields"]
+        self.arrays = self._mapped(file)
+        os.close(file)  # the mapping has its own
+
+
+def _rounded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,125 @@
+"""Shared weights: pushes are RMSProp's steps, or Adam's, by statistics and counters that all workers share."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from ga3c.agents.process import start_forkserver
+from ga3c.learner.optimizers import build_optimizer
+from ga3c.learner.shared_weights import Pushed, SharedWeights
+from ga3c.settings.files import configured
+from ga3c.settings.schema import EnvSettings, Settings
+
+SHAPES = {"network.00": (5, 7), "network.01": (7,), "network.02": (40_000,)}  # the last one is pushed in parts
+WORKERS = 3
+
+
+def settings(**changes: Any) -> Settings:
+    return configured(**{"algorithm": "a3c-cpu", "optimizer": "rmsprop", "rmsprop_epsilon": 0.01, **changes})
+
+
+def made(kinds: int = 1) -> SharedWeights:
+    """Weights as a learner makes them, with so many statistics of each array."""
+    rng = np.random.default_rng(7)
+    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+    names = [(name, *(f"optimizer.{2 + kinds * at + kind:02d}" for kind in range(kinds)))
+             for at, name in enumerate(SHAPES)]
+    for name, *kept in names:
+        arrays |= {each: np.full(SHAPES[name], float(kinds == 1), np.float32) for each in kept}
+    arrays |= {"optimizer.00": np.zeros((), np.int64), "optimizer.01": np.zeros((), np.float32),
+               "advantage.00": np.zeros(2, np.float32)}
+    return SharedWeights(arrays, names, WORKERS, 2, 3)
+
+
+def gradients(seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype(np.float32) for shape in SHAPES.values()]
+
+
+@examples(max_examples=20, deadline=None)
+@given(order=st.lists(st.integers(0, WORKERS - 1), min_size=1, max_size=6), rate=st.sampled_from([1e-3, 0.1]))
+def test_statistics_and_step_counter_are_of_all_workers_not_of_each(order: list[int], rate: float) -> None:
+    shared, s = made(), settings().algorithm
+    expected = {name: array.astype(np.float64) for name, array in shared.arrays().items()}
+    for number, worker in enumerate(order):
+        assert shared.push(worker, s, rate, gradients(number), {}, 5 + worker) == (
+            number + 1, sum(5 + each for each in order[:number + 1]))
+        for (name, square), gradient in zip(shared.statistics, gradients(number), strict=True):
+            g = gradient.astype(np.float64)
+            expected[square] = 0.99 * expected[square] + 0.01 * g**2
+            expected[name] = expected[name] - rate * g / np.sqrt(expected[square] + 0.01)
+    found = shared.arrays()
+    for name in (*SHAPES, *(kept for _, kept in shared.statistics)):
+        np.testing.assert_allclose(found[name], expected[name], rtol=2e-6, atol=2e-6, err_msg=name)
+    assert [shared.updates_of(worker) for worker in range(WORKERS)] == [order.count(w) for w in range(WORKERS)]
+    assert shared.version == found["optimizer.00"] == len(order)
+
+
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+def test_pushes_of_several_workers_are_steps_of_the_one_optimizer(optimizer: str) -> None:
+    s = settings(optimizer=optimizer).algorithm
+    shared = made(2 if optimizer == "adam" else 1)
+    variables = [keras.Variable(shared.arrays()[name]) for name in SHAPES]
+    one = build_optimizer(s, variables)
+    for number in range(6):
+        one.learning_rate.assign(0.01)
+        one.apply(gradients(number), variables)
+        shared.push(number % WORKERS, s, 0.01, gradients(number), {}, 1)
+    found = shared.arrays()
+    for variable, name in zip(variables, SHAPES, strict=True):
+        np.testing.assert_allclose(found[name], variable.numpy(), rtol=1e-6, atol=1e-6)
+    kept = [name for _, *names in shared.statistics for name in names]
+    for variable, name in zip(one.variables[2:], kept, strict=True):
+        np.testing.assert_allclose(found[name], variable.numpy(), rtol=1e-6, atol=1e-6)
+    assert found["optimizer.00"] == one.iterations.numpy() == 6
+
+
+def test_what_was_pulled_is_a_copy() -> None:
+    shared = made()
+    version, pulled = shared.pull()
+    assert version == 0 and pulled.keys() == {*SHAPES, "advantage.00"}
+    before = {name: array.copy() for name, array in pulled.items()}
+    shared.push(0, settings().algorithm, 0.1, gradients(0), {"advantage.00": np.ones(2, np.float32)}, 5)
+    assert all((pulled[name] == array).all() for name, array in before.items())
+    version, pulled = shared.pull()
+    assert version == 1 and all((pulled[name] != array).any() for name, array in before.items())
+
+
+def test_totals_go_on_from_what_was_restored_and_a_replaced_worker_goes_on_in_its_row() -> None:
+    shared, s = made(), settings().algorithm
+    shared.push(1, s, 0.1, gradients(0), {}, 5)
+    saved = shared.arrays()
+    shared.set(saved | {"optimizer.00": np.int64(90)}, 100, 2000, 0)
+    assert (shared.version, shared.agent_steps, shared.arrays()["optimizer.00"]) == (100, 2000, 90)
+    assert shared.push(1, s, 0.1, gradients(1), {}, 5) == (101, 2005)
+    assert shared.push(0, s, 0.1, gradients(1), {}, 3) == (102, 2008)
+    assert shared.arrays()["optimizer.00"] == 92 and shared.updates_of(1) == 2
+
+
+def push_there(shared: SharedWeights, worker: int) -> None:
+    for number in range(4):
+        shared.push(worker, settings().algorithm, 0.1, gradients(number), {}, 5)
+    shared.tell(worker, Pushed(3, 20, [1.0, 2.0, float("nan")], 0.5, 0.25, 6, 2))
+
+
+def test_other_processes_push_into_the_same_weights() -> None:
+    start_forkserver(EnvSettings(game="toy:catch"), 1)
+    shared, alone = made(), made()
+    for worker in range(2):
+        process = multiprocessing.get_context("forkserver").Process(target=push_there, args=(shared, worker))
+        process.start()
+        process.join()
+        push_there(alone, worker)
+    ours, theirs = alone.arrays(), shared.arrays()
+    assert all((ours[name] == theirs[name]).all() for name in ours) and shared.version == 8 == theirs["optimizer.00"]
+    told = shared.pushed(1)
+    assert told[:2] == (3, 20) and told[3:] == (0.5, 0.25, 6, 2)
+    np.testing.assert_array_equal(told.metrics, [1.0, 2.0, np.nan])

@@ -1,0 +1,317 @@
+"""A3C on processors: what a worker plays by, what it pushes, and what becomes of the run when one of them dies."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from counting import agent_processes, end_run
+
+from ga3c.agents.loop import Progress, agent_seed, play, seeded
+from ga3c.envs.base import Environment
+from ga3c.envs.check import probe
+from ga3c.envs.factory import make_environment
+from ga3c.learner.learner import SKIPS_MAX, Diverged, Learner, UpdateStats
+from ga3c.learner.shared_learner import SharedLearner
+from ga3c.runs.recorder import Recorder
+from ga3c.runs.statistics import Spent
+from ga3c.service.a3c_worker import LocalModel, _signs_of_life
+from ga3c.service.serial import run_serial
+from ga3c.service.signals import Signals
+from ga3c.service.supervisor import Service
+from ga3c.settings.files import configured
+from ga3c.settings.schema import Settings
+from ga3c.transport.channel import Channel
+from ga3c.transport.port import AGAIN, PREDICT, SUBMIT
+from ga3c.transport.slots import Batch, Slots
+
+MakeRun = Callable[..., Recorder]
+T = 5
+
+
+def settings(**changes: Any) -> Settings:
+    return configured(**{
+        "game": "toy:catch", "algorithm": "a3c-cpu", "tensorboard": False, "agents": 2, "envs_per_agent": 1,
+        "rollout_length": T, "optimizer": "rmsprop", "learning_rate": 0.01, "precision": "float32",
+        "agent_timeout": 300.0, **changes})
+
+
+class World:
+    """Workers in this process, one rollout at a time; what they make of it is counted at once."""
+
+    def __init__(self, chosen: Settings) -> None:
+        self.settings, self.spec = chosen, probe(chosen)
+        self.learner = SharedLearner(chosen, self.spec)
+        self.store = Slots(self.spec, T, chosen.agents.envs_per_agent, 2 * chosen.agent_count, chosen.agent_count,
+                           self.learner.outputs)
+        self.channel = Channel(self.store, 2, submitted=AGAIN)
+        self.environments: list[Environment] = []
+
+    def worker(self, number: int) -> Worker:
+        environment = make_environment(self.settings, self.store.n_envs)
+        self.environments.append(environment)
+        return Worker(self, number, environment)
+
+    def close(self) -> None:
+        self.channel.close()
+        for environment in self.environments:
+            environment.close()
+
+
+class Worker:
+    """One of them; `requests` are granted until a rollout was submitted."""
+
+    def __init__(self, world: World, number: int, environment: Environment) -> None:
+        self.world, self.port = world, world.channel.open(number)
+        self.model = LocalModel(self.port, world.store, world.settings, world.spec, world.learner.shared)
+        seed, rng = seeded(agent_seed(world.settings, number, 1, 0))
+        environment.reset(seed)
+        self._player = play(environment, world.store, rng, Progress.new(world.store.n_envs))
+        self._request = next(self._player)
+
+    def grant(self) -> tuple[int, int, int]:
+        """Grants one request, which it returns."""
+        request = self._request
+        self._request = self._player.send(self.model.grant(request, self.world.store))
+        return request
+
+    def predict(self, times: int) -> int:
+        """Grants requests until so many were predictions; returns the slot of the last one."""
+        while True:
+            kind, slot, _ = self.grant()
+            times -= kind == PREDICT
+            if not times:
+                return slot
+
+    def rollout(self) -> tuple[UpdateStats | None, dict[str, np.ndarray]]:
+        """Grants requests until a rollout was submitted; what was counted of it, and a copy of its facts."""
+        kind = PREDICT
+        while kind != SUBMIT:
+            kind, slot, _ = self.grant()
+        with self.world.channel.collect(1) as (slots, _):
+            assert slots == [slot]
+            batch = self.world.store.view(slot)
+            return (self.world.learner.learned(slot, batch)[0],
+                    {name: array.copy() for name, array in batch.arrays.items()})
+
+
+@pytest.fixture
+def world() -> Any:
+    made: list[World] = []
+
+    def make(**changes: Any) -> World:
+        made.append(World(settings(**changes)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def by_the_weights_of(arrays: dict[str, np.ndarray], world: World) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+    """Predicts as a model with these weights does."""
+    model = Learner(world.settings, world.spec)
+    model.restore(arrays, 0, 0)
+    return lambda observation: model.predict(observation)[0]
+
+
+def test_weights_are_constant_within_a_rollout_whatever_others_push(world: Callable[..., World]) -> None:
+    made = world()
+    one, other = made.worker(0), made.worker(1)
+    before = by_the_weights_of(made.learner.shared.arrays(), made)
+    slot = one.predict(2)
+    other.rollout()
+    one.predict(1)
+    other.rollout()
+    update, facts = one.rollout()
+    assert (facts["version"] == 0).all() and update is not None and update.version == 3
+    played = before(facts["observation"][0, :, 0])
+    np.testing.assert_allclose(facts["policy"][0, :, 0], played["policy"], atol=1e-6)
+    after = before(facts["following"][0])
+    np.testing.assert_allclose(facts["bootstrap_value"][0], after["value"], atol=1e-6)
+    newest = by_the_weights_of(made.learner.shared.arrays(), made)
+    slot = one.predict(1)
+    now = made.store.outputs_at(slot, 0)
+    np.testing.assert_allclose(now["policy"], newest(made.store.observation[slot, 0])["policy"], atol=1e-6)
+    assert abs(now["value"] - after["value"]) > 1e-4, "the copy is a new one after a rollout"
+
+
+def test_a_gradient_is_of_the_workers_copy_and_pushed_by_the_statistics_of_all(world: Callable[..., World]) -> None:
+    made, pushed = world(), []
+    shared = made.learner.shared
+    push = shared.push
+
+    def noted(worker: int, s: Any, rate: float, gradients: list[np.ndarray], *more: Any) -> tuple[int, int]:
+        pushed.append((rate, [gradient.astype(np.float64) for gradient in gradients]))
+        return push(worker, s, rate, gradients, *more)
+
+    workers = [made.worker(0), made.worker(1)]
+    for each in workers:
+        each.model._shared = Noted(shared, noted)
+    expected = {name: array.astype(np.float64) for name, array in shared.arrays().items()}
+    workers[0].predict(3)
+    lags = []
+    for number in (1, 1, 0, 1, 0, 0):
+        update, facts = workers[number].rollout()
+        assert update is not None
+        lags.append(update.version - 1 - int(facts["version"][0, 0]))
+    assert lags == [0, 0, 2, 1, 1, 0], "pushes of others since the worker's pull"
+    for rate, gradients in pushed:
+        for (name, square), gradient in zip(shared.statistics, gradients, strict=True):
+            expected[square] = 0.99 * expected[square] + 0.01 * gradient**2
+            expected[name] = expected[name] - rate * gradient / np.sqrt(expected[square] + 0.1)
+    assert len(pushed) == 6 == shared.version
+    for name, *kept in shared.statistics:
+        for each in (name, *kept):
+            np.testing.assert_allclose(shared.arrays()[each], expected[each], rtol=1e-5, atol=1e-6, err_msg=each)
+
+
+class Noted:
+    """Shared weights whose pushes are noted."""
+
+    def __init__(self, shared: Any, push: Callable[..., tuple[int, int]]) -> None:
+        self._shared, self.push = shared, push
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shared, name)
+
+
+# Counting has truncated episodes, whose last observation is predicted in a row of its own.
+@pytest.mark.parametrize(("game", "optimizer"), [("toy:catch", "rmsprop"), ("toy:counting", "adam")])
+def test_one_worker_learns_what_plain_sequential_a3c_does(
+        game: str, optimizer: str, world: Callable[..., World], make_run: MakeRun, interruption: Signals) -> None:
+    rollouts, changes = 24, {"game": game, "optimizer": optimizer, "agents": 1, "envs_per_agent": 2}
+    made = world(**changes)
+    worker = made.worker(0)
+    for _ in range(rollouts):
+        update, facts = worker.rollout()
+    assert update is not None and update.agent_steps == rollouts * T * 2
+    alone = settings(**changes, serial=True, steps=rollouts * T * 2)
+    run = make_run(alone)
+    model = Learner(alone, run.spec)
+    assert run_serial(alone, run, model, interruption) == f"--steps {alone.run.steps}"
+    arrays, version, _ = model.state()
+    ours = made.learner.shared.arrays()
+    assert version == made.learner.version == rollouts and ours.keys() == arrays.keys()
+    assert ours["optimizer.00"] == arrays["optimizer.00"] == rollouts
+    for name in arrays.keys() - {"optimizer.00", "optimizer.01"}:
+        np.testing.assert_allclose(ours[name], arrays[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_in_one_thread_each_worker_plays_a_rollout_and_pushes_before_the_next_one_plays(
+        make_run: MakeRun, interruption: Signals) -> None:
+    chosen = settings(serial=True, agents=3, steps=12 * T, game="toy:counting")
+    run = make_run(chosen)
+    model, seen = Learner(chosen, run.spec), list[tuple[int, list[int]]]()
+    update = model.update
+
+    def noted(batch: Batch) -> UpdateStats | None:
+        agent = int(batch.observation[0, 0, 0].view("<u4")[0])
+        seen.append((agent, (model.version - batch.version[0, :T]).tolist()))
+        return update(batch)
+
+    model.update = noted  # type: ignore[method-assign]
+    run_serial(chosen, run, model, interruption)
+    agents = list(dict.fromkeys(agent for agent, _ in seen))
+    assert len(agents) == 3 and [agent for agent, _ in seen] == agents * 4
+    assert all(lags == [0] * T for _, lags in seen)
+
+
+def test_what_is_not_finite_is_not_pushed_and_weights_given_up_push_nothing(world: Callable[..., World]) -> None:
+    made = world()
+    one, other, learner = made.worker(0), made.worker(1), made.learner
+    update, _ = one.rollout()
+    assert update is not None
+    sound = learner.state()[0]
+    spoilt = {name: np.full_like(array, np.nan) if name == "network.00" else array for name, array in sound.items()}
+    other.predict(2)  # by the weights of the beginning
+    learner.shared.set(spoilt, 1, T, 0)
+    one.rollout()  # its copy is sound yet; it pulls what is not
+    for _ in range(SKIPS_MAX - 1):
+        assert one.rollout()[0] is None
+    with pytest.raises(Diverged, match="update 3 is not finite"):
+        one.rollout()
+    assert learner.version == 2 and learner.skipped == SKIPS_MAX
+    learner.go_back(sound)
+    assert learner.version == 3
+    before = learner.state()[0]
+    assert other.rollout()[0] is None and one.rollout()[0] is None, "both have pulled weights that were given up"
+    after = learner.state()[0]
+    assert all((before[name] == after[name]).all() for name in before) and learner.skipped == SKIPS_MAX
+    update, _ = other.rollout()
+    assert update is not None and update.version == 4
+
+
+def test_a_worker_gives_signs_of_life_while_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "part_of_a_large_library.py").write_text("import another_part_of_it\n")
+    (tmp_path / "another_part_of_it.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    signs, before = list[int](), list(sys.meta_path)
+    with _signs_of_life(lambda: signs.append(1)):
+        importlib.import_module("part_of_a_large_library")
+    assert len(signs) == 2 and sys.meta_path == before
+    assert "another_part_of_it" in sys.modules
+
+
+def test_a_checkpoint_has_weights_statistics_and_counters_and_workers_go_on_from_it(
+        world: Callable[..., World]) -> None:
+    first, second = world(), world()
+    worker = first.worker(0)
+    for _ in range(3):
+        worker.rollout()
+    arrays, version, agent_steps = first.learner.state()
+    assert (version, agent_steps) == (3, 3 * T)
+    second.learner.restore(arrays, version, agent_steps)
+    again = second.learner.state()
+    assert again[1:] == (3, 3 * T) and again[0].keys() == arrays.keys()
+    assert all((again[0][name] == array).all() for name, array in arrays.items())
+    update, facts = second.worker(1).rollout()
+    assert update is not None and (update.version, update.agent_steps) == (4, 4 * T)
+    assert (facts["version"] == 3).all()
+    value = by_the_weights_of(arrays, second)(facts["following"][0])["value"]
+    np.testing.assert_allclose(facts["bootstrap_value"][0], value, atol=1e-6)
+
+
+def test_a_killed_worker_is_replaced_and_its_row_of_counts_goes_on(make_run: MakeRun, interruption: Signals) -> None:
+    chosen = settings(steps=None, minutes=10)
+    run = make_run(chosen)
+    model, updates = SharedLearner(chosen, run.spec), list[UpdateStats]()
+    service = Service(chosen, run, model, interruption)
+    report, mixed, killed, held = service._on_update, set[int](), list[int](), dict[str, bool]()
+
+    def rows() -> list[int]:
+        return [model.shared.updates_of(worker) for worker in range(2)]
+
+    def noted(update: UpdateStats, batch: Batch, spent: Spent) -> None:
+        updates.append(update)
+        mixed.add(int(np.ptp(batch.version[0, :int(batch.steps[0])])))
+        report(update, batch, spent)
+        if not killed and min(rows()) > 5:
+            first = agent_processes()[0]
+            for who, process in (("worker", first), ("fork server", first.parent())):
+                held[who] = any("tensorflow" in each.path for each in process.memory_maps())
+            killed.extend(rows())
+            first.kill()
+        elif killed and all(now > before + 20 for now, before in zip(rows(), killed, strict=True)):
+            end_run()
+
+    service._on_update = noted  # type: ignore[method-assign]
+    assert service.run() == "SIGTERM"
+    run.statistics.drain()
+    assert held == {"worker": True, "fork server": False} and mixed == {0}
+    events = [json.loads(line) for line in (run.directory / "events.jsonl").read_text().splitlines()]
+    started = [(event["agent"], event["generation"]) for event in events if event["event"] == "agent_started"]
+    assert len(started) == 3 and {(0, 1), (1, 1)} < {*started}
+    assert run.statistics.agent_deaths == 1
+    assert sum(rows()) == model.version == run.statistics.trainings
+    # What a killed worker has pushed and not told yet is in the weights, not in the record: one rollout at most.
+    assert len(updates) <= model.version <= len(updates) + 1
+    assert run.statistics.agent_steps == model.agent_steps
+    assert run.statistics.predictions >= T * len(updates)
+    assert run.save(model).name == f"{model.agent_steps:012d}"

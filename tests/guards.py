@@ -1,4 +1,4 @@
-"""Shows that the tests named in docs/faults.md can fail: removes one guard at a time and runs its test.
+"""Shows that the tests named in docs/troubleshooting.md can fail: removes one guard at a time and runs its test.
 
     python tests/guards.py [ROW...]             all rows take a quarter of an hour on two cores
 

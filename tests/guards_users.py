@@ -1,4 +1,4 @@
-"""The guards of docs/faults.md against what users' code and surroundings do, rows 38 and on."""
+"""The guards of docs/troubleshooting.md against what users' code and surroundings do, rows 38 and on."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_what_agents_cannot_do_that_learn_by_themselves_is_one_line(name: str, v
     ("algorithm:\n  gamma: .nan", 2, "gamma: nan is not allowed: input should be a finite number"),
     ("run:\n  minutes: .inf", 2, "minutes: inf is not allowed: input should be a finite number"),
     ("algorithm:\n  rollout_length: 0", 2, "rollout_length: 0 is not allowed: input should be greater than"),
-    ("run:\n  preset: papr", 2, "preset: 'papr' is not allowed: input should be 'default', 'paper', "),
+    ("run:\n  preset: papr", 2, "preset: 'papr' is not allowed: input should be 'default', 'fast', "),
     ("run:\n  preset: papr", 2, "; did you mean paper?"),
     ("algorithm:\n  network: smal", 2, "did you mean small?"),
     ("run:\n  minutes: 9\n  seed: 1\n  minutes: 8", 4, "'minutes' is given twice, first in line 2"),

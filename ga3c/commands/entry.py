@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import io
 import os
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
@@ -27,6 +27,7 @@ EXIT_SECONDS = 5.0  # that what is registered with `atexit` may take
 
 def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
     """Does the command with the arguments of this process, then ends the process with its exit code."""
+    atexit.register(_no_sooner)  # the first is the last
     _open_streams()
     code: object
     try:
@@ -57,21 +58,30 @@ def _open_streams() -> None:
 def _end(code: object) -> NoReturn:
     """Ends the process, also if threads of users' code never end: the interpreter would wait for them.
 
-    What that code wants to be done at exit is done, but not waited for long. Then the process is gone, without the
-    interpreter's own end: by that time a timer kills, and libraries may hang.
+    Nor does it wait for long until what that code wants to be done at exit is done.
     """
     number = code if isinstance(code, int) else 0 if code is None else 1
+    atexit.register(_end_soon, number)  # the last is the first
+    if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
+        sys.exit(code)  # type: ignore[arg-type]  # what sys.exit was given
     if isinstance(code, str):
         print(code, file=sys.stderr)
-    signal.signal(signal.SIGALRM, lambda *signalled: _leave(number))
-    signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
     atexit._run_exitfuncs()
     _leave(number)
 
 
+def _end_soon(number: int) -> None:
+    signal.signal(signal.SIGALRM, lambda *signalled: _leave(number))
+    signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
+
+
+def _no_sooner() -> None:
+    """All is done that was wanted. What the interpreter and libraries still do the timer would end by a signal."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def _leave(number: int) -> NoReturn:
-    left_open = [each for each in gc.get_objects() if type(each) in (io.TextIOWrapper, io.BufferedWriter)]
-    for stream in (*left_open, sys.stdout, sys.stderr):
+    for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody reads; closed; none
             stream.flush()
     os._exit(number)

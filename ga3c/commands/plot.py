@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -100,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
         "  ga3c-plot runs/Pong-*-s? --panels score-frames -o pong.svg\n"
         "  ga3c-plot RUN --panels workers tps -o figure2.pdf    the paper's figure 2\n"
         "  ga3c-plot RUN RUN --labels fast paper -o compare.png compare.svg\n\n"
-        f"panels: {', '.join(PANELS)}")
+        + textwrap.fill(f"panels: {', '.join(PANELS)}", 100, break_on_hyphens=False))
     made.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="run directories")
     group = made.add_argument_group("What")
     group.add_argument("--panels", metavar="PANEL", nargs="+", choices=PANELS, default=list(_OVERVIEW),

@@ -46,7 +46,7 @@ def look(pipe, game, seed):
     load, loaded = ale._load, []
     ale._load = lambda rom: loaded.append(rom) or load(rom)
     for _ in range(2):
-        world = make_environment(configured(game=game), 3)
+        world = make_environment(configured(game=game, emulator="ale"), 3)
         world.reset(seed)
         for action in range(20):
             world.step(np.full(3, action % 6))
@@ -55,7 +55,7 @@ def look(pipe, game, seed):
 if __name__ == "__main__":
     context, seen = multiprocessing.get_context("forkserver"), []
     for game, seed in (("Pong", 1), ("Pong", 1), ("Pong", 2), ("Boxing", 1)):
-        start_forkserver(EnvSettings(game="Pong"), 3)
+        start_forkserver(EnvSettings(game="Pong", emulator="ale"), 3)
         ours, theirs = context.Pipe()
         process = context.Process(target=look, args=(theirs, game, seed))
         process.start()

@@ -91,6 +91,6 @@ def test_the_service_has_its_predictors_wait_as_it_is_set(monkeypatch: pytest.Mo
     given: list[Any] = []
     monkeypatch.setattr("ga3c.service.supervisor.run_predictor", lambda *arguments: given.extend(arguments))
     service = SimpleNamespace(_recorder=SimpleNamespace(statistics=Statistics(1)), _channel=None, _store=None,
-                              _learner=None, _settings=configured(prediction_batch_min=7, prediction_batch_max=90))
+                              _central=object(), _settings=configured(prediction_batch_min=7, prediction_batch_max=90))
     Service._predict(cast(Any, service))
     assert given[3] == 90 and given[5] == 7

@@ -51,6 +51,10 @@ def test_a_neighbour_whose_trial_is_interrupted_is_due_again() -> None:
 def test_where_fewer_agents_can_be_had_no_more_are_asked_for(kind: str) -> None:
     controller = (Paper if kind == "paper" else Fast)((16, 1, 1), (32, 2, 2), None, 0)
     play(controller, hill, 100)
+    second = 100
+    while controller.setting == controller.accepted:
+        play(controller, hill, 1, first=second)
+        second += 1
     under_way = controller.setting
     ended = controller.restrict(5)
     assert controller.setting[0] <= 5 and controller.accepted[0] == 5

@@ -1,4 +1,5 @@
-"""The guards of docs/troubleshooting.md, rows 1 to 37: what protects against each fault, and the test that fails without it."""
+"""The guards of docs/troubleshooting.md, rows 1 to 37: what protects from each fault, and the test that fails without it.
+"""
 
 from __future__ import annotations
 

@@ -78,6 +78,7 @@ def test_only_processes_started_within_leave_the_working_directory_out(monkeypat
 
 # ------------------------------------------------------------------------------------------------ whole runs
 
+@pytest.mark.slow
 def test_a_game_that_changes_the_working_directory_changes_nothing_for_the_run(here: Path) -> None:
     (here.parent / "elsewhere").mkdir()
     source = (here / "corridor.py").read_text()

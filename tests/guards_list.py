@@ -1,5 +1,4 @@
-"""The guards of docs/troubleshooting.md, rows 1 to 37: what protects from each fault, and the test that fails without it.
-"""
+"""The guards of docs/troubleshooting.md, rows 1 to 37: what protects from each fault, and what fails without it."""
 
 from __future__ import annotations
 

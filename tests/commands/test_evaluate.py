@@ -116,7 +116,8 @@ def test_python_gets_the_report_though_a_game_prints_one(run: Callable[..., Path
 
 
 @pytest.mark.parametrize(("signum", "code"), [
-    pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), pytest.param(signal.SIGTERM, -15, marks=pytest.mark.slow), (signal.SIGKILL, -9)])
+    pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+    pytest.param(signal.SIGTERM, -15, marks=pytest.mark.slow), (signal.SIGKILL, -9)])
 def test_a_signal_ends_it_with_all_that_a_game_has_started(run: Callable[..., Path], signum: int, code: int) -> None:
     run("StartsEndless")
     # A shell's background jobs, this test among them, may be born deaf to Ctrl-C.

@@ -212,7 +212,7 @@ def test_what_a_game_changes_for_the_whole_process_is_put_back(
 
 @pytest.mark.parametrize(("name", "code", "lines"), [
     ("Text", 3, [r"'odd:Text-v0' cannot be drawn: render\(\) gives a str; right is .*"]),
-    ("FailsToDraw", 3, [r"'odd:FailsToDraw-v0' cannot be drawn: ImportError: no library to draw with \(drawn.py, .*"]),
+    ("FailsToDraw", 3, [r"'odd:FailsToDraw-v0' cannot be drawn: ImportError: no library to draw with \(odd.py, .*"]),
     ("RaisesTwice", 3, [
         r"'odd:RaisesTwice-v0' failed while it played: Odd: of two lines \(odd.py, line \d+\)",
         r"'odd:RaisesTwice-v0' failed when it was closed: RuntimeError: the close \(odd.py, line \d+\)"]),

@@ -14,9 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
-import drawn
 import gymnasium
 import numpy as np
 from effects import EFFECTS, HARMLESS
@@ -342,7 +341,46 @@ class Slotted(Plain):
         super().__setattr__(name, value)
 
 
-for _kind in [*globals().values(), *vars(drawn).values()]:
+# ------------------------------------------------------------------------------------------------ that draw oddly
+
+class Grows(Plain):
+    def render(self) -> Any:
+        return np.full((8 + self.time, 12 + 2 * self.time, 3), 200, np.uint8)
+
+
+class ChannelsFirst(Plain):
+    def render(self) -> Any:
+        picture = np.zeros((3, 8, 12), np.uint8)
+        picture[0] = 200
+        return picture
+
+
+class NoModes(Plain):
+    """Supports no render_mode and says nonsense of its rate."""
+
+    metadata: ClassVar[dict] = {"render_modes": [], "render_fps": "fast"}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        assert render_mode is None, "no mode is supported"
+        super().__init__()
+
+    def render(self) -> Any:
+        raise NotImplementedError
+
+
+class FailsToDraw(Plain):
+    def render(self) -> Any:
+        raise ImportError("no library to draw with")
+
+
+# What `render` gives of environments of these names.
+for _name, _shown in {
+        "Floats": np.full((8, 12, 3), 0.5, np.float32), "Bools": np.ones((8, 12), np.bool_),
+        "Lists": [np.full((8, 12, 3), 10, np.uint8), np.full((8, 12, 3), 200, np.uint8)],
+        "Text": "a board", "Nothing": None}.items():
+    globals()[_name] = type(_name, (Plain,), {"render": lambda self, shown=_shown: shown})
+
+for _kind in list(globals().values()):
     if (isinstance(_kind, type) and issubclass(_kind, Plain) and f"{_kind.__name__}-v0" not in gymnasium.registry
             and _kind not in (Acts, Gives, Reuses)):
         gymnasium.register(f"{_kind.__name__}-v0", _kind, disable_env_checker=True)

@@ -334,7 +334,7 @@ def change_at_random(most: int, make_run: MakeRun) -> Recorder:
     return run
 
 
-@pytest.mark.parametrize("most", [40, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [60, pytest.param(300, marks=pytest.mark.slow)])
 def test_hundreds_of_changes_lose_and_leave_nothing(most: int, make_run: MakeRun) -> None:
     tracemalloc.start()
     try:

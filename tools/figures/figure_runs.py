@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,26 @@ _MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "checkpoints
                "evaluation_minutes", "evaluation_episodes"}
 _OWN = ("game", "minutes", "steps", "frames", "episodes", "run_dir", "checkpoint_minutes")
 _LEAST_ROWS = 3
+
+
+def exit_code(tool: str, work: Callable[[], list[str]], interrupted: str = "interrupted") -> int:
+    """Does a tool's `work`, which returns its failures, and tells of what went wrong in lines that begin with `tool`.
+
+    Returns the exit code: 0; 1 after failures; 2 after a mistake of the user; 130 if it was interrupted.
+    """
+    try:
+        failures = work()
+    except ConfigError as mistake:
+        print(f"{tool}: {mistake}", file=sys.stderr)
+        return 2
+    except ga3c.CommandFailed as failed:
+        failures = [str(failed)]
+    except KeyboardInterrupt:
+        print(f"{tool}: {interrupted}; the same command goes on", file=sys.stderr)
+        return 130
+    for failure in failures:
+        print(f"{tool}: {failure}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 class Variant(NamedTuple):

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from figure_runs import Variant, asked, train
+from figure_runs import Variant, asked, exit_code, train
 from learning_figures import evaluated
 
 import ga3c
@@ -157,17 +157,8 @@ def main() -> int:
         signal.signal(number, interrupt)
     if options.minutes_left is not None:
         signal.setitimer(signal.ITIMER_REAL, max(1e-3, 60.0 * options.minutes_left))
-    try:
-        failures = make(options.table, options.out, options.episodes, lambda: bool(interrupts))
-    except ConfigError as mistake:
-        print(f"learning: {mistake}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("learning: not all runs are there; the same command goes on", file=sys.stderr)
-        return 130
-    for failure in failures:
-        print(f"learning: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    return exit_code("learning", lambda: make(options.table, options.out, options.episodes, lambda: bool(interrupts)),
+                     "not all runs are there")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figure_runs import Variant, asked, done, run_name, train_all
+from figure_runs import Variant, asked, done, exit_code, run_name, train_all
 
 import ga3c
 from ga3c.commands.plot import SUFFIXES, figure_by_game, grouped
@@ -296,17 +296,7 @@ def main() -> int:
     argv = [*sys.argv[1:], "--"]  # argparse finds no second positional argument behind options
     own, flags = argv[:argv.index("--")], argv[argv.index("--") + 1:-1]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end, with a checkpoint
-    try:
-        failures = make(parser.parse_args(own, argparse.Namespace(flags=flags)))
-    except ConfigError as mistake:
-        print(f"learning_figures: {mistake}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("learning_figures: interrupted; the same command goes on", file=sys.stderr)
-        return 130
-    for failure in failures:
-        print(f"learning_figures: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    return exit_code("learning_figures", lambda: make(parser.parse_args(own, argparse.Namespace(flags=flags))))
 
 
 if __name__ == "__main__":

@@ -33,12 +33,11 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from figure_runs import exit_code
 from paper_learning import PUBLISHED_PONG, batch, cule, norms
 from paper_speed import PUBLISHED_PPS, SCHEDULES, environments, table2
 
-from ga3c import CommandFailed
 from ga3c.settings.machine import usable_cores
-from ga3c.settings.messages import ConfigError
 
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], list[str]]] = {
     "table2": table2, "environments": environments, "batch": batch, "norms": norms, "cule": cule}
@@ -109,18 +108,8 @@ def main() -> int:
     own, flags = argv[:argv.index("--")], argv[argv.index("--") + 1:-1]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end in order
     options = commands().parse_args(own, argparse.Namespace(flags=flags))
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        failures = COMMANDS[options.what](options)
-    except (ConfigError, CommandFailed) as mistake:
-        print(f"papers: {mistake}", file=sys.stderr)
-        return 2 if isinstance(mistake, ConfigError) else 1
-    except KeyboardInterrupt:
-        print("papers: interrupted; the same command goes on", file=sys.stderr)
-        return 130
-    for failure in failures:
-        print(f"papers: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    return exit_code("papers", lambda: COMMANDS[options.what](options))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured, resolve
+from ga3c.settings.schema import Settings
 
 # Toys need fewer steps with small batches; CartPole's returns of 100 would drown the policy in a clipped gradient. All
 # else is as by default.
@@ -84,6 +85,19 @@ OFTEN = {"toy:catch": ("serial-4",), "toy:last-step-reward": ("service-1", "seri
          "CartPole-v1": ()}
 
 
+def assert_learned(settings: Settings, best: float, make_run: Callable[..., Recorder], interruption: Signals) -> None:
+    """Trains until the mean score is near the `best`, in one thread or in processes as the settings say."""
+    run = make_run(settings, UntilLearned)
+    run.best = best
+    model = Learner(settings, run.spec)
+    if settings.run.serial:
+        reason = run_serial(settings, run, model, interruption)
+    else:
+        reason = Service(settings, run, model, interruption).run()
+    assert reason == "learned", (f"mean score {np.mean(list(run.statistics.recent_scores)):.3f} after "
+                                 f"{settings.run.steps} steps")
+
+
 @pytest.mark.parametrize(("game", "mode", "envs"), [
     pytest.param(game, mode, envs, id=f"{game}-{mode}-{envs}",
                  marks=[] if f"{mode}-{envs}" in OFTEN[game] else pytest.mark.slow)
@@ -92,14 +106,7 @@ def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Reco
     best, steps, changes = WORLDS[game]
     settings = configured(game=game, envs_per_agent=envs, agents=8 // envs * 2, steps=steps, tensorboard=False,
                           dynamic=False, serial=mode == "serial", **changes)
-    run = make_run(settings, UntilLearned)
-    run.best = best
-    model = Learner(settings, run.spec)
-    if mode == "serial":
-        reason = run_serial(settings, run, model, interruption)
-    else:
-        reason = Service(settings, run, model, interruption).run()
-    assert reason == "learned", f"mean score {np.mean(list(run.statistics.recent_scores)):.3f} after {steps} steps"
+    assert_learned(settings, best, make_run, interruption)
 
 
 def every_algorithm_and_schedule() -> list[Any]:
@@ -129,14 +136,7 @@ def test_every_algorithm_learns_by_every_schedule(
         **changes, "game": game, "algorithm": algorithm, "schedule": schedule, "envs_per_agent": 4, "agents": agents,
         "steps": steps, "tensorboard": False, "dynamic": False, "serial": mode == "serial", "update_groups": 2,
         "rollout_length": 16, "training_batch_min": 256, "learning_rate": 2e-3 if several else 3e-3, **several})
-    run = make_run(settings, UntilLearned)
-    run.best = best
-    model = Learner(settings, run.spec)
-    if mode == "serial":
-        reason = run_serial(settings, run, model, interruption)
-    else:
-        reason = Service(settings, run, model, interruption).run()
-    assert reason == "learned", f"mean score {np.mean(list(run.statistics.recent_scores)):.3f} after {steps} steps"
+    assert_learned(settings, best, make_run, interruption)
 
 
 @pytest.mark.slow

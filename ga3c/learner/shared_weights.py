@@ -3,12 +3,12 @@
 Asynchronous methods: Mnih et al., ICML 2016, section 4 and algorithm S3. Each worker takes a copy of the weights, and
 later pushes a gradient. It reads and writes them without a lock, as in Hogwild (Recht et al., 2011): of two pushes at
 the same moment a few numbers of one may be lost. So it may be with weights and with statistics, and with nothing else:
-every counter has one writer.
+every counter has one writer:
 
-    weights, mean squares, the algorithm's variables    all workers
-    updates, agent_steps: a row for each worker         that worker
-    what a worker tells of an update, in a row by slot  that worker, until the slot is submitted
-    totals before, learning rate factor                 the main process
+- All workers write weights, the optimiser's statistics and the algorithm's variables.
+- Each worker writes its own row of updates and agent steps.
+- It also writes what it tells of an update, in the row of a slot, until it submits that slot.
+- The main process writes the totals before and the learning rate's factor.
 
 This module knows no TensorFlow.
 """

@@ -173,12 +173,14 @@ def runs(cuda: Any, play: Any, game: str, environments: int, options: argparse.N
             compiled = passed
         else:
             took, own_took = took + passed, own_took + own_passed
-        if number in (0, options.steps - 1) or number % options.every == 0:
+        last = number == options.steps - 1 or took >= options.seconds
+        if last or number % options.every == 0:
             now = Consoles(there.machines[:checked].copy_to_host(), None, None,
                            there.screens[:checked].copy_to_host(), there.rewards[:checked].copy_to_host())
             differs = difference(now, mine, not options.without_judge)
             if differs:
                 differs = f"after frame {_FRAMES * (number + 1)}: {differs}"
+            if differs or last:
                 break
     frames = _FRAMES * number
     return {"game": game, "environments": environments, "frames": frames, "compared": checked, "differs": differs,
@@ -214,6 +216,7 @@ def main() -> int:
     parser.add_argument("games", nargs="*", metavar="game", help="names of ale-py's ROMs")
     parser.add_argument("--environments", type=int, nargs="+", default=[1024, 4096, 16384], metavar="N")
     parser.add_argument("--steps", type=int, default=60, metavar="N", help="agent steps of a run [%(default)s]")
+    parser.add_argument("--seconds", type=float, default=4, help="of the GPU, after which a run ends [%(default)s]")
     parser.add_argument("--checked", type=int, default=128, metavar="N", help="consoles compared [%(default)s]")
     parser.add_argument("--every", type=int, default=10, metavar="N", help="steps between comparisons [%(default)s]")
     parser.add_argument("--without-judge", action="store_true", help="the GPU does not tell rewards, lives and ends")

@@ -12,7 +12,7 @@ is one run as JSON. The exit code is 1 if anything differs or a run fails.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
+import importlib
 import json
 import sys
 import time
@@ -196,14 +196,14 @@ def _all(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     play = cuda.jit(on_gpu(cuda, unjudged if options.without_judge else step))
     name = cuda.get_current_device().name
     about = {"device": name.decode() if isinstance(name, bytes) else str(name), **{
-        package: importlib.metadata.version(package) for package in ("numba", "numba-cuda", "numpy")}}
+        package: importlib.import_module(package).__version__ for package in ("numba", "numba_cuda", "numpy")}}
     worked = False
     for game in options.games or _GAMES:
         for environments in options.environments:
             try:
                 yield runs(cuda, play, game, environments, options) | about
                 worked = True
-            except Exception as error:  # noqa: BLE001  a GPU is lent for minutes: the other runs go on
+            except Exception as error:  # a GPU is lent for minutes: the other runs go on
                 traceback.print_exc()
                 yield {"game": game, "environments": environments, "failed": f"{type(error).__name__}: {error}"} | about
                 if not worked:  # it would compile again, and fail again

@@ -24,7 +24,6 @@ from typing import Any, Final, NamedTuple
 import ale_py
 import numpy as np
 from ale_py import roms
-from numpy.typing import NDArray
 
 from ga3c.envs.emulator.console import new_log, play_frame
 from ga3c.envs.emulator.controls import press

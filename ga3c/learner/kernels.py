@@ -197,7 +197,7 @@ class _Bench:
 
 def measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
              stop: Sequence[int] = ()) -> dict[Kernel, float] | None:
-    """Microseconds of processor time that predicting an agent step and training on it take, of each kernel.
+    """Microseconds of processor time that predicting an agent step and all passes over it take, of each kernel.
 
     Left out is what does not agree with the first, or fails. {} if that takes too long: a busy machine would seem to
     have lost its best. None where a GPU computes.
@@ -253,12 +253,19 @@ def _left_out(benches: dict[Kernel, _Bench], kernel: Kernel) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------- in the processes
 
 class _Built:
-    """A kernel of this process, ready to compute."""
+    """A kernel of this process, ready to compute. It makes one step of the optimizer, on one minibatch.
+
+    After several steps kernels would differ by more than their rounding: each would begin from weights of its own.
+    """
 
     def __init__(self, settings: Settings, spec: EnvSpec) -> None:
         from ga3c.learner.backend import Backend
         from ga3c.learner.learner import make_algorithm
-        self._backend, self._batch = Backend(settings, spec, make_algorithm(settings)), _batch(settings, spec)
+        self._passes, steps = settings.algorithm.passes, settings.batching.training_batch_min
+        steps = -(-steps // settings.algorithm.minibatches)
+        settings = settings.changed(passes=1, minibatches=1, optimizer="rmsprop", rmsprop_epsilon=1e6)
+        self._backend = Backend(settings, spec, make_algorithm(settings))
+        self._batch = _batch(settings, spec, steps)
         self._observation = aligned((_PREDICTED, *spec.observation_shape), spec.observation_dtype)
         self._observation[:] = self._batch.observation.reshape(-1, *spec.observation_shape)[
             np.arange(_PREDICTED) % self._batch.agent_steps]
@@ -273,9 +280,9 @@ class _Built:
         return found if self._backend.device == "CPU" else None
 
     def seconds(self) -> float:
-        """Seconds of processor time an agent step, of a prediction and of an update."""
+        """Seconds of processor time an agent step, of a prediction and of all passes."""
         return (_seconds(lambda: self._backend.predict(self._observation, self._weights)) / _PREDICTED
-                + _seconds(lambda: self._update(0.0)) / self._batch.agent_steps)
+                + self._passes * _seconds(lambda: self._update(0.0)) / self._batch.agent_steps)
 
     def _update(self, learning_rate: float) -> None:
         from ga3c.algorithms.base import Rates
@@ -287,10 +294,10 @@ class _Built:
                                if name.startswith("network.")])
 
 
-def _batch(settings: Settings, spec: EnvSpec) -> Batch:
-    """An update's worth of noise: what is computed takes as long whatever is in it."""
+def _batch(settings: Settings, spec: EnvSpec, steps: int) -> Batch:
+    """Noise, at least so many agent steps of it: what is computed takes as long whatever is in it."""
     length, n_envs = settings.algorithm.rollout_length, settings.agents.envs_per_agent
-    n = -(-settings.batching.training_batch_min // (length * n_envs))
+    n = -(-steps // (length * n_envs))
     rng, made = np.random.default_rng(0), Slots(spec, length, n_envs, 1).empty_batch(n)
     made.observation[:] = rng.integers(0, 256, made.observation.shape, np.uint8)
     made.following[:] = rng.integers(0, 256, made.following.shape, np.uint8)
@@ -316,7 +323,6 @@ def main() -> None:
     from ga3c.settings.machine import before_tensorflow
     before_tensorflow(library=library)
     from ga3c.learner.device import start_tensorflow
-    settings = settings.changed(optimizer="rmsprop", rmsprop_epsilon=1e6)
     start_tensorflow(settings)
     built: dict[str, _Built] = {}
     while True:

@@ -73,10 +73,24 @@ class Catch(Toy):
         return np.repeat(np.kron(255 * board.astype(np.uint8), np.ones((16, 16), np.uint8))[..., None], 3, axis=2)
 
 
-class LastStepReward(Toy):
+class _Symbols(Toy):
+    """Shows one of `SYMBOLS` symbols in each step. Position: time, symbol."""
+
+    SYMBOLS: ClassVar[int]
+
+    def _observation(self) -> NDArray[np.float32]:
+        raise NotImplementedError
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[NDArray, dict]:
+        super().reset(seed=seed)
+        self.position = 0, int(self.np_random.integers(self.SYMBOLS))
+        return self._observation(), {}
+
+
+class LastStepReward(_Symbols):
     """Seven steps; only the last action counts, and pays 1 if it repeats the symbol then shown.
 
-    A learner that drops the terminal reward, as the original code did, learns nothing here. Position: time, symbol.
+    A learner that drops the terminal reward, as the original code did, learns nothing here.
     """
 
     BEST_RETURN: ClassVar[float] = 1.0
@@ -94,11 +108,6 @@ class LastStepReward(Toy):
         shown[self.LENGTH + symbol] = 1.0
         return shown
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[NDArray, dict]:
-        super().reset(seed=seed)
-        self.position = 0, int(self.np_random.integers(self.SYMBOLS))
-        return self._observation(), {}
-
     def step(self, action: int) -> Step:
         time, symbol = self.position
         over = time + 1 == self.LENGTH
@@ -106,11 +115,8 @@ class LastStepReward(Toy):
         return self._observation(), float(over and int(action) == symbol), over, False, {}
 
 
-class Identity(Toy):
-    """Each step shows one of four symbols and pays 1/16 for naming it; nothing to remember. Truncated after 16.
-
-    Position: time, symbol.
-    """
+class Identity(_Symbols):
+    """Each step shows one of four symbols and pays 1/16 for naming it; nothing to remember. Truncated after 16."""
 
     BEST_RETURN: ClassVar[float] = 1.0
     SYMBOLS, LENGTH = 4, 16
@@ -123,11 +129,6 @@ class Identity(Toy):
     def _observation(self) -> NDArray[np.float32]:
         shown: NDArray[np.float32] = np.eye(self.SYMBOLS, dtype=np.float32)[self.position[1]]
         return shown
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[NDArray, dict]:
-        super().reset(seed=seed)
-        self.position = 0, int(self.np_random.integers(self.SYMBOLS))
-        return self._observation(), {}
 
     def step(self, action: int) -> Step:
         time, symbol = self.position

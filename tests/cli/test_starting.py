@@ -53,6 +53,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says:
     done = train(*arguments)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+    assert "TensorFlow" not in done.stdout, "a mistake is told before it is imported"
     assert not Path("runs").exists()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
+from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,11 +18,13 @@ os.environ.setdefault("NUMBA_CACHE_DIR", os.path.expanduser("~/.cache/ga3c"))
 
 import psutil
 import pytest
-from command_line import stop_seconds
+from command_line import Command, stop_seconds
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 from recording import SPEC, Clock
 
+from ga3c.commands.evaluate import evaluate
+from ga3c.commands.train import train
 from ga3c.envs.check import probe
 from ga3c.runs.recorder import Recorder
 from ga3c.service.signals import Signals
@@ -97,6 +100,33 @@ def nothing_left_behind() -> Iterator[None]:
 def nothing_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts found by another run, or by the developer's own, are not this test's."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def called_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[[Callable], Command]:
+    """Makes of a command a call in this process, which has its TensorFlow already: for what is not about processes."""
+    monkeypatch.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)
+
+    def made(command: Callable[[Sequence[str]], int]) -> Command:
+        def call(*arguments: str) -> CompletedProcess[str]:
+            capfd.readouterr()
+            return CompletedProcess(arguments, command(arguments), *capfd.readouterr())
+
+        return call
+
+    return made
+
+
+@pytest.fixture
+def train_here(called_here: Callable[[Callable], Command]) -> Command:
+    """`train` in this process."""
+    return called_here(train)
+
+
+@pytest.fixture
+def evaluate_here(called_here: Callable[[Callable], Command]) -> Command:
+    """`evaluate` in this process."""
+    return called_here(evaluate)
 
 
 @pytest.fixture

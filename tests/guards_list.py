@@ -102,7 +102,7 @@ SERVICE_GUARDS = [
           "test_a_run_goes_on_when_nobody_reads_its_output[False]",
           [("runs/terminal", " | os.O_NONBLOCK", "")]),
     Guard(11, "a closed pipe is an error",
-          "test_training_goes_on_when_nobody_reads_its_output",
+          "test_a_run_piped_into_head_goes_on",
           [("runs/terminal", "except (OSError, ValueError, SystemExit):", "except ZeroDivisionError:")]),
     Guard(12, "requests of a failed predictor are lost",
           "test_a_thread_that_raises_once_is_restarted_and_no_agent_waits_for_ever[predict]",

@@ -31,7 +31,7 @@ USERS_GUARDS = [
           "test_a_game_that_changes_the_working_directory_changes_nothing_for_the_run",
           [("commands/train", "Recorder(settings, spec, here / directory,", "Recorder(settings, spec, directory,")]),
     Guard(44, "Keras is as the user set it",
-          "test_a_policy_is_the_same_whatever_the_users_keras_does[Pong]",
+          "test_a_policy_is_the_same_whatever_the_users_keras_does[image]",
           [("learner/backend", "    @our_keras()\n", "")]),
     Guard(45, "an episode of an evaluation has no limit of steps",
           "test_an_episode_is_cut_short_at_its_limit_of_steps_and_counts_with_its_score",

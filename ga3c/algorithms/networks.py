@@ -18,6 +18,7 @@ import numpy as np
 from keras import layers, ops
 
 from ga3c.algorithms.base import Tensor
+from ga3c.algorithms.fitting import fitting_network
 from ga3c.algorithms.normalizing import normalized
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import contained, told
@@ -209,27 +210,17 @@ def build_network(settings: Settings, spec: EnvSpec, precision: str = "float32")
 
     Raises ConfigError if it does not fit the observations, or is not what a network must be.
     """
+    kind = fitting_network(settings.algorithm, spec)
     if settings.algorithm.normalize_observations:
-        if len(spec.observation_shape) != 1:
-            raise ConfigError(f"normalize_observations: true does not fit {spec.name}, whose observations are images "
-                              f"{spec.observation_shape}; only vectors are normalised: leave it false")
         spec = spec._replace(observation_dtype=np.dtype(np.float32))
-    if ":" in settings.algorithm.network:
+    if ":" in kind:
         return _own_network(settings, spec)
-    return _actor_critic(settings, spec, precision)
+    return _actor_critic(settings, spec, kind, precision)
 
 
-def _actor_critic(settings: Settings, spec: EnvSpec, precision: str) -> ActorCritic:
-    shape, kind = spec.observation_shape, settings.algorithm.network
+def _actor_critic(settings: Settings, spec: EnvSpec, kind: str, precision: str) -> ActorCritic:
+    shape = spec.observation_shape
     images = len(shape) == 3
-    if kind == "auto":
-        kind = "small" if images else "dense"
-    if images == (kind == "dense"):
-        raise ConfigError(f"network: '{kind}' does not fit {spec.name}, whose observations are "
-                          f"{'images: small, large or nature' if images else 'vectors: dense'}")
-    if images and min(shape[:2]) < 36:
-        raise ConfigError(f"network: images of {spec.name} are {shape[0]}x{shape[1]}, at least 36x36 is needed for "
-                          f"'{kind}'")
     seeds = iter((np.random.SeedSequence(settings.run.seed).generate_state(16) % 2**31).tolist())
 
     def options(activation: str | None, gain: float, dtype: str) -> dict[str, Any]:

@@ -97,14 +97,20 @@ def _resumed(argument: str) -> tuple[Path, Path | None]:
 def _train(settings: Settings, directory: Path | None, named: Path | None, anew: bool, verbose: bool,
            interruption: Signals) -> int:
     from ga3c.agents.process import start_forkserver
+    from ga3c.algorithms.fitting import fitting_network
     from ga3c.envs.atari_games import told_at_start
     from ga3c.envs.check import check
     from ga3c.envs.which_emulator import told_of_emulator
     from ga3c.envs.wrapper_statistics import SAVED
     from ga3c.learner.kernels import choose
+    from ga3c.runs.directory import check_unused
     from ga3c.service.resources import preflight
     here = Path.cwd()  # what the user's game does to the working directory has no effect on where we write
     spec, notes = check(settings)
+    # Mistakes are told before TensorFlow is imported, which takes seconds.
+    fitting_network(settings.algorithm, spec)
+    if directory is None or anew:
+        check_unused(settings, here)
     for finding in preflight(settings, here / (directory or settings.run.run_dir or "runs")):
         if not finding.ok:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")

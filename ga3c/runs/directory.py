@@ -39,6 +39,19 @@ _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "ale-py", "pydantic", 
 _HERE = Path()
 
 
+def check_unused(settings: Settings, here: Path = _HERE) -> None:
+    """Raises ConfigError if `run_dir`, seen from the directory `here`, holds files or cannot be looked into."""
+    if not settings.run.run_dir:
+        return
+    path = Path(settings.run.run_dir)
+    try:
+        used = (here / path).is_dir() and any((here / path).iterdir())
+    except OSError as error:
+        raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
+    if used:
+        raise ConfigError(f"run_dir: {path} is not empty; choose another, or go on with it: --resume {for_shell(path)}")
+
+
 def create_directory(settings: Settings, spec: EnvSpec, here: Path = _HERE) -> Path:
     """Makes the directory of a new run, with config.yaml and versions.json in it; returns its path.
 
@@ -49,9 +62,7 @@ def create_directory(settings: Settings, spec: EnvSpec, here: Path = _HERE) -> P
         if settings.run.run_dir:
             path = Path(settings.run.run_dir)
             (here / path).mkdir(parents=True, exist_ok=True)
-            if any((here / path).iterdir()):
-                raise ConfigError(f"run_dir: {path} is not empty; choose another, or go on with it: "
-                                  f"--resume {for_shell(path)}")
+            check_unused(settings, here)
         else:
             path = new_directory(spec.name, settings.run.seed, here)
     except OSError as error:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from command_line import QUICK, RUN, Command, Started, checkpoints, train
+from command_line import QUICK, RUN, Started, checkpoints
 
 from ga3c.commands import train as cli
 
@@ -19,25 +18,14 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture
-def train_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
-    """`train` in this process, which has its TensorFlow already: for what is not about the process."""
-    monkeypatch.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)
-
-    def train_here(*arguments: str) -> subprocess.CompletedProcess[str]:
-        capfd.readouterr()
-        return subprocess.CompletedProcess(arguments, cli.train(arguments), *capfd.readouterr())
-
-    return train_here
-
-
 @pytest.fixture(scope="session")
 def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two checkpoints, for `run_with_two_checkpoints`."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    for how in ([*QUICK, "--run-dir", str(run), "--steps", "2000"], ["--resume", str(run), "--steps", "4000"]):
-        done = train(*how)
-        assert done.returncode == 0, done.stderr
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)
+        for how in ([*QUICK, "--run-dir", str(run), "--steps", "2000"], ["--resume", str(run), "--steps", "4000"]):
+            assert cli.train(how) == 0
     return run
 
 

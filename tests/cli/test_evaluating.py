@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from command_line import QUICK, Started, checkpoints, evaluate, events, flip, recorded, train
+from command_line import QUICK, Command, Started, checkpoints, evaluate, events, flip, recorded
 
 from ga3c.learner import checkpoint
 
@@ -39,21 +39,23 @@ def test_a_mistake_about_what_to_evaluate_is_one_line_and_exit_code_2(arguments:
     (None, {}, "000000000010 is not a whole checkpoint: arrays.npz is missing"),
 ])
 def test_a_foreign_or_damaged_checkpoint_is_refused_in_one_line(
-        game: str | None, weights: dict[str, Any], says: str) -> None:
+        game: str | None, weights: dict[str, Any], says: str, evaluate_here: Command) -> None:
     Path("run").mkdir()
     Path("run/config.yaml").write_text("env:\n  game: toy:catch\n")
     checkpoint.save(Path("run/checkpoints"), "000000000010", checkpoint.Checkpoint(
         weights, {"game": game or "toy:catch", "agent_steps": 10, "version": 1}), 1)
     if game is None:
         Path("run/checkpoints/000000000010/arrays.npz").unlink()
-    done = evaluate("run")
+    done = evaluate_here("run")
     assert (done.returncode, done.stdout) == (2 if game else 5, "")
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("ga3c-eval: ") and says in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("game", ["toy:catch", pytest.param("CartPole-v1", marks=pytest.mark.slow)])
-def test_the_same_checkpoint_and_seed_give_the_same_scores_twice_and_the_run_a_record(game: str) -> None:
-    made = train("--game", game, "--serial", "--agents", "2", "--no-tensorboard", "--steps", "2000", "--run-dir", "run")
+def test_the_same_checkpoint_and_seed_give_the_same_scores_twice_and_the_run_a_record(
+        game: str, train_here: Command, evaluate_here: Command) -> None:
+    made = train_here("--game", game, "--serial", "--agents", "2", "--no-tensorboard", "--steps", "2000",
+                      "--run-dir", "run")
     assert made.returncode == 0, made.stderr
     newest, = checkpoints(Path("run"))
     one, two = evaluate("run", "--json", "--episodes", "20"), evaluate(str(newest), "--json", "--episodes", "20")
@@ -67,7 +69,7 @@ def test_the_same_checkpoint_and_seed_give_the_same_scores_twice_and_the_run_a_r
     assert [event["scores"] for event in recorded] == 2 * [found["scores"]]
     assert recorded[0]["checkpoint"] == f"checkpoints/{newest.name}" and recorded[0]["time"] > 0
 
-    shown = evaluate("run", "--seed", "1", "--greedy", "--no-record")
+    shown = evaluate_here("run", "--seed", "1", "--greedy", "--no-record")
     assert (shown.returncode, shown.stderr) == (0, "")
     for text in (game, str(newest), "30 episodes, seed 1, likeliest actions", "Mean", "Median", "Interquartile mean",
                  "95 % interval", "Least, most", "Length"):
@@ -75,7 +77,7 @@ def test_the_same_checkpoint_and_seed_give_the_same_scores_twice_and_the_run_a_r
     assert len([event for event in events(Path("run")) if event["event"] == "evaluation"]) == 2
 
     flip(newest / "arrays.npz")
-    damaged = evaluate("run")
+    damaged = evaluate_here("run")
     assert damaged.returncode == 5 and damaged.stderr.count("\n") == 1 and "is damaged" in damaged.stderr
 
 

@@ -8,13 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyte
 import pytest
 from command_line import IMPORTED, QUICK, TRAIN, Command, checkpoints, recorded, rows, told
 
+from ga3c.learner.learner import Learner
+
 pytestmark = pytest.mark.usefixtures("own_directory")
 
 
+@pytest.mark.slow  # the display itself: test_terminal.py
 def test_training_goes_on_when_nobody_reads_its_output() -> None:
     command = " ".join([*TRAIN, *QUICK, "--steps", "3000", "--run-dir", "run"])
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {command} | head -1"], capture_output=True, text=True,
@@ -27,7 +31,7 @@ def test_a_terminal_shows_a_live_panel_with_the_fields_names() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(TERM="xterm-256color", COLUMNS="110", LINES="30")
-        os.execv(sys.executable, [*TRAIN, *QUICK, "--minutes", "0.06", "--run-dir", "run"])
+        os.execv(sys.executable, [*TRAIN, *QUICK, "--minutes", "0.04", "--run-dir", "run"])
     screen = pyte.Screen(110, 30)
     stream = pyte.ByteStream(screen)
     while True:
@@ -45,20 +49,21 @@ def test_a_terminal_shows_a_live_panel_with_the_fields_names() -> None:
                  "Queue", "Prediction batch", "Training batch", "Policy lag"):
         assert name in text, text
     assert text.count("Prediction batch") == 1, "the panel is drawn in place"
-    assert "Ended by --minutes 0.06" in text and "--resume run" in text
+    assert "Ended by --minutes 0.04" in text and "--resume run" in text
 
 
-def test_an_error_of_the_service_itself_is_told_with_a_checkpoint_and_exit_code_6() -> None:
-    program = (f"{IMPORTED}"
-               "right, calls = learner.Learner.predict, []\n"
-               "def wrong(self, observation):\n"
-               "    calls.append(1)\n"
-               "    if len(calls) > 300:\n        raise ZeroDivisionError('of the model')\n"
-               "    return right(self, observation)\n"
-               "learner.Learner.predict = wrong\n"
-               "sys.exit(cli.train(sys.argv[1:]))\n")
-    done = subprocess.run([sys.executable, "-c", program, *QUICK, "--run-dir", "run"], capture_output=True, text=True,
-                          timeout=100, check=False)
+def test_an_error_of_the_service_itself_is_told_with_a_checkpoint_and_exit_code_6(
+        train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, calls = Learner.predict, []
+
+    def wrong(self: Learner, observation: np.ndarray) -> object:
+        calls.append(1)
+        if len(calls) > 300:
+            raise ZeroDivisionError("of the model")
+        return right(self, observation)
+
+    monkeypatch.setattr(Learner, "predict", wrong)
+    done = train_here(*QUICK, "--run-dir", "run")
     assert done.returncode == 6, done.stderr
     assert "ZeroDivisionError: of the model" in done.stdout
     assert done.stdout.splitlines()[-1].endswith("--resume run") and checkpoints(Path("run"))

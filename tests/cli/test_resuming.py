@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import QUICK, RUN, Command, checkpoints, evaluate, events, flip, rows, train
+from command_line import QUICK, RUN, Command, checkpoints, events, flip, rows, train
 
 from ga3c.learner import checkpoint
 from ga3c.service.supervisor import Service
@@ -204,8 +204,8 @@ def test_a_run_of_version_08_goes_on(run_of_08: list[Path], train_here: Command)
 
 
 def test_a_run_of_version_08_is_evaluated_or_refused_as_one_of_today(
-        run_of_08: list[Path], train_here: Command) -> None:
-    assert evaluate("run", "--episodes", "2", "--json").returncode == 0
+        run_of_08: list[Path], train_here: Command, evaluate_here: Command) -> None:
+    assert evaluate_here("run", "--episodes", "2", "--json").returncode == 0
     refused = train_here("--resume", "run", "--rollout-length", "7", "--steps", "5000")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "was trained on 20; --weights-only begins a new run with its weights" in refused.stderr

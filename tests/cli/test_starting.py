@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import QUICK, recorded, train
+from command_line import QUICK, Command, recorded, train
 
 from ga3c.commands import evaluate
 from ga3c.commands import train as cli
+from ga3c.envs.base import EnvSpec
+from ga3c.learner.kernels import Kernel
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schema import EnvSettings
+from ga3c.settings.schema import EnvSettings, Settings
 
 pytestmark = pytest.mark.usefixtures("own_directory")
 
@@ -40,8 +43,7 @@ def test_a_question_is_answered_without_anything_heavy(command: str, flag: str) 
     (["--game", "Pong", "--mode", "7"], "mode: 7 is not allowed: Pong has 0, 1"),
     (["--game", "Boxing", "--difficulty", "4"], "difficulty: 4 is not allowed: Boxing has 0, 1, 2, 3"),
     (["--game", "Pendulum-v1"], "supported: Discrete"),
-    pytest.param(["--game", "Boxing", "--network", "dense"], "network: 'dense' does not fit Boxing",
-                 marks=pytest.mark.slow),
+    (["--game", "Boxing", "--network", "dense"], "network: 'dense' does not fit Boxing"),
     (["--config", "missing.yaml"], "missing.yaml: No such file or directory"),
     (["--resume", "nowhere"], "nowhere is neither a run"),
     (["--run-dir", "/proc/none"], "disk: 500 MB needed in /proc, 0 MB free"),
@@ -51,16 +53,31 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says:
     done = train(*arguments)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+    assert "TensorFlow" not in done.stdout, "a mistake is told before it is imported"
     assert not Path("runs").exists()
 
 
-def test_a_run_whose_agent_steps_are_single_frames_says_so_at_its_start() -> None:
-    done = train("--game", "PongNoFrameskip-v4", "--mode", "1", "--serial", "--agents", "1", "--envs-per-agent", "2",
-                 "--rollout-length", "4", "--training-batch-min", "8", "--no-tensorboard", "--steps", "16",
-                 "--run-dir", "run")
+def test_a_run_whose_agent_steps_are_single_frames_says_so_at_its_start(train_here: Command) -> None:
+    done = train_here("--game", "PongNoFrameskip-v4", "--mode", "1", "--serial", "--agents", "1", "--envs-per-agent",
+                      "2", "--rollout-length", "4", "--training-batch-min", "8", "--no-tensorboard", "--steps", "16",
+                      "--run-dir", "run")
     assert (done.returncode, done.stderr) == (0, "")
     line = "PongNoFrameskip-v4: an agent step is one frame, as this id says; --frame-skip 4 is usual"
     assert line in recorded("start")[0]["told"] and done.stdout.count(line) == 1
+
+
+def test_a_run_computes_with_the_kernel_that_was_chosen_and_says_so(
+        train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(settings: Settings, spec: EnvSpec, tell: Callable[[str], object], *how: object) -> Kernel:
+        tell("Kernels: what was measured")
+        return Kernel("onednn", "bfloat16")
+
+    monkeypatch.setattr("ga3c.learner.kernels.choose", choose)
+    done = train_here(*QUICK, "--serial", "--steps", "100", "--run-dir", "run")
+    assert done.returncode == 0 and "Kernels: what was measured" in done.stdout, done.stderr
+    begun, = recorded("start")
+    assert (begun["kernels"], begun["precision"]) == ("onednn", "bfloat16")
+    assert "Kernels: what was measured" in begun["told"]
 
 
 def test_a_run_directory_in_use_is_refused_with_the_way_on() -> None:
@@ -68,6 +85,7 @@ def test_a_run_directory_in_use_is_refused_with_the_way_on() -> None:
     Path("taken/thesis.txt").write_text("all I have")
     done = train(*QUICK, "--run-dir", "taken", "--steps", "100")
     assert done.returncode == 2 and "--resume taken" in done.stderr
+    assert "TensorFlow" not in done.stdout, "a mistake is told before it is imported"
     assert os.listdir("taken") == ["thesis.txt"]
 
 

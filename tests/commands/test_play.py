@@ -161,10 +161,7 @@ def test_a_window_opens_beside_tensorflow(screen: str) -> None:
 # ------------------------------------------------------------------------------------------------ the command
 
 def test_a_run_is_recorded_from_the_command_line(tmp_path: Path) -> None:
-    made = subprocess.run([sys.executable, "-m", "ga3c", "--game", "toy:catch", "--serial", "--agents", "2", "--steps",
-                           "600", "--no-tensorboard", "--run-dir", "run"], cwd=tmp_path, capture_output=True,
-                          text=True, timeout=200, check=False, env={**os.environ, "PYTHONPATH": os.getcwd()})
-    assert made.returncode == 0, made.stderr
+    make_trained(tmp_path / "run", configured(game="toy:catch"))
     done = subprocess.run([*PLAY, "run", "--record", "catch.gif", "--episodes", "3", "--overlay", "--zoom", "2"],
                           cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
                           env={**os.environ, "PYTHONPATH": os.getcwd()})

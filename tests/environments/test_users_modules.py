@@ -94,6 +94,7 @@ def test_a_game_that_changes_the_working_directory_changes_nothing_for_the_run(h
     assert done.stdout.splitlines()[-1].endswith("--resume run")
 
 
+@pytest.mark.slow  # that a command ends with such a thread is in test_entry.py
 def test_a_thread_of_a_network_that_never_ends_does_not_keep_the_run(here: Path) -> None:
     (here / "mine.py").write_text(
         "import threading, keras\nthreading.Thread(target=threading.Event().wait).start()\n"

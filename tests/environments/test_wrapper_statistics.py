@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import sys
 from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
-from command_line import evaluate, train
+from command_line import Command
 from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from hypothesis import given
@@ -130,10 +128,9 @@ def test_what_a_wrapper_carries_on_and_nobody_saves_is_found() -> None:
 
 @pytest.mark.parametrize("serial", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_run_keeps_them_in_checkpoints_and_its_evaluation_uses_them(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serial: bool) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        tmp_path: Path, train_here: Command, evaluate_here: Command, serial: bool) -> None:
     run = tmp_path / "run"
-    trained = train(
+    trained = train_here(
         "--game", "odd:Signs-v0", "--wrappers", "gymnasium.wrappers:NormalizeObservation", "--run-dir", str(run),
         "--seed", "1", "--steps", "12000", "--agents", "2", "--envs-per-agent", "4", "--no-tensorboard",
         "--no-remember", "--learning-rate", "0.002", "--learning-rate-final", "null", "--training-batch-min", "40",
@@ -142,11 +139,11 @@ def test_a_run_keeps_them_in_checkpoints_and_its_evaluation_uses_them(
     assert "NormalizeObservation keeps running statistics" in trained.stdout
     count, mean, squares = checkpoint.newest(run / "checkpoints")[0].arrays[SAVED][0]
     assert count > 12_000 and mean == pytest.approx(5000, abs=0.1) and squares / count == pytest.approx(1, abs=0.05)
-    scored = evaluate(str(run), "--json", "--episodes", "10")
+    scored = evaluate_here(str(run), "--json", "--episodes", "10")
     assert scored.returncode == 0, scored.stderr
     assert json.loads(scored.stdout)["mean"] > 8
     if serial:
         return
-    resumed = train("--resume", str(run), "--steps", "14000")
+    resumed = train_here("--resume", str(run), "--steps", "14000")
     assert resumed.returncode == 0, resumed.stderr
     assert checkpoint.newest(run / "checkpoints")[0].arrays[SAVED][0, 0] > count + 1000

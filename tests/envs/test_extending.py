@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Command
 
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.check import check, probe
@@ -54,15 +55,15 @@ def one_line(error: BaseException) -> str:
 QUICK = ("--agents", "2", "--no-dynamic", "--no-tensorboard", "--learning-rate", "0.002", "--run-dir", "run")
 
 
-def test_a_game_of_ones_own_is_learned() -> None:
-    trained = command("main", "--game", "corridor:Corridor-v0", "--steps", "30000", *QUICK)
+def test_a_game_of_ones_own_is_learned(train_here: Command) -> None:
+    trained = train_here("--game", "corridor:Corridor-v0", "--steps", "30000", *QUICK)
     assert trained.returncode == 0, trained.stderr
     assert record.rows(Path("run")).new()[-1]["score_mean"] > 0.9  # by chance: 0
 
 
-def test_an_algorithm_of_ones_own_learns() -> None:
-    trained = command("main", "--game", "corridor:Corridor-v0", "--algorithm", "my_algorithm:PenaltyPPO", "--passes",
-                      "3", "--minibatches", "4", "--schedule", "synchronous", "--steps", "30000", *QUICK)
+def test_an_algorithm_of_ones_own_learns(train_here: Command) -> None:
+    trained = train_here("--game", "corridor:Corridor-v0", "--algorithm", "my_algorithm:PenaltyPPO", "--passes", "3",
+                         "--minibatches", "4", "--schedule", "synchronous", "--steps", "30000", *QUICK)
     assert trained.returncode == 0, trained.stderr
     last = record.rows(Path("run")).new()[-1]
     assert last["score_mean"] > 0.9 and last["kl"] > 0.0 and last["passes"] == 3.0 and last["lag_mean"] == 0.0
@@ -219,10 +220,10 @@ def test_ones_own_network_draws_the_same_weights_for_the_same_seed() -> None:
     assert weights(1) == weights(1) != weights(2)
 
 
-def test_a_wrong_network_ends_the_command_with_one_line_and_exit_code_2(here: Path) -> None:
+def test_a_wrong_network_ends_the_command_with_one_line_and_exit_code_2(here: Path, train_here: Command) -> None:
     source = (here / "my_network.py").read_text()
     (here / "my_network.py").write_text(source.replace("layers.Dense(1)", "layers.Dense(2)"))
-    done = command("main", "--config", "minigrid_own_network.yaml")
+    done = train_here("--config", "minigrid_own_network.yaml")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert done.stderr.startswith("ga3c-train: network: 'my_network:build_network' gives float32 (n, 7), float32 (n, 2")
     assert not Path("runs").exists()

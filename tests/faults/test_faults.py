@@ -386,9 +386,15 @@ def test_all_quarantined_names_the_exception(make_run: MakeRun, interruption: Si
 def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: Signals) -> None:
     chance = random.Random(4)
     stopped: set[int] = set()  # which are left to the service
-    settings = counting(steps=None, minutes=10 / 60, agents=6, agents_max=6, agent_timeout=3.0)
+    settings = counting(steps=None, minutes=1, agents=6, agents_max=6, agent_timeout=3.0)
     run = make_run(settings)
     over = threading.Event()
+
+    def enough(updates: int) -> None:
+        if updates % 100 == 0:
+            causes = [event["cause"] for event in events(run, "agent_died")]
+            if len(causes) >= 12 and "hung" in causes:
+                end_run()
 
     def storm() -> None:
         while not over.wait(0.3):
@@ -403,18 +409,18 @@ def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: 
                 if number == signal.SIGSTOP:
                     stopped.add(victim.pid)
 
-    model = CheckingModel()
+    model = CheckingModel(enough)
     killer = threading.Thread(target=storm)
     killer.start()
     try:
-        assert Service(settings, run, model, interruption).run() == "--minutes 0.166667"
+        assert Service(settings, run, model, interruption).run() == "SIGTERM"
     finally:
         over.set()
         killer.join()
     died = events(run, "agent_died")
-    assert len(died) >= 8 and {"hung", "signal"} == {event["cause"] for event in died}
+    assert {"hung", "signal"} == {event["cause"] for event in died}
     rows = [json.loads(line) for line in (run.directory / "metrics.jsonl").read_text().splitlines()]
-    assert all(row["tps"] > 0 for row in rows if 3 <= row["time"] <= 9.9)
+    assert all(row["tps"] > 0 for row in rows[:-1] if row["time"] >= 3)
     model.assert_nothing_doubled()
     model.assert_no_gap()
 

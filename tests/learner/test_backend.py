@@ -123,14 +123,14 @@ import threading
 import time
 import numpy as np
 from ga3c.settings.files import configured
-from ga3c.envs.check import probe
+from ga3c.envs.base import EnvSpec
 from ga3c.learner.device import start_tensorflow
 from ga3c.learner.learner import Learner
 from ga3c.transport.slots import Slots
 
-settings = configured(game="Pong", device_threads=1)
+settings = configured(device_threads=1)
 start_tensorflow(settings)
-spec = probe(settings)
+spec = EnvSpec("image", (84, 84, 4), np.dtype(np.uint8), 6, 4)
 model = Learner(settings, spec)
 store = Slots(spec, settings.algorithm.rollout_length, settings.agents.envs_per_agent, 4)
 store.steps[:] = settings.algorithm.rollout_length

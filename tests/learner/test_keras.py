@@ -9,27 +9,29 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from batches import IMAGE, VECTOR
 
+from ga3c.envs.base import EnvSpec
 from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
 
 OWN = '{"floatx": "float64", "image_data_format": "channels_first", "backend": "jax", "epsilon": 0.001}'
 
 
-@pytest.mark.parametrize("game", ["Pong", pytest.param("toy:catch", marks=pytest.mark.slow)])
-def test_a_policy_is_the_same_whatever_the_users_keras_does(tmp_path: Path, game: str) -> None:
+@pytest.mark.parametrize("spec", [IMAGE, pytest.param(VECTOR, marks=pytest.mark.slow)], ids=["image", "vector"])
+def test_a_policy_is_the_same_whatever_the_users_keras_does(tmp_path: Path, spec: EnvSpec) -> None:
     (tmp_path / "keras.json").write_text(OWN)
     program = (
         "import numpy as np\n"
         "from ga3c.settings.machine import before_tensorflow\n"
         "before_tensorflow()\n"
         "from ga3c import Config\n"
-        "from ga3c.envs.check import probe\n"
+        "from ga3c.envs.base import EnvSpec\n"
         "from ga3c.learner.learner import Learner\n"
         "import keras\n"
-        f"settings = Config(game={game!r}, precision='float32')\n"
-        "spec = probe(settings)\n"
-        "found, _ = Learner(settings, spec).predict(np.ones((2, *spec.observation_shape), spec.observation_dtype))\n"
+        f"spec = EnvSpec('', {spec.observation_shape}, np.dtype({spec.observation_dtype.str!r}), 6, 1)\n"
+        "seen = np.ones((2, *spec.observation_shape), spec.observation_dtype)\n"
+        "found, _ = Learner(Config(precision='float32'), spec).predict(seen)\n"
         "print(found['policy'].dtype, found['policy'].tolist(), found['value'].tolist())\n"
         "print(keras.config.floatx(), keras.config.image_data_format(), keras.config.dtype_policy().name)\n")
     told = {}

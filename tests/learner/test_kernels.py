@@ -183,7 +183,7 @@ while True:
 def test_a_kernel_that_computes_something_else_is_left_out(
         monkeypatch: pytest.MonkeyPatch, answers: str, left: list[Kernel]) -> None:
     monkeypatch.setattr(kernels, "_PROGRAM", _PROCESS.format(answers))
-    monkeypatch.setattr(kernels, "DEADLINE", 100.0 if left else 5.0)
+    monkeypatch.setattr(kernels, "DEADLINE", 100.0 if left else 2.0)
     assert measured(SETTINGS, IMAGE, [EIGEN, ONEDNN, BF16]) == {kernel: pytest.approx(100.0) for kernel in left}
 
 

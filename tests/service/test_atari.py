@@ -16,8 +16,7 @@ def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = subprocess.run(
         [sys.executable, "-m", "ga3c", "--game", "boxing", "--minutes", "1", "--agents", "2",
-         "--envs-per-agent", "8", "--no-dynamic",
-         "--run-dir", str(run)],
+         "--envs-per-agent", "8", "--no-dynamic", "--kernels", "onednn", "--run-dir", str(run)],
         capture_output=True, text=True, timeout=200, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

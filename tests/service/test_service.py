@@ -240,10 +240,14 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
             raise kind
         start(process)
 
+    def stop(updates: int) -> None:
+        if times == 1 and updates % 10 == 0 and len(events(run, "agent_started")) == 3:
+            end_run()  # refused twice it shall not be tried again for a while
+
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
     monkeypatch.setattr("ga3c.service.agent_pool.FORKSERVER_SECONDS", 1.0)
-    run = make_run(counting(steps=None, minutes=0.07))
-    Service(run.settings, run, CheckingModel(), interruption).run()
+    run = make_run(counting(steps=None, minutes=1 if times == 1 else 0.07))
+    Service(run.settings, run, CheckingModel(stop), interruption).run()
     assert len(events(run, "agent_not_started")) == len(refused) == times
     assert len(events(run, "agent_started")) == 4 - times, "that it is refused again is no matter of waiting"
     assert np.all(np.diff(refused) >= 1.0)
@@ -261,10 +265,14 @@ def test_no_agent_is_started_while_a_fork_server_is_just_ending(
         start(process)
         begun.append((process, time.monotonic()))
 
+    def stop(updates: int) -> None:
+        if updates % 10 == 0 and len(begun) == 4:
+            end_run()
+
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
     monkeypatch.setattr("ga3c.service.agent_pool.FORKSERVER_SECONDS", 1.0)
-    run = make_run(counting(steps=None, minutes=0.05))
-    Service(run.settings, run, CheckingModel(), interruption).run()
+    run = make_run(counting(steps=None, minutes=1))
+    Service(run.settings, run, CheckingModel(stop), interruption).run()
     again = [(process.name, when) for process, when in begun[2:]]
     assert sorted(name for name, _ in again) == ["agent-0", "agent-2"]
     assert all(when >= refused[0] + 1.0 for _, when in again)

@@ -34,7 +34,7 @@ def write(tmp_path: Path) -> Write:
 
 # ------------------------------------------------------------------------------------------------ there and back
 
-@examples(deadline=None, max_examples=50)
+@examples(deadline=None, max_examples=20)
 @given(any_settings)
 def test_any_settings_written_as_yaml_read_back_equal(tmp_path_factory: pytest.TempPathFactory, made: Settings) -> None:
     path = tmp_path_factory.getbasetemp() / "any.yaml"

@@ -32,7 +32,7 @@ def flags(settings: Settings) -> list[str]:
     return argv
 
 
-@examples(deadline=None, max_examples=50)
+@examples(deadline=None, max_examples=20)
 @given(any_settings.filter(lambda made: made.run.run_dir not in ("null", "none", "--") and made.env.game != "--"))
 def test_any_settings_can_be_given_as_flags(made: Settings) -> None:
     assert settled(*flags(made)) == made

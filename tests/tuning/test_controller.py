@@ -66,7 +66,7 @@ def test_a_void_window_changes_nothing(controller: Controller, heard: list[Measu
     assert controller.state() == before
 
 
-@examples(deadline=None, max_examples=150)
+@examples(deadline=None, max_examples=75)
 @given(controllers, st.lists(seconds, max_size=60), st.lists(seconds, max_size=60))
 def test_after_a_restore_the_same_measurements_lead_to_the_same_decisions(
         controller: Controller, heard: list[Measurement], more: list[Measurement]) -> None:

@@ -55,7 +55,7 @@ def look(pipe, game, seed):
 if __name__ == "__main__":
     context, seen = multiprocessing.get_context("forkserver"), []
     for game, seed in (("Pong", 1), ("Pong", 1), ("Pong", 2), ("Boxing", 1)):
-        start_forkserver(EnvSettings(game="Pong", emulator="ale"), 3)
+        start_forkserver(EnvSettings(game=SERVER[0], emulator="ale"), SERVER[1])
         ours, theirs = context.Pipe()
         process = context.Process(target=look, args=(theirs, game, seed))
         process.start()
@@ -80,8 +80,8 @@ if __name__ == "__main__":
 def test_agents_are_forked_with_their_emulators_and_play_as_if_they_had_made_them(
         tmp_path: Path, server: tuple[str, int], killed: str | None, loaded: list[int]) -> None:
     script = tmp_path / "forked.py"
-    script.write_text(FORKED.replace('game="Pong"), 3', f"game={server[0]!r}), {server[1]}")
-                      .replace("KILLED", repr(killed)).replace("[[0, 3]] * 3", f"[{loaded}] * 3"))
+    script.write_text(f"SERVER, KILLED = {server!r}, {killed!r}\n"
+                      + FORKED.replace("[[0, 3]] * 3", f"[{loaded}] * 3"))
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (0, "as one that makes its own\n"), ended.stderr
 

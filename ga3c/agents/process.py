@@ -47,8 +47,8 @@ class Grants(Protocol):
         """As `Port.status`."""
 
 
-def serve(player: Player, port: Grants, store: Slots, submitting: Callable[[], None] | None = None) -> None:
-    """Grants the requests of `player` through the port until it ends; records where its time went.
+def drive(player: Player, port: Grants, store: Slots, submitting: Callable[[], None] | None = None) -> None:
+    """Runs `player` until it ends: its requests go through the port. Records where its time went.
 
     `submitting` is called before each rollout is submitted.
     """
@@ -157,7 +157,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             in_rounds = plan(settings)
             # Who comes later takes part from an update of its group on.
             first = in_rounds.first(port.agent) if in_rounds and port.generation == 1 else 0
-            serve(play(environment, store, rng, Progress.new(store.n_envs, first, mixed.tolist()),
+            drive(play(environment, store, rng, Progress.new(store.n_envs, first, mixed.tolist()),
                        discount=reward_discount(settings.algorithm)), grants, store,
                   None if statistics is None else
                   lambda: store.report_statistics(port.agent, seen.seen()))

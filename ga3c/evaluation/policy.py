@@ -204,7 +204,7 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
 
 
 def write_policy(path: Path, trained: Trained) -> None:
-    """Writes `trained` as a policy file, without optimiser state and run, wholly or not at all. Raises OSError."""
+    """Writes `trained` as a policy file, without optimizer state and run, wholly or not at all. Raises OSError."""
     settings = trained.settings.flat()
     metadata = {"format": _FORMAT, "settings": {name: settings[name] for name in _SETTINGS},
                 "progress": {name: trained.progress[name] for name in _PROGRESS if name in trained.progress}}

@@ -1,7 +1,8 @@
-"""The calls of TensorFlow: compiled predictions and updates, the optimiser.
+"""The calls of TensorFlow: compiled predictions and updates, the optimizer.
 
-`Backend` holds the network, the optimiser and the state of the algorithm, and knows neither versions nor schedules;
-those are `learner.Learner`'s. Its functions are compiled in the constructor, before any thread exists.
+`Backend` holds the network, the optimizer and the state of the algorithm, and knows neither the version nor how
+rates change; that is `learner.Learner`'s. Its functions are compiled in the constructor, before any thread exists.
+Methods named by a participle, as `_acted` and `_updated`, are what TensorFlow compiles: tensors in and out.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Gradients(NamedTuple):
 
 
 class Backend:
-    """Network, optimiser and the algorithm's state on a device.
+    """Network, optimizer and the algorithm's state on a device.
 
     `predict` may be called from any thread at any time; everything else takes turns, which is the caller's to see to.
     `precision`: of the network's inner layers; `device`: what computes it.
@@ -210,7 +211,7 @@ class Backend:
             return tf.constant(True)
 
         before = [tf.convert_to_tensor(variable) for variable in variables] if self._norms else []
-        # The norm holds every gradient: if one is not finite, nothing is written, of the optimiser neither.
+        # The norm holds every gradient: if one is not finite, nothing is written, of the optimizer neither.
         tf.cond(tf.reduce_all(tf.math.is_finite(metrics)), apply, lambda: tf.constant(False))
         if not before:
             return metrics

@@ -1,9 +1,11 @@
-"""The one learner of the service: predict, update, weights. Owns the update lock, the version and the schedules.
+"""The one learner of the service: predict, update, weights. Owns the update lock, the version, and what changes with
+agent steps: learning rate, entropy weight, clip range.
 
 Predictions do not wait for an update to end, as in the paper; updates take turns. What computes is `backend.Backend`,
 what is learned an algorithm, see `algorithms.base`.
 
-Next hop of an observation, after `predict`: `channel.Channel.answer`. After `update` there is none.
+Next hop of an observation, after `predict`: `transport.channel.Channel.answer`, back to its agent. After `update` there
+is none.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ class Model(Protocol):
 class Learner:
     """The weights and how they change. `predict` and `update` may be called from any thread.
 
-    version: updates so far. agent_steps: agent steps trained on so far; the schedules follow it. min_valid_version: the
+    version: updates so far. agent_steps: agent steps trained on so far; `rates_at` follows it. min_valid_version: the
     first version of these weights' line; rollouts of earlier ones are not to be trained on. learning_rate_factor: the
     scheduled learning rate is multiplied by it. skipped: updates that were not finite. outputs: the fields that
     `predict` gives, for `Slots`. precision: of the network's inner layers; device: what computes it.
@@ -198,7 +200,7 @@ class Learner:
             self._update_lock.release()
 
     def state(self) -> tuple[dict[str, NDArray], int, int]:
-        """(weights and optimiser by name, version, agent_steps), taken between two updates.
+        """(weights and optimizer by name, version, agent_steps), taken between two updates.
 
         Raises DeviceFailed, also if an update takes so long that it will hardly end.
         """
@@ -235,7 +237,7 @@ class Learner:
             self._go_on_from(arrays, version)
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
-        """Takes weights and optimiser of an earlier `state`; counters go on.
+        """Takes weights and optimizer of an earlier `state`; counters go on.
 
         `min_valid_version` becomes the version of these weights, so that rollouts of the weights given up show.
         Raises as `restore`.

@@ -1,4 +1,4 @@
-"""The optimisers: Adam in one pass over the weights, and RMSProp as A3C has it."""
+"""The optimizers: Adam in one pass over the weights, and RMSProp as A3C has it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras has no types
 
 
 def build_optimizer(settings: AlgorithmSettings, variables: list[keras.Variable]) -> keras.optimizers.Optimizer:
-    """The optimiser named in the settings, for these variables."""
+    """The optimizer named in the settings, for these variables."""
     if settings.optimizer == "adam":
         optimizer = Adam(settings.learning_rate, epsilon=settings.adam_epsilon)
         optimizer.build(variables)

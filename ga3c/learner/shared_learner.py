@@ -73,7 +73,7 @@ class SharedLearner:
         return None, pushed
 
     def state(self) -> tuple[dict[str, NDArray], int, int]:
-        """(weights and optimiser by name, version, agent_steps) of now. Others may push meanwhile."""
+        """(weights and optimizer by name, version, agent_steps) of now. Others may push meanwhile."""
         version, agent_steps = self.version, self.agent_steps
         return self.shared.arrays(), version, agent_steps
 

@@ -1,11 +1,11 @@
-"""Weights that several processes learn by, in shared memory, and the statistics of the optimiser that go with them.
+"""Weights that several processes learn by, in shared memory, and the statistics of the optimizer that go with them.
 
 Asynchronous methods: Mnih et al., ICML 2016, section 4 and algorithm S3. Each worker takes a copy of the weights, and
 later pushes a gradient. It reads and writes them without a lock, as in Hogwild (Recht et al., 2011): of two pushes at
 the same moment a few numbers of one may be lost. So it may be with weights and with statistics, and with nothing else:
 every counter has one writer:
 
-- All workers write weights, the optimiser's statistics and the algorithm's variables.
+- All workers write weights, the optimizer's statistics and the algorithm's variables.
 - Each worker writes its own row of updates and agent steps.
 - It also writes what it tells of an update, in the row of a slot, until it submits that slot.
 - The main process writes the totals before and the learning rate's factor.
@@ -64,7 +64,7 @@ class SharedWeights:
         self._block = Block("weights", {
             **{f"shared.{name}": field for name, field in shapes.items()},
             "updates": Field((workers,), whole), "agent_steps": Field((workers,), whole),
-            "before": Field((3,), whole),  # version, agent steps, steps of the optimiser: beside those of the workers
+            "before": Field((3,), whole),  # version, agent steps, steps of the optimizer: beside those of the workers
             "min_valid_version": Field((), whole), "learning_rate_factor": Field((), real),
             "told": Field((slots, len(Pushed._fields) - 1), real), "metrics": Field((slots, metrics), real)})
         self.set(arrays, 0, 0, 0)
@@ -107,7 +107,7 @@ class SharedWeights:
     # ------------------------------------------------------------------------------------ for the main process
 
     def arrays(self) -> dict[str, NDArray]:
-        """A copy of all arrays by name; the number of the optimiser's steps is among them."""
+        """A copy of all arrays by name; the number of the optimizer's steps is among them."""
         found = {name.removeprefix("shared."): array.copy() for name, array in self._block.arrays.items()
                  if name.startswith("shared.")}
         found["optimizer.00"][...] = self._total(2, "updates")

@@ -7,12 +7,12 @@ import functools
 import multiprocessing
 import os
 import signal
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
+from statistics import median
 
 import numpy as np
 
@@ -118,7 +118,7 @@ class AgentPool:
     @property
     def start_seconds(self) -> float | None:
         """Median of the newest start-up times, from the start of a process to its first step; None before the first."""
-        return statistics.median(self._start_times) if self._start_times else None
+        return median(self._start_times) if self._start_times else None
 
     def statistics(self) -> Statistics:
         """What the wrappers of all agents have seen, (n, 3); without a row where they keep none."""

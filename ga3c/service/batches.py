@@ -1,4 +1,7 @@
-"""Where a trainer's batches come from. GA3C's source is the queue: any rollouts, as many as an update needs."""
+"""Where a trainer's batches come from. GA3C's source is the queue: any rollouts, as many as an update needs.
+
+Next hop of a rollout: `service.trainer.run_trainer`.
+"""
 
 from __future__ import annotations
 

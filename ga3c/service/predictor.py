@@ -1,4 +1,4 @@
-"""A predictor: a thread that answers the agents. Next hop of an observation: `Learner.predict`, and back."""
+"""A predictor: a thread that answers the agents. Next hop of an observation: `Learner.predict`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trainer: a thread that turns batches into updates. The last hop of an observation: `Learner.update`."""
+"""A trainer: a thread that turns batches into updates. Last hop of a rollout: `Learner.update`."""
 
 from __future__ import annotations
 

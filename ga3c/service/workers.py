@@ -1,12 +1,14 @@
 """The workers as objects with a state: agents, and pools of predictor or trainer threads; and the rules of restarting.
 
-An agent *delivers* when it submits a rollout. It is *shot* when others kill it (SIGKILL), or when it hung.
+An agent *delivers* when it submits a rollout. It is *shot* when others kill it (SIGKILL), or when it hung. The first
+row that fits holds (`Agent.failed`).
 
     delivered, and was shot or lived for 10 s    restarted at once; earlier failures are forgotten
+    fifth failure in a row, had not delivered    quarantined, and so it stays
+    tenth failure in a row, had delivered        quarantined, too
     delivered, first failure                     restarted at once
     shot before it delivered                     restarted after 0.5 s
     any other failure                            restarted after 0.5 s, doubled each time in a row, 30 s at most
-    5 failures in a row without a rollout        quarantined, and so it stays; with rollouts after 10
 
 When all are quarantined, there is nothing to go on with.
 
@@ -32,7 +34,7 @@ THREAD_PAUSE = 30.0      # seconds until a thread that could not be started is t
 
 
 class AgentState(enum.Enum):
-    """Where an agent stands in its life, as the supervisor sees it."""
+    """Where an agent stands, as the supervisor sees it. What its process reports: `transport.slots.AgentStatus`."""
 
     VACANT = 0         # may be started once `start_after` is past -> STARTING
     STARTING = 1       # its process makes environments -> PLAYING; DRAINING; GONE or QUARANTINED if it ends unasked

@@ -1,6 +1,6 @@
 """What the schedules in rounds are made of: how many steps stand between two updates, and who is trained on in which.
 
-`service/rounds.py` is their state machine.
+`service/rounds.py` is their state machine. A new one needs its name among the choices of `schedule` in `schema.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def plan(settings: Settings) -> Plan | None:
     if schedule == "queues":
         return None
     if schedule != "multi-batch":
-        return Plan(length, turns=2 if schedule == "alternating" else 1)
+        return Plan(length, turns={"synchronous": 1, "alternating": 2}[schedule])
     groups = settings.batching.update_groups
     steps = settings.batching.steps_per_update or max(1, length // groups)
     return Plan(steps, groups, length // (steps * groups))

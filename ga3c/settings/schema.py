@@ -1,7 +1,8 @@
 """Every setting of a run: typed, with its default, in six groups.
 
 `Settings` is the only source. Its descriptions become the comments of `config.yaml` and the lines of `--help`.
-A setting's name is unique over all groups, so flags and `Config(...)` need no group. Functions take their group.
+A setting's name is unique over all groups, so flags and `Config(...)` need no group. A function takes the group that it
+needs, or all of them if it needs several.
 """
 
 from __future__ import annotations
@@ -340,7 +341,7 @@ def _most_agents(envs_per_agent: int) -> int:
                (descriptors - OTHER_DESCRIPTORS) // AGENT_DESCRIPTORS)
 
 
-class Setting(NamedTuple):
+class SettingField(NamedTuple):
     """Where a setting stands: its group and its field."""
 
     group: str
@@ -372,6 +373,6 @@ def _groups() -> Iterator[tuple[str, type[Group]]]:
 
 
 GROUPS: Mapping[str, type[Group]] = dict(_groups())
-ALL: Mapping[str, Setting] = {name: Setting(group, field) for group, kind in GROUPS.items()
-                              for name, field in kind.model_fields.items()}
+ALL: Mapping[str, SettingField] = {name: SettingField(group, field) for group, kind in GROUPS.items()
+                                   for name, field in kind.model_fields.items()}
 assert len(ALL) == sum(len(kind.model_fields) for kind in GROUPS.values()), "a name stands in two groups"

@@ -11,7 +11,7 @@ When an agent's process has ended, however it ended, `retire` sends a *fence* do
 order. Once a trainer has met the fence, and every slot it collected has been released, the agent's slots are all free,
 and the next *generation* may begin. Answers to a generation that is gone are dropped.
 
-Next hop of an observation: `service.predictor.run_predictor`.
+Next hop of an observation: `service.predictor.run_predictor`. Of a rollout: `service.batches.RolloutQueue`.
 """
 
 from __future__ import annotations

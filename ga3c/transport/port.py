@@ -1,4 +1,8 @@
-"""The agent's end of the channel: it grants what `agents.loop.play` asks for."""
+"""The agent's end of the channel: it grants what `agents.loop.play` asks for.
+
+Next hop of an observation: `transport.channel.Channel.requests`, which takes its ticket. Of a full rollout:
+`transport.channel.Channel.collect`.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from ga3c.transport.fields import (PER_REQUEST, PER_ROLLOUT, Field, Outputs, act
 
 
 class AgentStatus(enum.IntEnum):
-    """What an agent's process is at."""
+    """What an agent's process says it is at. Its life, as the supervisor sees it, is `service.workers.AgentState`."""
 
     STARTING = 0                # making and resetting its environments
     PLAYING = 1

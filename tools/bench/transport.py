@@ -27,7 +27,7 @@ import psutil
 from numpy.typing import NDArray
 
 from ga3c.agents.loop import play
-from ga3c.agents.process import forkserver_running, serve
+from ga3c.agents.process import drive, forkserver_running
 from ga3c.envs.base import EnvSpec, Transition
 from ga3c.settings.flags import output_file
 from ga3c.settings.machine import usable_cores
@@ -101,7 +101,7 @@ class NullLearner:
 def null_agent(port: Port, store: Slots) -> None:
     """Entry point of an agent's process."""
     try:
-        serve(play(NullEnvironment(store.n_envs), store, np.random.default_rng(port.agent)), port, store)
+        drive(play(NullEnvironment(store.n_envs), store, np.random.default_rng(port.agent)), port, store)
     except ServerGone:
         os._exit(0)
 

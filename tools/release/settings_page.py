@@ -10,7 +10,7 @@ from typing import get_args
 
 from ga3c.settings.files import yaml_scalar
 from ga3c.settings.presets import PRESETS
-from ga3c.settings.schema import ALL, GROUPS, Setting
+from ga3c.settings.schema import ALL, GROUPS, SettingField
 
 HEAD = """# Every setting
 
@@ -23,7 +23,7 @@ The command line overrides the file, the file the preset, the preset the default
 """
 
 
-def values(setting: Setting) -> str:
+def values(setting: SettingField) -> str:
     """The values that a setting may have, in short."""
     if setting.choices:
         return ", ".join(setting.choices)

@@ -10,7 +10,7 @@ Zero and negative flags are kept as bytes: `z` is zero when the flag is set, `n`
 from __future__ import annotations
 
 from ga3c.envs.emulator import opcodes as o
-from ga3c.envs.emulator.general import added, addressed, branched, operated
+from ga3c.envs.emulator.general import added, addressed, branched, operated, plain, pointed
 from ga3c.envs.emulator.jit import int64, kernel
 from ga3c.envs.emulator.machine import E0_WINDOW, ENABL, GRP0, GRP1, KIND_E0, KIND_FE, ROM_SIZE
 from ga3c.envs.emulator.memory import read, waited, write
@@ -130,26 +130,56 @@ def run(machine, rom, log, screen, draw):
             y = z = n = (y + 1) & 255
             pc, cycles = pc + 1, cycles + 2
             continue
-        elif op == 0xB1:  # LDA (zp),Y from the cartridge
+        elif op == 0xB1 or op == 0x51:  # LDA and EOR (zp),Y
             if lo & 0x80:
                 low = int64(ram[lo & 127])
-                address = (low | int64(ram[(lo + 1) & 127]) << 8) + y
-                if address & 0x1000 and address & 0xFFF < 0xFE0:
-                    a = z = n = int64(rom[(base + (address & mask)) & _ROM])
+                value = plain(ram, rom, base, mask, (low | int64(ram[(lo + 1) & 127]) << 8) + y)
+                if value >= 0:
+                    a = z = n = value ^ a if op == 0x51 else value
                     pc, cycles = pc + 2, cycles + 5 + ((low + y) >> 8)
                     continue
-        elif op == 0xB9:  # LDA abs,Y
-            address = (lo | int64(rom[(at + 2) & _ROM]) << 8) + y
-            if address & 0x1000 and address & 0xFFF < 0xFE0:
-                a = z = n = int64(rom[(base + (address & mask)) & _ROM])
+        elif op == 0xA1:  # LDA (zp,X)
+            value = plain(ram, rom, base, mask, int64(ram[(lo + x) & 127]) | int64(ram[(lo + x + 1) & 127]) << 8)
+            if value >= 0:
+                a = z = n = value
+                pc, cycles = pc + 2, cycles + 6
+                continue
+        elif op == 0xB9 or op == 0xBE:  # LDA and LDX abs,Y
+            value = plain(ram, rom, base, mask, (lo | int64(rom[(at + 2) & _ROM]) << 8) + y)
+            if value >= 0:
+                z = n = value
+                if op == 0xB9:
+                    a = value
+                else:
+                    x = value
                 pc, cycles = pc + 3, cycles + 4 + ((lo + y) >> 8)
                 continue
-        elif op == 0xBD:  # LDA abs,X
-            address = (lo | int64(rom[(at + 2) & _ROM]) << 8) + x
-            if address & 0x1000 and address & 0xFFF < 0xFE0:
-                a = z = n = int64(rom[(base + (address & mask)) & _ROM])
+        elif op == 0xBD or op == 0xBC or op == 0x3D:  # LDA, LDY and AND abs,X
+            value = plain(ram, rom, base, mask, (lo | int64(rom[(at + 2) & _ROM]) << 8) + x)
+            if value >= 0:
+                if op == 0xBD:
+                    a = value
+                elif op == 0xBC:
+                    y = value
+                else:
+                    a = value = value & a
+                z = n = value
                 pc, cycles = pc + 3, cycles + 4 + ((lo + x) >> 8)
                 continue
+        elif op == 0xAD:  # LDA abs
+            value = plain(ram, rom, base, mask, lo | int64(rom[(at + 2) & _ROM]) << 8)
+            if value >= 0:
+                a = z = n = value
+                pc, cycles = pc + 3, cycles + 4
+                continue
+        elif op == 0x8D:  # STA abs
+            store = lo | int64(rom[(at + 2) & _ROM]) << 8
+            value = a
+            pc, cycles = pc + 3, cycles + 4
+        elif op == 0x99:  # STA abs,Y
+            store = (lo | int64(rom[(at + 2) & _ROM]) << 8) + y
+            value = a
+            pc, cycles = pc + 3, cycles + 5
         elif op == 0xB5:  # LDA zp,X
             address = lo + x
             if address & 0x80:
@@ -331,6 +361,34 @@ def run(machine, rom, log, screen, draw):
                 ram[lo & 127] = z
                 pc, cycles = pc + 2, cycles + 5
                 continue
+        elif op == 0x24:  # BIT zp
+            if lo & 0x80:
+                n = int64(ram[lo & 127])
+                v, z = n >> 6 & 1, a & n
+                pc, cycles = pc + 2, cycles + 3
+                continue
+        elif op == 0xD5:  # CMP zp,X
+            if (lo + x) & 0x80:
+                lo = int64(ram[(lo + x) & 127])
+                c, z = int64(a >= lo), (a - lo) & 255
+                n = z
+                pc, cycles = pc + 2, cycles + 4
+                continue
+        elif op == 0x9A:  # TXS
+            sp = x
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0x68:  # PLA
+            if (sp + 1) & 0x80:
+                sp = (sp + 1) & 255
+                a = z = n = int64(ram[sp & 127])
+                pc, cycles = pc + 1, cycles + 4
+                continue
+        elif op == 0x08:  # PHP
+            store = 0x100 | sp
+            value = n & 128 | v << 6 | 0x30 | d << 3 | i << 2 | int64(z == 0) << 1 | c
+            sp = (sp - 1) & 255
+            pc, cycles = pc + 1, cycles + 3
         elif op == 0x48:  # PHA
             if sp & 0x80:
                 ram[sp & 127] = a
@@ -354,6 +412,10 @@ def run(machine, rom, log, screen, draw):
         elif op == 0x4C:  # JMP
             pc = lo | int64(rom[(at + 2) & _ROM]) << 8
             cycles += 3
+            continue
+        elif op == 0x6C:  # JMP indirect
+            pc = pointed(ram, rom, base, mask, lo, int64(rom[(at + 2) & _ROM]))
+            cycles += 5
             continue
         if store < 0:
             mode, operation = int64(o.MODE[op]), int64(o.OPERATION[op])

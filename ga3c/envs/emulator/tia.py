@@ -106,7 +106,7 @@ def replay(machine, log, entries, cycles, screen, draw, cleared):
             blank = int64(tia[VBLANK]) & 2
             if draw or collide:
                 if dirty & ~_STALE and not blank:
-                    refresh(machine, dirty, 0)
+                    refresh(machine, dirty, int64(0))
                     dirty = _STALE
                 if x1 < 160 and not _shows(machine, register, x0, x1, blank, draw):
                     break

@@ -57,12 +57,22 @@ def span(x0: Any, x1: Any) -> Any:
             _below(x1 - 2 * WORD) & ~_below(x0 - 2 * WORD))
 
 
-@kernel
+@inlined
 def refresh(machine: Any, dirty: Any, x: Any) -> Any:
     """Works out the masks of the objects whose bits are set in `dirty`, from pixel `x` on: left of it they stay.
 
     Returns the bits of those whose masks left of `x` are other than they would be now.
     """
+    mixed = 0
+    if dirty & (1 << PLAYFIELD) - 1:
+        mixed = _refresh_objects(machine, dirty, x)
+    if dirty >> PLAYFIELD & 1:
+        mixed |= _refresh_playfield(machine, x)
+    return mixed
+
+
+@kernel
+def _refresh_objects(machine: Any, dirty: Any, x: Any) -> Any:
     masks, tia, positions = machine.masks, machine.tia, machine.positions
     kept0, kept1, kept2 = span(0, x)
     mixed = 0
@@ -96,18 +106,23 @@ def refresh(machine: Any, dirty: Any, x: Any) -> Any:
                         words = _placed(pattern, position + COPIES[shape, copy])
                         first, second, third = first | words[0], second | words[1], third | words[2]
             mixed |= _replace(masks, which, first, second, third, kept0, kept1, kept2)
-    if dirty >> PLAYFIELD & 1:
-        left = int64(tia[PF0]) >> 4 | REVERSED[tia[PF1]] << 4 | int64(tia[PF2]) << 12
-        right = left
-        if int64(machine.reflected):
-            right = int64(tia[PF0]) >> 4
-            right = (REVERSED[tia[PF2]] | int64(tia[PF1]) << 8 | REVERSED[right] << 12) & 0xFFFFF
-        cells = left | right << 20
-        first = _CELLS[cells & 127] | _CELLS[cells >> 7 & 127] << 28
-        second = _CELLS[cells >> 14 & 127] | _CELLS[cells >> 21 & 127] << 28
-        third = _CELLS[cells >> 28 & 127] | _CELLS[cells >> 35 & 127] << 28
-        mixed |= _replace(masks, PLAYFIELD, first, second, third, kept0, kept1, kept2)
     return mixed
+
+
+@kernel
+def _refresh_playfield(machine: Any, x: Any) -> Any:
+    tia = machine.tia
+    kept0, kept1, kept2 = span(0, x)
+    left = int64(tia[PF0]) >> 4 | REVERSED[tia[PF1]] << 4 | int64(tia[PF2]) << 12
+    right = left
+    if int64(machine.reflected):
+        right = int64(tia[PF0]) >> 4
+        right = (REVERSED[tia[PF2]] | int64(tia[PF1]) << 8 | REVERSED[right] << 12) & 0xFFFFF
+    cells = left | right << 20
+    first = _CELLS[cells & 127] | _CELLS[cells >> 7 & 127] << 28
+    second = _CELLS[cells >> 14 & 127] | _CELLS[cells >> 21 & 127] << 28
+    third = _CELLS[cells >> 28 & 127] | _CELLS[cells >> 35 & 127] << 28
+    return _replace(machine.masks, PLAYFIELD, first, second, third, kept0, kept1, kept2)
 
 
 @inlined

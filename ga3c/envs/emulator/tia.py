@@ -85,7 +85,7 @@ def replay(machine, log, entries, cycles, screen, draw, cleared):
         position = hidden = 0
         if register >= PF0 and register <= RESBL:
             if register <= PF2:
-                target += _PLAYFIELD_DELAY[(clock - start) // 3 & 3]
+                target += _PLAYFIELD_DELAY[((entry >> 16) - int64(machine.frame_start)) & 3]
             else:
                 position, hidden, longer = _strobe(machine, register - RESP0, clock)
                 target += longer
@@ -376,5 +376,5 @@ def _paint(machine, screen, row, x0, x1, blank):
             if group * 8 < x0 or group * 8 + 8 > x1:
                 left, right = x0 - group * 8, group * 8 + 8 - x1
                 span = _BYTES[(255 << (left if left > 0 else 0)) & (255 >> (right if right > 0 else 0)) & 255]
-                pixels = screen[row, group] & ~span | pixels & span
-            screen[row, group] = pixels
+                pixels = screen[row & 511, group & 31] & ~span | pixels & span
+            screen[row & 511, group & 31] = pixels

@@ -60,6 +60,13 @@ def branched(pc, offset, cycles):
 
 
 @inlined
+def compared(register, value):
+    """Carry, zero and negative flags of a comparison."""
+    difference = (register - value) & 255
+    return int64(register >= value), difference, difference
+
+
+@inlined
 def added(a, value, carry):
     """Overflow, carry and sum. A difference is the sum with the complement."""
     total = a + value + carry

@@ -1,7 +1,8 @@
 """The picture: replays what was written to the TIA in order, and keeps positions, collisions and pixels.
 
-A write changes a register when the picture has been drawn up to that moment, or a few colour clocks later. Between two
-writes nothing changes, so a stretch of a line is drawn at once from the objects' masks, eight pixels at a time.
+A write changes a register when the picture has been drawn up to that moment, or a few colour clocks later. Most writes
+change where objects are, which is in their masks: left of the beam a mask stays, right of it the new one comes in. So a
+line is drawn at once at its end, eight pixels at a time, and earlier only before a write that changes more.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ def replay(machine, log, entries, cycles, screen, draw, cleared):
 
 @inlined
 def _shows(machine, register, x0, x1, blank, draw):
-    """Whether pixels `x0` to `x1` are to be drawn before a write, as it has an effect on more than masks."""
+    """Whether pixels `x0` to `x1` are to be drawn before a write, as it changes more than masks and they show it."""
     tia = machine.tia
     control = int64(tia[CTRLPF])
     if register >= COLUP0 and register <= COLUPF:
@@ -212,7 +213,8 @@ def _shows(machine, register, x0, x1, blank, draw):
         one, other = PLAYFIELD, BALL
         if register < COLUPF:
             one, other = register - COLUP0 + PLAYER0, register - COLUP0 + MISSILE0
-            if control & 2 and (masks[PLAYFIELD, 0] & span0 | masks[PLAYFIELD, 1] & span1 | masks[PLAYFIELD, 2] & span2):
+            if control & 2 and (masks[PLAYFIELD, 0] & span0 | masks[PLAYFIELD, 1] & span1
+                                | masks[PLAYFIELD, 2] & span2):
                 return True
         return ((masks[one, 0] | masks[other, 0]) & span0 | (masks[one, 1] | masks[other, 1]) & span1
                 | (masks[one, 2] | masks[other, 2]) & span2) != 0

@@ -10,10 +10,10 @@ Zero and negative flags are kept as bytes: `z` is zero when the flag is set, `n`
 from __future__ import annotations
 
 from ga3c.envs.emulator import opcodes as o
-from ga3c.envs.emulator.general import added, addressed, branched, operated
+from ga3c.envs.emulator.general import added, addressed, branched, compared, operated, plain, pointed
 from ga3c.envs.emulator.jit import int64, kernel
-from ga3c.envs.emulator.machine import E0_WINDOW, ENABL, GRP0, GRP1, KIND_E0, KIND_FE, ROM_SIZE
-from ga3c.envs.emulator.memory import read, waited, write
+from ga3c.envs.emulator.machine import ENABL, GRP0, GRP1, KIND_E0, KIND_FE, ROM_SIZE
+from ga3c.envs.emulator.memory import read, waited, window, write
 
 LONGEST_FRAME = 25_000  # instructions; after them ale-py shows what it has and goes on next time
 _ROM = ROM_SIZE - 1
@@ -35,17 +35,12 @@ def run(machine, rom, log, screen, draw):
     mask = 0x3FFF if kind == KIND_FE else 0xFFF
     base = int64(machine.bank) * 4096
     if kind == KIND_E0:
-        base = E0_WINDOW
-        for slot in range(4):
-            for at in range(1024):
-                rom[E0_WINDOW + slot * 1024 + at] = rom[int64(machine.slices[slot & 3] & 7) * 1024 + at]
-    entries = 0
+        base = window(machine, rom)
     machine.cleared = -1
     # Whether writing a player's graphics again changes nothing, as the other's delayed copy is up to date.
     fresh = (int64(machine.dgrp1 == written[GRP1])
              | int64(machine.dgrp0 == written[GRP0] and machine.denabl == (written[ENABL] >> 1 & 1)) << 1)
-    ended = 0
-    left = LONGEST_FRAME
+    entries, ended, left = 0, 0, LONGEST_FRAME
     while left > 0:
         left -= 1
         at = base + (pc & mask)
@@ -56,8 +51,7 @@ def run(machine, rom, log, screen, draw):
         else:
             op = int64(rom[at & _ROM])
             lo = int64(rom[(at + 1) & _ROM])
-        store = -1
-        value = 0
+        store, value = -1, 0
         if in_ram:
             pass
         elif op == 0x85:  # STA zp
@@ -65,8 +59,7 @@ def run(machine, rom, log, screen, draw):
             if lo & 0x80:
                 ram[lo & 127] = a
                 continue
-            store = lo
-            value = a
+            store, value = lo, a
         elif op == 0xA5:  # LDA zp
             if lo & 0x80:
                 a = z = n = int64(ram[lo & 127])
@@ -130,26 +123,54 @@ def run(machine, rom, log, screen, draw):
             y = z = n = (y + 1) & 255
             pc, cycles = pc + 1, cycles + 2
             continue
-        elif op == 0xB1:  # LDA (zp),Y from the cartridge
+        elif op == 0xB1 or op == 0x51:  # LDA and EOR (zp),Y
             if lo & 0x80:
                 low = int64(ram[lo & 127])
-                address = (low | int64(ram[(lo + 1) & 127]) << 8) + y
-                if address & 0x1000 and address & 0xFFF < 0xFE0:
-                    a = z = n = int64(rom[(base + (address & mask)) & _ROM])
+                value = plain(ram, rom, base, mask, (low | int64(ram[(lo + 1) & 127]) << 8) + y)
+                if value >= 0:
+                    a = z = n = value ^ a if op == 0x51 else value
                     pc, cycles = pc + 2, cycles + 5 + ((low + y) >> 8)
                     continue
-        elif op == 0xB9:  # LDA abs,Y
-            address = (lo | int64(rom[(at + 2) & _ROM]) << 8) + y
-            if address & 0x1000 and address & 0xFFF < 0xFE0:
-                a = z = n = int64(rom[(base + (address & mask)) & _ROM])
+        elif op == 0xA1:  # LDA (zp,X)
+            value = plain(ram, rom, base, mask, int64(ram[(lo + x) & 127]) | int64(ram[(lo + x + 1) & 127]) << 8)
+            if value >= 0:
+                a = z = n = value
+                pc, cycles = pc + 2, cycles + 6
+                continue
+        elif op == 0xB9 or op == 0xBE:  # LDA and LDX abs,Y
+            value = plain(ram, rom, base, mask, (lo | int64(rom[(at + 2) & _ROM]) << 8) + y)
+            if value >= 0:
+                z = n = value
+                if op == 0xB9:
+                    a = value
+                else:
+                    x = value
                 pc, cycles = pc + 3, cycles + 4 + ((lo + y) >> 8)
                 continue
-        elif op == 0xBD:  # LDA abs,X
-            address = (lo | int64(rom[(at + 2) & _ROM]) << 8) + x
-            if address & 0x1000 and address & 0xFFF < 0xFE0:
-                a = z = n = int64(rom[(base + (address & mask)) & _ROM])
+        elif op == 0xBD or op == 0xBC or op == 0x3D:  # LDA, LDY and AND abs,X
+            value = plain(ram, rom, base, mask, (lo | int64(rom[(at + 2) & _ROM]) << 8) + x)
+            if value >= 0:
+                if op == 0xBD:
+                    a = value
+                elif op == 0xBC:
+                    y = value
+                else:
+                    a = value = value & a
+                z = n = value
                 pc, cycles = pc + 3, cycles + 4 + ((lo + x) >> 8)
                 continue
+        elif op == 0xAD:  # LDA abs
+            value = plain(ram, rom, base, mask, lo | int64(rom[(at + 2) & _ROM]) << 8)
+            if value >= 0:
+                a = z = n = value
+                pc, cycles = pc + 3, cycles + 4
+                continue
+        elif op == 0x8D:  # STA abs
+            store, value = lo | int64(rom[(at + 2) & _ROM]) << 8, a
+            pc, cycles = pc + 3, cycles + 4
+        elif op == 0x99:  # STA abs,Y
+            store, value = (lo | int64(rom[(at + 2) & _ROM]) << 8) + y, a
+            pc, cycles = pc + 3, cycles + 5
         elif op == 0xB5:  # LDA zp,X
             address = lo + x
             if address & 0x80:
@@ -158,22 +179,19 @@ def run(machine, rom, log, screen, draw):
                 continue
         elif op == 0x95:  # STA zp,X
             pc, cycles = pc + 2, cycles + 4
-            store = (lo + x) & 255
-            value = a
+            store, value = (lo + x) & 255, a
             if store & 0x80:
                 ram[store & 127] = a
                 continue
         elif op == 0x86:  # STX zp
             pc, cycles = pc + 2, cycles + 3
-            store = lo
-            value = x
+            store, value = lo, x
             if lo & 0x80:
                 ram[lo & 127] = x
                 continue
         elif op == 0x84:  # STY zp
             pc, cycles = pc + 2, cycles + 3
-            store = lo
-            value = y
+            store, value = lo, y
             if lo & 0x80:
                 ram[lo & 127] = y
                 continue
@@ -188,39 +206,21 @@ def run(machine, rom, log, screen, draw):
                 pc, cycles = pc + 2, cycles + 3
                 continue
         elif op == 0xC9:  # CMP imm
-            c, z = int64(a >= lo), (a - lo) & 255
-            n = z
+            c, z, n = compared(a, lo)
             pc, cycles = pc + 2, cycles + 2
             continue
-        elif op == 0xE0:  # CPX imm
-            c, z = int64(x >= lo), (x - lo) & 255
-            n = z
-            pc, cycles = pc + 2, cycles + 2
-            continue
-        elif op == 0xC0:  # CPY imm
-            c, z = int64(y >= lo), (y - lo) & 255
-            n = z
+        elif op == 0xE0 or op == 0xC0:  # CPX and CPY imm
+            c, z, n = compared(x if op == 0xE0 else y, lo)
             pc, cycles = pc + 2, cycles + 2
             continue
         elif op == 0xC5:  # CMP zp
             if lo & 0x80:
-                lo = int64(ram[lo & 127])
-                c, z = int64(a >= lo), (a - lo) & 255
-                n = z
+                c, z, n = compared(a, int64(ram[lo & 127]))
                 pc, cycles = pc + 2, cycles + 3
                 continue
-        elif op == 0xC4:  # CPY zp
+        elif op == 0xE4 or op == 0xC4:  # CPX and CPY zp
             if lo & 0x80:
-                lo = int64(ram[lo & 127])
-                c, z = int64(y >= lo), (y - lo) & 255
-                n = z
-                pc, cycles = pc + 2, cycles + 3
-                continue
-        elif op == 0xE4:  # CPX zp
-            if lo & 0x80:
-                lo = int64(ram[lo & 127])
-                c, z = int64(x >= lo), (x - lo) & 255
-                n = z
+                c, z, n = compared(x if op == 0xE4 else y, int64(ram[lo & 127]))
                 pc, cycles = pc + 2, cycles + 3
                 continue
         elif op == 0x29:  # AND imm
@@ -250,38 +250,21 @@ def run(machine, rom, log, screen, draw):
                 a = z = n = a ^ int64(ram[lo & 127])
                 pc, cycles = pc + 2, cycles + 3
                 continue
-        elif op == 0x69:  # ADC imm
+        elif op == 0x69 or op == 0xE9:  # ADC and SBC imm
             if d == 0:
-                v, c, a = added(a, lo, c)
+                v, c, a = added(a, lo if op == 0x69 else lo ^ 255, c)
                 z = n = a
                 pc, cycles = pc + 2, cycles + 2
                 continue
-        elif op == 0xE9:  # SBC imm
-            if d == 0:
-                v, c, a = added(a, lo ^ 255, c)
-                z = n = a
-                pc, cycles = pc + 2, cycles + 2
-                continue
-        elif op == 0x65:  # ADC zp
+        elif op == 0x65 or op == 0xE5:  # ADC and SBC zp
             if d == 0 and lo & 0x80:
                 lo = int64(ram[lo & 127])
-                v, c, a = added(a, lo, c)
+                v, c, a = added(a, lo if op == 0x65 else lo ^ 255, c)
                 z = n = a
                 pc, cycles = pc + 2, cycles + 3
                 continue
-        elif op == 0xE5:  # SBC zp
-            if d == 0 and lo & 0x80:
-                lo = int64(ram[lo & 127])
-                v, c, a = added(a, lo ^ 255, c)
-                z = n = a
-                pc, cycles = pc + 2, cycles + 3
-                continue
-        elif op == 0x38:  # SEC
-            c = 1
-            pc, cycles = pc + 1, cycles + 2
-            continue
-        elif op == 0x18:  # CLC
-            c = 0
+        elif op == 0x38 or op == 0x18:  # SEC and CLC
+            c = int64(op == 0x38)
             pc, cycles = pc + 1, cycles + 2
             continue
         elif op == 0xAA:  # TAX
@@ -319,18 +302,38 @@ def run(machine, rom, log, screen, draw):
         elif op == 0xEA:  # NOP
             pc, cycles = pc + 1, cycles + 2
             continue
-        elif op == 0xE6:  # INC zp
+        elif op == 0xE6 or op == 0xC6:  # INC and DEC zp
             if lo & 0x80:
-                z = n = (int64(ram[lo & 127]) + 1) & 255
+                z = n = (int64(ram[lo & 127]) + (1 if op == 0xE6 else 255)) & 255
                 ram[lo & 127] = z
                 pc, cycles = pc + 2, cycles + 5
                 continue
-        elif op == 0xC6:  # DEC zp
+        elif op == 0x24:  # BIT zp
             if lo & 0x80:
-                z = n = (int64(ram[lo & 127]) - 1) & 255
-                ram[lo & 127] = z
-                pc, cycles = pc + 2, cycles + 5
+                n = int64(ram[lo & 127])
+                v, z = n >> 6 & 1, a & n
+                pc, cycles = pc + 2, cycles + 3
                 continue
+        elif op == 0xD5:  # CMP zp,X
+            if (lo + x) & 0x80:
+                c, z, n = compared(a, int64(ram[(lo + x) & 127]))
+                pc, cycles = pc + 2, cycles + 4
+                continue
+        elif op == 0x9A:  # TXS
+            sp = x
+            pc, cycles = pc + 1, cycles + 2
+            continue
+        elif op == 0x68:  # PLA
+            if (sp + 1) & 0x80:
+                sp = (sp + 1) & 255
+                a = z = n = int64(ram[sp & 127])
+                pc, cycles = pc + 1, cycles + 4
+                continue
+        elif op == 0x08:  # PHP
+            store = 0x100 | sp
+            value = n & 128 | v << 6 | 0x30 | d << 3 | i << 2 | int64(z == 0) << 1 | c
+            sp = (sp - 1) & 255
+            pc, cycles = pc + 1, cycles + 3
         elif op == 0x48:  # PHA
             if sp & 0x80:
                 ram[sp & 127] = a
@@ -354,6 +357,10 @@ def run(machine, rom, log, screen, draw):
         elif op == 0x4C:  # JMP
             pc = lo | int64(rom[(at + 2) & _ROM]) << 8
             cycles += 3
+            continue
+        elif op == 0x6C:  # JMP indirect
+            pc = pointed(ram, rom, base, mask, lo, int64(rom[(at + 2) & _ROM]))
+            cycles += 5
             continue
         if store < 0:
             mode, operation = int64(o.MODE[op]), int64(o.OPERATION[op])

@@ -35,10 +35,35 @@ def addressed(ram, mode, operation, lo, hi, x, y, sp):
 
 
 @inlined
+def plain(ram, rom, base, mask, address):
+    """The byte at an address in RAM, or in the cartridge where no bank is switched; else -1."""
+    if address & 0x1000:
+        return int64(rom[(base + (address & mask)) & _ROM]) if address & 0xFFF < 0xFE0 else -1
+    return int64(ram[address & 127]) if address & 0x280 == 0x80 else -1
+
+
+@inlined
+def pointed(ram, rom, base, mask, lo, hi):
+    """Where an indirect jump leads: the pointer's second byte stands in the same page as its first."""
+    address = lo | hi << 8
+    high = address & 0xFF00 | (address + 1) & 0xFF
+    if address & 0x1000:
+        return int64(rom[(base + (address & mask)) & _ROM]) | int64(rom[(base + (high & mask)) & _ROM]) << 8
+    return int64(ram[address & 127]) | int64(ram[high & 127]) << 8
+
+
+@inlined
 def branched(pc, offset, cycles):
     """A branch taken from `pc`, the next instruction: a cycle more, two if it leaves the page."""
     target = pc + (offset ^ 128) - 128
     return target, cycles + 1 + ((pc ^ target) >> 8 & 1)
+
+
+@inlined
+def compared(register, value):
+    """Carry, zero and negative flags of a comparison."""
+    difference = (register - value) & 255
+    return int64(register >= value), difference, difference
 
 
 @inlined
@@ -187,13 +212,7 @@ def operated(ram, rom, base, mask, mode, operation, address, lo, hi, value, a, x
             pc = (int64(ram[(sp + 1) & 127]) | int64(ram[(sp + 2) & 127]) << 8) + 1
             sp = (sp + 2) & 255
         elif operation == o.JMI:
-            address = lo | hi << 8
-            high = address & 0xFF00 | (address + 1) & 0xFF
-            if address & 0x1000:
-                pc = (int64(rom[(base + (address & mask)) & _ROM])
-                      | int64(rom[(base + (high & mask)) & _ROM]) << 8)
-            else:
-                pc = int64(ram[address & 127]) | int64(ram[high & 127]) << 8
+            pc = pointed(ram, rom, base, mask, lo, hi)
         elif operation == o.BRK or operation == o.RTI:
             if operation == o.BRK:
                 pc += 1

@@ -124,9 +124,23 @@ def _switched(machine, rom, address, base):
     if kind == KIND_E0 and address >= 0xFE0 and address < 0xFF8:
         slot = (address - 0xFE0) >> 3
         machine.slices[slot & 3] = address & 7
-        for at in range(1024):
-            rom[E0_WINDOW + slot * 1024 + at] = rom[(address & 7) * 1024 + at]
+        _slide(rom, slot, address & 7)
     return base
+
+
+@kernel
+def _slide(rom, slot, number):
+    """Copies a slice of an E0 cartridge to one of its four places in the window."""
+    for at in range(1024):
+        rom[E0_WINDOW + slot * 1024 + at] = rom[number * 1024 + at]
+
+
+@kernel
+def window(machine, rom):
+    """Has the window of an E0 cartridge show the slices that are chosen. Returns where it begins."""
+    for slot in range(4):
+        _slide(rom, slot, int64(machine.slices[slot] & 7))
+    return E0_WINDOW
 
 
 @kernel

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ga3c.envs.emulator.jit import int64, kernel
+from ga3c.envs.emulator.jit import inlined, int64, kernel
 from ga3c.envs.emulator.machine import (
     CTRLPF, ENABL, ENAM0, GRP0, NUSIZ0, PF0, PF1, PF2, REFP0, RESMP0, VDELBL, VDELP0)
 
@@ -33,29 +33,52 @@ COPIES: Final = np.array(
 WIDTH: Final = np.array([0, 0, 0, 0, 0, 1, 0, 2], np.int64)  # log2 of how wide a player's pixel is
 
 
-@kernel
-def place(masks: Any, which: Any, pattern: Any, position: Any) -> None:
-    """Adds `pattern`, up to 32 bits, at `position` (0 to 319); what passes the right edge comes in at the left."""
+@inlined
+def _placed(pattern: Any, position: Any) -> Any:
+    """The mask of `pattern`, up to 32 bits, at `position` (0 to 319): past the right edge it comes in at the left."""
     position -= 160 if position >= 160 else 0
     if position < WORD:
-        masks[which, 0] |= (pattern << position) & _FULL
-        masks[which, 1] |= pattern >> (WORD - position)
-    elif position < 2 * WORD:
-        masks[which, 1] |= (pattern << (position - WORD)) & _FULL
-        masks[which, 2] |= pattern >> (2 * WORD - position)
-    else:
-        masks[which, 2] |= (pattern << (position - 2 * WORD)) & _LAST
-        masks[which, 0] |= pattern >> (160 - position)
+        return (pattern << position) & _FULL, pattern >> (WORD - position), 0
+    if position < 2 * WORD:
+        return 0, (pattern << (position - WORD)) & _FULL, pattern >> (2 * WORD - position)
+    return pattern >> (160 - position), 0, (pattern << (position - 2 * WORD)) & _LAST
+
+
+@inlined
+def _below(x: Any) -> Any:
+    """A word's pixels left of `x`, which may lie outside the word."""
+    return (1 << (0 if x < 0 else WORD if x > WORD else x)) - 1
+
+
+@inlined
+def span(x0: Any, x1: Any) -> Any:
+    """Pixels `x0` to `x1` as the words of a mask."""
+    return (_below(x1) & ~_below(x0), _below(x1 - WORD) & ~_below(x0 - WORD),
+            _below(x1 - 2 * WORD) & ~_below(x0 - 2 * WORD))
+
+
+@inlined
+def refresh(machine: Any, dirty: Any, x: Any) -> Any:
+    """Works out the masks of the objects whose bits are set in `dirty`, from pixel `x` on: left of it they stay.
+
+    Returns the bits of those whose masks left of `x` are other than they would be now.
+    """
+    mixed = 0
+    if dirty & (1 << PLAYFIELD) - 1:
+        mixed = _refresh_objects(machine, dirty, x)
+    if dirty >> PLAYFIELD & 1:
+        mixed |= _refresh_playfield(machine, x)
+    return mixed
 
 
 @kernel
-def refresh(machine: Any, dirty: Any) -> None:
-    """Works out the masks of the objects whose bits are set in `dirty`."""
+def _refresh_objects(machine: Any, dirty: Any, x: Any) -> Any:
     masks, tia, positions = machine.masks, machine.tia, machine.positions
+    kept0, kept1, kept2 = span(0, x)
+    mixed = 0
     for which in range(5):
         if dirty >> which & 1:
-            masks[which, 0] = masks[which, 1] = masks[which, 2] = 0
-            pattern = 0
+            pattern = first = second = third = 0
             shape, hidden = 0, 0
             position = int64(positions[which])
             if which <= PLAYER1:
@@ -80,14 +103,32 @@ def refresh(machine: Any, dirty: Any) -> None:
             if pattern:
                 for copy in range(hidden, 3):
                     if COPIES[shape, copy] >= 0:
-                        place(masks, which, pattern, position + COPIES[shape, copy])
-    if dirty >> PLAYFIELD & 1:
-        left = int64(tia[PF0]) >> 4 | REVERSED[tia[PF1]] << 4 | int64(tia[PF2]) << 12
-        right = left
-        if int64(machine.reflected):
-            right = int64(tia[PF0]) >> 4
-            right = (REVERSED[tia[PF2]] | int64(tia[PF1]) << 8 | REVERSED[right] << 12) & 0xFFFFF
-        cells = left | right << 20
-        for word in range(3):
-            masks[PLAYFIELD, word] = _CELLS[cells & 127] | _CELLS[cells >> 7 & 127] << 28
-            cells >>= 14
+                        words = _placed(pattern, position + COPIES[shape, copy])
+                        first, second, third = first | words[0], second | words[1], third | words[2]
+            mixed |= _replace(masks, which, first, second, third, kept0, kept1, kept2)
+    return mixed
+
+
+@kernel
+def _refresh_playfield(machine: Any, x: Any) -> Any:
+    tia = machine.tia
+    kept0, kept1, kept2 = span(0, x)
+    left = int64(tia[PF0]) >> 4 | REVERSED[tia[PF1]] << 4 | int64(tia[PF2]) << 12
+    right = left
+    if int64(machine.reflected):
+        right = int64(tia[PF0]) >> 4
+        right = (REVERSED[tia[PF2]] | int64(tia[PF1]) << 8 | REVERSED[right] << 12) & 0xFFFFF
+    cells = left | right << 20
+    first = _CELLS[cells & 127] | _CELLS[cells >> 7 & 127] << 28
+    second = _CELLS[cells >> 14 & 127] | _CELLS[cells >> 21 & 127] << 28
+    third = _CELLS[cells >> 28 & 127] | _CELLS[cells >> 35 & 127] << 28
+    return _replace(machine.masks, PLAYFIELD, first, second, third, kept0, kept1, kept2)
+
+
+@inlined
+def _replace(masks: Any, which: Any, first: Any, second: Any, third: Any, kept0: Any, kept1: Any, kept2: Any) -> Any:
+    """Replaces a mask except for what is kept. Returns the object's bit if that makes a difference."""
+    kept0, kept1, kept2 = (masks[which, 0] ^ first) & kept0, (masks[which, 1] ^ second) & kept1, (
+        masks[which, 2] ^ third) & kept2
+    masks[which, 0], masks[which, 1], masks[which, 2] = first ^ kept0, second ^ kept1, third ^ kept2
+    return int64(kept0 | kept1 | kept2 != 0) << which

@@ -1,7 +1,8 @@
 """The picture: replays what was written to the TIA in order, and keeps positions, collisions and pixels.
 
-A write changes a register when the picture has been drawn up to that moment, or a few colour clocks later. Between two
-writes nothing changes, so a stretch of a line is drawn at once from the objects' masks, eight pixels at a time.
+A write changes a register when the picture has been drawn up to that moment, or a few colour clocks later. Most writes
+change where objects are, which is in their masks: left of the beam a mask stays, right of it the new one comes in. So a
+line is drawn at once at its end, eight pixels at a time, and earlier only before a write that changes more.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from typing import Final
 
 import numpy as np
 
-from ga3c.envs.emulator.jit import int64, kernel
+from ga3c.envs.emulator.jit import inlined, int64, kernel
 from ga3c.envs.emulator.machine import (
     COLUBK, COLUP0, COLUP1, COLUPF, CTRLPF, CXCLR, ENABL, ENAM0, ENAM1, GRP0, GRP1, HMCLR, HMOVE, HMP0, NUSIZ0,
-    NUSIZ1, PF0, PF2, REFP0, REFP1, RESBL, RESM0, RESMP0, RESMP1, RESP0, RESP1, VBLANK, VDELBL, VDELP0, VDELP1)
+    NUSIZ1, PF0, PF2, REFP0, REFP1, RESBL, RESM0, RESMP0, RESMP1, RESP0, RESP1, VBLANK, VDELBL, VDELP0, VDELP1, VSYNC)
 from ga3c.envs.emulator.motion import MOTION
 from ga3c.envs.emulator.objects import (
-    BALL, COPIES, MISSILE0, MISSILE1, PLAYER0, PLAYER1, PLAYFIELD, WIDTH, WORD, refresh)
+    BALL, COPIES, MISSILE0, MISSILE1, PLAYER0, PLAYER1, PLAYFIELD, WIDTH, WORD, refresh, span)
 
 LOG_SIZE: Final = 4096
 _LINE, _BLANK = 228, 68  # colour clocks: of a line, and of it before the first pixel
-_ALL = 63
+_STALE = 1 << 6  # of `dirty`: where objects overlap is to be worked out, too
 _REPEATED = np.array([value * 0x0101010101010101 - (1 << 64 if value > 127 else 0) for value in range(256)], np.int64)
 _BYTES = np.array([sum(0xFF << 8 * bit for bit in range(8) if value >> bit & 1) - (1 << 64 if value > 127 else 0)
                    for value in range(256)], np.int64)
@@ -37,6 +38,14 @@ _DIRTY[[ENAM0, ENAM1, ENABL, VDELBL]] = 1 << MISSILE0, 1 << MISSILE1, 1 << BALL,
 _DIRTY[PF0:PF2 + 1] = 1 << PLAYFIELD
 _DIRTY[CTRLPF] = 1 << PLAYFIELD | 1 << BALL
 _DIRTY[[RESMP0, RESMP1]] = 1 << MISSILE0, 1 << MISSILE1
+_DIRTY[CXCLR] = _STALE
+# Those that only keep a value.
+_PLAIN = np.zeros(64, np.int64)
+_PLAIN[[VSYNC, VBLANK, REFP0, REFP1, *range(COLUP0, COLUBK + 1), *range(PF0, PF2 + 1), *range(ENAM0, VDELBL + 1)]] = 1
+# Those that change more than masks, so that what was to be drawn before is drawn, and those that change colours.
+_SHOWN, _SHADES = np.zeros(64, np.int64), np.zeros(64, np.int64)
+_SHOWN[[VSYNC, VBLANK, COLUBK, CTRLPF, HMOVE, CXCLR, 63]] = 1
+_SHADES[[VSYNC, VBLANK, *range(COLUP0, COLUBK + 1)]] = 1
 # Object, cycle of the line of an HMOVE, cycles from it to the strobe, position: six cases out of all that were probed.
 _AFTER_HMOVE = np.array([
     [MISSILE0, 3, 20, 8], [MISSILE1, 3, 3, 3], [BALL, 3, 3, 3], [BALL, 3, 6, 5], [BALL, 3, 7, 6], [BALL, 5, 18, 10]],
@@ -46,6 +55,9 @@ _PAIRS = np.array([
     [MISSILE0, PLAYER1], [MISSILE0, PLAYER0], [MISSILE1, PLAYER0], [MISSILE1, PLAYER1], [PLAYER0, PLAYFIELD],
     [PLAYER0, BALL], [PLAYER1, PLAYFIELD], [PLAYER1, BALL], [MISSILE0, PLAYFIELD], [MISSILE0, BALL],
     [MISSILE1, PLAYFIELD], [MISSILE1, BALL], [BALL, PLAYFIELD], [PLAYER0, PLAYER1], [MISSILE0, MISSILE1]], np.int64)
+# By which objects are concerned, a bit each: the bits of their pairs.
+_POSSIBLE = np.array([sum(1 << bit for bit, (one, other) in enumerate(_PAIRS.tolist())
+                          if touched >> one & touched >> other & 1) for touched in range(64)], np.int64)
 
 
 @kernel
@@ -56,39 +68,104 @@ def replay(machine, log, entries, cycles, screen, draw, cleared):
     entry `cleared`, which clears them (-1: there is none).
     """
     tia = machine.tia
-    stop = int64(machine.display_stop)
+    first, stop = int64(machine.display_start), int64(machine.display_stop)
     start = int64(machine.frame_start) * 3
-    at = int64(machine.drawn)
-    dirty = int64(machine.dirty)
+    at = reached = int64(machine.drawn)  # what lies between them is still to be drawn, and belongs to one line
+    row = (at - first) // _LINE
+    begin = first + row * _LINE + _BLANK  # of that line's pixels
+    dirty = int64(machine.dirty) | _STALE
+    mixed = 0  # masks that changed within the line
+    same = int64(machine.same)
+    blank = 0
+    overlap0 = overlap1 = overlap2 = 0  # where objects overlap whose collision may not have been latched
     for index in range(entries + 1):
         entry = log[index & (LOG_SIZE - 1)] if index < entries else cycles << 16 | 63 << 8
         register, value = entry >> 8 & 63, entry & 255
         clock = (entry >> 16) * 3
         target = clock + _DELAY[register]
-        if register >= PF0 and register <= PF2:
-            target += _PLAYFIELD_DELAY[(clock - start) // 3 & 3]
+        position = hidden = 0
+        if register >= PF0 and register <= RESBL:
+            if register <= PF2:
+                target += _PLAYFIELD_DELAY[((entry >> 16) - int64(machine.frame_start)) & 3]
+            else:
+                position, hidden, longer = _strobe(machine, register - RESP0, clock)
+                target += longer
         if target > stop:
             target = stop
+        if target > reached:
+            reached = target
         collide = index > cleared
-        if target > at:
-            at, dirty = _draw(machine, screen, at, target, dirty, draw, collide)
-        if register < HMP0 or HMP0 + 4 < register < 63:
-            machine.same = 0
-        dirty |= _DIRTY[register]
-        if register >= RESP0 and register <= RESBL:
-            at, dirty = _strobe(machine, screen, register, clock, at, dirty, draw, collide)
+        while at < reached:
+            if at < begin:
+                if at == begin - _BLANK and row and (int64(machine.hide0) | int64(machine.hide1)
+                                                     | int64(machine.reflected) ^ int64(tia[CTRLPF]) & 1):
+                    dirty |= _start_line(machine)
+                    same = 0
+                at = begin if begin < reached else reached
+                continue
+            x0, x1 = at - begin, reached - begin
+            blank = int64(tia[VBLANK]) & 2
+            if draw or collide:
+                if dirty & ~_STALE and not blank:
+                    refresh(machine, dirty, int64(0))
+                    dirty = _STALE
+                if x1 < 160 and not _shows(machine, register, x0, x1, blank, draw):
+                    break
+            if x1 > 160:
+                x1 = 160
+            comb = int64(machine.comb != 0)
+            if same == 1 + comb and x1 - x0 == 160:
+                if draw:
+                    for group in range(20):
+                        screen[row & 511, group] = screen[(row - 1) & 511, group]
+            elif draw or collide:
+                if collide and not blank:
+                    if dirty:
+                        overlap0, overlap1, overlap2 = _overlap(machine)
+                        dirty = 0
+                    if overlap0 | overlap1 | overlap2:
+                        span0, span1, span2 = span(x0, x1)
+                        if overlap0 & span0 | overlap1 & span1 | overlap2 & span2:
+                            _latch(machine, overlap0 & span0, overlap1 & span1, overlap2 & span2)
+                            overlap0, overlap1, overlap2 = overlap0 & ~span0, overlap1 & ~span1, overlap2 & ~span2
+                if draw:
+                    _paint(machine, screen, row, x0, x1, blank)
+                same = 1 + comb if x1 - x0 == 160 and mixed == 0 else 0
+            if x0 < 8 and x1 >= 8:
+                machine.comb = 0
+            if x1 < 160:
+                at = reached
+            else:
+                at = begin + 160
+                begin += _LINE
+                row += 1
+                dirty |= mixed
+                mixed = 0
+        changed = _DIRTY[register]
+        if _PLAIN[register]:
+            tia[register] = value
+        elif register >= RESP0 and register <= RESBL:
+            machine.positions[register - RESP0] = position
+            changed = 1 << (register - RESP0)
+            if register == RESP0:
+                machine.hide0 = hidden
+            elif register == RESP1:
+                machine.hide1 = hidden
         elif register == HMOVE:
-            dirty |= _move(machine, clock - start)
+            changed = _move(machine, clock - start)
         elif register == GRP0:
+            changed = (int64(tia[VDELP0] & 1 == 0 and tia[GRP0] != value) << PLAYER0
+                       | int64(tia[VDELP1] & 1 and machine.dgrp1 != tia[GRP1]) << PLAYER1)
             tia[GRP0] = value
             machine.dgrp1 = tia[GRP1]
-            dirty |= int64(tia[VDELP0] & 1 ^ 1) << PLAYER0 | int64(tia[VDELP1] & 1) << PLAYER1
         elif register == GRP1:
+            enabled = tia[ENABL] >> 1 & 1
+            changed = (int64(tia[VDELP1] & 1 == 0 and tia[GRP1] != value) << PLAYER1
+                       | int64(tia[VDELP0] & 1 and machine.dgrp0 != tia[GRP0]) << PLAYER0
+                       | int64(tia[VDELBL] & 1 and machine.denabl != enabled) << BALL)
             tia[GRP1] = value
             machine.dgrp0 = tia[GRP0]
-            machine.denabl = tia[ENABL] >> 1 & 1
-            dirty |= (int64(tia[VDELP0] & 1) << PLAYER0 | int64(tia[VDELP1] & 1 ^ 1) << PLAYER1
-                      | int64(tia[VDELBL] & 1) << BALL)
+            machine.denabl = enabled
         elif register == RESMP0 or register == RESMP1:
             player = register - RESMP0
             if tia[register] & 2 and value & 2 == 0:
@@ -111,50 +188,38 @@ def replay(machine, log, entries, cycles, screen, draw, cleared):
             tia[CTRLPF] = value
             if (clock - start) % _LINE < _BLANK + 79:  # later it reflects from the next line on
                 machine.reflected = value & 1
-        elif register < 63:
-            tia[register] = value
-    machine.drawn, machine.dirty = at, dirty
+        if changed:
+            same = 0
+            if at < reached and not blank:
+                mixed |= refresh(machine, changed, reached - begin)
+                dirty |= _STALE
+            else:
+                dirty |= changed
+        elif _SHADES[register]:
+            same = 0
+    machine.drawn, machine.dirty, machine.same = at, (dirty | mixed) & ~_STALE, same
 
 
-@kernel
-def _draw(machine, screen, at, target, dirty, draw, collide):
-    """Draws from colour clock `at` to `target`. Returns where it stands and which masks are to be worked out."""
+@inlined
+def _shows(machine, register, x0, x1, blank, draw):
+    """Whether pixels `x0` to `x1` are to be drawn before a write, as it changes more than masks and they show it."""
     tia = machine.tia
-    first = int64(machine.display_start)
-    blank = tia[VBLANK] & 2
-    row = (at - first) // _LINE
-    begin = first + row * _LINE + _BLANK
-    while True:
-        end = begin + 160
-        x0 = at - begin if at > begin else 0
-        x1 = target - begin if target < end else 160
-        lasting = int64(machine.hide0) | int64(machine.hide1) | int64(machine.reflected) ^ int64(tia[CTRLPF]) & 1
-        if lasting and row and at == begin - _BLANK:
-            dirty |= _start_line(machine)
-            machine.same = 0
-        if x1 > x0:
-            if machine.same and x0 == 0 and x1 == 160:
-                if draw:
-                    for group in range(20):
-                        screen[row, group] = screen[row - 1, group]
-            elif draw or collide:
-                if dirty:
-                    refresh(machine, dirty)
-                    dirty = 0
-                if collide and blank == 0:
-                    _collide(machine, x0, x1)
-                if draw:
-                    _paint(machine, screen, row, x0, x1)
-                machine.same = int64(x0 == 0 and x1 == 160 and machine.comb == 0)
-            if x0 < 8 and x1 >= 8:
-                machine.comb = 0
-        if target < end:
-            return target, dirty
-        at = end
-        row += 1
-        begin += _LINE
-        if at >= target:
-            return at, dirty
+    control = int64(tia[CTRLPF])
+    if register >= COLUP0 and register <= COLUPF:
+        if blank or not draw:
+            return False
+        masks = machine.masks
+        span0, span1, span2 = span(x0, x1)
+        one, other = PLAYFIELD, BALL
+        if register < COLUPF:
+            one, other = register - COLUP0 + PLAYER0, register - COLUP0 + MISSILE0
+            if control & 2 and (masks[PLAYFIELD, 0] & span0 | masks[PLAYFIELD, 1] & span1
+                                | masks[PLAYFIELD, 2] & span2):
+                return True
+        return ((masks[one, 0] | masks[other, 0]) & span0 | (masks[one, 1] | masks[other, 1]) & span1
+                | (masks[one, 2] | masks[other, 2]) & span2) != 0
+    # Where score and priority are on, colours depend on which objects are switched on.
+    return _SHOWN[register] != 0 or control & 6 == 6
 
 
 @kernel
@@ -171,16 +236,16 @@ def _start_line(machine):
 
 
 @kernel
-def _strobe(machine, screen, register, clock, at, dirty, draw, collide):
-    """RESP0 to RESBL: the object's first copy begins a few pixels later.
+def _strobe(machine, which, clock):
+    """RESP0 to RESBL: where the object's first copy begins, a few pixels later, and what becomes of the old ones.
 
-    A player does not show its first copy in the rest of the line, unless it comes to lie within the first four pixels
-    of an old copy. What is left of an old copy is drawn for 11 clocks more where the new one begins inside or close
-    behind it. The bounds were probed with all shapes.
+    Returns the position, whether a player does not show its first copy in the rest of the line, and for how many clocks
+    more the old copies are drawn. The first copy is hidden unless it comes to lie within the first four pixels of an
+    old one. What is left of an old copy is drawn for 11 clocks where the new one begins inside or close behind it. The
+    bounds were probed with all shapes.
     """
-    which = register - RESP0
     hpos = (clock - int64(machine.frame_start) * 3) % _LINE
-    player = register <= RESP1
+    player = which <= PLAYER1
     if hpos < _BLANK:
         position = 3 if player else 2
     else:
@@ -192,10 +257,11 @@ def _strobe(machine, screen, register, clock, at, dirty, draw, collide):
             if (_AFTER_HMOVE[case, 0] == which and _AFTER_HMOVE[case, 1] == moved_at
                     and _AFTER_HMOVE[case, 2] == since):
                 position = _AFTER_HMOVE[case, 3]
+    hidden = longer = 0
     if player:
         shape = int64(machine.tia[NUSIZ0 + which]) & 7
         old = int64(machine.positions[which])
-        hidden, longer = 1, 0
+        hidden = 1
         for copy in range(3):
             offset = COPIES[shape, copy]
             if offset >= 0:
@@ -204,18 +270,9 @@ def _strobe(machine, screen, register, clock, at, dirty, draw, collide):
                     hidden = 0
                 elif behind < 4 + (8 << WIDTH[shape]):
                     longer = 11
-        if longer and hidden:
-            target = clock + longer
-            if target > int64(machine.display_stop):
-                target = int64(machine.display_stop)
-            if target > at:
-                at, dirty = _draw(machine, screen, at, target, dirty, draw, collide)
-        if which == PLAYER0:
-            machine.hide0 = hidden
-        else:
-            machine.hide1 = hidden
-    machine.positions[which] = position
-    return at, dirty | 1 << which
+        if not hidden:
+            longer = 0
+    return position, hidden, longer
 
 
 @kernel
@@ -239,24 +296,36 @@ def _move(machine, hpos):
     return dirty
 
 
+@inlined
+def _overlap(machine):
+    """Where two objects or more are, as the words of a mask."""
+    masks = machine.masks
+    once0 = once1 = once2 = twice0 = twice1 = twice2 = 0
+    for which in range(6):
+        mask0, mask1, mask2 = masks[which, 0], masks[which, 1], masks[which, 2]
+        twice0, twice1, twice2 = twice0 | once0 & mask0, twice1 | once1 & mask1, twice2 | once2 & mask2
+        once0, once1, once2 = once0 | mask0, once1 | mask1, once2 | mask2
+    return twice0, twice1, twice2
+
+
 @kernel
-def _collide(machine, x0, x1):
-    """Latches which objects overlap in pixels `x0` to `x1`."""
+def _latch(machine, word0, word1, word2):
+    """Latches which objects overlap in the pixels of a mask."""
     masks = machine.masks
     found = int64(machine.collisions)
-    for word in range(3):
-        low, high = x0 - word * WORD, x1 - word * WORD
-        if high > 0 and low < WORD:
-            span = (1 << (high if high < WORD else WORD)) - 1 & ~((1 << (low if low > 0 else 0)) - 1)
-            once = twice = 0
-            for which in range(6):
-                twice |= once & masks[which, word]
-                once |= masks[which, word]
-            if twice & span:
-                for pair in range(15):
-                    if masks[_PAIRS[pair, 0], word] & masks[_PAIRS[pair, 1], word] & span:
-                        found |= 1 << pair
-    machine.collisions = found
+    touched = 0
+    for which in range(6):
+        if masks[which, 0] & word0 | masks[which, 1] & word1 | masks[which, 2] & word2:
+            touched |= 1 << which
+    possible = _POSSIBLE[touched] & ~found
+    if possible:
+        for pair in range(15):
+            if possible >> pair & 1:
+                one, other = _PAIRS[pair, 0], _PAIRS[pair, 1]
+                if (masks[one, 0] & masks[other, 0] & word0 | masks[one, 1] & masks[other, 1] & word1
+                        | masks[one, 2] & masks[other, 2] & word2):
+                    found |= 1 << pair
+        machine.collisions = found
 
 
 @kernel
@@ -269,8 +338,8 @@ def _accompanied(machine):
     return graphics or missiles or (machine.denabl if tia[VDELBL] & 1 else tia[ENABL] & 2)
 
 
-@kernel
-def _paint(machine, screen, row, x0, x1):
+@inlined
+def _paint(machine, screen, row, x0, x1, blank):
     """Writes pixels `x0` to `x1` of a row."""
     masks, tia = machine.masks, machine.tia
     control = int64(tia[CTRLPF])
@@ -279,10 +348,10 @@ def _paint(machine, screen, row, x0, x1):
     score, above = control & 2, control & 4
     if score and above:  # both bits: the playfield takes the players' colours only where nothing else is switched on
         score = not _accompanied(machine)
-    if tia[VBLANK] & 2:
+    if blank:
         background = ball = colour0 = colour1 = 0
     last = (x1 + 7) >> 3
-    for word in range(3):
+    for word in range(x0 // WORD, (x1 + WORD - 1) // WORD):
         p0, p1 = masks[PLAYER0, word] | masks[MISSILE0, word], masks[PLAYER1, word] | masks[MISSILE1, word]
         pf, bl = masks[PLAYFIELD, word], masks[BALL, word]
         low = word * 7 if word * 7 > x0 >> 3 else x0 >> 3
@@ -309,5 +378,5 @@ def _paint(machine, screen, row, x0, x1):
             if group * 8 < x0 or group * 8 + 8 > x1:
                 left, right = x0 - group * 8, group * 8 + 8 - x1
                 span = _BYTES[(255 << (left if left > 0 else 0)) & (255 >> (right if right > 0 else 0)) & 255]
-                pixels = screen[row, group] & ~span | pixels & span
-            screen[row, group] = pixels
+                pixels = screen[row & 511, group & 31] & ~span | pixels & span
+            screen[row & 511, group & 31] = pixels

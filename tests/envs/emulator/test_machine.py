@@ -54,7 +54,7 @@ def test_player_is_where_a_slow_painter_puts_it(shape: int) -> None:
         graphics = int(random.integers(1, 256))
         machine["tia"][0, [4, 0x1B]] = shape, graphics
         machine["positions"][0, PLAYER0] = position
-        refresh(machine[0], 1 << PLAYER0)
+        refresh(machine[0], 1 << PLAYER0, 0)
         expected = np.zeros(160, bool)
         wide = 1 << WIDTH[shape]
         for copy in COPIES[shape]:

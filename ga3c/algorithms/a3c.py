@@ -45,7 +45,7 @@ class A3C(DiscreteActorCritic):
             advantage = ratio * advantage
         state: dict[str, Tensor] = {}
         if s.normalize_advantages:
-            advantage, state["advantage.00"] = self._scaled(ops.stop_gradient(advantage), ratio, weight)
+            advantage, state["advantage.00"] = self._scaled(ops.stop_gradient(advantage), returns, ratio, weight)
         return self._combined(policy, value, returns, losses.policy_loss(policy, action, advantage, s.log_epsilon),
                               weight, rows["filled"], shape[2], rates)._replace(state=state)
 

@@ -19,6 +19,7 @@ from ga3c.settings.schema import AlgorithmSettings
 from ga3c.transport.fields import Field, Outputs, actor_critic_outputs
 
 _DECAY = 0.99  # of the running deviation: it remembers the last hundred or so updates
+_LEAST_DEVIATION = 0.02  # of the returns' size: less is noise, as where the policy is as good as it can be
 
 
 class DiscreteActorCritic:
@@ -49,16 +50,20 @@ class DiscreteActorCritic:
         return vtrace_returns(reward, batch["terminated"], batch["truncated"], batch["filled"], value,
                               batch["final_value"], bootstrap_value, ratio, s.gamma, s.gae_lambda)
 
-    def _scaled(self, advantage: Tensor, ratio: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def _scaled(self, advantage: Tensor, returns: Tensor, ratio: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """`normalize_advantages`: those of a batch, (N,), less their mean and over their running deviation.
 
-        Returns them and what `advantage.00` becomes. weight: sums to 1.
+        That is never less than `_LEAST_DEVIATION` times the root of the returns' mean square: what chance does to a
+        policy that has nothing left to learn would become as large as what it learned from, and move it away.
+
+        Returns them and what `advantage.00` becomes. returns: (N,); weight: sums to 1.
         """
         # A mean that is not 0 would make all that was done likelier, and what is likely likelier still.
         advantage = centred(advantage, ratio, weight)
         now = ops.stack([ops.sum(weight * ops.square(advantage)), ops.ones(())])
         state = _DECAY * ops.convert_to_tensor(self._advantage_square) + (1 - _DECAY) * now
-        return advantage / (ops.sqrt(state[0] / state[1]) + 1e-8), state
+        least = _LEAST_DEVIATION * ops.sqrt(ops.sum(weight * ops.square(returns)))
+        return advantage / (ops.maximum(ops.sqrt(state[0] / state[1]), least) + 1e-8), state
 
     def _samples(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
                  ratio: Tensor | None = None, **more: Tensor) -> Prepared:
@@ -66,14 +71,14 @@ class DiscreteActorCritic:
 
         value, ratio: (B, T, E); bootstrap_value: (B, E). The advantage is the returns' lead over `value`.
         """
-        returns = self._returns(batch, value, bootstrap_value, ratio)
-        filled = ops.reshape(ops.broadcast_to(batch["filled"], ops.shape(returns)), (-1,))
-        advantage, state = ops.reshape(returns - value, (-1,)), dict[str, Tensor]()
+        returns = ops.reshape(self._returns(batch, value, bootstrap_value, ratio), (-1,))
+        filled = ops.reshape(ops.broadcast_to(batch["filled"], ops.shape(value)), (-1,))
+        advantage, state = returns - ops.reshape(value, (-1,)), dict[str, Tensor]()
         if self._settings.normalize_advantages:
             flat_ratio = ops.ones_like(advantage) if ratio is None else ops.reshape(ratio, (-1,))
-            advantage, state["advantage.00"] = self._scaled(advantage, flat_ratio, weights(filled))
+            advantage, state["advantage.00"] = self._scaled(advantage, returns, flat_ratio, weights(filled))
         return Prepared({"observation": flat(batch["observation"], 3), "action": ops.reshape(batch["action"], (-1,)),
-                         "returns": ops.reshape(returns, (-1,)), "advantage": advantage, "filled": filled, **more},
+                         "returns": returns, "advantage": advantage, "filled": filled, **more},
                         state)
 
     def _loss(self, rows: Mapping[str, Tensor], policy: Tensor, value: Tensor, policy_losses: Tensor, rates: Rates,

@@ -116,6 +116,20 @@ def test_normalized_advantages_have_mean_0_and_deviation_1_whatever_the_rewards(
         assert model.update(batch).metrics["policy_loss"] == pytest.approx(-(likelihood * advantage).mean(), rel=1e-4)
 
 
+def test_advantages_that_are_noise_beside_the_returns_are_not_made_as_large_as_others() -> None:
+    """A policy that cannot become better must not be moved by what chance did to it (CartPole fell from 500 to 9)."""
+    batch = random_batch(rollout_length=1)
+    batch.terminated[:], batch.truncated[:] = True, False
+    model = Learner(settings(rollout_length=1, normalize_advantages=True, reward_clip=0.0), VECTOR)
+    outputs, _ = model.predict(batch.observation.reshape(-1, 3))
+    policy, value = outputs["policy"], outputs["value"]
+    noise = np.random.default_rng(0).normal(size=value.shape)
+    batch.reward[:] = (50.0 + value + 0.2 * noise).reshape(batch.reward.shape)
+    advantage = 0.2 * (noise - noise.mean()) / (0.02 * np.sqrt(np.square(batch.reward).mean()))
+    likelihood = np.log(policy[np.arange(len(policy)), batch.action.ravel()] + 1e-6)
+    assert model.update(batch).metrics["policy_loss"] == pytest.approx(-(likelihood * advantage).mean(), rel=0.1)
+
+
 def test_the_scale_of_advantages_is_remembered_across_updates_and_restored() -> None:
     s = settings(normalize_advantages=True)
     model, other = Learner(s, VECTOR), Learner(s, VECTOR)

@@ -19,7 +19,7 @@ from ga3c.settings.schema import AlgorithmSettings
 from ga3c.transport.fields import Field, Outputs, actor_critic_outputs
 
 _DECAY = 0.99  # of the running deviation: it remembers the last hundred or so updates
-_LEAST_DEVIATION = 0.02  # of the returns' size: less is noise, as where the policy is as good as it can be
+_LEAST_DEVIATION = 0.02  # of the returns' size; less is noise
 
 
 class DiscreteActorCritic:
@@ -53,8 +53,9 @@ class DiscreteActorCritic:
     def _scaled(self, advantage: Tensor, returns: Tensor, ratio: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """`normalize_advantages`: those of a batch, (N,), less their mean and over their running deviation.
 
-        That is never less than `_LEAST_DEVIATION` times the root of the returns' mean square: what chance does to a
-        policy that has nothing left to learn would become as large as what it learned from, and move it away.
+        The deviation counts as at least `_LEAST_DEVIATION` times the root of the returns' mean square. The advantages
+        of a policy that has nothing left to learn are chance. Divided by their own deviation they would be as large as
+        those it learned from, and would move it away.
 
         Returns them and what `advantage.00` becomes. returns: (N,); weight: sums to 1.
         """

@@ -32,11 +32,11 @@ from ga3c.envs.emulator.jit import kernel
 from ga3c.envs.emulator.judge import judge
 from ga3c.envs.emulator.machine import KIND_E0, cartridge
 from ga3c.envs.emulator.starts import Starts
+from ga3c.settings.flags import output_file
 
 _GAMES: Final = ("pong", "breakout", "boxing", "qbert", "space_invaders")
 _FRAMES: Final = 4  # of an agent step
 _BLOCK: Final = 32  # threads that start together: a warp, so that consoles spread over all multiprocessors
-_OF_THE_REFEREE: Final = ("score", "lives", "over", "started", "memory")
 _NO_OPS: Final = 30  # that open a game; consoles begin with different numbers of them
 
 
@@ -73,16 +73,7 @@ def on_processor(machines: Any, game: int, images: Any, logs: Any, screens: Any,
                                 actions[number])
 
 
-@kernel
-def unjudged(machine: Any, game: int, rom: Any, log: Any, screens: Any, action: int) -> Any:
-    """The same without the referee: no reward."""
-    for frame in range(_FRAMES):
-        press(machine, game, action)
-        play_frame(machine, rom, log, screens[frame & 1], frame >= _FRAMES - 2)
-    return 0
-
-
-def on_gpu(cuda: Any, step: Any = step) -> Callable[..., None]:
+def on_gpu(cuda: Any) -> Callable[..., None]:
     """The plain function that is a step of the GPU's: (machines, game, roms, logs, screens, actions, rewards)."""
     def play(machines, game, images, logs, screens, actions, rewards):  # type: ignore[no-untyped-def]
         number = cuda.grid(1)
@@ -121,20 +112,15 @@ def consoles(game: str, n: int, fires: bool, logs: int) -> Consoles:
                     np.zeros(n, np.int64))
 
 
-def difference(gpu: Consoles, processor: Consoles, judged: bool = True) -> str:
-    """The first record, screen or reward of `gpu` that is not that of `processor`; "" if all are the same.
-
-    If not `judged`, what the referee writes is left out.
-    """
+def difference(gpu: Consoles, processor: Consoles) -> str:
+    """The first record, screen or reward of `gpu` that is not that of `processor`; "" if all are the same."""
     for name in processor.machines.dtype.names:
-        if not judged and name in _OF_THE_REFEREE:
-            continue
         there, here = gpu.machines[name], processor.machines[name]
         if (there != here).any():
             number, *place = np.argwhere(there != here)[0].tolist()
             return (f"machine {number}, field {name}{place or ''}: {there[(number, *place)]} on the GPU, "
                     f"{here[(number, *place)]} on the processor")
-    for name in ("screens", "rewards") if judged else ("screens",):
+    for name in ("screens", "rewards"):
         there, here = getattr(gpu, name), getattr(processor, name)
         if (there != here).any():
             place = np.argwhere(there != here)[0].tolist()
@@ -176,7 +162,7 @@ def runs(cuda: Any, play: Any, game: str, environments: int, options: argparse.N
         if last or number % options.every == 0:
             now = Consoles(there.machines[:checked].copy_to_host(), None, None,
                            there.screens[:checked].copy_to_host(), there.rewards[:checked].copy_to_host())
-            differs = difference(now, mine, not options.without_judge)
+            differs = difference(now, mine)
             if differs:
                 differs = f"after frame {_FRAMES * (number + 1)}: {differs}"
             if differs or last:
@@ -188,11 +174,9 @@ def runs(cuda: Any, play: Any, game: str, environments: int, options: argparse.N
             "first_step_seconds": compiled}
 
 
-def _all(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    from numba import cuda
-    if not options.constant_memory:
-        tables_in_global_memory()
-    play = cuda.jit(on_gpu(cuda, unjudged if options.without_judge else step))
+def _all(cuda: Any, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    tables_in_global_memory()
+    play = cuda.jit(on_gpu(cuda))
     name = cuda.get_current_device().name
     about = {"device": name.decode() if isinstance(name, bytes) else str(name), **{
         package: importlib.import_module(package).__version__ for package in ("numba", "numba_cuda", "numpy")}}
@@ -218,16 +202,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4, help="of the GPU, after which a run ends [%(default)s]")
     parser.add_argument("--checked", type=int, default=128, metavar="N", help="consoles compared [%(default)s]")
     parser.add_argument("--every", type=int, default=10, metavar="N", help="steps between comparisons [%(default)s]")
-    parser.add_argument("--without-judge", action="store_true", help="the GPU does not tell rewards, lives and ends")
-    parser.add_argument("--constant-memory", action="store_true", help="leave tables where Numba puts them: 64 KiB")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also writes all that is printed")
+    parser.add_argument("--json", type=output_file(".json"), metavar="FILE", help="also writes all that is printed")
     options = parser.parse_args()
     wrong = sorted(set(options.games) - set(GAMES))
     if wrong:
-        parser.error(f"{wrong[0]!r} is no game that this emulator knows, as in ms_pacman")
+        parser.error(f"{wrong[0]!r} is not among the ROMs that this emulator knows; ms_pacman is one")
+    from numba import cuda
+    if not cuda.is_available():
+        parser.error("no GPU is found; it needs one of NVIDIA's, its driver and the package numba-cuda")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     found = []
-    for run in _all(options):
+    for run in _all(cuda, options):
         found.append(run)
         print(json.dumps(run), flush=True)
         if options.json:

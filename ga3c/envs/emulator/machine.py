@@ -31,7 +31,8 @@ _NUMBERS = (
     "drawn", "display_start", "display_stop", "rows",
     # what it works out
     "dgrp0", "dgrp1", "denabl", "collisions", "comb", "cosmic", "cosmic_step", "hide0", "hide1",
-    # and what the drawing remembers: the half that reflects, masks to be worked out, whether the last line was whole
+    # and what the drawing remembers: the half that reflects, masks to be worked out, whether the last line may be
+    # copied (see tia.replay), the last entry of the log that clears collisions
     "reflected", "dirty", "same", "cleared",
     # of the game: first line shown, how many, when a write to the TIA ends a frame, whether HMOVE blanks eight pixels
     "first_line", "lines", "most_cycles", "has_comb",

@@ -25,7 +25,7 @@ _STALE = 1 << 6  # of `dirty`: where objects overlap is to be worked out, too
 _REPEATED = np.array([value * 0x0101010101010101 - (1 << 64 if value > 127 else 0) for value in range(256)], np.int64)
 _BYTES = np.array([sum(0xFF << 8 * bit for bit in range(8) if value >> bit & 1) - (1 << 64 if value > 127 else 0)
                    for value in range(256)], np.int64)
-# Colour clocks after which a write acts; the playfield's depends on the clock, see `_delay`.
+# Colour clocks after which a write acts; the playfield's depends on the cycle.
 _DELAY = np.zeros(64, np.int64)
 _DELAY[[NUSIZ0, NUSIZ1, RESM0, RESM0 + 1]] = 8
 _DELAY[[GRP0, GRP1, REFP0, REFP1, VBLANK]] = 1
@@ -42,7 +42,8 @@ _DIRTY[CXCLR] = _STALE
 # Those that only keep a value.
 _PLAIN = np.zeros(64, np.int64)
 _PLAIN[[VSYNC, VBLANK, REFP0, REFP1, *range(COLUP0, COLUBK + 1), *range(PF0, PF2 + 1), *range(ENAM0, VDELBL + 1)]] = 1
-# Those that change more than masks, so that what was to be drawn before is drawn, and those that change colours.
+# Those that change more than masks, so that what was to be drawn before is drawn, and those that change colours. 63 is
+# none of the TIA's: it ends the log, so that all is drawn.
 _SHOWN, _SHADES = np.zeros(64, np.int64), np.zeros(64, np.int64)
 _SHOWN[[VSYNC, VBLANK, COLUBK, CTRLPF, HMOVE, CXCLR, 63]] = 1
 _SHADES[[VSYNC, VBLANK, *range(COLUP0, COLUBK + 1)]] = 1
@@ -64,8 +65,9 @@ _POSSIBLE = np.array([sum(1 << bit for bit, (one, other) in enumerate(_PAIRS.tol
 def replay(machine, log, entries, cycles, screen, draw, cleared):
     """Applies the first `entries` of `log` and draws up to the end of cycle `cycles`.
 
-    `screen` (lines, 20) int64 holds eight pixels a number; it is written only if `draw`. Collisions are latched after
-    entry `cleared`, which clears them (-1: there is none).
+    `screen` (lines, 20) int64 holds eight pixels a number; it is written only if `draw`. Its indices are cut to 9 and 5
+    bits, so that the compiler need not look for negative ones. Collisions are latched after entry `cleared`, which
+    clears them (-1: there is none).
     """
     tia = machine.tia
     first, stop = int64(machine.display_start), int64(machine.display_stop)
@@ -75,7 +77,7 @@ def replay(machine, log, entries, cycles, screen, draw, cleared):
     begin = first + row * _LINE + _BLANK  # of that line's pixels
     dirty = int64(machine.dirty) | _STALE
     mixed = 0  # masks that changed within the line
-    same = int64(machine.same)
+    same = int64(machine.same)  # whether the last line may be copied: 1, or 2 where HMOVE blanked pixels of it
     blank = 0
     overlap0 = overlap1 = overlap2 = 0  # where objects overlap whose collision may not have been latched
     for index in range(entries + 1):

@@ -8,7 +8,8 @@ import pytest
 from ale_py import roms
 
 from ga3c.envs.emulator.dump import read_dump
-from ga3c.envs.emulator.machine import KIND_F8, KIND_FE, MACHINE, cartridge, machine_from
+from ga3c.envs.emulator.machine import (
+    CTRLPF, ENABL, GRP0, KIND_F8, KIND_FE, MACHINE, NUSIZ0, NUSIZ1, PF2, cartridge, machine_from)
 from ga3c.envs.emulator.motion import MOTION
 from ga3c.envs.emulator.objects import COPIES, PLAYER0, REVERSED, WIDTH, WORD, refresh
 
@@ -63,6 +64,33 @@ def test_player_is_where_a_slow_painter_puts_it(shape: int) -> None:
                     expected[(position + copy + pixel + (wide > 1)) % 160] = True
         words = machine["masks"][0, PLAYER0]
         assert [bool(words[x // WORD] >> x % WORD & 1) for x in range(160)] == expected.tolist()
+
+
+def shown(machine: np.ndarray) -> np.ndarray:
+    """The masks as (6, 160) bool."""
+    words = machine["masks"][0]
+    return np.array([words[:, x // WORD] >> x % WORD & 1 for x in range(160)]).T.astype(bool)
+
+
+def test_a_mask_that_changes_within_a_line_stays_left_of_the_change_and_says_so() -> None:
+    random = np.random.default_rng(1)
+    registers = [*range(NUSIZ0, NUSIZ1 + 1), *range(CTRLPF, PF2 + 1), *range(GRP0, ENABL + 1)]
+    some = 0
+    for x in range(161):
+        before, after = (np.zeros(1, MACHINE) for _ in range(2))
+        for machine in (before, after):
+            machine["tia"][0, registers] = random.integers(256, size=len(registers))
+            machine["positions"] = random.integers(160, size=5)
+            refresh(machine[0], 63, 0)
+        spliced = after.copy()
+        spliced["masks"] = before["masks"]
+        mixed = refresh(spliced[0], 63, x)
+        left = np.arange(160) < x
+        assert (shown(spliced) == np.where(left, shown(before), shown(after))).all()
+        differ = ((shown(before) != shown(after)) & left).any(1)
+        assert [mixed >> which & 1 for which in range(6)] == differ.tolist()
+        some += int(differ.sum())
+    assert 161 < some < 6 * 160  # neither none nor all
 
 
 def test_tables_are_the_hardware_s() -> None:

@@ -6,7 +6,6 @@ GA3C_FUZZ says how many cases there are, 1,000 without it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -141,10 +140,3 @@ def test_whatever_environments_do_slots_get_what_can_be_learned(
         patched.undo()
         if agents is not None:
             agents.close()
-
-
-@pytest.mark.slow
-def test_ten_times_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    run: Callable[[], None] = examples(max_examples=10 * CASES, deadline=None, suppress_health_check=list(HealthCheck))(
-        test_whatever_environments_do_slots_get_what_can_be_learned)
-    run()

@@ -32,8 +32,8 @@ def here(user_directory: Path) -> Path:
     return user_directory
 
 
-def command(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    program = f"from ga3c.commands.train import {name}; {name}()"
+def command(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = f"from ga3c.commands.{module} import main; main()"
     return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=200,
                           check=False)
 
@@ -71,9 +71,9 @@ def test_an_algorithm_of_ones_own_learns(train_here: Command) -> None:
 
 @pytest.mark.slow
 def test_wrapped_pixels_are_learned_by_a_network_of_ones_own_and_evaluated() -> None:
-    trained = command("main", "--config", "minigrid_own_network.yaml", "--steps", "20000", *QUICK)
+    trained = command("train", "--config", "minigrid_own_network.yaml", "--steps", "20000", *QUICK)
     assert trained.returncode == 0, trained.stderr
-    found = command("evaluate_main", "run", "--episodes", "50", "--json")
+    found = command("evaluate", "run", "--episodes", "50", "--json")
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout.splitlines()[-1])["mean"] > 0.7  # by chance: 0.3
 

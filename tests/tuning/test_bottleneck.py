@@ -286,7 +286,7 @@ def test_a_run_made_slow_on_purpose_is_recognised(
     monkeypatch.syspath_prepend(str(tmp_path))
     model = CheckingModel()
     if how.startswith("a heavy model"):
-        method = "predict" if how.endswith("predicts") else "train"
+        method = "predict" if how.endswith("predicts") else "update"
         monkeypatch.setattr(model, method, slow(model, method, 0.05))
     if how == "slow gathering":
         monkeypatch.setattr(Slots, "gather", slow(Slots, "gather", 0.05))

@@ -274,7 +274,7 @@ def test_figures_and_the_table_are_made_of_real_runs(tmp_path: Path) -> None:
         f"<!-- 1/1/1: {frames / 1e6:.1f} M frames -->", "16/1/1", "best known, 2/1/1", "tuned from 1/1/1"))
     call("figure6", "--minutes", "0.06", "--seeds", "0", "1")
     assert len(list((tmp_path / "figure6").iterdir())) == 4
-    call("lag", "--steps", "60000", "--delays", "0", "3")
+    call("lag", "--steps", "240000", "--delays", "0", "3")
     assert len(list((tmp_path / "lag").iterdir())) == 6 and (tmp_path / "lag.png").exists()
     assert call("alternatives", "--steps", "20000", "--change=--entropy-coef 0").stdout.count("| toy:catch |") == 2
     assert call("table3", "--steps", "20000", "--episodes", "3").stdout.startswith("training")

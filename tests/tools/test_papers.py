@@ -193,9 +193,9 @@ def test_every_command_is_explained() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [
     ("environments", "--game", "toy:catch", "--environments", 8, "--seconds", 4, "--", "--network", "dense"),
-    ("batch", "--environments", 16, "--steps", 20_000),
-    ("norms", "--games", "toy:catch", "--steps", 20_000, "--", "--network", "dense"),
-    ("cule", "--games", "toy:catch", "--environments", 20, "--steps", 20_000, "--", "--network", "dense"),
+    ("batch", "--environments", 16, "--steps", 80_000),
+    ("norms", "--games", "toy:catch", "--steps", 80_000, "--", "--network", "dense"),
+    ("cule", "--games", "toy:catch", "--environments", 20, "--steps", 80_000, "--", "--network", "dense"),
     ("table2", "--networks", "small", "--agents", 2, "--seconds", 5)], ids=lambda each: str(each[0]))
 def test_toys_are_really_run_and_kept(arguments: tuple[object, ...], tmp_path: Path) -> None:
     what, *more = arguments

@@ -186,7 +186,7 @@ def _all(cuda: Any, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             try:
                 yield runs(cuda, play, game, environments, options) | about
                 worked = True
-            except Exception as error:  # a GPU is lent for minutes: the other runs go on
+            except Exception as error:  # it is told, and the other runs go on
                 traceback.print_exc()
                 yield {"game": game, "environments": environments, "failed": f"{type(error).__name__}: {error}"} | about
                 if not worked:  # it would compile again, and fail again

@@ -22,9 +22,7 @@ def start_tensorflow(settings: Settings) -> None:
     share_gpus()
     if settings.workers_learn:
         tf.config.set_visible_devices([], "GPU")
-    alone = settings.run.serial or settings.workers_learn
-    threads = 1 if alone else settings.run.device_threads or max(1, usable_cores() // 2)
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_intra_op_parallelism_threads(operation_threads(settings))
     # A call that is not `_inline` holds one of these until it ends, the condition within an update always one more.
     # With fewer than that, predictions wait for updates, and with one an update waits for itself. Each keeps buffers
     # of its own for every size of batch it has met, so there are no more.
@@ -32,6 +30,15 @@ def start_tensorflow(settings: Settings) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(predictors + 2 * trainers)
     if settings.run.serial:
         tf.config.experimental.enable_op_determinism()
+
+
+def operation_threads(settings: Settings) -> int:
+    """Threads inside one operation, by `device_threads`; 1 where each process or thread computes for itself."""
+    if settings.run.serial or settings.workers_learn:
+        return 1
+    # With one pass agents need the other half. With several the one thread that trains would be what all wait for.
+    usual = usable_cores() if settings.algorithm.passes > 1 else max(1, usable_cores() // 2)
+    return settings.run.device_threads or usual
 
 
 def precision(settings: AlgorithmSettings) -> str:

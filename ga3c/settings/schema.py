@@ -237,7 +237,7 @@ class RunSettings(Group):
     seed: int = _setting(0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0, lt=2**31)
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")
     device_threads: int | None = _setting(
-        None, "threads TensorFlow may use inside one operation; null: half the cores, agents need the rest",
+        None, "threads TensorFlow may use inside one operation; null: half the cores, all with several passes",
         ge=1, le=1024)
     kernels: Literal["auto", "remeasure", "onednn", "eigen"] = _setting(
         "auto", "library of the network on processors; auto: it and precision as measured at the first run of small or "

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 TRAIN = [sys.executable, "-m", "ga3c"]
-QUICK = ["--game", "toy:catch", "--agents", "2", "--no-tensorboard"]
+QUICK = ["--game", "toy:catch", "--agents", "2", "--no-tensorboard", "--preset", "fast"]  # many small updates
 RUN = Path("run")
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

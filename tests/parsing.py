@@ -52,20 +52,26 @@ def values_of(name: str, field: FieldInfo) -> st.SearchStrategy:
     return st.none() | value if null else value
 
 
-# `resolve` also refuses settings that are fine one by one but ask for more slots than a ticket can name, for
-# rollouts to be dropped by a ceiling that is not there, or held back where they are not trained on in order; and what
-# agents that learn by themselves cannot do.
+def _agreeing(made: Settings) -> Settings:
+    """Without what `resolve` refuses though each setting is fine by itself.
+
+    That is a ceiling that is not there, a delay where nothing has an order, and what does not go with a schedule or
+    with agents that learn by themselves.
+    """
+    alone = {"passes": 1, "minibatches": 1, "normalize_rewards": False, "normalize_observations": False, "norms": False}
+    if made.workers_learn:
+        made = made.changed(schedule="queues", training_delay=0, batch_reuse=1, **alone)
+    if made.batching.schedule == "multi-batch":
+        made = made.changed(schedule="synchronous")
+    if made.batching.schedule != "queues":
+        made = made.changed(training_delay=0, batch_reuse=1)
+    if not made.run.serial:
+        made = made.changed(training_delay=0)
+    return made.changed(drop_stale=made.batching.drop_stale and made.tuning.max_lag is not None)
+
+
 any_settings = st.builds(Settings, **{
     group: st.builds(kind, **{name: values_of(name, field) for name, field in kind.model_fields.items()})
-    for group, kind in GROUPS.items()}).filter(
-        lambda made: made.agent_capacity * made.agents.slots_per_agent <= MAX_SLOTS
-        and not (made.batching.drop_stale and made.tuning.max_lag is None)
-        and (made.run.serial or not made.batching.training_delay)
-        and (made.batching.schedule == "queues"
-             or made.batching.schedule != "multi-batch" and not made.batching.training_delay
-             and made.batching.batch_reuse == 1)
-        and not (made.workers_learn and (
-            made.batching.schedule != "queues" or made.batching.training_delay or made.algorithm.passes > 1
-            or made.algorithm.minibatches > 1 or made.algorithm.normalize_rewards
-            or made.algorithm.normalize_observations or made.batching.batch_reuse > 1 or made.run.norms)))
+    for group, kind in GROUPS.items()}).map(_agreeing).filter(
+        lambda made: made.agent_capacity * made.agents.slots_per_agent <= MAX_SLOTS)
 """Settings that `resolve` takes."""

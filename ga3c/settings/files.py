@@ -16,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from ga3c.settings.messages import ConfigError, nearest, shown
-from ga3c.settings.presets import PRESETS, REMOVED, RENAMED, grown
+from ga3c.settings.presets import REMOVED, RENAMED, beginning, grown
 from ga3c.settings.schedule import plan
 from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, Settings
 
@@ -154,7 +154,7 @@ def resolve(given: Mapping[str, Any], file: str | None = None) -> Settings:
 
 def _merged(given: Mapping[str, Any]) -> Settings:
     preset = given.get("preset", "default")
-    settings = Settings.model_validate(_nested({**PRESETS[preset], **given}))
+    settings = Settings.model_validate(_nested({**beginning(preset, given.get("algorithm", "")), **given}))
     by_size = grown(preset, settings.agent_count * settings.agents.envs_per_agent, settings.algorithm.rollout_length)
     settings = settings.changed(**{name: value for name, value in by_size.items() if name not in given})
     if settings.agent_capacity * settings.agents.slots_per_agent > MAX_SLOTS:
@@ -218,7 +218,7 @@ def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
     """The settings in a run's config.yaml, also one of version 0.8, with `given` over them. Raises ConfigError."""
     if "env" in _read_plain(path):
         return resolve(given or {}, str(path))
-    return of_flat({**recorded_values(path), **(given or {})}, str(path))
+    return of_flat({"algorithm": "a3c", **recorded_values(path), **(given or {})}, str(path))  # 0.8 had no other
 
 
 def recorded_values(path: Path) -> dict[str, Any]:

@@ -16,12 +16,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+_ONE_PASS: Mapping[str, Any] = {"passes": 1, "minibatches": 1}
 _ATARI: Mapping[str, Any] = {
     "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
     "gamma": 0.99, "reward_clip": 1.0, "loss_reduction": "mean", "normalize_advantages": False, "precision": "float32",
 }
 _GA3C: Mapping[str, Any] = {
-    "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
+    **_ONE_PASS, "algorithm": "a3c", "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
     "prediction_batch_min": 1, "prediction_batch_max": 128, "training_batch_min": 40, "slots_per_agent": 4,
     "rollout_length": 5, "gamma": 0.99, "reward_clip": 1.0, "learning_rate": 3e-4, "learning_rate_final": None,
     "entropy_coef": 0.01, "entropy_coef_final": None, "log_epsilon": 1e-6, "value_coef": 0.5,
@@ -53,7 +54,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "fast": {
         "algorithm": "a3c", "correction": "vtrace", "schedule": "queues", "envs_per_agent": 16, "slots_per_agent": 2,
-        "rollout_length": 20, "training_batch_min": 320, "passes": 1, "minibatches": 1, "optimizer": "adam",
+        "rollout_length": 20, "training_batch_min": 320, **_ONE_PASS, "optimizer": "adam",
         "learning_rate": 7e-4, "learning_rate_final": 3e-5, "entropy_coef": 0.02, "entropy_coef_final": 1e-3,
         "gamma": 0.99, "gae_lambda": 0.95, "value_coef": 0.5, "max_grad_norm": 0.5, "normalize_advantages": True,
         "loss_reduction": "mean", "life_loss": False, "network": "auto", "precision": "auto",
@@ -70,7 +71,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "ga3c": _GA3C,
     "a3c-cpu": _A3C_CPU,
     "accelerated-a2c": {
-        **_ATARI, "algorithm": "a2c", "schedule": "alternating", "agents": 2, "envs_per_agent": 8, "rollout_length": 5,
+        **_ATARI, **_ONE_PASS, "algorithm": "a2c", "schedule": "alternating", "agents": 2, "envs_per_agent": 8, "rollout_length": 5,
         "optimizer": "rmsprop", "learning_rate": 7e-4, "learning_rate_final": None, "rmsprop_decay": 0.9,
         "rmsprop_epsilon": 1e-6, "gae_lambda": 1.0, "value_coef": 0.25, "entropy_coef": 0.01,
         "entropy_coef_final": None, "max_grad_norm": 0.5, "network": "nature", "random_start_steps": 2000,
@@ -84,7 +85,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "learning_rate": 2.5e-4, "learning_rate_final": None, "clip_range_final": None,
     },
     "cule": {
-        **_ATARI, "algorithm": "a3c", "correction": "vtrace", "schedule": "multi-batch", "agents": 20,
+        **_ATARI, **_ONE_PASS, "algorithm": "a3c", "correction": "vtrace", "schedule": "multi-batch", "agents": 20,
         "envs_per_agent": 6, "rollout_length": 20, "update_groups": 20, "steps_per_update": 1, "optimizer": "rmsprop",
         "learning_rate": 6.5e-4, "learning_rate_final": None, "rmsprop_decay": 0.99, "rmsprop_epsilon": 1e-5,
         "gae_lambda": 1.0, "value_coef": 0.5, "entropy_coef": 0.01, "entropy_coef_final": None, "max_grad_norm": 0.5,
@@ -92,6 +93,12 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """Values by setting, over the defaults."""
+
+
+def beginning(preset: str, algorithm: str) -> Mapping[str, Any]:
+    """What to begin with, by setting: the preset. Algorithms of one pass, named without a preset, begin with `fast`."""
+    one_pass = preset == "default" and algorithm in ("a3c", "a2c", "a3c-cpu")
+    return PRESETS["fast"] if one_pass else PRESETS[preset]
 
 
 def grown(preset: str, environments: int, rollout_length: int) -> Mapping[str, Any]:

@@ -71,7 +71,8 @@ class EnvSettings(Group):
         "auto", "emulator of Atari games: auto: our own for games proven exact, else ale-py's; or one of the two")
     mode: int | None = _setting(None, "the game's mode, Atari only; null: the one it begins with", ge=0)
     difficulty: int | None = _setting(None, "the game's difficulty, Atari only; null: the one it begins with", ge=0)
-    life_loss: bool = _setting(False, "a lost life ends the learner's episode (the score goes on), Atari only")
+    life_loss: bool = _setting(
+        True, "a lost life ends the learner's episode (the score goes on; paper: no), Atari only")
     fire_reset: bool = _setting(False, "press FIRE when an episode starts, where the game has it, Atari only")
     full_action_space: bool = _setting(False, "all 18 joystick actions instead of the game's own, Atari only")
     max_episode_frames: int = _setting(
@@ -111,7 +112,7 @@ class BatchingSettings(Group):
     prediction_batch_max: int = _setting(
         128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
     training_batch_min: int = _setting(
-        320,
+        2048,
         "least agent steps in one update, of whole rollouts (paper, figure 7: 20 to 40 is best, with 5-step rollouts)",
         ge=1, le=65_536)
     schedule: Literal["queues", "synchronous", "alternating", "multi-batch"] = _setting(
@@ -134,30 +135,31 @@ class AlgorithmSettings(Group):
     """What is learned, and how."""
 
     algorithm: str = _setting(
-        "a3c", "a3c, appo: corrected for policy lag; a2c, ppo: without lag; a3c-cpu: agents learn; or a module:Class",
-        "NAME")
-    passes: int = _setting(1, "passes over a training batch", ge=1, le=64)
+        "appo", "appo, a3c (paper): corrected for policy lag; a2c, ppo: without lag; a3c-cpu: agents learn; or a "
+        "module:Class", "NAME")
+    passes: int = _setting(3, "passes over a training batch (paper: 1)", ge=1, le=64)
     minibatches: int = _setting(
-        1, "parts that each pass takes the batch in, one step of the optimizer each, shuffled anew", ge=1, le=1024)
-    rollout_length: int = _setting(20, "agent steps of each environment in a rollout (paper: t_max, 5)", ge=1, le=1024)
+        8, "parts that each pass takes the batch in, one step of the optimizer each, shuffled anew (paper: 1)",
+        ge=1, le=1024)
+    rollout_length: int = _setting(64, "agent steps of each environment in a rollout (paper: t_max, 5)", ge=1, le=1024)
     gamma: float = _setting(0.99, "discount of the return per agent step (paper: 0.99)", "X", ge=0.0, le=1.0)
     normalize_rewards: bool = _setting(
         False, "divide rewards by the running deviation of the discounted return, before reward_clip (paper: no)")
     reward_clip: float = _setting(
         1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", "X", ge=0.0)
-    learning_rate: float = _setting(7e-4, "learning rate at the start (paper: 3e-4)", "X", gt=0.0)
+    learning_rate: float = _setting(1e-3, "learning rate at the start (paper: 3e-4)", "X", gt=0.0)
     learning_rate_final: float | None = _setting(
-        3e-5, "learning rate after anneal_steps, linear in between; null: constant (authors' code)", "X", ge=0.0)
-    entropy_coef: float = _setting(0.02, "weight of the entropy at the start (paper: beta, 0.01)", "X", ge=0.0)
+        1e-4, "learning rate after anneal_steps, linear in between; null: constant (authors' code)", "X", ge=0.0)
+    entropy_coef: float = _setting(0.01, "weight of the entropy at the start (paper: beta, 0.01)", "X", ge=0.0)
     entropy_coef_final: float | None = _setting(
-        1e-3, "entropy weight after anneal_steps, linear in between; null: constant (paper)", "X", ge=0.0)
+        None, "entropy weight after anneal_steps, linear in between; null: constant (paper)", "X", ge=0.0)
     anneal_steps: int = _setting(
         10_000_000, "agent steps over which learning rate, entropy weight and clip range change", ge=1)
     clip_range: float = _setting(
         0.1, "ppo, appo: how far pi(a) may move from its value before the first pass, at the start; 0: no clipping",
         "X", ge=0.0, lt=1.0)
     clip_range_final: float | None = _setting(
-        None, "clip range after anneal_steps, linear in between; null: constant", "X", ge=0.0, lt=1.0)
+        0.01, "clip range after anneal_steps, linear in between; null: constant", "X", ge=0.0, lt=1.0)
     log_epsilon: float = _setting(
         1e-6, "eps of log(pi + eps) in policy loss and entropy (paper, equation 5)", "X", gt=0.0, lt=1.0)
     value_coef: float = _setting(0.5, "weight of (R - V)^2 beside the policy loss (authors' code: 0.5)", "X", ge=0.0)

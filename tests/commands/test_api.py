@@ -55,7 +55,7 @@ print("once")
 from ga3c import Config, train
 before = signal.getsignal(signal.SIGINT)
 run = train(Config(game="toy:catch", agents=2, steps=2000, tensorboard=False, run_dir="run"))
-again = train(resume=run, steps=4000, quiet=True)
+again = train(resume=run, steps=20_000, quiet=True)
 assert again.directory == run.directory and len(again.metrics()["time"]) >= 2
 assert [event["event"] for event in run.events()].count("start") == 2
 assert signal.getsignal(signal.SIGINT) is before and "tensorflow" not in sys.modules

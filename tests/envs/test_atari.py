@@ -45,6 +45,7 @@ def test_atari_is_pixel_for_pixel_what_ale_py_stacks(
         make: Make, monkeypatch: pytest.MonkeyPatch, game: str, n_envs: int, changed: dict, terminates: bool,
         truncates: bool) -> None:
     monkeypatch.setattr(AtariEnvironment, "_SPREAD", 10**6)  # no episode is cut short
+    changed = {"life_loss": False, **changed}
     mine = make(game, n_envs, noop_max=0, **changed)
     names = {"max_episode_frames": "max_num_frames_per_episode", "life_loss": "life_loss_info",
              "fire_reset": "use_fire_reset", "frame_skip": "frameskip"}
@@ -288,7 +289,7 @@ def test_a_game_that_is_cut_short_begins_again_with_all_its_lives(
 
 
 def test_without_life_loss_five_lives_are_one_episode(make: Make) -> None:
-    learner, player = make("Breakout", 1, life_loss=True), make("Breakout", 1)
+    learner, player = make("Breakout", 1, life_loss=True), make("Breakout", 1, life_loss=False)
     learner.reset(1)
     player.reset(1)
     lives, games = transitions(learner, 500), transitions(player, 500)

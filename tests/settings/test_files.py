@@ -95,6 +95,11 @@ def test_the_settings_of_a_run_of_version_08_are_found_by_their_names_of_today(w
     assert set(yaml.safe_load(OF_08)) >= {*RENAMED, *REMOVED}
 
 
+def test_a_run_of_version_08_learned_by_the_one_algorithm_of_its_day(write: Write) -> None:
+    was = recorded(Path(write("game: Boxing\nt_max: 20\n")))
+    assert was == configured(game="Boxing", algorithm="a3c") and was.algorithm.passes == 1
+
+
 def test_the_settings_of_a_run_of_today_take_what_is_given_besides(write: Write) -> None:
     path = Path(write(to_yaml(configured(**AS_OF_TODAY))))
     assert recorded(path, {"seed": 3}) == configured(**AS_OF_TODAY, seed=3)

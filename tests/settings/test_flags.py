@@ -69,9 +69,9 @@ def test_help_begins_with_examples_and_has_every_setting_in_its_group(
 # ------------------------------------------------------------------------------------------------ yes and no
 
 @pytest.mark.parametrize(("argv", "value"), [
-    ((), False), (("--life-loss",), True), (("--no-life-loss",), False), (("--life-loss", "--no-life-loss"), False)])
+    ((), False), (("--fire-reset",), True), (("--no-fire-reset",), False), (("--fire-reset", "--no-fire-reset"), False)])
 def test_a_switch_is_turned_by_its_two_flags(argv: tuple[str, ...], value: bool) -> None:
-    assert settled(*argv).env.life_loss is value
+    assert settled(*argv).env.fire_reset is value
 
 
 @pytest.mark.parametrize("argv", [("--life-loss=False",), ("--life-loss", "False"), ("life_loss=False",)])

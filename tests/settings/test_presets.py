@@ -17,7 +17,7 @@ from ga3c.settings.schema import ALL, Settings
 
 def test_the_paper_preset_is_the_papers_own_values() -> None:
     assert settled("--preset", "paper").flat() == Settings().flat() | {
-        "preset": "paper", "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
+        "preset": "paper", "algorithm": "a3c", "passes": 1, "minibatches": 1, "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
         "slots_per_agent": 4, "prediction_batch_min": 1, "prediction_batch_max": 128, "training_batch_min": 40,
         "rollout_length": 5, "gamma": 0.99, "reward_clip": 1.0, "value_coef": 0.5, "log_epsilon": 1e-6,
         "learning_rate": 3e-4, "learning_rate_final": None, "entropy_coef": 0.01, "entropy_coef_final": None,
@@ -84,9 +84,25 @@ def test_a_run_that_goes_on_keeps_the_rate_that_it_was_recorded_with(tmp_path: P
     assert recorded(tmp_path / "config.yaml", {"envs_per_agent": 8}).algorithm.learning_rate == pytest.approx(1.4e-3)
 
 
-@pytest.mark.parametrize(("preset", "same"), [("default", {}), ("fast", {"preset": "fast"})])
-def test_fast_is_what_the_defaults_are(preset: str, same: dict[str, str]) -> None:
-    assert settled("--preset", preset).flat() == Settings().flat() | same
+def test_the_preset_default_is_the_defaults() -> None:
+    assert settled("--preset", "default") == settled() == Settings()
+
+
+@pytest.mark.parametrize("algorithm", ["a3c", "a2c", "a3c-cpu"])
+def test_an_algorithm_of_one_pass_begins_with_what_fast_gives(algorithm: str) -> None:
+    same = {"preset": "default", "algorithm": algorithm}
+    assert settled("--algorithm", algorithm).flat() == settled("--preset", "fast").flat() | same
+    assert settled("--algorithm", algorithm, "--gamma", "0.5").algorithm.gamma == 0.5
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "appo", "my_module:Mine"])
+def test_any_other_algorithm_begins_with_the_defaults(algorithm: str) -> None:
+    assert settled("--algorithm", algorithm).flat() == Settings().flat() | {"algorithm": algorithm}
+
+
+def test_a_preset_that_is_named_holds_for_another_algorithm_too() -> None:
+    both = settled("--preset", "quality", "--algorithm", "a2c")
+    assert both.flat() == settled("--preset", "quality").flat() | {"algorithm": "a2c"}
 
 
 def test_quality_learns_from_minibatches_of_256_and_ends_episodes_with_a_life() -> None:

@@ -15,7 +15,7 @@ import learning
 import pytest
 from programs import TOOLS
 
-from ga3c.service.batches import rollouts_per_batch
+from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
 TABLES = TOOLS / "figures/tables"
@@ -65,21 +65,20 @@ def test_a_mistake_in_a_table_is_told_before_anything_is_trained(tmp_path: Path,
 
 
 def test_the_tables_that_come_with_it_are_what_they_say() -> None:
-    defaults, entropy, long, passes, nature = learning.rows_of(TABLES / "qbert-changes.yaml")
+    one_pass, entropy, long, passes, nature = learning.rows_of(TABLES / "qbert-changes.yaml")
 
     def changed(row: learning.Row) -> dict[str, Any]:
-        before = defaults.settings.flat()
+        before = one_pass.settings.flat()
         return {name: value for name, value in row.settings.flat().items() if value != before[name]}
 
-    assert defaults.settings.run.steps == 5_000_000 and defaults.game == "Qbert"
+    assert one_pass.settings.run.steps == 5_000_000 and one_pass.game == "Qbert"
     assert changed(entropy) == {"entropy_coef": 0.01, "entropy_coef_final": None}
     assert changed(long) == {"rollout_length": 64, "training_batch_min": 1024}
     assert changed(passes) == {"algorithm": "appo", "passes": 3} and changed(nature) == {"network": "nature"}
     games = learning.rows_of(TABLES / "twelve-games.yaml")
-    assert len({row.game for row in games}) == 12 and {row.settings.run.steps for row in games} == {10_000_000}
-    s = games[0].settings
-    assert (s.run.preset, s.algorithm.network, s.algorithm.algorithm) == ("quality", "small", "appo")
-    assert rollouts_per_batch(s) == 2 and s.algorithm.entropy_coef == 0.01
+    assert len({row.game for row in games}) == 12 and len(games) == 12 + 3 * 2
+    for row in games:
+        assert row.settings == configured(game=row.game, seed=row.settings.run.seed, steps=10_000_000, remember=False)
 
 
 def test_every_row_is_trained_and_evaluated_and_listed(

@@ -93,7 +93,7 @@ def test_what_was_found_by_another_version_or_machine_is_not_recalled(
 
 @pytest.mark.parametrize("changed", [
     {"network": "large"}, {"precision": "float32"}, {"envs_per_agent": 1}, {"training_batch_min": 40},
-    {"rollout_length": 5}, {"slots_per_agent": 4}, {"max_lag": None}, {"algorithm": "appo"}, {"passes": 3},
+    {"rollout_length": 5}, {"slots_per_agent": 4}, {"max_lag": None}, {"algorithm": "a3c"}, {"passes": 2},
     {"minibatches": 4}, {"emulator": "own"}, {"frame_skip": 1}])
 def test_what_was_found_for_another_shape_of_work_is_not_recalled(
         cache: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]) -> None:

@@ -20,9 +20,11 @@ figure7: the least training batch, of rollouts of five steps of one environment.
 lag: not in the paper. Score by agent steps for the three corrections of policy lag, in serial mode. Rollouts are
     trained on at once, or `--delays` updates later.
 alternatives: not in the paper. The settings as they are, and with each `--change='FLAGS'`, one at a time. It writes
-    alternatives.json and alternatives.md. For Atari add `--change='--life-loss' --change='--noop-max 0'`.
+    alternatives.json and alternatives.md. For Atari add `--change='--no-life-loss' --change='--noop-max 0'`.
 table3: scores by the paper's protocol (30 episodes, sampled actions, up to 30 no-ops), beside those of people, of
     random play and of the papers. It writes table3.json and table3.md.
+
+figure5, figure6, figure7 and lag are of `a3c`, as the paper's.
 
 Every run has its directory in DIR. A second call keeps the runs that have ended. It resumes those that were interrupted
 or whose budget (`--minutes` or `--steps` of each run) has grown. A run that fails is left out. After each run the
@@ -69,34 +71,37 @@ def counts(text: str) -> str:
     return text
 
 
+_A3C = ("--algorithm", "a3c")
+
+
 def figure5(options: argparse.Namespace) -> list[Variant]:
     """The paper's four ways to choose the numbers of workers."""
     def fixed(workers: str) -> tuple[str, ...]:
         agents, predictors, trainers = workers.split("/")
-        return "--no-dynamic", "--agents", agents, "--predictors", predictors, "--trainers", trainers
+        return *_A3C, "--no-dynamic", "--agents", agents, "--predictors", predictors, "--trainers", trainers
 
-    best = fixed(options.best) if options.best else ("--no-dynamic",)
+    best = fixed(options.best) if options.best else (*_A3C, "--no-dynamic")
     return [Variant("1/1/1", "1-1-1", fixed("1/1/1")), Variant("16/1/1", "16-1-1", fixed("16/1/1")),
             Variant(f"best known, {options.best or 'the defaults'}", f"best-{options.best or 'defaults'}", best),
-            Variant("tuned from 1/1/1", "dynamic", ("--dynamic", "--start", "1/1/1"))]
+            Variant("tuned from 1/1/1", "dynamic", (*_A3C, "--dynamic", "--start", "1/1/1"))]
 
 
 def figure6(options: argparse.Namespace) -> list[Variant]:
     """Two learning rates."""
-    return [Variant(f"learning rate {rate:g}", f"rate{rate:g}", ("--learning-rate", f"{rate!r}"))
+    return [Variant(f"learning rate {rate:g}", f"rate{rate:g}", (*_A3C, "--learning-rate", f"{rate!r}"))
             for rate in options.rates]
 
 
 def figure7(options: argparse.Namespace) -> list[Variant]:
     """Least training batches."""
-    common = ("--envs-per-agent", "1", "--rollout-length", "5", "--no-dynamic")
+    common = (*_A3C, "--envs-per-agent", "1", "--rollout-length", "5", "--no-dynamic")
     return [Variant(f"at least {batch}", f"batch{batch}", (*common, "--training-batch-min", str(batch)))
             for batch in options.batches]
 
 
 def lag(options: argparse.Namespace) -> list[Variant]:
     """Rollouts trained on at once and `delays` updates later, by what corrects the lag."""
-    common = ("--serial", "--training-batch-min", "1")  # an update of every rollout
+    common = (*_A3C, "--serial", "--training-batch-min", "1")  # an update of every rollout
     return [Variant(f"{correction}, {delay} updates later" if delay else correction, f"{correction}-{delay}",
                     (*common, "--training-delay", str(delay), "--correction", correction))
             for delay in options.delays for correction in ("none", "clipped-is", "vtrace")]
@@ -117,19 +122,13 @@ FIGURES = {"figure5": figure5, "figure6": figure6, "figure7": figure7, "lag": la
            "table3": table3}
 
 # Settings of other programs, and of earlier versions of this one.
-CHANGES = ("--learning-rate 1e-4", "--learning-rate 3.5e-4", "--learning-rate 1e-3",
-           "--optimizer rmsprop", "--optimizer rmsprop --max-grad-norm 0 --learning-rate 4e-3",
-           "--loss-reduction sum", "--optimizer rmsprop --loss-reduction sum --max-grad-norm 0",
-           "--max-grad-norm 0", "--gae-lambda 1", "--gae-lambda 0.8", "--no-normalize-advantages",
-           "--rollout-length 5", "--rollout-length 10 --training-batch-min 160 --learning-rate 3.5e-4",
-           "--reward-clip 0",
-           "--envs-per-agent 1 --training-batch-min 20", "--envs-per-agent 2 --training-batch-min 40",
-           "--envs-per-agent 4 --training-batch-min 80", "--envs-per-agent 8 --training-batch-min 160",
-           "--envs-per-agent 8 --training-batch-min 160 --learning-rate 3.5e-4", "--training-batch-min 640",
-           "--learning-rate-final null", "--entropy-coef 0 --entropy-coef-final null",
-           "--entropy-coef 0.01 --entropy-coef-final null",
-           "--entropy-coef 0.02 --entropy-coef-final null", "--correction none", "--correction clipped-is",
-           "--preset paper")
+CHANGES = ("--algorithm a3c", "--preset paper", "--passes 1", "--passes 2", "--passes 4", "--minibatches 4",
+           "--learning-rate 2.5e-4 --learning-rate-final 2.5e-5", "--learning-rate 5e-4 --learning-rate-final 5e-5",
+           "--learning-rate-final null", "--clip-range 0.2 --clip-range-final 0.02", "--clip-range-final null",
+           "--rollout-length 32", "--rollout-length 128", "--training-batch-min 1024 --minibatches 4",
+           "--envs-per-agent 8", "--gae-lambda 1", "--gae-lambda 0.8", "--no-normalize-advantages",
+           "--entropy-coef 0", "--entropy-coef 0.02", "--entropy-coef-final 0.001", "--max-grad-norm 0",
+           "--optimizer rmsprop", "--reward-clip 0")
 
 
 def listed(found: dict[str, dict[str, dict[int, dict[str, Any]]]]) -> str:

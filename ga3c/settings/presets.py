@@ -71,9 +71,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "ga3c": _GA3C,
     "a3c-cpu": _A3C_CPU,
     "accelerated-a2c": {
-        **_ATARI, **_ONE_PASS, "algorithm": "a2c", "schedule": "alternating", "agents": 2, "envs_per_agent": 8, "rollout_length": 5,
-        "optimizer": "rmsprop", "learning_rate": 7e-4, "learning_rate_final": None, "rmsprop_decay": 0.9,
-        "rmsprop_epsilon": 1e-6, "gae_lambda": 1.0, "value_coef": 0.25, "entropy_coef": 0.01,
+        **_ATARI, **_ONE_PASS, "algorithm": "a2c", "schedule": "alternating", "agents": 2, "envs_per_agent": 8,
+        "rollout_length": 5, "optimizer": "rmsprop", "learning_rate": 7e-4, "learning_rate_final": None,
+        "rmsprop_decay": 0.9, "rmsprop_epsilon": 1e-6, "gae_lambda": 1.0, "value_coef": 0.25, "entropy_coef": 0.01,
         "entropy_coef_final": None, "max_grad_norm": 0.5, "network": "nature", "random_start_steps": 2000,
     },
     "accelerated-ppo": {

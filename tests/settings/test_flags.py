@@ -69,7 +69,8 @@ def test_help_begins_with_examples_and_has_every_setting_in_its_group(
 # ------------------------------------------------------------------------------------------------ yes and no
 
 @pytest.mark.parametrize(("argv", "value"), [
-    ((), False), (("--fire-reset",), True), (("--no-fire-reset",), False), (("--fire-reset", "--no-fire-reset"), False)])
+    ((), False), (("--fire-reset",), True), (("--no-fire-reset",), False),
+    (("--fire-reset", "--no-fire-reset"), False)])
 def test_a_switch_is_turned_by_its_two_flags(argv: tuple[str, ...], value: bool) -> None:
     assert settled(*argv).env.fire_reset is value
 

@@ -17,7 +17,8 @@ from ga3c.settings.schema import ALL, Settings
 
 def test_the_paper_preset_is_the_papers_own_values() -> None:
     assert settled("--preset", "paper").flat() == Settings().flat() | {
-        "preset": "paper", "algorithm": "a3c", "passes": 1, "minibatches": 1, "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
+        "preset": "paper", "algorithm": "a3c", "passes": 1, "minibatches": 1,
+        "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
         "slots_per_agent": 4, "prediction_batch_min": 1, "prediction_batch_max": 128, "training_batch_min": 40,
         "rollout_length": 5, "gamma": 0.99, "reward_clip": 1.0, "value_coef": 0.5, "log_epsilon": 1e-6,
         "learning_rate": 3e-4, "learning_rate_final": None, "entropy_coef": 0.01, "entropy_coef_final": None,

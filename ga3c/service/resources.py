@@ -15,7 +15,7 @@ from typing import NamedTuple
 import psutil
 
 from ga3c.settings.machine import left_in_container
-from ga3c.settings.schema import AGENT_DESCRIPTORS, OTHER_DESCRIPTORS, Settings, agent_bytes
+from ga3c.settings.schema import AGENT_DESCRIPTORS, OTHER_DESCRIPTORS, Settings
 
 _SERVER_BYTES = 700 * 2**20   # TensorFlow, the model, batches
 _MODEL_BYTES = 400 * 2**20    # TensorFlow and a model of its own, of an agent that learns by itself
@@ -61,7 +61,7 @@ def _processes(agents: int) -> Finding:
 
 
 def _memory(settings: Settings) -> Finding:
-    agents, each = settings.agent_count, agent_bytes(settings.agents.envs_per_agent)
+    agents, each = settings.agent_count, settings.agent_bytes
     if settings.workers_learn and not settings.run.serial:
         each += _MODEL_BYTES
     free, in_container = psutil.virtual_memory().available, left_in_container("memory")

@@ -33,11 +33,7 @@ _WIDEST = 60                # of the choices behind a flag
 
 AGENT_DESCRIPTORS = 4       # file descriptors of one agent in the main process
 OTHER_DESCRIPTORS = 200     # file descriptors of everything else
-
-
-def agent_bytes(envs_per_agent: int) -> int:
-    """Memory of one agent process: 60 MB with 16 Atari environments, 19 of them slots."""
-    return 8 * 2**20 + envs_per_agent * 13 * 2**18
+_OBSERVATION_BYTES = 84 * 84 * 4
 
 
 def _setting(default: Any, description: str, metavar: str = "N", **limits: Any) -> Any:
@@ -312,9 +308,24 @@ class Settings(Group):
         """The most agents the shared memory has room for."""
         least = max(self.agent_count, self._started[0])
         if self.tuning.agents_max is None and self.tunes:
-            most = _most_agents(self.agents.envs_per_agent)
+            most = self._most_agents
             return max(least, min(most, MAX_SLOTS // self.agents.slots_per_agent))
         return max(self.tuning.agents_max or 0, least)
+
+    @property
+    def agent_bytes(self) -> int:
+        """Memory of one agent process of Atari: 104 MB with the defaults, 58 of them slots."""
+        slots = self.agents.slots_per_agent * self.algorithm.rollout_length * _OBSERVATION_BYTES
+        return 8 * 2**20 + self.agents.envs_per_agent * (9 * 2**18 + slots)
+
+    @property
+    def _most_agents(self) -> int:
+        """As many as could pay and as the machine can hold: twice the usual, half the memory, its descriptors."""
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if descriptors == resource.RLIM_INFINITY:
+            descriptors = 2**20
+        return min(4096, 2 * _usual_agents(self.agents.envs_per_agent), usable_memory() // 2 // self.agent_bytes,
+                   (descriptors - OTHER_DESCRIPTORS) // AGENT_DESCRIPTORS)
 
     @property
     def thread_capacity(self) -> tuple[int, int]:
@@ -332,15 +343,6 @@ class Settings(Group):
 
 def _usual_agents(envs_per_agent: int) -> int:
     return max(2, min(16, 32 // envs_per_agent)) * usable_cores()
-
-
-def _most_agents(envs_per_agent: int) -> int:
-    """As many as could pay and as the machine can hold: twice the usual, half the memory, its descriptors."""
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if descriptors == resource.RLIM_INFINITY:
-        descriptors = 2**20
-    return min(4096, 2 * _usual_agents(envs_per_agent), usable_memory() // 2 // agent_bytes(envs_per_agent),
-               (descriptors - OTHER_DESCRIPTORS) // AGENT_DESCRIPTORS)
 
 
 class SettingField(NamedTuple):

@@ -52,10 +52,10 @@ def test_processes_of_the_container_count(tmp_path: Path, monkeypatch: pytest.Mo
 def test_memory_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group(monkeypatch, tmp_path, memory_max=str(3 * 2**30), memory_current=str(2 * 2**30))
     finding = found("memory", tmp_path)
-    assert not finding.ok and finding.numbers == "1.2 GB needed for 8 agents, 1.0 GB free"
+    assert not finding.ok and finding.numbers == "1.5 GB needed for 8 agents, 1.0 GB free"
     assert found("memory", tmp_path, agents=2).ok
     few = found("memory", tmp_path, envs=4)
-    assert few.ok and few.numbers == "0.8 GB needed for 8 agents, 1.0 GB free"
+    assert few.ok and few.numbers == "0.9 GB needed for 8 agents, 1.0 GB free"
 
 
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from parsing import any_settings
 
+from ga3c.settings import schema
 from ga3c.settings.files import configured, to_yaml
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import ALL, GROUPS, Settings
@@ -53,6 +54,17 @@ def test_agents_default_to_32_environments_but_2_to_16_agents_per_core_and_room_
     assert configured(agents=3, dynamic=False).agent_capacity == 3
     assert configured(agents=3, agents_max=2).agent_capacity == 3
     assert configured(agents=3, agents_max=9).agent_capacity == 9
+
+
+def test_the_more_a_rollout_holds_the_fewer_agents_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "usable_cores", lambda: 64)
+    monkeypatch.setattr(schema, "usable_memory", lambda: 28 * 2**30)
+    long, short = configured(), configured(preset="fast")
+    assert long.agent_bytes - short.agent_bytes == 16 * 2 * (64 - 20) * 84 * 84 * 4
+    for settings in (long, short):
+        assert settings.agent_capacity * settings.agent_bytes <= 14 * 2**30
+        assert (settings.agent_capacity + 1) * settings.agent_bytes > 14 * 2**30
+    assert 128 < long.agent_capacity < short.agent_capacity < 256
 
 
 def test_there_is_room_for_the_counts_to_start_from() -> None:

@@ -1,12 +1,12 @@
 """Kills agents while a real run trains, then reports whether memory grew or training stood still.
 
-    python tools/bench/soak.py --minutes 60 -- --game Boxing
-    python tools/bench/soak.py --minutes 1 --every 0.3 --stops 0.3 -- --game Pong --agent-timeout 3
+    python tools/bench/soak.py --minutes 60 -- --game Boxing --preset fast
+    python tools/bench/soak.py --minutes 1 --every 0.3 --stops 0.3 -- --game Pong --preset fast --agent-timeout 3
 
 The first kills one agent every ten seconds for an hour; the second stops or kills 200 in a minute. Flags after `--` go
 to `ga3c-train`. Memory, descriptors and threads are sampled from outside; TPS and deaths come from the run's record.
 The report is printed as JSON and kept as soak.json in the run directory. The exit code is 1 if the run did not end
-normally, or if a second passed without an update. SIGINT and SIGTERM end the run first.
+normally, or if a second passed without an update, so take settings with several a second. SIGINT and SIGTERM end the run first.
 """
 
 from __future__ import annotations

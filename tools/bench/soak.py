@@ -6,7 +6,8 @@
 The first kills one agent every ten seconds for an hour; the second stops or kills 200 in a minute. Flags after `--` go
 to `ga3c-train`. Memory, descriptors and threads are sampled from outside; TPS and deaths come from the run's record.
 The report is printed as JSON and kept as soak.json in the run directory. The exit code is 1 if the run did not end
-normally, or if a second passed without an update, so take settings with several a second. SIGINT and SIGTERM end the run first.
+normally, or if a second passed without an update; so take settings that make several a second. SIGINT and SIGTERM end
+the run first.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import threading
@@ -15,10 +16,26 @@ import psutil
 
 from ga3c.envs.toys import Counting
 from ga3c.learner.learner import UpdateStats
+from ga3c.runs.recorder import Recorder
+from ga3c.settings.files import configured
+from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field
 from ga3c.transport.slots import Batch
 
 Moment = tuple[int, int]  # episode, step
+
+
+def counting(**changes: object) -> Settings:
+    """Settings of a short run of the counting world."""
+    return configured(**{
+        "game": "toy:counting", "tensorboard": False, "steps": 6000, "dynamic": False,
+        "agents": 3, "agents_max": 8, "envs_per_agent": 2, "rollout_length": 5, "training_batch_min": 30, **changes})
+
+
+def events(run: Recorder, kind: str) -> list[dict]:
+    """The events of a kind in the record of a run."""
+    lines = (run.directory / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 def busy(seconds: float) -> None:

@@ -18,31 +18,24 @@ import faulty
 import numpy as np
 import psutil
 import pytest
-from counting import CheckingModel, agent_processes, end_run
+from counting import CheckingModel, agent_processes, end_run, events
+from counting import counting as counting_world
 
 from ga3c.envs.toys import Counting
-from ga3c.learner.learner import Diverged, TooLarge
 from ga3c.runs import reader as record
 from ga3c.runs.recorder import Recorder
-from ga3c.service import agent_pool, supervisor
+from ga3c.service import agent_pool
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
-from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
+
 
 MakeRun = Callable[..., Recorder]
 
 
 def counting(**changes: object) -> Settings:
-    return configured(**{
-        "game": "toy:counting", "tensorboard": False, "steps": 4000, "dynamic": False, "agent_nice": 0, "minutes": 0.7,
-        "agents": 3, "agents_max": 3, "envs_per_agent": 2, "rollout_length": 5, "training_batch_min": 30, **changes})
-
-
-def events(run: Recorder, kind: str) -> list[dict]:
-    lines = (run.directory / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
+    return counting_world(**{"steps": 4000, "agent_nice": 0, "minutes": 0.7, "agents_max": 3, **changes})
 
 
 class Dropping(CheckingModel):
@@ -248,130 +241,6 @@ def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
     Service(settings, run, CheckingModel(kill), interruption).run()
     assert [event["cause"] for event in events(run, "agent_died")] == ["signal"]
     assert len(events(run, "agent_started")) == 4
-
-
-@pytest.mark.parametrize("method", ["predict", "update"])
-def test_a_thread_that_raises_once_is_restarted_and_no_agent_waits_for_ever(
-        method: str, make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = CheckingModel()
-    right, calls = getattr(model, method), []
-
-    def wrong(argument: object) -> object:
-        calls.append(1)
-        if len(calls) == 20:
-            raise ZeroDivisionError("of the model")
-        return right(argument)
-
-    monkeypatch.setattr(model, method, wrong)
-    settings = counting()
-    run = make_run(settings)
-    Service(settings, run, model, interruption).run()
-    failed, = events(run, "thread_failed")
-    assert failed["cause"] == "ZeroDivisionError: of the model"
-    assert run.disturbances == 1 + len(events(run, "checkpoint"))
-    assert "Traceback" in (run.directory / "log.txt").read_text()
-    model.assert_nothing_doubled()
-    if method == "predict":
-        model.assert_nothing_lost()
-
-
-def test_a_batch_too_large_for_the_device_is_halved_and_retried(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = CheckingModel()
-    right, fits = model.update, [99]
-
-    def small(batch):
-        if model.version == 10:
-            fits[0] = 1
-        if len(batch) > fits[0]:
-            raise TooLarge("the device has no memory")
-        return right(batch)
-
-    monkeypatch.setattr(model, "update", small)
-    run = make_run(counting())
-    assert Service(run.settings, run, model, interruption).run() == "--steps 4000"
-    assert [(event["agent_steps"], event["before"]) for event in events(run, "batch_halved")] == [(20, 30), (10, 30)]
-    assert run.disturbances == 2 + len(events(run, "checkpoint"))
-    assert not events(run, "thread_failed") and "at most 10 agent steps" in (run.directory / "log.txt").read_text()
-    model.assert_nothing_doubled()
-    model.assert_nothing_lost()
-
-
-def test_a_device_without_memory_for_one_rollout_ends_the_run(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(batch):
-        raise TooLarge("the device has no memory for anything")
-
-    model = CheckingModel()
-    monkeypatch.setattr(model, "update", never)
-    run = make_run(counting())
-    with pytest.raises(TooLarge, match="for anything"):
-        Service(run.settings, run, model, interruption).run()
-    assert len(events(run, "thread_failed")) == 1, "it is tried again once"
-
-
-def test_when_nothing_moves_all_stacks_are_logged(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STALL_SECONDS", 1.0)
-    model = CheckingModel()
-    right, stuck = model.predict, threading.Event()
-
-    def hold(argument):
-        if model.version > 20:
-            stuck.wait(4.0)
-            stuck.set()
-        return right(argument)
-
-    monkeypatch.setattr(model, "predict", hold)
-    settings = counting()
-    run = make_run(settings)
-    Service(settings, run, model, interruption).run()
-    stalled, = events(run, "stalled")
-    assert stalled["what"] == "3 agents wait for a prediction"
-    assert "in hold" in (run.directory / "log.txt").read_text()
-
-
-def test_what_two_trainers_say_of_the_same_weights_is_answered_once(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run(counting())
-    monkeypatch.setattr(run, "back_to_finite", lambda model: run.directory / "checkpoints/000000000001")
-    model = CheckingModel()
-    made = Service(run.settings, run, model, interruption)
-    made._failures.extend([(Diverged("at 1"), 0.0), (Diverged("at 1, too"), 0.0)])
-    made._answer_failures()
-    assert len(events(run, "diverged")) == 1 and not made._failures
-    made._failures.append((Diverged("at 9"), 0.0))
-    with pytest.raises(Diverged, match="at 9"):
-        made._answer_failures()
-    made._failures.clear()
-    made._channel.close()
-
-
-def test_divergence_is_answered_once_from_the_newest_finite_checkpoint(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = CheckingModel()
-    model.learning_rate_factor, restored, right = 1.0, [], model.update
-    states = iter([np.ones(1), np.full(1, np.nan)])
-    monkeypatch.setattr(model, "state", lambda: ({"weights": next(states)}, model.version, model.version))
-    monkeypatch.setattr(model, "go_back", restored.append, raising=False)
-    settings = counting(steps=None)
-    run = make_run(settings)
-
-    def diverge(batch):
-        if model.version in (20, 40):
-            run.save(model)
-        if model.version in (60, 100):
-            model.version += 1
-            raise Diverged(f"at {model.version}")
-        return right(batch)
-
-    monkeypatch.setattr(model, "update", diverge)
-    with pytest.raises(Diverged, match="at 101"):
-        Service(settings, run, model, interruption).run()
-    arrays, = restored
-    assert arrays["weights"].tolist() == [1.0] and model.learning_rate_factor == 0.5
-    told, = events(run, "diverged")
-    assert told["back_to"] == "checkpoints/000000000020" and told["cause"] == "at 61"
 
 
 def test_all_quarantined_names_the_exception(make_run: MakeRun, interruption: Signals, tmp_path: Path,

@@ -1,0 +1,205 @@
+"""Agents and threads that cannot be started, or only later: the whole service goes on without them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from counting import CheckingModel, agent_processes, counting, end_run, events
+
+from ga3c.runs.recorder import Recorder
+from ga3c.service.signals import Signals
+from ga3c.service.agent_pool import AgentsLost
+from ga3c.service.supervisor import Service
+
+
+MakeRun = Callable[..., Recorder]
+
+
+def test_others_take_the_place_of_quarantined_agents(make_run: MakeRun, interruption: Signals) -> None:
+    stages = [{0, 1, 2}, {0, 1, 3}, {0, 1, 3, 4}]
+    end = [math.inf]
+
+    def change(updates: int) -> None:
+        if updates > end[0]:
+            end_run()
+        alive = {agent.number for agent in service._agents.agents if agent.alive}
+        if not stages or alive != stages[0] or model.agent_steps == 0:
+            return
+        del stages[0]
+        if len(stages) == 2:
+            service._agents.agents[2].failed = lambda *how: False  # as if it had failed five times in a row
+            service._agents.agents[2].process.kill()
+        elif stages:
+            service.resize(5, 1, 1)  # one more than there can be
+        else:
+            end[0] = updates + 300
+
+    model = CheckingModel(change)
+    run = make_run(counting(steps=None, agents=3, agents_max=5))
+    service = Service(run.settings, run, model, interruption)
+    assert service.run() == "SIGTERM" and not stages
+    assert sorted(event["agent"] for event in events(run, "agent_started")) == [0, 1, 2, 3, 4]
+    model.assert_nothing_doubled()
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_an_agent_for_which_the_system_has_no_process_is_done_without(
+        after: int, make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, starts = ForkServerProcess.start, []
+
+    def failing(process: ForkServerProcess) -> None:
+        starts.append(process.name)
+        if len(starts) > after:
+            raise OSError(11, "Resource temporarily unavailable")
+        start(process)
+
+    monkeypatch.setattr(ForkServerProcess, "start", failing)
+    settings = counting()
+    run = make_run(settings)
+    service = Service(settings, run, CheckingModel(), interruption)
+    if not after:
+        with pytest.raises(AgentsLost, match="not one can be started: .*Resource temporarily unavailable"):
+            service.run()
+        return
+    assert service.run() == "--steps 6000"
+    assert starts == ["agent-0", "agent-1", "agent-2"], "it is not tried each second"
+    told, = events(run, "agent_not_started")
+    assert told["agent"] == 2 and "Resource temporarily unavailable" in told["cause"]
+
+
+def test_an_agent_that_was_refused_is_tried_again_later(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, refused = ForkServerProcess.start, []
+
+    def refusing(process: ForkServerProcess) -> None:
+        if process.name == "agent-2" and len(refused) < 2:
+            refused.append(time.monotonic())
+            raise OSError(11, "Resource temporarily unavailable")
+        start(process)
+
+    def stop(updates: int) -> None:
+        if len(events(run, "agent_started")) == 3:
+            end_run()
+
+    monkeypatch.setattr(ForkServerProcess, "start", refusing)
+    monkeypatch.setattr("ga3c.service.agent_pool.START_PAUSE", 0.3)
+    run = make_run(counting(steps=None, minutes=1))
+    assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
+    assert [event["agent"] for event in events(run, "agent_started")] == [0, 1, 2]
+    assert refused[1] - refused[0] >= 0.3
+
+
+def test_agents_are_restarted_when_the_process_they_were_forked_from_has_died(
+        make_run: MakeRun, interruption: Signals) -> None:
+    def change(updates: int) -> None:
+        if updates == 30:
+            forkservers = {process.parent() for process in agent_processes()}
+            before.extend(agent_processes())
+            for process in forkservers:
+                process.kill()
+        elif updates % 10 == 0 and updates > 30 and len(events(run, "agent_started")) == 6 and not blocked:
+            status = Path(f"/proc/{agent_processes()[0].ppid()}/status").read_text()
+            blocked.append(int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16))
+            end_run()
+
+    before: list[psutil.Process] = []
+    blocked: list[int] = []
+    model = CheckingModel(change)
+    run = make_run(counting(steps=None, minutes=1))
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    for number in (signal.SIGINT, signal.SIGUSR1):
+        assert blocked[0] & 1 << (number - 1), "the new one is left alone by whoever asks for a checkpoint"
+    assert len(before) == 3
+    for process in before:
+        with contextlib.suppress(psutil.NoSuchProcess):  # or whoever inherits them has not looked yet
+            assert process.status() == psutil.STATUS_ZOMBIE
+    assert len(events(run, "agent_started")) == 6
+    assert {event["exitcode"] for event in events(run, "agent_died")} == {255}
+    model.assert_nothing_doubled()
+
+
+@pytest.mark.parametrize("times, kind", [(1, ConnectionRefusedError), (2, ConnectionRefusedError), (1, EOFError)],
+                         ids=["refuses", "refuses twice", "took the request with it"])
+def test_a_fork_server_that_is_just_ending_is_waited_for_once(
+        times: int, kind: type[Exception], make_run: MakeRun, interruption: Signals,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    start, refused = ForkServerProcess.start, []
+
+    def refusing(process: ForkServerProcess) -> None:
+        if process.name == "agent-2" and len(refused) < times:
+            refused.append(time.monotonic())
+            raise kind
+        start(process)
+
+    def stop(updates: int) -> None:
+        if times == 1 and updates % 10 == 0 and len(events(run, "agent_started")) == 3:
+            end_run()  # refused twice it shall not be tried again for a while
+
+    monkeypatch.setattr(ForkServerProcess, "start", refusing)
+    monkeypatch.setattr("ga3c.service.agent_pool.FORKSERVER_SECONDS", 1.0)
+    run = make_run(counting(steps=None, minutes=1 if times == 1 else 0.07))
+    Service(run.settings, run, CheckingModel(stop), interruption).run()
+    assert len(events(run, "agent_not_started")) == len(refused) == times
+    assert len(events(run, "agent_started")) == 4 - times, "that it is refused again is no matter of waiting"
+    assert np.all(np.diff(refused) >= 1.0)
+
+
+def test_no_agent_is_started_while_a_fork_server_is_just_ending(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, begun, refused = ForkServerProcess.start, [], []
+
+    def refusing(process: ForkServerProcess) -> None:
+        if process.name == "agent-2" and not refused:
+            refused.append(time.monotonic())
+            begun[0][0].kill()  # its index is vacant in a moment
+            raise ConnectionRefusedError(111, "Connection refused")
+        start(process)
+        begun.append((process, time.monotonic()))
+
+    def stop(updates: int) -> None:
+        if updates % 10 == 0 and len(begun) == 4:
+            end_run()
+
+    monkeypatch.setattr(ForkServerProcess, "start", refusing)
+    monkeypatch.setattr("ga3c.service.agent_pool.FORKSERVER_SECONDS", 1.0)
+    run = make_run(counting(steps=None, minutes=1))
+    Service(run.settings, run, CheckingModel(stop), interruption).run()
+    again = [(process.name, when) for process, when in begun[2:]]
+    assert sorted(name for name, _ in again) == ["agent-0", "agent-2"]
+    assert all(when >= refused[0] + 1.0 for _, when in again)
+
+
+def test_a_system_without_another_thread_goes_on_with_those_there_are_and_tries_again(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, tried = threading.Thread.start, []
+
+    def refusing(thread: threading.Thread) -> None:
+        if thread.name == "predictor-1":
+            tried.append(time.monotonic())
+            if len(tried) == 1:
+                raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def stop(updates: int) -> None:
+        if len(tried) == 2:
+            end_run()
+
+    monkeypatch.setattr(threading.Thread, "start", refusing)
+    monkeypatch.setattr("ga3c.service.workers.THREAD_PAUSE", 0.3)
+    model = CheckingModel(stop)
+    run = make_run(counting(steps=None, minutes=1, predictors=2))
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    event, = events(run, "thread_not_started")
+    assert event["cause"] == "predictor: can't start new thread" and tried[1] - tried[0] >= 0.3
+    model.assert_nothing_doubled()
+    model.assert_nothing_lost()

@@ -93,7 +93,7 @@ def test_there_is_room_for_twice_as_many_agents_as_a_run_begins_with(monkeypatch
     assert [(one.agent_count, one.agent_capacity) for one in made] == [
         (32, 64), (32, 64), (16, 32), (8, 16), (4, 8), (4, 8)]
     monkeypatch.setattr("ga3c.settings.schema.usable_memory", lambda: 2**30)
-    assert [one.agent_capacity for one in made] == [45, 35, 24, 15, 8, 4], "half of the memory, by their environments"
+    assert [one.agent_capacity for one in made] == [37, 32, 16, 9, 5, 4], "half of the memory, by their environments"
 
 
 @pytest.mark.parametrize("scarce", ["memory", "container", "descriptors"])
@@ -107,7 +107,7 @@ def test_room_is_no_more_than_the_machine_can_hold(
         monkeypatch.setattr("ga3c.settings.machine._groups", lambda: [tmp_path, tmp_path / "around it"])
     else:
         monkeypatch.setattr("ga3c.settings.schema.resource.getrlimit", lambda which: (1024, 4096))
-    assert 20 < configured(agents=20).agent_capacity < 250
+    assert 10 < configured(agents=10).agent_capacity < 250
 
 
 # ------------------------------------------------------------------------------------------------ seconds

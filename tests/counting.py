@@ -32,6 +32,11 @@ def counting(**changes: object) -> Settings:
         "agents": 3, "agents_max": 8, "envs_per_agent": 2, "rollout_length": 5, "training_batch_min": 30, **changes})
 
 
+def counting_with_faults(**changes: object) -> Settings:
+    """The same with fewer agents and a deadline: something in it is to fail."""
+    return counting(**{"steps": 4000, "agent_nice": 0, "minutes": 0.7, "agents_max": 3, **changes})
+
+
 def events(run: Recorder, kind: str) -> list[dict]:
     """The events of a kind in the record of a run."""
     lines = (run.directory / "events.jsonl").read_text().splitlines()

@@ -18,8 +18,7 @@ import faulty
 import numpy as np
 import psutil
 import pytest
-from counting import CheckingModel, agent_processes, end_run, events
-from counting import counting as counting_world
+from counting import CheckingModel, agent_processes, counting_with_faults, end_run, events
 
 from ga3c.envs.toys import Counting
 from ga3c.runs import reader as record
@@ -28,14 +27,8 @@ from ga3c.service import agent_pool
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
-from ga3c.settings.schema import Settings
-
 
 MakeRun = Callable[..., Recorder]
-
-
-def counting(**changes: object) -> Settings:
-    return counting_world(**{"steps": 4000, "agent_nice": 0, "minutes": 0.7, "agents_max": 3, **changes})
 
 
 class Dropping(CheckingModel):
@@ -61,7 +54,7 @@ def test_an_environment_that_fails_in_a_step_is_restarted_inside_its_agent(
         fault: str, cause: str, make_run: MakeRun, interruption: Signals, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     model = Dropping()
-    run = make_run(counting(game=faulty.make(tmp_path, monkeypatch, fault)))
+    run = make_run(counting_with_faults(game=faulty.make(tmp_path, monkeypatch, fault)))
     assert Service(run.settings, run, model, interruption).run() == "--steps 4000"
     assert not events(run, "agent_died"), "the agent goes on"
     told, = events(run, "environment_failed")
@@ -86,7 +79,7 @@ def test_an_agent_that_its_environment_ends_or_holds_up_is_restarted(
     probed = tmp_path / "failed-once"
     probed.touch()  # the main process makes one to look at it
     game = faulty.make(tmp_path, monkeypatch, fault, where, once=True)
-    settings = counting(game=game, steps=None, agent_timeout=4.0 if fault == "stall" else 60.0)
+    settings = counting_with_faults(game=game, steps=None, agent_timeout=4.0 if fault == "stall" else 60.0)
     run = make_run(settings)
     probed.unlink()
 
@@ -131,7 +124,7 @@ def test_a_stopped_agent_is_restarted_wherever_it_was(
             end_run()
 
     model = CheckingModel(stop)
-    settings = counting(steps=None, agents=6, agents_max=6, agent_timeout=3.0)
+    settings = counting_with_faults(steps=None, agents=6, agents_max=6, agent_timeout=3.0)
     run = make_run(settings)
     Service(settings, run, model, interruption).run()
     assert {event["cause"] for event in events(run, "agent_died")} == {"hung"}
@@ -157,7 +150,7 @@ def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
     monkeypatch.setattr(model, "predict", slow(predict, "predict", 4.5))
     monkeypatch.setattr(model, "update", slow(update, "update", 4.5))
     monkeypatch.setattr(agent_pool, "INATTENTION", 1.5)
-    settings = counting(agent_timeout=3.0, steps=None, minutes=19 / 60)
+    settings = counting_with_faults(agent_timeout=3.0, steps=None, minutes=19 / 60)
     run = make_run(settings)
     tick = run.tick
 
@@ -193,7 +186,7 @@ def test_an_agent_that_never_plays_is_quarantined_and_the_others_go_on(
             end_run()
 
     model = CheckingModel(kill)
-    settings = counting(steps=None)
+    settings = counting_with_faults(steps=None)
     run = make_run(settings)
     monkeypatch.setattr("ga3c.transport.channel.Channel.has_delivered", lambda self, agent: agent != 1)
     Service(settings, run, model, interruption).run()
@@ -215,7 +208,7 @@ def test_running_out_of_memory_is_named_and_takes_one_agent_away(
         elif updates == 200:
             end_run()
 
-    settings = counting(steps=None)
+    settings = counting_with_faults(steps=None)
     run = make_run(settings)
     Service(settings, run, CheckingModel(kill), interruption).run()
     assert [event["cause"] for event in events(run, "agent_died")] == ["out of memory"]
@@ -236,7 +229,7 @@ def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
             end_run()
 
     killed: list[object] = []
-    settings = counting(steps=None)
+    settings = counting_with_faults(steps=None)
     run = make_run(settings)
     Service(settings, run, CheckingModel(kill), interruption).run()
     assert [event["cause"] for event in events(run, "agent_died")] == ["signal"]
@@ -246,7 +239,7 @@ def test_a_kill_long_after_memory_ran_out_elsewhere_is_a_kill(
 def test_all_quarantined_names_the_exception(make_run: MakeRun, interruption: Signals, tmp_path: Path,
                                              monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga3c.service.workers.FIRST_PAUSE", 0.02)
-    run = make_run(counting(game=faulty.make(tmp_path, monkeypatch, "crash", "reset")))
+    run = make_run(counting_with_faults(game=faulty.make(tmp_path, monkeypatch, "crash", "reset")))
     with pytest.raises(AgentsLost, match="all 3 failed again and again.*RuntimeError: the emulator lost its mind"):
         Service(run.settings, run, CheckingModel(), interruption).run()
     assert len(events(run, "agent_died")) == 15 and len(events(run, "environment_failed")) == 1
@@ -255,7 +248,7 @@ def test_all_quarantined_names_the_exception(make_run: MakeRun, interruption: Si
 def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: Signals) -> None:
     chance = random.Random(4)
     stopped: set[int] = set()  # which are left to the service
-    settings = counting(steps=None, minutes=1, agents=6, agents_max=6, agent_timeout=3.0)
+    settings = counting_with_faults(steps=None, minutes=1, agents=6, agents_max=6, agent_timeout=3.0)
     run = make_run(settings)
     over = threading.Event()
 

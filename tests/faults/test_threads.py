@@ -7,22 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from counting import CheckingModel, events
-from counting import counting as counting_world
+from counting import CheckingModel, counting_with_faults, events
 
 from ga3c.learner.learner import Diverged, TooLarge
 from ga3c.runs.recorder import Recorder
 from ga3c.service import supervisor
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
-from ga3c.settings.schema import Settings
-
 
 MakeRun = Callable[..., Recorder]
-
-
-def counting(**changes: object) -> Settings:
-    return counting_world(**{"steps": 4000, "agent_nice": 0, "minutes": 0.7, "agents_max": 3, **changes})
 
 
 @pytest.mark.parametrize("method", ["predict", "update"])
@@ -38,7 +31,7 @@ def test_a_thread_that_raises_once_is_restarted_and_no_agent_waits_for_ever(
         return right(argument)
 
     monkeypatch.setattr(model, method, wrong)
-    settings = counting()
+    settings = counting_with_faults()
     run = make_run(settings)
     Service(settings, run, model, interruption).run()
     failed, = events(run, "thread_failed")
@@ -63,7 +56,7 @@ def test_a_batch_too_large_for_the_device_is_halved_and_retried(
         return right(batch)
 
     monkeypatch.setattr(model, "update", small)
-    run = make_run(counting())
+    run = make_run(counting_with_faults())
     assert Service(run.settings, run, model, interruption).run() == "--steps 4000"
     assert [(event["agent_steps"], event["before"]) for event in events(run, "batch_halved")] == [(20, 30), (10, 30)]
     assert run.disturbances == 2 + len(events(run, "checkpoint"))
@@ -79,7 +72,7 @@ def test_a_device_without_memory_for_one_rollout_ends_the_run(
 
     model = CheckingModel()
     monkeypatch.setattr(model, "update", never)
-    run = make_run(counting())
+    run = make_run(counting_with_faults())
     with pytest.raises(TooLarge, match="for anything"):
         Service(run.settings, run, model, interruption).run()
     assert len(events(run, "thread_failed")) == 1, "it is tried again once"
@@ -98,7 +91,7 @@ def test_when_nothing_moves_all_stacks_are_logged(
         return right(argument)
 
     monkeypatch.setattr(model, "predict", hold)
-    settings = counting()
+    settings = counting_with_faults()
     run = make_run(settings)
     Service(settings, run, model, interruption).run()
     stalled, = events(run, "stalled")
@@ -108,7 +101,7 @@ def test_when_nothing_moves_all_stacks_are_logged(
 
 def test_what_two_trainers_say_of_the_same_weights_is_answered_once(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run(counting())
+    run = make_run(counting_with_faults())
     monkeypatch.setattr(run, "back_to_finite", lambda model: run.directory / "checkpoints/000000000001")
     model = CheckingModel()
     made = Service(run.settings, run, model, interruption)
@@ -129,7 +122,7 @@ def test_divergence_is_answered_once_from_the_newest_finite_checkpoint(
     states = iter([np.ones(1), np.full(1, np.nan)])
     monkeypatch.setattr(model, "state", lambda: ({"weights": next(states)}, model.version, model.version))
     monkeypatch.setattr(model, "go_back", restored.append, raising=False)
-    settings = counting(steps=None)
+    settings = counting_with_faults(steps=None)
     run = make_run(settings)
 
     def diverge(batch):

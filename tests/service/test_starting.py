@@ -21,7 +21,6 @@ from ga3c.service.signals import Signals
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.supervisor import Service
 
-
 MakeRun = Callable[..., Recorder]
 
 

@@ -121,7 +121,7 @@ def table3(options: argparse.Namespace) -> list[Variant]:
 FIGURES = {"figure5": figure5, "figure6": figure6, "figure7": figure7, "lag": lag, "alternatives": alternatives,
            "table3": table3}
 
-# Settings of other programs, and of earlier versions of this one.
+# One default changed at a time: what `alternatives` tries if nothing else is asked for.
 CHANGES = ("--algorithm a3c", "--preset paper", "--passes 1", "--passes 2", "--passes 4", "--minibatches 4",
            "--learning-rate 2.5e-4 --learning-rate-final 2.5e-5", "--learning-rate 5e-4 --learning-rate-final 5e-5",
            "--learning-rate-final null", "--clip-range 0.2 --clip-range-final 0.02", "--clip-range-final null",

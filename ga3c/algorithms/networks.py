@@ -115,16 +115,21 @@ class StridedConv2D(layers.Conv2D):  # type: ignore[misc]
 
 
 class ByteConv2D(StridedConv2D):
-    """A convolution of x / 127.5 - 1 where x are bytes. Its weights are scaled instead, which are fewer than pixels.
+    """A convolution of x / 127.5 - offset where x are bytes. Its weights are scaled, which are fewer than pixels.
 
-    To [-1, 1] as in the authors' code: most of an image is background, which from 0 to 1 drowns what moves.
+    What is black in an image of offset 1 is -1, as in the authors' code. Then a step of Adam moves all of a filter's
+    weights alike wherever most is black, and with a high learning rate it switches filters off for good.
     """
+
+    def __init__(self, *args: Any, offset: float, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._offset = offset
 
     def folded(self) -> Folded:
         """Kernel and bias for bytes."""
         kernel, bias = super().folded()
-        offset = ops.sum(ops.cast(kernel, "float32"), axis=(0, 1, 2))
-        return kernel / 127.5, ops.cast(ops.cast(bias, "float32") - offset, self.compute_dtype)
+        all_on = ops.sum(ops.cast(kernel, "float32"), axis=(0, 1, 2))
+        return kernel / 127.5, ops.cast(ops.cast(bias, "float32") - self._offset * all_on, self.compute_dtype)
 
 
 class ActorCritic(keras.Model):  # type: ignore[misc]
@@ -232,8 +237,9 @@ def _actor_critic(settings: Settings, spec: EnvSpec, kind: str, precision: str) 
         sizes = ((16, 8, 4), (32, 4, 2)) if kind == "small" else (
             (32, 8, 4 if kind == "nature" else settings.algorithm.large_stride), (64, 4, 2), (64, 3, 1))
         for filters, size, stride in sizes:
-            layer = StridedConv2D if trunk else ByteConv2D
-            trunk.append(layer(filters, size, stride, **options("relu", 2**0.5, inner)))
+            how = options("relu", 2**0.5, inner)
+            trunk.append(StridedConv2D(filters, size, stride, **how) if trunk else
+                         ByteConv2D(filters, size, stride, offset=settings.algorithm.pixel_offset, **how))
         trunk.append(FoldedDense(256 if kind == "small" else 512, **options("relu", 2**0.5, inner)))
     else:
         trunk += [FoldedDense(64, **options("tanh", 2**0.5, "float32")) for _ in range(2)]

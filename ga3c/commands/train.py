@@ -8,14 +8,15 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ga3c.commands.entry import fail, guarded, quiet, run_command
+from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
 from ga3c.service.signals import Signals
-from ga3c.settings.files import current_names, recorded, resolve, to_yaml
+from ga3c.settings.files import current_names, recorded, resolve, settings_of, to_yaml
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
@@ -139,11 +140,11 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
         if directory is not None and not anew:
             held.callback(os.close, lock_directory(here / directory))
             cleaned = clean(here / directory / "checkpoints")
-            checkpoint_path, restored, passed_over = _restore(settings, model, here / directory, named)
+            checkpoint_path, restored, passed_over = _restore(settings, spec, model, here / directory, named)
             told += [*cleaned, *(f"Passed over: {reason}" for reason in passed_over)]
         else:
             if directory is not None:
-                begins, restored = _begin_with_weights(model, here / directory, named)
+                begins, restored = _begin_with_weights(settings, spec, model, here / directory, named)
                 told += begins
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
@@ -224,7 +225,7 @@ def _run(settings: Settings, spec: Any, model: Any, kernels: str, here: Path, di
         run.close()
 
 
-def _restore(settings: Settings, model: Any, directory: Path,
+def _restore(settings: Settings, spec: EnvSpec, model: Any, directory: Path,
              named: Path | None) -> tuple[Path, Checkpoint, list[str]]:
     """Puts the newest whole checkpoint, or the one named, into `model`: path, itself, why others were passed over."""
     passed_over: list[str] = []
@@ -242,6 +243,7 @@ def _restore(settings: Settings, model: Any, directory: Path,
         if ours != theirs:
             raise ConfigError(f"--{name.replace('_', '-')}: {ours}, but {path} was trained on {theirs}; "
                               "--weights-only begins a new run with its weights")
+    _check_pixels(settings, spec, path, progress)
     try:
         model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
         model.learning_rate_factor = progress.get("learning_rate_factor", 1.0)
@@ -250,13 +252,23 @@ def _restore(settings: Settings, model: Any, directory: Path,
     return path, checkpoint, passed_over
 
 
-def _begin_with_weights(model: Any, directory: Path, named: Path | None) -> tuple[list[str], Checkpoint]:
+def _check_pixels(settings: Settings, spec: EnvSpec, path: Path, progress: Mapping[str, Any]) -> None:
+    """Raises ConfigError if the weights are for pixels of another scale: they fit, but would play differently."""
+    ours = settings.algorithm.pixel_offset
+    theirs = settings_of(progress).get("pixel_offset", ours)
+    if ours != theirs and len(spec.observation_shape) == 3:
+        raise ConfigError(f"--pixel-offset: {ours}, but {path} was trained with {theirs}")
+
+
+def _begin_with_weights(settings: Settings, spec: EnvSpec, model: Any, directory: Path,
+                        named: Path | None) -> tuple[list[str], Checkpoint]:
     """Gives a new model the weights of the newest whole checkpoint, or of the one named; says so.
 
     Also returns what else a new run begins with: the statistics of wrappers, which the weights were trained with.
     """
     from ga3c.envs.wrapper_statistics import SAVED
     checkpoint, path, _ = (load(named), named, []) if named is not None else newest(directory / "checkpoints")
+    _check_pixels(settings, spec, path, checkpoint.progress)
     try:
         model.start_from(checkpoint.arrays)
     except ValueError as error:

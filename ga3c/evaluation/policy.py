@@ -23,16 +23,16 @@ from ga3c.envs.check import probe
 from ga3c.envs.wrapper_statistics import SAVED, Statistics
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import CheckpointError
-from ga3c.settings.files import current_names, of_flat, recorded
+from ga3c.settings.files import of_flat, recorded, settings_of
 from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.presets import BEFORE
 from ga3c.settings.schema import Settings
 
 SHIPPED = Path(__file__).parent / "policies"
 _FORMAT = "ga3c policy 1"
-_SINCE_0_9 = ("normalize_observations", "normalize_rewards")  # what does not name them was made without
 _SETTINGS = ("game", "wrappers", "frame_skip", "noop_max", "sticky_actions", "mode", "difficulty", "fire_reset",
-             "full_action_space", "max_episode_frames", "network", "large_stride", "gamma", "reward_clip", *_SINCE_0_9)
+             "full_action_space", "max_episode_frames", "network", "large_stride", "gamma", "reward_clip", *BEFORE)
 _OF_A_CHECKPOINT = _SETTINGS[1:]  # a resume may have changed them since
 _PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
 
@@ -196,8 +196,7 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
     if progress.get("game") != settings.env.game:
         raise ConfigError(f"{path}: trained on {progress.get('game')}, but {run / 'config.yaml'} says "
                           f"{settings.env.game}")
-    saved = progress.get("settings")
-    saved = dict.fromkeys(_SINCE_0_9, False) | (current_names(saved) if isinstance(saved, dict) else {})
+    saved = settings_of(progress)
     settings = of_flat(settings.flat() | {name: saved[name] for name in _OF_A_CHECKPOINT if name in saved}, str(path))
     weights = {name: array for name, array in loaded.arrays.items() if name.startswith(("network.", "observation."))}
     return Trained(path, settings, weights, progress, run, passed_over, loaded.arrays.get(SAVED))
@@ -237,7 +236,7 @@ def read_policy(path: Path) -> Trained:
             raise foreign
         if metadata.pop("sha256") != _digest(metadata, weights):
             raise CheckpointError(f"{path} is damaged: its sha256 is not the one it names")
-        settings = of_flat(metadata["settings"], f"{path}: made by another version of ga3c")
+        settings = of_flat({**BEFORE, **metadata["settings"]}, f"{path}: made by another version of ga3c")
         statistics = weights.pop(SAVED, None)
         return Trained(path, settings, weights, dict(metadata["progress"]), None, [], statistics)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

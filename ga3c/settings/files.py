@@ -16,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from ga3c.settings.messages import ConfigError, nearest, shown
-from ga3c.settings.presets import REMOVED, RENAMED, beginning, grown
+from ga3c.settings.presets import BEFORE, REMOVED, RENAMED, beginning, grown
 from ga3c.settings.schedule import plan
 from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, Settings
 
@@ -218,7 +218,7 @@ def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
     """The settings in a run's config.yaml, also one of version 0.8, with `given` over them. Raises ConfigError."""
     if "env" in _read_plain(path):
         return resolve(given or {}, str(path))
-    return of_flat({"algorithm": "a3c", **recorded_values(path), **(given or {})}, str(path))  # 0.8 had no other
+    return of_flat({"algorithm": "a3c", **BEFORE, **recorded_values(path), **(given or {})}, str(path))
 
 
 def recorded_values(path: Path) -> dict[str, Any]:
@@ -232,6 +232,13 @@ def recorded_values(path: Path) -> dict[str, Any]:
 def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values by setting of version 0.8, by the names of today and without what is gone."""
     return {RENAMED.get(name, name): value for name, value in values.items() if name not in REMOVED}
+
+
+def settings_of(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """The values by setting in a checkpoint's progress, unchecked, with those its version had no choice of; {}: none.
+    """
+    found = progress.get("settings")
+    return {**BEFORE, **current_names(found)} if isinstance(found, dict) else {}
 
 
 def of_flat(values: Mapping[str, Any], source: str) -> Settings:

@@ -176,6 +176,8 @@ class AlgorithmSettings(Group):
         0.5, "largest global norm of an update's gradient; 0: no clipping (paper)", "X", ge=0.0)
     normalize_observations: bool = _setting(
         False, "vectors: subtract their running mean, divide by their running deviation, clip to [-10, 10] (paper: no)")
+    pixel_offset: float = _setting(
+        0.0, "images are pixel / 127.5 - this: with 0 black is 0; 1: from -1 to 1 (authors' code)", "X", ge=0.0, le=2.0)
     network: str = _setting(
         "auto", "small, large (paper), nature (large with stride 4): images; dense: vectors; auto: small or dense; or "
         "a module:function", "NAME")

@@ -22,6 +22,7 @@ from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.presets import BEFORE
 from ga3c.settings.schema import Settings
 
 CATCH = configured(game="toy:catch", seed=3)
@@ -51,16 +52,17 @@ def refused(where: str | Path, kind: type[Exception] = ConfigError) -> str:
 
 # ------------------------------------------------------------------------------------------------ files
 
-def test_a_policy_file_keeps_how_the_game_was_played_and_one_of_before_there_were_modes_is_read(
+def test_a_policy_file_keeps_how_the_game_was_played_and_one_of_an_earlier_version_is_read(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     variant = {"game": "PongNoFrameskip-v0", "mode": 1, "difficulty": 2, "frame_skip": 3}
     trained = Trained(tmp_path, configured(**variant), {"network.00": np.zeros(3, np.float32)}, {}, None, [])
     write_policy(tmp_path / "new.npz", trained)
     assert read_policy(tmp_path / "new.npz").settings == configured(**variant)
     monkeypatch.setattr(policy, "_SETTINGS",
-                        tuple(name for name in policy._SETTINGS if name not in ("mode", "difficulty")))
+                        tuple(name for name in policy._SETTINGS if name not in ("mode", "difficulty", *BEFORE)))
     write_policy(tmp_path / "old.npz", trained)
-    assert read_policy(tmp_path / "old.npz").settings == configured(game="PongNoFrameskip-v0", frame_skip=3)
+    assert read_policy(tmp_path / "old.npz").settings == configured(
+        game="PongNoFrameskip-v0", frame_skip=3, pixel_offset=1.0)
 
 
 # ------------------------------------------------------------------------------------------------ finding

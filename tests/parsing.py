@@ -64,7 +64,7 @@ def _agreeing(made: Settings) -> Settings:
     if made.batching.schedule == "multi-batch":
         made = made.changed(schedule="synchronous")
     if made.batching.schedule != "queues":
-        made = made.changed(training_delay=0, batch_reuse=1)
+        made = made.changed(training_delay=0, batch_reuse=1, drop_stale=False)
     if not made.run.serial:
         made = made.changed(training_delay=0)
     return made.changed(drop_stale=made.batching.drop_stale and made.tuning.max_lag is not None)

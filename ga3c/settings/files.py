@@ -164,6 +164,8 @@ def _merged(given: Mapping[str, Any]) -> Settings:
         raise ConfigError("training_delay: needs serial, where a rollout's age is no accident")
     if settings.batching.training_delay and settings.batching.schedule != "queues":
         raise ConfigError("training_delay: needs the schedule queues; in the others nothing waits")
+    if settings.batching.drop_stale and settings.batching.schedule != "queues":
+        raise ConfigError("drop_stale: needs the schedule queues; in the others every step's age is the schedule's")
     if settings.batching.batch_reuse > 1 and settings.batching.schedule != "queues":
         raise ConfigError(f"batch_reuse: {settings.batching.batch_reuse} needs the schedule queues; passes repeat a "
                           "batch in any")

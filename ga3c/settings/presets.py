@@ -96,9 +96,15 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 
 def beginning(preset: str, algorithm: str) -> Mapping[str, Any]:
-    """What to begin with, by setting: the preset. Algorithms of one pass, named without a preset, begin with `fast`."""
-    one_pass = preset == "default" and algorithm in ("a3c", "a2c", "a3c-cpu")
-    return PRESETS["fast"] if one_pass else PRESETS[preset]
+    """What to begin with, by setting: the preset. Some algorithms, named without a preset, begin with more.
+
+    Those of one pass begin with `fast`. `a2c` and `ppo` do not correct for lag: they begin with a schedule without it.
+    """
+    if preset != "default":
+        return PRESETS[preset]
+    of_one_pass = PRESETS["fast"] if algorithm in ("a3c", "a2c", "a3c-cpu") else {}
+    without_lag = {"schedule": "alternating"} if algorithm in ("a2c", "ppo") else {}
+    return {**of_one_pass, **without_lag}
 
 
 def grown(preset: str, environments: int, rollout_length: int) -> Mapping[str, Any]:

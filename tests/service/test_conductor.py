@@ -176,18 +176,19 @@ def test_a_thread_that_fails_goes_on_where_it_was(make_run: MakeRun, interruptio
     assert model.digests == played(settings.changed(serial=True), make_run, interruption).digests
 
 
-@pytest.mark.parametrize("schedule", ["synchronous", "alternating"])
+@pytest.mark.parametrize(("schedule", "updates"), [
+    ("synchronous", 30), ("alternating", 30), ("multi-batch", 75), ("multi-batch, twice", 150)])
 def test_weights_are_those_of_the_serial_run_to_the_byte(
-        schedule: str, make_run: MakeRun, interruption: Signals) -> None:
+        schedule: str, updates: int, make_run: MakeRun, interruption: Signals) -> None:
     from ga3c.learner.learner import Learner
     states = []
     for serial in (True, False):
-        settings = in_rounds(game="toy:catch", serial=serial, schedule=schedule, algorithm="ppo", passes=2,
-                             minibatches=2, learning_rate=1e-2)
+        settings = in_rounds(game="toy:catch", serial=serial, algorithm="ppo", passes=2, minibatches=2,
+                             learning_rate=1e-2, **SCHEDULES[schedule])
         run = make_run(settings)
         model = Learner(settings, run.spec)
         (run_serial if serial else lambda *given: Service(*given).run())(settings, run, model, interruption)
         states.append(model.state())
-    assert states[0][1:] == states[1][1:] and states[0][1] == 30
+    assert states[0][1:] == states[1][1:] and states[0][1] == updates
     for name, array in states[0][0].items():
         assert array.tobytes() == states[1][0][name].tobytes(), name

@@ -253,6 +253,7 @@ def test_what_goes_together_is_checked_together() -> None:
     assert settled("--drop-stale").tuning.max_lag == Settings().tuning.max_lag
     assert mistake("--preset", "paper", "--drop-stale").startswith("drop_stale: needs max_lag")
     assert settled("--preset", "paper", "--drop-stale", "--max-lag", "4").batching.drop_stale
+    assert mistake("--drop-stale", "--schedule", "synchronous").startswith("drop_stale: needs the schedule queues")
     assert mistake("--training-delay", "8").startswith("training_delay: needs serial")
     assert settled("--training-delay", "8", "--serial").batching.training_delay == 8
 

@@ -92,14 +92,20 @@ def test_the_preset_default_is_the_defaults() -> None:
 
 @pytest.mark.parametrize("algorithm", ["a3c", "a2c", "a3c-cpu"])
 def test_an_algorithm_of_one_pass_begins_with_what_fast_gives(algorithm: str) -> None:
-    same = {"preset": "default", "algorithm": algorithm}
+    same = {"preset": "default", "algorithm": algorithm, "schedule": "alternating" if algorithm == "a2c" else "queues"}
     assert settled("--algorithm", algorithm).flat() == settled("--preset", "fast").flat() | same
     assert settled("--algorithm", algorithm, "--gamma", "0.5").algorithm.gamma == 0.5
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "appo", "my_module:Mine"])
+@pytest.mark.parametrize("algorithm", ["appo", "my_module:Mine"])
 def test_any_other_algorithm_begins_with_the_defaults(algorithm: str) -> None:
     assert settled("--algorithm", algorithm).flat() == Settings().flat() | {"algorithm": algorithm}
+
+
+def test_what_does_not_correct_for_lag_begins_without_it_unless_it_is_asked_for() -> None:
+    assert settled("--algorithm", "ppo").flat() == Settings().flat() | {"algorithm": "ppo", "schedule": "alternating"}
+    assert settled("--algorithm", "ppo", "--schedule", "queues").batching.schedule == "queues"
+    assert settled("--algorithm", "a2c", "--preset", "fast").batching.schedule == "queues"
 
 
 def test_a_preset_that_is_named_holds_for_another_algorithm_too() -> None:

@@ -79,6 +79,9 @@ def test_the_tables_that_come_with_it_are_what_they_say() -> None:
     assert len({row.game for row in games}) == 12 and len(games) == 12 + 3 * 2
     for row in games:
         assert row.settings == configured(game=row.game, seed=row.settings.run.seed, steps=10_000_000, remember=False)
+    quality = learning.rows_of(TABLES / "quality.yaml")
+    assert {row.game for row in quality} == {"Qbert", "Breakout", "UpNDown"} and len(quality) == 3
+    assert {row.settings.run.preset for row in quality} == {"quality"}
 
 
 def test_every_row_is_trained_and_evaluated_and_listed(

@@ -18,7 +18,6 @@ from ga3c.commands.train import parser as train_parser
 from ga3c.envs.check import probe
 from ga3c.settings.flags import settings_of_run
 from ga3c.settings.machine import usable_cores
-from ga3c.settings.messages import ConfigError
 from ga3c.settings.presets import PRESETS
 from ga3c.settings.schema import Settings
 

@@ -18,12 +18,16 @@ from ga3c.envs.base import EnvSpec
 from ga3c.settings.schema import AlgorithmSettings
 from ga3c.transport.fields import Field, Outputs, actor_critic_outputs
 
-_DECAY = 0.99  # of the running deviation: it remembers the last hundred or so updates
 _LEAST_DEVIATION = 0.02  # of the returns' size; less is noise
 
 
 class DiscreteActorCritic:
-    """Outputs are the policy, probabilities, and the value, the expected return."""
+    """Outputs are the policy, probabilities, and the value, the expected return.
+
+    decay: of the advantages' running deviation. It remembers the last hundred or so updates, which may be small.
+    """
+
+    decay = 0.99
 
     def __init__(self, settings: AlgorithmSettings) -> None:
         self._settings = settings
@@ -62,7 +66,7 @@ class DiscreteActorCritic:
         # A mean that is not 0 would make all that was done likelier, and what is likely likelier still.
         advantage = centred(advantage, ratio, weight)
         now = ops.stack([ops.sum(weight * ops.square(advantage)), ops.ones(())])
-        state = _DECAY * ops.convert_to_tensor(self._advantage_square) + (1 - _DECAY) * now
+        state = self.decay * ops.convert_to_tensor(self._advantage_square) + (1 - self.decay) * now
         least = _LEAST_DEVIATION * ops.sqrt(ops.sum(weight * ops.square(returns)))
         return advantage / (ops.maximum(ops.sqrt(state[0] / state[1]), least) + 1e-8), state
 

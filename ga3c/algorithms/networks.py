@@ -96,8 +96,12 @@ class StridedConv2D(layers.Conv2D):  # type: ignore[misc]
     def folded(self) -> Folded:
         """Kernel (height, width / fold, fold * channels, filters) and bias in the layer's compute type."""
         height, width, channels, filters = self.kernel.shape
-        kernel = ops.reshape(self.kernel, (height, width // self._fold, self._fold * channels, filters))
+        kernel = ops.reshape(self._filters(), (height, width // self._fold, self._fold * channels, filters))
         return ops.cast(kernel, self.compute_dtype), ops.cast(self.bias, self.compute_dtype)
+
+    def _filters(self) -> Tensor:
+        """(height, width, channels, filters), what the images are multiplied with."""
+        return self.kernel
 
     def call_with(self, inputs: Tensor, weights: Folded) -> Tensor:
         """(n, height, width, channels) of any number type -> (n, ..., filters) in the weights' type."""
@@ -115,21 +119,29 @@ class StridedConv2D(layers.Conv2D):  # type: ignore[misc]
 
 
 class ByteConv2D(StridedConv2D):
-    """A convolution of x / 127.5 - offset where x are bytes. Its weights are scaled, which are fewer than pixels.
+    """A convolution of x / 127.5 - 1 where x are bytes. Its weights are scaled instead, which are fewer than pixels.
 
-    What is black in an image of offset 1 is -1, as in the authors' code. Then a step of Adam moves all of a filter's
-    weights alike wherever most is black, and with a high learning rate it switches filters off for good.
+    To [-1, 1] as in the authors' code: most of an image is background, which from 0 to 1 drowns what moves.
+
+    Args:
+        contrast: a filter is its weights less their mean, so that an even background counts nothing, however bright it
+            is. Else a step of Adam moves all weights of a filter alike wherever most is one colour that is not 0, and
+            with a high learning rate it switches filters off for good.
     """
 
-    def __init__(self, *args: Any, offset: float, **options: Any) -> None:
+    def __init__(self, *args: Any, contrast: bool, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._offset = offset
+        self._contrast = contrast
+
+    def _filters(self) -> Tensor:
+        kernel = ops.convert_to_tensor(self.kernel)
+        return kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True) if self._contrast else kernel
 
     def folded(self) -> Folded:
         """Kernel and bias for bytes."""
         kernel, bias = super().folded()
-        all_on = ops.sum(ops.cast(kernel, "float32"), axis=(0, 1, 2))
-        return kernel / 127.5, ops.cast(ops.cast(bias, "float32") - self._offset * all_on, self.compute_dtype)
+        offset = ops.sum(ops.cast(kernel, "float32"), axis=(0, 1, 2))  # not all 0 where they are rounded
+        return kernel / 127.5, ops.cast(ops.cast(bias, "float32") - offset, self.compute_dtype)
 
 
 class ActorCritic(keras.Model):  # type: ignore[misc]
@@ -239,7 +251,7 @@ def _actor_critic(settings: Settings, spec: EnvSpec, kind: str, precision: str) 
         for filters, size, stride in sizes:
             how = options("relu", 2**0.5, inner)
             trunk.append(StridedConv2D(filters, size, stride, **how) if trunk else
-                         ByteConv2D(filters, size, stride, offset=settings.algorithm.pixel_offset, **how))
+                         ByteConv2D(filters, size, stride, contrast=settings.algorithm.contrast, **how))
         trunk.append(FoldedDense(256 if kind == "small" else 512, **options("relu", 2**0.5, inner)))
     else:
         trunk += [FoldedDense(64, **options("tanh", 2**0.5, "float32")) for _ in range(2)]

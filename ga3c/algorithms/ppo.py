@@ -16,7 +16,13 @@ from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 
 
 class PPO(DiscreteActorCritic):
-    """The clipped surrogate objective; see `DiscreteActorCritic._combined` for the rest of the loss."""
+    """The clipped surrogate objective; see `DiscreteActorCritic._combined` for the rest of the loss.
+
+    Its batches are large, so that advantages are divided by their own deviation, as is usual. Where no reward has been
+    found yet, as in Freeway, they then stay as large as any, and the policy strays until it finds one.
+    """
+
+    decay = 0.0
 
     reads: tuple[str, ...] = ("observation", "policy", "action", "reward", "terminated", "truncated", "filled", "value",
                               "final_value", "bootstrap_value")

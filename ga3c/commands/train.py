@@ -16,7 +16,7 @@ from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
 from ga3c.service.signals import Signals
-from ga3c.settings.files import current_names, recorded, resolve, settings_of, to_yaml
+from ga3c.settings.files import current_names, recorded, resolve, settings_of, to_yaml, yaml_scalar
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
@@ -243,7 +243,7 @@ def _restore(settings: Settings, spec: EnvSpec, model: Any, directory: Path,
         if ours != theirs:
             raise ConfigError(f"--{name.replace('_', '-')}: {ours}, but {path} was trained on {theirs}; "
                               "--weights-only begins a new run with its weights")
-    _check_pixels(settings, spec, path, progress)
+    _check_contrast(settings, spec, path, progress)
     try:
         model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
         model.learning_rate_factor = progress.get("learning_rate_factor", 1.0)
@@ -252,12 +252,12 @@ def _restore(settings: Settings, spec: EnvSpec, model: Any, directory: Path,
     return path, checkpoint, passed_over
 
 
-def _check_pixels(settings: Settings, spec: EnvSpec, path: Path, progress: Mapping[str, Any]) -> None:
-    """Raises ConfigError if the weights are for pixels of another scale: they fit, but would play differently."""
-    ours = settings.algorithm.pixel_offset
-    theirs = settings_of(progress).get("pixel_offset", ours)
+def _check_contrast(settings: Settings, spec: EnvSpec, path: Path, progress: Mapping[str, Any]) -> None:
+    """Raises ConfigError if the weights are of a first layer that sees otherwise: they fit, but play differently."""
+    ours = settings.algorithm.contrast
+    theirs = settings_of(progress).get("contrast", ours)
     if ours != theirs and len(spec.observation_shape) == 3:
-        raise ConfigError(f"--pixel-offset: {ours}, but {path} was trained with {theirs}")
+        raise ConfigError(f"--contrast: {yaml_scalar(ours)}, but {path} was trained with {yaml_scalar(theirs)}")
 
 
 def _begin_with_weights(settings: Settings, spec: EnvSpec, model: Any, directory: Path,
@@ -268,7 +268,7 @@ def _begin_with_weights(settings: Settings, spec: EnvSpec, model: Any, directory
     """
     from ga3c.envs.wrapper_statistics import SAVED
     checkpoint, path, _ = (load(named), named, []) if named is not None else newest(directory / "checkpoints")
-    _check_pixels(settings, spec, path, checkpoint.progress)
+    _check_contrast(settings, spec, path, checkpoint.progress)
     try:
         model.start_from(checkpoint.arrays)
     except ValueError as error:

@@ -29,7 +29,7 @@ _GA3C: Mapping[str, Any] = {
     "gae_lambda": 1.0, "normalize_advantages": False, "correction": "none", "loss_reduction": "sum",
     "optimizer": "rmsprop", "rmsprop_decay": 0.99, "rmsprop_epsilon": 0.1, "max_grad_norm": 0.0,
     "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
-    "pixel_offset": 1.0, "network": "auto", "precision": "float32",
+    "contrast": False, "network": "auto", "precision": "float32",
     "controller": "paper", "max_lag": None, "drop_stale": False, "window": 60.0, "temperature": 0.0,
 }
 _PPO: Mapping[str, Any] = {
@@ -57,7 +57,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "rollout_length": 20, "training_batch_min": 320, **_ONE_PASS, "optimizer": "adam",
         "learning_rate": 7e-4, "learning_rate_final": 3e-5, "entropy_coef": 0.02, "entropy_coef_final": 1e-3,
         "gamma": 0.99, "gae_lambda": 0.95, "value_coef": 0.5, "max_grad_norm": 0.5, "normalize_advantages": True,
-        "loss_reduction": "mean", "life_loss": False, "pixel_offset": 1.0, "network": "auto", "precision": "auto",
+        "loss_reduction": "mean", "life_loss": False, "contrast": False, "network": "auto", "precision": "auto",
     },
     "quality": {
         "algorithm": "appo", "schedule": "queues", "dynamic": False, "agents": 2, "envs_per_agent": 8,
@@ -127,7 +127,7 @@ RENAMED: Mapping[str, str] = {
 }
 """Names of versions before 0.9, and what they are called now."""
 
-BEFORE: Mapping[str, Any] = {"normalize_observations": False, "normalize_rewards": False, "pixel_offset": 1.0}
+BEFORE: Mapping[str, Any] = {"normalize_observations": False, "normalize_rewards": False, "contrast": False}
 """Settings that versions before 0.9 did not have, and what they did."""
 
 REMOVED: Mapping[str, str] = {

@@ -163,7 +163,7 @@ class AlgorithmSettings(Group):
         0.95, "lambda of the returns; 1: n-step as in the paper, below: generalised advantage estimation",
         "X", ge=0.0, le=1.0)
     normalize_advantages: bool = _setting(
-        True, "subtract a batch's mean from its advantages, divide by their running deviation (paper: no)")
+        True, "subtract a batch's mean from its advantages, divide by their deviation (a3c, a2c: running; paper: no)")
     correction: Literal["none", "clipped-is", "vtrace"] = _setting(
         "vtrace", "of policy lag: vtrace, clipped-is (policy gradients weighted by min(1, pi / mu)), or none (paper)")
     loss_reduction: Literal["sum", "mean"] = _setting(
@@ -176,8 +176,8 @@ class AlgorithmSettings(Group):
         0.5, "largest global norm of an update's gradient; 0: no clipping (paper)", "X", ge=0.0)
     normalize_observations: bool = _setting(
         False, "vectors: subtract their running mean, divide by their running deviation, clip to [-10, 10] (paper: no)")
-    pixel_offset: float = _setting(
-        0.0, "images are pixel / 127.5 - this: with 0 black is 0; 1: from -1 to 1 (authors' code)", "X", ge=0.0, le=2.0)
+    contrast: bool = _setting(
+        True, "images: filters of the first layer sum to 0, so that an even background counts nothing (paper: no)")
     network: str = _setting(
         "auto", "small, large (paper), nature (large with stride 4): images; dense: vectors; auto: small or dense; or "
         "a module:function", "NAME")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,13 +12,17 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from ga3c.algorithms.a2c import A2C
+from ga3c.algorithms.base import Network
 from ga3c.algorithms.losses import clipped_loss
+from ga3c.algorithms.ppo import PPO
 from ga3c.learner.learner import Learner, rates_at
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch
 
 # RMSProp with a huge epsilon is plain descent; here with a rate of 0.1.
 DESCENT = {"rmsprop_epsilon": 1e6, "learning_rate": 1e2, "loss_reduction": "mean", "gae_lambda": 0.9}
+NOTHING = cast(Network, None)  # for algorithms that do not ask it
 
 
 def played(model: Learner, seed: int = 0, n: int = 4) -> Batch:
@@ -129,11 +133,25 @@ def same_updates(one: Learner, other: Learner, updates: int = 3) -> None:
 
 @pytest.mark.parametrize("normalized", [False, True])
 def test_ppo_with_one_pass_and_no_clip_is_a2c(normalized: bool) -> None:
-    same_updates(*(learner(name, normalize_advantages=normalized, clip_range=0.0) for name in ("ppo", "a2c")))
+    # At the first update a running deviation is the batch's own.
+    same_updates(*(learner(name, normalize_advantages=normalized, clip_range=0.0) for name in ("ppo", "a2c")),
+                 updates=1 if normalized else 3)
 
 
 def test_the_first_pass_of_ppo_is_a2c_also_with_a_clip() -> None:
     same_updates(learner("ppo", clip_range=0.01), learner("a2c"))
+
+
+@pytest.mark.parametrize(("kind", "least", "most"), [(PPO, 0.99, 1.01), (A2C, 0.01, 0.02)])
+def test_ppo_divides_advantages_by_their_own_deviation_when_they_have_become_small_too(
+        kind: type[PPO | A2C], least: float, most: float) -> None:
+    algorithm = kind(settings(normalize_advantages=True, reward_clip=0.0).algorithm)
+    for scale in (100.0, 1.0):
+        batch = random_batch(4)
+        arrays = {name: tf.constant(getattr(batch, name)) for name in algorithm.reads}
+        rows, state = algorithm.prepare(NOTHING, arrays | {"reward": scale * arrays["reward"]})
+        algorithm.variables["advantage.00"].assign(state["advantage.00"])
+    assert least < float(tf.math.reduce_std(rows["advantage"])) < most
 
 
 def test_a2c_without_lag_is_a3c_without_correction_and_with_vtrace() -> None:

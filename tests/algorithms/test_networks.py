@@ -45,10 +45,12 @@ def test_equal_seeds_give_equal_weights_and_others_do_not() -> None:
     assert not any(np.array_equal(a, b) for a, b in zip(one, other, strict=True) if a.ndim > 1)
 
 
-def plain_small(built: keras.Model, observation: np.ndarray, pixel_offset: float) -> tuple[np.ndarray, np.ndarray]:
-    """The small network in NumPy, float64, of pictures in [0, 2] less `pixel_offset`."""
+def plain_small(built: keras.Model, observation: np.ndarray, contrast: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The small network in NumPy, float64, from pictures scaled to [-1, 1]."""
     weights = [np.asarray(each, np.float64) for each in built.get_weights()]
-    hidden = observation / 127.5 - pixel_offset
+    if contrast:
+        weights[0] -= weights[0].mean(axis=(0, 1, 2))
+    hidden = observation / 127.5 - 1.0
     for stride, (kernel, bias) in ((4, weights[0:2]), (2, weights[2:4])):
         size = kernel.shape[0]
         windows = np.lib.stride_tricks.sliding_window_view(hidden, (size, size), axis=(1, 2))[:, ::stride, ::stride]
@@ -83,16 +85,28 @@ def test_pixels_taken_for_channels_give_the_same_convolution_and_gradients(
         assert ours.shape == ordinary.shape and np.abs(ours - ordinary).max() < 1e-4 * np.abs(ordinary).max()
 
 
-@pytest.mark.parametrize("offset", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize(("contrast", "how"), [(True, "float32"), (True, "bfloat16"), (False, "float32")])
+def test_with_contrast_an_even_background_counts_nothing_and_pulls_at_no_filter(contrast: bool, how: str) -> None:
+    built = build_network(settings(network="small", contrast=contrast), IMAGE, how)
+    values, pulls = [], []
+    for brightness in (0, 87, 255):
+        with tf.GradientTape() as tape:
+            value = built(np.full((1, 84, 84, 4), brightness, np.uint8))[1]
+        values.append(float(value[0, 0]))
+        pulls.append(float(tf.reduce_max(tf.abs(tape.gradient(value, built.trainable_variables[0])))))
+    assert (np.ptp(values) < 0.01) == contrast and (max(pulls) < 0.01) == contrast
+
+
+@pytest.mark.parametrize("contrast", [True, False])
 @pytest.mark.parametrize(("how", "error"), [("float32", 1e-5), ("bfloat16", 0.05)])
-def test_images_reach_the_network_between_0_and_2_less_the_offset_in_either_precision(
-        how: str, error: float, offset: float) -> None:
+def test_images_reach_the_network_between_minus_1_and_1_in_either_precision(
+        how: str, error: float, contrast: bool) -> None:
     rng = np.random.default_rng(0)
     observation = np.stack([np.zeros((84, 84, 4), np.uint8), np.full((84, 84, 4), 255, np.uint8),
                             rng.integers(0, 256, (84, 84, 4)).astype(np.uint8)])
-    built = build_network(settings(network="small", pixel_offset=offset), IMAGE, how)
+    built = build_network(settings(network="small", contrast=contrast), IMAGE, how)
     built.set_weights([each if each.ndim > 1 else rng.normal(size=each.shape) for each in built.get_weights()])
     policy, value = (keras.ops.convert_to_numpy(each) for each in built(observation))
     assert policy.dtype == value.dtype == np.float32 and {str(w.dtype) for w in built.weights} == {"float32"}
-    expected_policy, expected_value = plain_small(built, observation, offset)
+    expected_policy, expected_value = plain_small(built, observation, contrast)
     assert np.abs(policy - expected_policy).max() < error and np.abs(value - expected_value).max() < 4 * error

@@ -106,14 +106,14 @@ def test_what_shapes_learning_is_refused_on_resume_and_allowed_for_a_new_run_wit
     assert alone.returncode == 2 and "--weights-only: goes with --resume" in alone.stderr
 
 
-def test_weights_for_pixels_of_another_scale_are_refused(train_here: Command) -> None:
+def test_weights_of_a_network_that_sees_otherwise_are_refused(train_here: Command) -> None:
     short = "--steps", "64", "--serial", "--preset", "fast", "--emulator", "ale"
     begun = train_here("--game", "Pong", *short, "--run-dir", "pong")
     assert begun.returncode == 0, begun.stderr
     for flags in ([], ["--weights-only", "--run-dir", "other"]):
-        refused = train_here("--resume", "pong", *flags, "--pixel-offset", "0", "--steps", "128")
+        refused = train_here("--resume", "pong", *flags, "--contrast", "--steps", "128")
         assert refused.returncode == 2, refused.stdout
-        assert re.fullmatch("ga3c-train: --pixel-offset: 0.0, but .*pong/checkpoints/.* was trained with 1.0\n",
+        assert re.fullmatch("ga3c-train: --contrast: true, but .*pong/checkpoints/.* was trained with false\n",
                             refused.stderr)
     assert not Path("other").exists()
 

@@ -62,7 +62,7 @@ def test_a_policy_file_keeps_how_the_game_was_played_and_one_of_an_earlier_versi
                         tuple(name for name in policy._SETTINGS if name not in ("mode", "difficulty", *BEFORE)))
     write_policy(tmp_path / "old.npz", trained)
     assert read_policy(tmp_path / "old.npz").settings == configured(
-        game="PongNoFrameskip-v0", frame_skip=3, pixel_offset=1.0)
+        game="PongNoFrameskip-v0", frame_skip=3, contrast=False)
 
 
 # ------------------------------------------------------------------------------------------------ finding

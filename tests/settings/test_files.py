@@ -98,9 +98,9 @@ def test_the_settings_of_a_run_of_version_08_are_found_by_their_names_of_today(w
 def test_a_run_of_version_08_learned_by_the_one_algorithm_of_its_day(write: Write) -> None:
     was = recorded(Path(write("game: Boxing\nt_max: 20\n")))
     assert was == configured(game="Boxing", algorithm="a3c") and was.algorithm.passes == 1
-    assert was.algorithm.pixel_offset == 1.0, "as its network saw pixels"
+    assert not was.algorithm.contrast, "as its network saw images"
     path = Path(write("game: Boxing\npreset: paper\n"))
-    assert recorded(path, {"pixel_offset": 0.0}).algorithm.pixel_offset == 0.0
+    assert recorded(path, {"contrast": True}).algorithm.contrast
 
 
 def test_the_settings_of_a_run_of_today_take_what_is_given_besides(write: Write) -> None:

@@ -26,7 +26,7 @@ def test_the_paper_preset_is_the_papers_own_values() -> None:
         "optimizer": "rmsprop", "rmsprop_decay": 0.99, "rmsprop_epsilon": 0.1, "max_grad_norm": 0.0,
         "network": "auto", "precision": "float32",
         "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
-        "pixel_offset": 1.0,
+        "contrast": False,
         "controller": "paper", "max_lag": None, "drop_stale": False, "window": 60.0, "temperature": 0.0,
     }
 

@@ -165,7 +165,7 @@ class AlgorithmSettings(Group):
     normalize_advantages: bool = _setting(
         True, "subtract a batch's mean from its advantages, divide by their deviation (a3c, a2c: running; paper: no)")
     correction: Literal["none", "clipped-is", "vtrace"] = _setting(
-        "vtrace", "of policy lag: vtrace, clipped-is (policy gradients weighted by min(1, pi / mu)), or none (paper)")
+        "vtrace", "a3c, of policy lag: vtrace, clipped-is (policy gradients weighted by min(1, pi / mu)), none (paper)")
     loss_reduction: Literal["sum", "mean"] = _setting(
         "mean", "of the losses over a training batch: mean, or sum (paper)")
     optimizer: Literal["rmsprop", "adam"] = _setting("adam", "adam, or rmsprop (paper)")

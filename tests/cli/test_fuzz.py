@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from batches import VECTOR
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -174,7 +175,7 @@ def test_checkpoint_directories_are_read_or_refused_and_nothing_outside_is_touch
     quietly(lambda: checkpoint.best(directory))
     quietly(lambda: checkpoint.clean(directory))
     quietly(lambda: find(base / "run"))
-    quietly(lambda: cli._restore(SETTINGS, Restored(), base / "run", None))
+    quietly(lambda: cli._restore(SETTINGS, VECTOR, Restored(), base / "run", None))
     quietly(lambda: read_policy(file))
     quietly(lambda: checkpoint.save(directory, "000000000009", Checkpoint({}, {}), 1))
     assert tree(base / "outside") == before

@@ -177,7 +177,7 @@ def test_a_thread_that_fails_goes_on_where_it_was(make_run: MakeRun, interruptio
 
 
 @pytest.mark.parametrize(("schedule", "updates"), [
-    ("synchronous", 30), ("alternating", 30), ("multi-batch", 75), ("multi-batch, twice", 150)])
+    ("synchronous", 30), ("alternating", 30), ("multi-batch", 76), ("multi-batch, twice", 151)])
 def test_weights_are_those_of_the_serial_run_to_the_byte(
         schedule: str, updates: int, make_run: MakeRun, interruption: Signals) -> None:
     from ga3c.learner.learner import Learner

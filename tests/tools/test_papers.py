@@ -79,7 +79,7 @@ def test_table_2_measures_what_is_missing_and_divides(
     assert call("table2", *common, "--networks", "small", "large-2") == 0 and len(measured) == 4
     assert call("table2", *common, "--networks", "small", "large-2") == 0 and len(measured) == 4
     assert {(one.algorithm.network, one.algorithm.large_stride) for one in measured} == {("small", 4), ("large", 2)}
-    assert [one.algorithm.algorithm for one in measured] == ["a3c", "a3c-cpu"] * 2
+    assert sorted(one.algorithm.algorithm for one in measured) == ["a3c", "a3c", "a3c-cpu", "a3c-cpu"]
     assert not any(one.tuning.dynamic for one in measured) and all(one.agents.envs_per_agent == 1 for one in measured)
     assert table(tmp_path / "table2.md") == [
         ["small", "2", "2.0", "5", "2.0", "2.50", "352", "1,361", "3.9"],

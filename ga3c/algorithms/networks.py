@@ -124,9 +124,9 @@ class ByteConv2D(StridedConv2D):
     To [-1, 1] as in the authors' code: most of an image is background, which from 0 to 1 drowns what moves.
 
     Args:
-        contrast: a filter is its weights less their mean, so that an even background counts nothing, however bright it
-            is. Else a step of Adam moves all weights of a filter alike wherever most is one colour that is not 0, and
-            with a high learning rate it switches filters off for good.
+        contrast: a filter is its weights less their mean. An even background then counts nothing, however bright it is.
+            Without, it pulls at all weights of a filter alike, unless it is 0. With a high learning rate that switches
+            filters off for good.
     """
 
     def __init__(self, *args: Any, contrast: bool, **options: Any) -> None:
@@ -140,7 +140,7 @@ class ByteConv2D(StridedConv2D):
     def folded(self) -> Folded:
         """Kernel and bias for bytes."""
         kernel, bias = super().folded()
-        offset = ops.sum(ops.cast(kernel, "float32"), axis=(0, 1, 2))  # not all 0 where they are rounded
+        offset = ops.sum(ops.cast(kernel, "float32"), axis=(0, 1, 2))  # with contrast 0, but for rounding
         return kernel / 127.5, ops.cast(ops.cast(bias, "float32") - offset, self.compute_dtype)
 
 

@@ -32,7 +32,8 @@ from ga3c.settings.schema import Settings
 SHIPPED = Path(__file__).parent / "policies"
 _FORMAT = "ga3c policy 1"
 _SETTINGS = ("game", "wrappers", "frame_skip", "noop_max", "sticky_actions", "mode", "difficulty", "fire_reset",
-             "full_action_space", "max_episode_frames", "network", "large_stride", "gamma", "reward_clip", *BEFORE)
+             "full_action_space", "max_episode_frames", "network", "large_stride", "gamma", "reward_clip",
+             "normalize_observations", "normalize_rewards", "contrast")
 _OF_A_CHECKPOINT = _SETTINGS[1:]  # a resume may have changed them since
 _PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
 

@@ -220,6 +220,7 @@ def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
     """The settings in a run's config.yaml, also one of version 0.8, with `given` over them. Raises ConfigError."""
     if "env" in _read_plain(path):
         return resolve(given or {}, str(path))
+    # 0.8 had no choice of these.
     return of_flat({"algorithm": "a3c", **BEFORE, **recorded_values(path), **(given or {})}, str(path))
 
 

@@ -159,6 +159,4 @@ class SlotOwnership(RuleBasedStateMachine):
 
 
 TestSlotOwnership = SlotOwnership.TestCase
-
-
 TestSlotOwnership.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)

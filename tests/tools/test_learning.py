@@ -15,8 +15,9 @@ import learning
 import pytest
 from programs import TOOLS
 
-from ga3c.settings.files import configured
+from ga3c.settings.files import configured, to_yaml
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
 
 TABLES = TOOLS / "figures/tables"
 REPORT = {"mean": 1234.5, "mean_interval": (1000.0, 1500.25), "human_normalised": 0.831,
@@ -33,11 +34,26 @@ TWO = "flags: --agents 2\nsteps: 100\nrows:\n  - {name: one, game: toy:catch}\n 
       "steps: 200, flags: --agents 3}\n"
 
 
+def played(run: Path, settings: Settings, until: int) -> None:
+    """A record of a second for each agent step until then. An episode ends every other second, with that score."""
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "config.yaml").write_text(to_yaml(settings))
+    rows = [{"time": float(step), "agent_steps": step, "frames": step, "episodes": step // 2, "agents": 2,
+             "predictors": 1, "trainers": 1, "lag_mean": 1.5, "score_mean": float(step // 2 * 2) if step > 1 else None}
+            for step in range(1, until + 1)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The runs that are trained and evaluated, of none of which anything is there."""
+    """The runs that are trained, to their end, and evaluated."""
     calls = list[Any]()
-    monkeypatch.setattr(learning, "train", lambda run, settings: calls.append((run.name, settings.run.steps)))
+
+    def note(run: Path, settings: Settings) -> None:
+        calls.append((run.name, settings.run.steps))
+        played(run, settings, settings.run.steps or 0)
+
+    monkeypatch.setattr(learning, "train", note)
     monkeypatch.setattr(learning, "evaluated", lambda run, episodes: (calls.append((run.name, "played", episodes)),
                                                                       REPORT)[1])
     return calls
@@ -93,9 +109,45 @@ def test_every_row_is_trained_and_evaluated_and_listed(
     text = capsys.readouterr().out
     assert text == (tmp_path / "learning.md").read_text()
     assert text.splitlines()[2:] == [
-        f"| {name} | {game} | {seed} | 1,234.5 | 1,000.0 - 1,500.2 | 83% | 5,000,000 | 61.5 | 1,360.2 | 1.25 |"
+        f"| {name} | {game} | {seed} | 1,234.5 | 1,000.0 - 1,500.2 | 83% | - | 5,000,000 | 61.5 | 1,360.2 | 1.25 |"
         for name, game, seed in (("one", "toy:catch", 0), ("two", "Pong", 3))]
-    assert json.loads((tmp_path / "learning.json").read_text()).keys() == {"one", "two"}
+    numbers = json.loads((tmp_path / "learning.json").read_text())
+    assert numbers.keys() == {"one", "two"} and numbers["one"]["mean"] == 1234.5
+    curve = numbers["two"]["curve"]
+    assert len(curve["score"]) == 100 and curve["agent_steps"][::99] == [2, 200] and curve["score"][::99] == [2, 200]
+    assert curve["minutes"][-1] == round(200 / 60, 2)
+    assert (tmp_path / "learning.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_curves_of_a_game_are_in_one_panel_and_seeds_are_one_curve(
+        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, Any] = {}
+
+    class Figure:
+        savefig = staticmethod(lambda file, dpi: None)
+
+    monkeypatch.setattr(learning, "figure_by_game", lambda games, panel: (drawn.update(games), Figure)[1])
+    four = "steps: 9\nrows:\n  - {name: a, game: Pong}\n  - {name: b, game: Boxing}\n" \
+           "  - {name: c, game: Pong, seed: 1}\n  - {name: d, game: Pong, flags: --passes 1}\n"
+    assert not learning.make(table(tmp_path, four), tmp_path, 30)
+    assert {game: [(group.label, len(group.runs)) for group in groups] for game, groups in drawn.items()} == {
+        "Pong": [("Pong passes=3 (2 seeds)", 2), ("Pong passes=1", 1)], "Boxing": [("Boxing", 1)]}
+
+
+def test_a_run_that_is_interrupted_is_shown_as_far_as_it_came(
+        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(run: Path, settings: Settings) -> None:
+        played(run, settings, 90 if run.name == "one" else 0)
+        raise SystemExit("it was interrupted")
+
+    monkeypatch.setattr(learning, "train", stop)
+    with pytest.raises(KeyboardInterrupt):
+        learning.make(table(tmp_path, TWO), tmp_path, 30)
+    lines = (tmp_path / "learning.md").read_text().splitlines()[2:]
+    assert lines == ["| one | toy:catch | 0 | - | - | - | 90.0 | 90 | 1.5 | 1.0 | 1.5 |",
+                     "| two | Pong | 3 | - | - | - | - | - | - | - | - |"]
+    assert (tmp_path / "learning.png").exists()
+    assert json.loads((tmp_path / "learning.json").read_text())["one"]["curve"]["score"][-1] == 90
 
 
 def test_a_run_that_fails_is_left_out_and_told(
@@ -103,12 +155,13 @@ def test_a_run_that_fails_is_left_out_and_told(
     def fail(run: Path, settings: Any) -> None:
         if run.name == "one":
             raise learning.ga3c.CommandFailed("ended with exit code 1: it diverged")
+        played(run, settings, 200)
 
     monkeypatch.setattr(learning, "train", fail)
     monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path)])
     assert learning.main() == 1 and called == [("two", "played", 30)]
     printed = capsys.readouterr()
-    assert "| one | toy:catch | 0 | - | - | - | - | - | - | - |" in printed.out and "it diverged" in printed.err
+    assert "| one | toy:catch | 0 | - | - | - | - | - | - | - | - |" in printed.out and "it diverged" in printed.err
 
 
 @pytest.mark.parametrize("ends", ["in time", "with its steps"])

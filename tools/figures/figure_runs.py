@@ -164,6 +164,21 @@ def done(run: Path, goal: float | None) -> dict[str, Any]:
             "frames_to_paper": int(rows[there[0]]["frames"]) if len(there) else None}
 
 
+def curve(run: Path, points: int = 100) -> dict[str, list[float]]:
+    """The run's score, mean of the last hundred episodes, at so many numbers of agent steps with equal spaces.
+
+    agent_steps, minutes, score: lists of the same length; empty if no episode has ended.
+    """
+    rows = [row for row in reader.lasting(reader.rows(run).new()) if row["score_mean"] is not None]
+    if not rows:
+        return {"agent_steps": [], "minutes": [], "score": []}
+    steps, seconds, score = (reader.column(rows, name) for name in ("agent_steps", "time", "score_mean"))
+    kept = np.unique(np.searchsorted(steps, np.linspace(steps[0], steps[-1], points)))
+    return {"agent_steps": [int(number) for number in steps[kept]],
+            "minutes": [round(float(number), 2) for number in seconds[kept] / 60],
+            "score": [round(float(number), 1) for number in score[kept]]}
+
+
 # ------------------------------------------------------------------------------------------ speed
 
 def speed(settings: Settings, seconds: float) -> dict[str, float | None]:

@@ -16,7 +16,8 @@ has its steps is left alone, and a checkpoint is evaluated once. With `--minutes
 under way makes a checkpoint. So does Ctrl-C, or SIGTERM. The same call then goes on. A run that fails is left out, and
 told.
 
-It prints Markdown and writes it to DIR/learning.md, and the numbers to DIR/learning.json, after each run.
+After each run, and when it is interrupted, it writes DIR/learning.md (a line for each run, which it prints, too),
+DIR/learning.json (the numbers, and a hundred points of each curve) and DIR/learning.png (the curves, a panel a game).
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from figure_runs import Variant, asked, exit_code, train
+from figure_runs import Variant, asked, curve, done, exit_code, train
 from learning_figures import evaluated
 
 import ga3c
+from ga3c.commands.plot import figure_by_game, grouped
 from ga3c.runs.directory import lock_directory
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -108,33 +110,48 @@ def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = la
             train(run, row.settings)
             if stopped():
                 raise KeyboardInterrupt
-            found[row.name] = evaluated(run, episodes)
+            found[row.name] = {**evaluated(run, episodes), "curve": curve(run)}
         except (ConfigError, ga3c.CommandFailed) as failure:
             failures.append(f"{run}: {failure}")
             continue
         except SystemExit:  # the run has ended early, with a checkpoint
+            if (run / "metrics.jsonl").exists() and (played := done(run, None)):
+                found[row.name] = {"run": played, "curve": curve(run)}
+                write(out, rows, found)
             raise KeyboardInterrupt from None
-        (out / "learning.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        (out / "learning.md").write_text(listed(rows, found), encoding="utf-8")
+        write(out, rows, found)
     print(listed(rows, found), end="", flush=True)
     return failures
 
 
+def write(out: Path, rows: list[Row], found: dict[str, dict[str, Any]]) -> None:
+    """Writes the numbers, the table and the curves of the runs in `found`."""
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(report)}" for name, report in found.items())
+    (out / "learning.json").write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    (out / "learning.md").write_text(listed(rows, found), encoding="utf-8")
+    games: dict[str, list[Path]] = {}
+    for row in rows:
+        if row.name in found:
+            games.setdefault(row.game, []).append(out / row.name)
+    figure = figure_by_game({game: grouped(runs) for game, runs in games.items()}, "score-steps")
+    figure.savefig(out / "learning.png", dpi=150)
+
+
 def listed(rows: list[Row], found: dict[str, dict[str, Any]]) -> str:
-    """Markdown: a line for each run, with what is known of it; `found` has what `evaluated` returns."""
-    lines = ["| run | game | seed | score, mean | 95 % interval | human-normalised | agent steps | minutes "
-             "| agent steps/s | policy lag |", "|---|---|---|---|---|---|---|---|---|---|"]
+    """Markdown: a line for each run, with what is known of it; `found` has what `evaluated` returns, or less."""
+    lines = ["| run | game | seed | score, mean | 95 % interval | human-normalised | last hundred games | agent steps "
+             "| minutes | agent steps/s | policy lag |", "|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
         report = found.get(row.name, {})
         cells = ["-", "-", "-"]
-        if report:
+        if "mean" in report:
             low, high = report["mean_interval"]
             normalised = report.get("human_normalised")
             cells = [f"{report['mean']:,.1f}", f"{low:,.1f} - {high:,.1f}",
                      "-" if normalised is None else f"{normalised:.0%}"]
         ran = report.get("run", {})
         cells += ["-" if ran.get(name) is None else f"{ran[name]:,}"
-                  for name in ("agent_steps", "minutes", "steps_per_second", "lag")]
+                  for name in ("score", "agent_steps", "minutes", "steps_per_second", "lag")]
         lines.append("| " + " | ".join([row.name, row.game, str(row.settings.run.seed), *cells]) + " |")
     return "\n".join(lines) + "\n"
 

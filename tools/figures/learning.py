@@ -16,8 +16,11 @@ has its steps is left alone, and a checkpoint is evaluated once. With `--minutes
 under way makes a checkpoint. So does Ctrl-C, or SIGTERM. The same call then goes on. A run that fails is left out, and
 told.
 
-After each run, and when it is interrupted, it writes DIR/learning.md (a line for each run, which it prints, too),
-DIR/learning.json (the numbers, and a hundred points of each curve) and DIR/learning.png (the curves, a panel a game).
+It writes three files to DIR, after each run and when it is interrupted:
+
+learning.md: a line for each run. It is printed, too.
+learning.json: the numbers, and a hundred points of each curve.
+learning.png: the curves, a panel for each game.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"  for each step of its environments an agent plays {result['play_ms']:.2f} ms, waits "
           f"{result['slot_wait_ms']:.2f} for a slot and {result['wait_ms']:.2f} for predictions: "
           f"{result['queue_ms']:.2f} in the queue, {result['service_ms']:.2f} served (in the model "
-          f"{result['predict_ms']:.2f}), {result['reply_ms']:.2f} until it is awake")
+          f"{result['predict_ms']:.2f}), {result['reply_ms']:.2f} until it is awake", flush=True)
 
 
 def plot(results: list[dict[str, Any]], file: Path) -> None:
@@ -322,7 +322,7 @@ def main() -> int:
         print(", ".join(f"{name} {value}" for name, value in machine.items() if name != "command"))
         algorithm = settings.algorithm
         print(f"{settings.agents.envs_per_agent} environments per agent, rollouts of {algorithm.rollout_length}, "
-              f"network {algorithm.network}, precision {algorithm.precision}")
+              f"network {algorithm.network}, precision {algorithm.precision}", flush=True)  # minutes before the next
         results = []
         for game in options.games:
             results.append(benchmark(game, options.flags, options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +39,7 @@ def played(run: Path, settings: Settings, until: int) -> None:
     """A record of a second for each agent step until then. An episode ends every other second, with that score."""
     run.mkdir(parents=True, exist_ok=True)
     (run / "config.yaml").write_text(to_yaml(settings))
+    (run / "versions.json").write_text(json.dumps({"commit": "c0ffee", "processor": "Z80", "cores": 1}))
     rows = [{"time": float(step), "agent_steps": step, "frames": step, "episodes": step // 2, "agents": 2,
              "predictors": 1, "trainers": 1, "lag_mean": 1.5, "score_mean": float(step // 2 * 2) if step > 1 else None}
             for step in range(1, until + 1)]
@@ -114,6 +116,9 @@ def test_every_row_is_trained_and_evaluated_and_listed(
     numbers = json.loads((tmp_path / "learning.json").read_text())
     assert numbers.keys() == {"one", "two"} and numbers["one"]["mean"] == 1234.5
     curve = numbers["two"]["curve"]
+    assert {name: numbers["two"][name] for name in ("game", "seed", "steps", "flags", "commit", "processor")} == {
+        "game": "Pong", "seed": 3, "steps": 200, "flags": "--agents 2 --agents 3", "commit": "c0ffee",
+        "processor": "Z80"}
     assert len(curve["score"]) == 100 and curve["agent_steps"][::99] == [2, 200] and curve["score"][::99] == [2, 200]
     assert curve["minutes"][-1] == round(200 / 60, 2)
     assert (tmp_path / "learning.png").read_bytes()[:4] == b"\x89PNG"
@@ -131,7 +136,7 @@ def test_the_curves_of_a_game_are_in_one_panel_and_seeds_are_one_curve(
            "  - {name: c, game: Pong, seed: 1}\n  - {name: d, game: Pong, flags: --passes 1}\n"
     assert not learning.make(table(tmp_path, four), tmp_path, 30)
     assert {game: [(group.label, len(group.runs)) for group in groups] for game, groups in drawn.items()} == {
-        "Pong": [("Pong passes=3 (2 seeds)", 2), ("Pong passes=1", 1)], "Boxing": [("Boxing", 1)]}
+        "Pong": [("Pong (2 seeds)", 2), ("Pong --passes 1", 1)], "Boxing": [("Boxing", 1)]}
 
 
 def test_a_run_that_is_interrupted_is_shown_as_far_as_it_came(
@@ -148,6 +153,46 @@ def test_a_run_that_is_interrupted_is_shown_as_far_as_it_came(
                      "| two | Pong | 3 | - | - | - | - | - | - | - | - |"]
     assert (tmp_path / "learning.png").exists()
     assert json.loads((tmp_path / "learning.json").read_text())["one"]["curve"]["score"][-1] == 90
+
+
+def test_numbers_outlive_their_runs(
+        tmp_path: Path, called: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert not learning.make(table(tmp_path, TWO), tmp_path, 5)
+    files = [tmp_path / f"learning.{kind}" for kind in ("json", "md", "png")]
+    before = [file.read_bytes() for file in files]
+    shutil.rmtree(tmp_path / "one")
+    (tmp_path / "learning.md").unlink()
+    called.clear()
+    assert not learning.make(table(tmp_path, TWO), tmp_path, 5)
+    assert called == [("two", 200), ("two", "played", 5)] and [file.read_bytes() for file in files] == before
+    called.clear()
+    assert not learning.make(table(tmp_path, TWO.replace("100", "150")), tmp_path, 5)
+    assert called[:2] == [("one", 150), ("one", "played", 5)]
+
+
+def test_numbers_of_rows_to_come_stand_when_a_run_is_interrupted_and_those_of_another_table_stay(
+        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not learning.make(table(tmp_path, TWO), tmp_path, 5)
+
+    def stop(run: Path, settings: Settings) -> None:
+        raise SystemExit("it was interrupted")
+
+    monkeypatch.setattr(learning, "train", stop)
+    one = "flags: --agents 2\nsteps: 100\nrows:\n  - {name: one, game: toy:catch}\n"
+    for text in (TWO, one):
+        with pytest.raises(KeyboardInterrupt):
+            learning.make(table(tmp_path, text), tmp_path, 5)
+        numbers = json.loads((tmp_path / "learning.json").read_text())
+        assert "mean" not in numbers["one"] and numbers["two"]["mean"] == 1234.5
+    assert "two" not in (tmp_path / "learning.md").read_text()
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"one": 3}'])
+def test_numbers_that_something_else_wrote_are_told_and_kept(tmp_path: Path, called: list[Any], text: str) -> None:
+    (tmp_path / "learning.json").write_text(text)
+    with pytest.raises(ConfigError, match="learning.json: not as learning.py writes it; move it away"):
+        learning.make(table(tmp_path, TWO), tmp_path, 5)
+    assert not called and (tmp_path / "learning.json").read_text() == text
 
 
 def test_a_run_that_fails_is_left_out_and_told(

@@ -19,8 +19,11 @@ told.
 It writes three files to DIR, after each run and when it is interrupted:
 
 learning.md: a line for each run. It is printed, too.
-learning.json: the numbers, and a hundred points of each curve.
+learning.json: the numbers, a hundred points of each curve, and the commit and the machine of each run.
 learning.png: the curves, a panel for each game.
+
+The numbers outlive the runs: what stands complete in learning.json is not trained again when its run has been deleted,
+or was made on another machine. To train it again, delete its line.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from figure_runs import Variant, asked, curve, done, exit_code, train
 from learning_figures import evaluated
 
 import ga3c
-from ga3c.commands.plot import figure_by_game, grouped
+from ga3c.commands.plot import Group, figure_by_game
 from ga3c.runs.directory import lock_directory
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -50,10 +53,12 @@ _TABLE = {"flags": str, "steps": int, "rows": list}
 
 
 class Row(NamedTuple):
-    """One run of a table."""
+    """One run of a table. label: its curve's, for all seeds; asked: what is asked of it, as in learning.json."""
 
     name: str
     game: str
+    label: str
+    asked: dict[str, Any]
     settings: Settings
 
 
@@ -77,7 +82,9 @@ def rows_of(path: Path) -> list[Row]:
             settings = asked(variant, row["game"], row["seed"], shlex.split(table.get("flags", "")), None, row["steps"])
         except (ConfigError, ValueError) as error:
             raise ConfigError(f"{where} ({row['name']}): {error}") from None
-        found.append(Row(row["name"], row["game"], settings))
+        found.append(Row(row["name"], row["game"], f"{row['game']} {row['flags']}".strip(), {
+            "game": row["game"], "seed": row["seed"], "steps": row["steps"],
+            "flags": f"{table.get('flags', '')} {row['flags']}".strip()}, settings))
     if not found:
         raise ConfigError(f"{path}: has no rows")
     return found
@@ -105,26 +112,48 @@ def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = la
     rows = rows_of(table)
     for run in filter(Path.exists, (out / row.name for row in rows)):
         os.close(lock_directory(run))  # raises if a process trains in it
-    found: dict[str, dict[str, Any]] = {}
+    found = remembered(out, rows)
+    out.mkdir(parents=True, exist_ok=True)
     failures: list[str] = []
     for row in rows:
         run = out / row.name
+        if not run.exists() and "mean" in found.get(row.name, {}):
+            continue
         try:
             train(run, row.settings)
             if stopped():
                 raise KeyboardInterrupt
-            found[row.name] = {**evaluated(run, episodes), "curve": curve(run)}
+            found[row.name] = told(row, run, evaluated(run, episodes))
         except (ConfigError, ga3c.CommandFailed) as failure:
             failures.append(f"{run}: {failure}")
             continue
         except SystemExit:  # the run has ended early, with a checkpoint
             if (run / "metrics.jsonl").exists() and (played := done(run, None)):
-                found[row.name] = {"run": played, "curve": curve(run)}
+                found[row.name] = told(row, run, {"run": played})
                 write(out, rows, found)
             raise KeyboardInterrupt from None
         write(out, rows, found)
+    write(out, rows, found)
     print(listed(rows, found), end="", flush=True)
     return failures
+
+
+def remembered(out: Path, rows: list[Row]) -> dict[str, dict[str, Any]]:
+    """What learning.json has, by the names of rows, but where something else is asked now. Raises ConfigError."""
+    file = out / "learning.json"
+    asked = {row.name: row.asked for row in rows}
+    try:
+        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        return {name: report for name, report in known.items() if {**report, **asked.get(name, {})} == report}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file}: not as learning.py writes it; move it away ({error})") from None
+
+
+def told(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
+    """What learning.json keeps of a run."""
+    versions = json.loads((run / "versions.json").read_text(encoding="utf-8"))
+    made = {name: versions.get(name) for name in ("commit", "processor", "cores")}
+    return {**row.asked, **made, **report, "curve": curve(run)}
 
 
 def write(out: Path, rows: list[Row], found: dict[str, dict[str, Any]]) -> None:
@@ -132,12 +161,21 @@ def write(out: Path, rows: list[Row], found: dict[str, dict[str, Any]]) -> None:
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(report)}" for name, report in found.items())
     (out / "learning.json").write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     (out / "learning.md").write_text(listed(rows, found), encoding="utf-8")
-    games: dict[str, list[Path]] = {}
+    if games := curves(rows, found):
+        figure_by_game(games, "score-steps").savefig(out / "learning.png", dpi=150)
+
+
+def curves(rows: list[Row], found: dict[str, dict[str, Any]]) -> dict[str, list[Group]]:
+    """By game, what is to be drawn in its panel: seeds are one curve."""
+    runs: dict[str, dict[str, list[list[dict[str, Any]]]]] = {}
     for row in rows:
-        if row.name in found:
-            games.setdefault(row.game, []).append(out / row.name)
-    figure = figure_by_game({game: grouped(runs) for game, runs in games.items()}, "score-steps")
-    figure.savefig(out / "learning.png", dpi=150)
+        points = found.get(row.name, {}).get("curve", {"score": []})
+        if points["score"]:
+            runs.setdefault(row.game, {}).setdefault(row.label, []).append(
+                [{"agent_steps": steps, "time": 60 * minutes, "score_mean": score} for steps, minutes, score
+                 in zip(points["agent_steps"], points["minutes"], points["score"], strict=True)])
+    return {game: [Group(label if len(seeds) == 1 else f"{label} ({len(seeds)} seeds)", seeds, {}, [[]] * len(seeds))
+                   for label, seeds in by_label.items()] for game, by_label in runs.items()}
 
 
 def listed(rows: list[Row], found: dict[str, dict[str, Any]]) -> str:

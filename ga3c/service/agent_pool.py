@@ -29,6 +29,7 @@ from ga3c.transport.slots import AgentStatus, Slots
 
 DRAIN_SECONDS = 3.0      # an agent takes one step to drain; a slow environment gets this long
 START_PAUSE = 30.0       # after the system had no process for an agent
+STACKS_SECONDS = 0.9     # looks come every second, but two may follow one another closely after a late one
 FORKSERVER_SECONDS = 1.0  # a fork server that was killed takes this long, at the most, until multiprocessing notices
 INATTENTION = 3.0        # after such a gap between two looks (suspend, SIGSTOP, a slow disk) old heartbeats say nothing
 START_TIMES = 20         # newest start-up times that the median is taken of
@@ -200,7 +201,7 @@ class AgentPool:
             return False
         port.close()
         agent.process, agent.state, agent.started_at = process, AgentState.STARTING, time.monotonic()
-        agent.interrupted, agent.faults_seen = False, 0
+        agent.interrupted_at, agent.faults_seen = None, 0
         self._recorder.event("agent_started", agent=agent.number, generation=port.generation, pid=process.pid)
         return True
 
@@ -287,7 +288,7 @@ class AgentPool:
         now, recorder = time.monotonic(), self._recorder
         lived = now - agent.started_at
         how = f"was killed by {signal_name(-exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
-        hung = agent.interrupted and exitcode in (-signal.SIGKILL, -signal.SIGUSR1)
+        hung = agent.interrupted_at is not None and exitcode in (-signal.SIGKILL, -signal.SIGUSR1)
         raised = exitcode == 1 and agent.faults_seen > 0  # else its environment ended the process so
         cause = "hung" if hung else "signal" if exitcode < 0 else "exception" if raised else "exit"
         if exitcode == -signal.SIGKILL and not hung and self._ran_out_of_memory():
@@ -348,11 +349,11 @@ class AgentPool:
             self._count_faults(agent)
             silent = self._silent(agent, now)
             if silent < self._settings.agents.agent_timeout:
-                agent.interrupted = False
-            elif agent.interrupted:
-                _kill(agent.process)
-            else:
+                agent.interrupted_at = None
+            elif agent.interrupted_at is None:
                 self._interrupt(agent, silent)
+            elif now >= agent.interrupted_at + STACKS_SECONDS:
+                _kill(agent.process)
         return self._attentive_since
 
     def _silent(self, agent: Agent, now: float) -> float:
@@ -360,9 +361,9 @@ class AgentPool:
         return now - max(float(self._store.heartbeat[agent.number]), self._attentive_since)
 
     def _interrupt(self, agent: Agent, silent: float) -> None:
-        """Asks for its stacks; a second later it is killed."""
+        """Asks for its stacks; it is killed when it has had the time to write them."""
         assert agent.process is not None and agent.process.pid
-        agent.interrupted = True
+        agent.interrupted_at = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.kill(agent.process.pid, signal.SIGUSR1)
         starting = self._store.state[agent.number] == AgentStatus.STARTING

@@ -54,7 +54,7 @@ class Agent:
     started_at: float = 0.0
     start_after: float = 0.0
     kill_after: float = 0.0       # while it drains
-    interrupted: bool = False     # its stacks have been asked for, as it gave no sign of life
+    interrupted_at: float | None = None  # when its stacks were asked for, as it gave no sign of life
     faults_seen: int = 0          # of its environments, in this generation
     failures: int = 0             # in a row
 

@@ -155,8 +155,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             store.playing_since[port.agent] = time.monotonic()
             port.status(store, AgentStatus.PLAYING)
             in_rounds = plan(settings)
-            # Who comes later takes part from an update of its group on.
-            first = in_rounds.first(port.agent) if in_rounds and port.generation == 1 else 0
+            first = in_rounds.first(port.agent, port.generation) if in_rounds else 0
             drive(play(environment, store, rng, Progress.new(store.n_envs, first, mixed.tolist()),
                        discount=reward_discount(settings.algorithm)), grants, store,
                   None if statistics is None else

@@ -53,7 +53,9 @@ class Conductor:
         for agent in [agent for agent, generation in self._generations.items() if connected.get(agent) != generation]:
             del self._generations[agent]
             self._tickets.pop(agent, None)
-            self._drop([(agent, slot) for slot in self._rounds.left(agent)])
+            left = self._rounds.left(agent)
+            self._drop([(agent, slot) for slot in left.untrained])
+            self._channel.release([(agent, slot) for slot in left.trained])
         self._ending = self._ending or arrived.over
         gone = []
         for agent, slot in arrived.rollouts:
@@ -66,7 +68,7 @@ class Conductor:
             agent, slot, step, generation = ticket
             if connected.get(agent) == generation:
                 self._generations[agent], self._tickets[agent] = generation, ticket
-                self._rounds.asked(agent, slot, step)
+                self._rounds.asked(agent, slot, step, generation)
 
     def _drop(self, rollouts: list[tuple[int, int]]) -> None:
         for _, slot in rollouts:

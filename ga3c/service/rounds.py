@@ -37,6 +37,13 @@ class Update(NamedTuple):
     slots: dict[int, list[int]]
 
 
+class Left(NamedTuple):
+    """Slots of an agent that is gone: those in no update so far, and those that were in one."""
+
+    untrained: list[int]
+    trained: list[int]
+
+
 class Rounds:
     """Who has asked for what, and what is due. It waits for all agents that take part; `due` says None meanwhile."""
 
@@ -46,8 +53,9 @@ class Rounds:
         self._played = [0] * plan.turns            # steps that each turn has been answered for
         self._asked: dict[int, tuple[int, int]] = {}  # agents that wait: slot and step
         self._slot: dict[int, int] = {}            # where those that take part write
-        self._new: set[int] = set()                # have asked, and do not take part yet
+        self._new: dict[int, int] = {}             # generations of those that have asked and do not take part yet
         self._submitted: dict[int, list[int]] = {}
+        self._untrained: dict[int, int] = {}       # the slot of each agent that is in no update yet
 
     @property
     def waiting(self) -> set[int]:
@@ -58,35 +66,38 @@ class Rounds:
         """The slot and step that an agent waits for."""
         return self._asked[agent]
 
-    def asked(self, agent: int, slot: int, step: int) -> None:
-        """The agent waits for a prediction."""
+    def asked(self, agent: int, slot: int, step: int, generation: int = 1) -> None:
+        """The agent waits for a prediction. generation: how often it was started."""
         self._asked[agent] = slot, step
         if agent not in self._slot:
-            self._new.add(agent)
+            self._new[agent] = generation
 
     def submitted(self, agent: int, slot: int) -> None:
         """The slot is full."""
         self._submitted.setdefault(agent, []).append(slot)
+        self._untrained[agent] = slot
         self._slot[agent] = -1
 
-    def left(self, agent: int) -> list[int]:
-        """The agent is gone; returns its slots that were submitted and are in no update any more."""
+    def left(self, agent: int) -> Left:
+        """The agent is gone, and its slots are in no update any more."""
         self._asked.pop(agent, None)
         self._slot.pop(agent, None)
-        self._new.discard(agent)
-        return self._submitted.pop(agent, [])
+        self._new.pop(agent, None)
+        untrained = self._untrained.pop(agent, None)
+        slots = self._submitted.pop(agent, [])
+        return Left([slot for slot in slots if slot == untrained], [slot for slot in slots if slot != untrained])
 
     def due(self, present: Iterable[int]) -> Answer | Update | None:
         """What is to be done now; None: somebody still plays. `present`: those there are, playing or about to.
 
-        The rounds begin when all who are present have asked. Who comes later takes part from the next update of its
-        group.
+        The rounds begin when all who are present have asked. Who comes later takes part from an update that `Plan.begins`
+        tells.
         """
         if not self._slot and not self.updates:
-            if not self._new or not self._new.issuperset(present):
+            if not self._new or not self._new.keys() >= set(present):
                 return None
             self._played, self._turn = [0] * self.plan.turns, 0  # others may have died before the first update
-            self._admit(self._new)
+            self._admit()
         for _ in range(self.plan.turns):
             members = [agent for agent in self._slot if agent % self.plan.turns == self._turn]
             if not self._asked.keys() >= set(members):
@@ -122,22 +133,26 @@ class Rounds:
         """The update that was due is over; returns (agent, slot) of those that are in no later one."""
         group, free = self.updates % self.plan.groups, []
         for agent, slots in sorted(self._submitted.items()):
-            while agent % self.plan.groups == group and len(slots) >= self.plan.uses:
-                free.append((agent, slots.pop(0)))
+            if agent % self.plan.groups == group:
+                self._untrained.pop(agent, None)
+                while len(slots) >= self.plan.uses:
+                    free.append((agent, slots.pop(0)))
         self.updates += 1
         self._played = [self.plan.steps * self.updates] * self.plan.turns
         self._turn = 0
-        self._admit({agent for agent in self._new if agent % self.plan.groups == group})
+        self._admit()
         return free
 
-    def _admit(self, agents: set[int]) -> None:
-        self._new = self._new - agents
-        self._slot |= dict.fromkeys(sorted(agents), -1)
+    def _admit(self) -> None:
+        for agent, generation in sorted(self._new.items()):
+            if self.plan.begins(agent, generation) == self.updates % self.plan.groups:
+                del self._new[agent]
+                self._slot[agent] = -1
 
     # ------------------------------------------------------------------------------------ in checkpoints
 
     def state(self) -> dict[str, Any]:
-        """Plain values; what agents ask for is not in it."""
+        """Plain values; what agents ask for is not in it. Nor is what `left` needs: agents of serial mode stay."""
         return {"updates": self.updates, "turn": self._turn, "played": self._played,
                 "slots": sorted(self._slot.items()), "submitted": sorted(self._submitted.items())}
 

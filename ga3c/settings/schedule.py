@@ -32,9 +32,16 @@ class Plan(NamedTuple):
         """The most in an update, one of each agent of a group."""
         return -(-agents // self.groups)
 
-    def first(self, agent: int) -> int:
-        """Steps of an agent until the first update of its group."""
-        return self.steps * (agent % self.groups + 1)
+    def first(self, agent: int, generation: int = 1) -> int:
+        """Steps in the first rollout of an agent: until the first update of its group.
+
+        An agent that replaces another one (generation 2, 3, ...) has a whole segment.
+        """
+        return self.steps * (agent % self.groups + 1) if generation == 1 else self.segment
+
+    def begins(self, agent: int, generation: int = 1) -> int:
+        """An agent may take part from update u on if u % groups is this: its first rollout ends at its group's next."""
+        return (agent + 1 - self.first(agent, generation) // self.steps) % self.groups
 
 
 def plan(settings: Settings) -> Plan | None:

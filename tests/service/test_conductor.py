@@ -152,6 +152,22 @@ def test_an_agent_that_dies_is_done_without_and_comes_back(make_run: MakeRun, in
     model.assert_nothing_doubled()
 
 
+def test_what_was_trained_on_is_not_dropped_when_its_agent_dies(make_run: MakeRun, interruption: Signals) -> None:
+    def change(updates: int) -> None:
+        if updates == 20:  # all agents wait, each with one slot that was trained on once; half have one more
+            for process in agent_processes():
+                process.kill()
+        if updates == 60:
+            end_run()
+
+    model = Noting(change)
+    run = make_run(in_rounds(**SCHEDULES["multi-batch, twice"], steps=None, minutes=1))
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    run.statistics.drain()
+    assert run.statistics.dropped_steps <= 4 * 2 * 2, "what half of the agents had not been trained on, twice"
+    assert all(set(ages) <= {0, 1, 2, 3} for ages in model.ages)
+
+
 def test_a_run_is_stopped_in_the_middle_of_a_round(make_run: MakeRun, interruption: Signals) -> None:
     model = Noting(lambda updates: end_run() if updates == 5 else None)
     run = make_run(in_rounds(schedule="multi-batch", update_groups=4, rollout_length=20, steps=None))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from ga3c.service.rounds import Answer, Rounds, Update
+from ga3c.service.rounds import Answer, Left, Rounds, Update
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schedule import Plan, plan
@@ -20,12 +22,17 @@ class Players:
     """Agents as `agents.loop.play` has them, of which one drawn at random goes on whenever somebody can.
 
     log: "p" and the agents for a prediction that is played by, "v" for one of what was played, "u" for an update.
+    generations: of those that were started more than once. missing: those that come after so many updates.
     """
 
-    def __init__(self, agents: int, plan: Plan, seed: int, truncation: float = 0.0) -> None:
+    def __init__(self, agents: int, plan: Plan, seed: int, truncation: float = 0.0,
+                 generations: Mapping[int, int] = MappingProxyType({}),
+                 missing: Mapping[int, int] = MappingProxyType({})) -> None:
         self.rng, self.plan, self.truncation = np.random.default_rng(seed), plan, truncation
         self.rounds, self.agents = Rounds(plan), agents
-        self.at = {agent: (0, plan.first(agent)) for agent in range(agents)}  # steps so far, and at the end of the slot
+        self.generations, self.missing = dict.fromkeys(range(agents), 1) | dict(generations), dict(missing)
+        self.at = {agent: (0, plan.first(agent, generation))  # steps so far, and at the end of the slot
+                   for agent, generation in self.generations.items()}
         self.slot, self.step = dict.fromkeys(range(agents), 0), dict.fromkeys(range(agents), 0)
         self.full = dict[int, int]()
         self.free = {agent: set(range(1, plan.uses + 1)) for agent in range(agents)}
@@ -37,7 +44,8 @@ class Players:
 
     def ask(self, agent: int) -> None:
         final = self.pending[agent] == "final"
-        self.rounds.asked(agent, self.slot[agent], self.plan.segment if final else self.step[agent])
+        step = self.plan.segment if final else self.step[agent]
+        self.rounds.asked(agent, self.slot[agent], step, self.generations[agent])
 
     def play(self, agent: int) -> None:
         """Goes on from an answer to the next request."""
@@ -64,10 +72,13 @@ class Players:
         return self.ask(agent)
 
     def run(self, updates: int) -> None:
-        ready = list(range(self.agents))
+        ready = [agent for agent in range(self.agents) if agent not in self.missing]
         first = True
         while self.rounds.updates < updates:
-            if not (due := self.rounds.due(range(self.agents))):
+            for agent in [agent for agent, after in self.missing.items() if self.rounds.updates == after]:
+                del self.missing[agent]
+                self.ask(agent)
+            if not (due := self.rounds.due(set(range(self.agents)) - self.missing.keys())):
                 assert ready, "nobody plays, and nothing is due"
                 agent = ready.pop(int(self.rng.integers(len(ready))))
                 self.ask(agent) if first and self.pending[agent] == "first" else self.play(agent)
@@ -158,6 +169,30 @@ def test_two_rounds_are_never_open_however_many_final_observations_are_predicted
     assert any(line[0] == "v" and line != "v01234" for line in players.log)
 
 
+@examples(max_examples=60)
+@given(st.sampled_from([Plan(2), Plan(1, 4), Plan(2, 3), Plan(1, 2, 3)]), st.integers(0, 9),
+       st.dictionaries(st.integers(0, 4), st.integers(2, 3)), st.dictionaries(st.integers(0, 3), st.integers(1, 9)))
+def test_ages_are_the_plans_whoever_was_started_again_or_late(
+        plan: Plan, seed: int, generations: dict[int, int], missing: dict[int, int]) -> None:
+    players, updates = Players(5, plan, seed, 0.1, generations, missing), 14 + 8 * plan.groups * plan.uses
+    players.run(updates)
+    length = plan.segment * plan.uses
+    whole = tuple(k // plan.steps for k in reversed(range(length)))
+    for agent, ages in players.ages.items():
+        assert all(each == whole[-len(each):] for each in ages) and ages[-1] == whole
+        counts = [players.trained[agent][step] for step in range(players.at[agent][0] - length - 1)]
+        assert counts and set(counts) == {plan.uses}
+        assert len(ages) >= updates // plan.groups - missing.get(agent, 0) // plan.groups - 2
+
+
+def test_an_agents_slots_are_told_apart_by_whether_they_were_trained_on() -> None:
+    players = Players(1, Plan(1, 1, 3), 0)
+    players.run(2)
+    players.rounds.submitted(0, 7)
+    left = players.rounds.left(0)
+    assert left.untrained == [7] and len(left.trained) == 2 and players.rounds.left(0) == Left([], [])
+
+
 def test_who_dies_is_not_waited_for_and_who_comes_takes_part_from_the_next_update_on() -> None:
     rounds = Rounds(Plan(1, 2))
     for agent in range(4):
@@ -168,16 +203,16 @@ def test_who_dies_is_not_waited_for_and_who_comes_takes_part_from_the_next_updat
     for agent in (0, 1, 3):
         rounds.asked(agent, 1 if agent == 0 else 0, 0 if agent == 0 else 1)
     assert rounds.due(range(4)) is None, "2 still plays"
-    assert rounds.left(2) == []
+    assert rounds.left(2) == Left([], [])
     assert rounds.due({0, 1, 3}) == Answer([0], False)
     rounds.answered(Answer([0], False))
     rounds.submitted(0, 0)
     rounds.asked(0, 1, 0)
-    rounds.asked(2, 5, 0)
+    rounds.asked(2, 5, 0, generation=2)
     assert rounds.due(range(4)) == Update({0: [0]})
     assert rounds.updated() == [(0, 0)]
     assert rounds.due(range(4)) == Answer([0, 1, 2, 3], True), "2 is in the group that has just begun anew"
-    assert rounds.left(0) == [] and rounds.left(1) == rounds.left(3) == rounds.left(2) == []
+    assert all(rounds.left(agent) == Left([], []) for agent in range(4))
     assert rounds.due([]) is None
 
 
@@ -194,7 +229,7 @@ def test_if_all_die_the_next_begin(updates: int) -> None:
         rounds.asked(0, 1, 0)
         assert rounds.due([0]) == Update({0: [0]})
         rounds.updated()
-    assert rounds.left(0) == [] and rounds.due([]) is None
+    assert rounds.left(0) == Left([], []) and rounds.due([]) is None
     rounds.asked(1, 2, 0)
     if updates:  # what stands before the next update is played by nobody
         assert rounds.due([1]) == Update({})

@@ -60,7 +60,7 @@ def _agreeing(made: Settings) -> Settings:
     """
     alone = {"passes": 1, "minibatches": 1, "normalize_rewards": False, "normalize_observations": False, "norms": False}
     if made.workers_learn:
-        made = made.changed(schedule="queues", training_delay=0, batch_reuse=1, **alone)
+        made = made.changed(schedule="queues", training_delay=0, batch_reuse=1, drop_stale=False, **alone)
     if made.batching.schedule == "multi-batch":
         made = made.changed(schedule="synchronous")
     if made.batching.schedule != "queues":

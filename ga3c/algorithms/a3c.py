@@ -52,7 +52,7 @@ class A3C(DiscreteActorCritic):
     def _corrected(self, network: Network, rows: Mapping[str, Tensor], value: Tensor, ratio: Tensor) -> Tensor:
         """(N,) returns, constants to the gradient. value, ratio: (B, T, E)."""
         correction, bootstrap_value = self._settings.correction, rows["bootstrap_value"]
-        if correction != "none":  # from the weights of today, as the steps' values are: one set judges a rollout
+        if correction != "none":  # from the weights of today, as the steps' values are
             following = self.act(network, flat(rows["following"], 2))["value"]
             bootstrap_value = ops.reshape(following, ops.shape(bootstrap_value))
         returns = self._returns(rows, value, bootstrap_value, ratio if correction == "vtrace" else None)

@@ -90,8 +90,8 @@ class Rounds:
     def due(self, present: Iterable[int]) -> Answer | Update | None:
         """What is to be done now; None: somebody still plays. `present`: those there are, playing or about to.
 
-        The rounds begin when all who are present have asked. Who comes later takes part from an update that `Plan.begins`
-        tells.
+        The rounds begin when all who are present have asked. Who comes later takes part from an update on that
+        `Plan.begins` tells.
         """
         if not self._slot and not self.updates:
             if not self._new or not self._new.keys() >= set(present):

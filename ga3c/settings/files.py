@@ -183,6 +183,7 @@ def _check_workers(settings: Settings) -> None:
     one, moments = "each pushes one gradient of a rollout", "they share no running moments"
     wanted = {"schedule": ("queues", "no model answers them all"), "passes": (1, one), "minibatches": (1, one),
               "training_delay": (0, "each learns from a rollout at once"), "normalize_rewards": (False, moments),
+              "drop_stale": (False, "only others' updates are between its pull and its push"),
               "normalize_observations": (False, moments), "batch_reuse": (1, one),
               "norms": (False, "each steps from weights of its own")}
     for name, found in settings.flat().items():

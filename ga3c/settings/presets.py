@@ -20,6 +20,7 @@ _ONE_PASS: Mapping[str, Any] = {"passes": 1, "minibatches": 1}
 _ATARI: Mapping[str, Any] = {
     "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
     "gamma": 0.99, "reward_clip": 1.0, "loss_reduction": "mean", "normalize_advantages": False, "precision": "float32",
+    "contrast": False,
 }
 _GA3C: Mapping[str, Any] = {
     **_ONE_PASS, "algorithm": "a3c", "envs_per_agent": 1, "agents": 32, "predictors": 2, "trainers": 2, "agent_nice": 0,
@@ -36,7 +37,7 @@ _PPO: Mapping[str, Any] = {
     **_ATARI, "agents": 2, "envs_per_agent": 4, "rollout_length": 256, "passes": 4, "minibatches": 4,
     "optimizer": "adam", "adam_epsilon": 1e-5, "gae_lambda": 0.95, "clip_range": 0.2, "value_coef": 1.0,
     "entropy_coef": 0.01, "entropy_coef_final": None, "max_grad_norm": 0.5, "normalize_advantages": True,
-    "network": "nature", "random_start_steps": 2000,
+    "network": "nature", "random_start_steps": 2000, "anneal_steps": 50_000_000,
 }
 
 # Of the first paper: workers with one environment each, t_max, one set of RMSProp statistics for all and its decay,

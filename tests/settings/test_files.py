@@ -155,10 +155,10 @@ def test_a_mistake_in_python_is_one_line(given: dict[str, Any], told: str) -> No
 
 @pytest.mark.parametrize(("name", "value"), [
     ("schedule", "synchronous"), ("passes", 2), ("minibatches", 2), ("training_delay", 1), ("normalize_rewards", True),
-    ("normalize_observations", True)])
+    ("normalize_observations", True), ("drop_stale", True)])
 def test_what_agents_cannot_do_that_learn_by_themselves_is_one_line(name: str, value: Any) -> None:
     with pytest.raises(ConfigError) as caught:
-        configured(**{"algorithm": "a3c-cpu", "serial": True, name: value})
+        configured(**{"algorithm": "a3c-cpu", "serial": True, "max_lag": 4.0, name: value})
     told = str(caught.value)
     assert told.startswith(f"{name}: {str(value).lower()} does not go with a3c-cpu") and "leave it" in told
     assert len(told.splitlines()) == 1

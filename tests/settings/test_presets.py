@@ -102,6 +102,16 @@ def test_any_other_algorithm_begins_with_the_defaults(algorithm: str) -> None:
     assert settled("--algorithm", algorithm).flat() == Settings().flat() | {"algorithm": algorithm}
 
 
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name.startswith(("accelerated", "cule"))])
+def test_a_papers_preset_sees_images_as_the_paper_does(preset: str) -> None:
+    assert not settled("--preset", preset).algorithm.contrast
+
+
+def test_the_papers_ppo_falls_to_nothing_over_the_papers_50_million_steps() -> None:
+    s = settled("--preset", "accelerated-ppo").algorithm
+    assert (s.anneal_steps, s.learning_rate_final, s.clip_range_final) == (50_000_000, 0.0, 0.0)
+
+
 def test_what_does_not_correct_for_lag_begins_without_it_unless_it_is_asked_for() -> None:
     assert settled("--algorithm", "ppo").flat() == Settings().flat() | {"algorithm": "ppo", "schedule": "alternating"}
     assert settled("--algorithm", "ppo", "--schedule", "queues").batching.schedule == "queues"

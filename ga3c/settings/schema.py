@@ -119,7 +119,7 @@ class BatchingSettings(Group):
         None, "multi-batch: agent steps of each environment between updates; null: so that each is in one update",
         ge=1, le=1024)
     drop_stale: bool = _setting(
-        False, "count and drop rollouts that are older than max_lag (mean of their steps) when a batch is full; only with queues")
+        False, "count and drop rollouts older than max_lag (mean of their steps) once a batch is full; only with queues")
     batch_reuse: int = _setting(
         1, "updates that each training batch is in, the later ones among those of newer batches; only with queues",
         ge=1, le=64)

@@ -61,6 +61,8 @@ def _agreeing(made: Settings) -> Settings:
     alone = {"passes": 1, "minibatches": 1, "normalize_rewards": False, "normalize_observations": False, "norms": False}
     if made.workers_learn:
         made = made.changed(schedule="queues", training_delay=0, batch_reuse=1, drop_stale=False, **alone)
+    if not made.workers_learn or made.algorithm.optimizer != "adam" or made.run.serial:
+        made = made.changed(local_updates=1)
     if made.batching.schedule == "multi-batch":
         made = made.changed(schedule="synchronous")
     if made.batching.schedule != "queues":

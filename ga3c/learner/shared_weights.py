@@ -15,18 +15,18 @@ This module knows no TensorFlow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.learner.steps import MultiStepAdam, adam, rmsprop
 from ga3c.settings.schema import AlgorithmSettings
 from ga3c.transport.block import Block
 from ga3c.transport.fields import Field
 
 _CHUNK = 2**14  # weights at a time: they stay in the cache, and what others push meanwhile is lost of these few only
-_BETA_1, _BETA_2 = 0.9, 0.999  # of Adam
 
 
 class Pushed(NamedTuple):
@@ -143,45 +143,49 @@ class SharedWeights:
 
         changes: what is added to the algorithm's variables. Returns (version, agent steps) after it.
         """
-        own = self._block.arrays
         step = self._total(2, "updates") + 1
-        for names, gradient in zip(self.statistics, gradients, strict=True):
-            flat = [own[f"shared.{name}"].reshape(-1) for name in names]
-            by = gradient.reshape(-1)
-            for at in range(0, len(by), _CHUNK):
-                weights, *kept = (array[at:at + _CHUNK] for array in flat)
-                if settings.optimizer == "adam":
-                    _adam(weights, kept[0], kept[1], by[at:at + _CHUNK], learning_rate, settings.adam_epsilon, step)
-                else:
-                    _rmsprop(weights, kept[0], by[at:at + _CHUNK], learning_rate, settings.rmsprop_decay,
-                             settings.rmsprop_epsilon)
-        for name, change in changes.items():
-            own[f"shared.{name}"][...] += change
-        own["updates"][worker] += 1
-        own["agent_steps"][worker] += agent_steps
+        for at, part, weights, *kept in self._parts():
+            by = gradients[at].reshape(-1)[part]
+            if settings.optimizer == "adam":
+                adam(weights, kept[0], kept[1], by, learning_rate, settings.adam_epsilon, step)
+            else:
+                rmsprop(weights, kept[0], by, learning_rate, settings.rmsprop_decay, settings.rmsprop_epsilon)
+        self._change(changes)
+        return self.count(worker, agent_steps)
+
+    def steps(self, settings: AlgorithmSettings, pulled: Mapping[str, NDArray]) -> MultiStepAdam:
+        """For a worker that makes several updates of the weights it has pulled before it shares them by `add`."""
+        weights, means, mean_squares = zip(*self.statistics, strict=True)
+        own = self._block.arrays
+        return MultiStepAdam([pulled[name] for name in weights], [own[f"shared.{name}"].copy() for name in means],
+                             [own[f"shared.{name}"].copy() for name in mean_squares],
+                             self._total(2, "updates"), settings.adam_epsilon)
+
+    def count(self, worker: int, agent_steps: int) -> tuple[int, int]:
+        """An update was made of so many steps. Returns (version, agent steps) after it."""
+        self._block.arrays["updates"][worker] += 1
+        self._block.arrays["agent_steps"][worker] += agent_steps
         return self.version, self.agent_steps
+
+    def add(self, steps: MultiStepAdam, changes: Mapping[str, NDArray]) -> None:
+        """Adds updates that were counted when they were made. changes: as of `push`."""
+        for at, part, *arrays in self._parts():
+            steps.add(at, part, *arrays)
+        self._change(changes)
+
+    def _parts(self) -> Iterator[tuple[Any, ...]]:
+        """(which of `statistics`, part, that part of the flat weights and of each of their statistics)"""
+        for at, names in enumerate(self.statistics):
+            flat = [self._block.arrays[f"shared.{name}"].reshape(-1) for name in names]
+            for begin in range(0, len(flat[0]), _CHUNK):
+                part = slice(begin, begin + _CHUNK)
+                yield at, part, *(array[part] for array in flat)
+
+    def _change(self, changes: Mapping[str, NDArray]) -> None:
+        for name, change in changes.items():
+            self._block.arrays[f"shared.{name}"][...] += change
 
     def tell(self, slot: int, pushed: Pushed) -> None:
         """Leaves word of the rollout in this slot, before it is submitted."""
         self._block.arrays["metrics"][slot] = pushed.metrics
         self._block.arrays["told"][slot] = [number for name, number in pushed._asdict().items() if name != "metrics"]
-
-
-def _rmsprop(weights: NDArray, mean_square: NDArray, gradient: NDArray, rate: float, decay: float,
-             epsilon: float) -> None:
-    """g <- decay g + (1 - decay) gradient^2; weights <- weights - rate gradient / sqrt(g + epsilon) (A3C, S2 and S3).
-
-    In place, each array once, so that little is lost of what others do meanwhile.
-    """
-    mean_square *= decay
-    mean_square += (1 - decay) * np.square(gradient)
-    weights -= rate * gradient / np.sqrt(mean_square + epsilon)
-
-
-def _adam(weights: NDArray, mean: NDArray, mean_square: NDArray, gradient: NDArray, rate: float, epsilon: float,
-          step: int) -> None:
-    """As `optimizers.Adam`, in place."""
-    mean += (1 - _BETA_1) * (gradient - mean)
-    mean_square += (1 - _BETA_2) * (np.square(gradient) - mean_square)
-    scale = rate * (1 - _BETA_2**step)**0.5 / (1 - _BETA_1**step)
-    weights -= scale * mean / (np.sqrt(mean_square) + epsilon)

@@ -2,6 +2,8 @@
 
     pull the shared weights -> play `rollout_length` steps by them -> gradient of the rollout -> push -> pull -> ...
 
+With `local_updates` the worker steps by its gradients itself, and shares its steps after so many of them.
+
 The worker is an agent's process like any other (`agents/process.py`): the same loop plays, the supervisor watches and
 replaces it. What differs is who grants its requests. Predictions come from its own copy; a rollout is learned from here
 before it is submitted. The main process then only counts what was made of it, and gives the slot back.
@@ -48,6 +50,8 @@ class LocalModel:
 
     def status(self, store: Slots, state: AgentStatus) -> None:
         """As `Port.status`."""
+        if state == AgentStatus.DRAINED and self._steps and self._steps.taken:
+            self._share()
         self._port.status(store, state)
 
     def grant(self, request: Request, store: Slots) -> int:
@@ -62,7 +66,15 @@ class LocalModel:
 
     def _pull(self) -> None:
         self._version, self._pulled = self._shared.pull()
+        self._begun = {name: self._pulled[name] for name in self._pulled if not name.startswith("network.")}
+        self._steps = (self._shared.steps(self._settings, self._pulled) if self._settings.local_updates > 1 else None)
         self._weights = self._backend.taken(self._pulled)
+
+    def _share(self) -> None:
+        """Adds the worker's own steps to the weights of all, unless those that it began from were given up."""
+        if self._steps and self._version >= self._shared.min_valid_version:
+            self._shared.add(self._steps, {name: self._pulled[name] - before for name, before in self._begun.items()})
+        self._steps = None  # they are the others' now
 
     def _predict(self, slot: int, step: int) -> None:
         store, began = self._store, time.monotonic()
@@ -74,17 +86,27 @@ class LocalModel:
         self._predicting += time.monotonic() - began
 
     def _learn(self, slot: int) -> None:
-        """Pushes the gradient of a rollout, leaves word of it, and pulls."""
+        """Makes an update of a rollout, and leaves word of it; pushes and pulls if it is time."""
         batch, shared, began = self._store.view(slot), self._shared, time.monotonic()
         rates = self._rates(shared.agent_steps, shared.learning_rate_factor)
         found = self._backend.gradients(self._backend.inputs(batch), rates, self._weights)
         metrics, version, agent_steps = [*found.metrics.values(), 1.0, rates.learning_rate], 0, 0
         # Weights that were given up lead nowhere, and what is not finite would spoil those of all.
         if all(map(math.isfinite, metrics)) and self._version >= shared.min_valid_version:
-            changes = {name: after - self._pulled[name] for name, after in found.state.items()}
-            version, agent_steps = shared.push(self._port.agent, self._settings, rates.learning_rate, found.gradients,
-                                               changes, batch.agent_steps)
-        self._pull()
+            if self._steps:
+                self._steps.step(found.gradients, rates.learning_rate)
+                self._pulled |= found.state
+                version, agent_steps = shared.count(self._port.agent, batch.agent_steps)
+                self._version += 1
+            else:
+                changes = {name: after - self._pulled[name] for name, after in found.state.items()}
+                version, agent_steps = shared.push(self._port.agent, self._settings, rates.learning_rate,
+                                                   found.gradients, changes, batch.agent_steps)
+        if version and self._steps and self._steps.taken < self._settings.local_updates:
+            self._weights = self._backend.taken(self._pulled)
+        else:
+            self._share()
+            self._pull()
         shared.tell(slot, Pushed(version, agent_steps, metrics, time.monotonic() - began, self._predicting,
                                  self._predictions, self._calls))
         self._predictions, self._calls, self._predicting = 0, 0, 0.0

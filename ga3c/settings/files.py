@@ -171,11 +171,24 @@ def _merged(given: Mapping[str, Any]) -> Settings:
                           "batch in any")
     if settings.workers_learn:
         _check_workers(settings)
+    if settings.algorithm.local_updates > 1:
+        _check_local_updates(settings)
     if settings.batching.schedule == "multi-batch":
         _check_multi_batch(settings)
     if settings.batching.drop_stale and settings.tuning.max_lag is None:
         raise ConfigError("drop_stale: needs max_lag, the most updates that a rollout may be old")
     return settings
+
+
+def _check_local_updates(settings: Settings) -> None:
+    """Raises ConfigError if nobody makes them."""
+    name = f"local_updates: {settings.algorithm.local_updates}"
+    if not settings.workers_learn:
+        raise ConfigError(f"{name} needs algorithm a3c-cpu, whose workers have weights of their own")
+    if settings.algorithm.optimizer != "adam":
+        raise ConfigError(f"{name} needs optimizer adam, whose steps can be added up")
+    if settings.run.serial:
+        raise ConfigError(f"{name} does not go with serial, where all workers have the same weights")
 
 
 def _check_workers(settings: Settings) -> None:

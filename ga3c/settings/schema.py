@@ -119,7 +119,7 @@ class BatchingSettings(Group):
         None, "multi-batch: agent steps of each environment between updates; null: so that each is in one update",
         ge=1, le=1024)
     drop_stale: bool = _setting(
-        False, "count and drop rollouts older than max_lag (mean of their steps) once a batch is full; only with queues")
+        False, "count and drop rollouts older than max_lag (mean of their steps) when a batch is full; in queues only")
     batch_reuse: int = _setting(
         1, "updates that each training batch is in, the later ones among those of newer batches; only with queues",
         ge=1, le=64)
@@ -170,6 +170,9 @@ class AlgorithmSettings(Group):
         "mean", "of the losses over a training batch: mean, or sum (paper)")
     optimizer: Literal["rmsprop", "adam"] = _setting("adam", "adam, or rmsprop (paper)")
     adam_epsilon: float = _setting(1e-5, "Adam's epsilon, beside the root", "X", gt=0.0)
+    local_updates: int = _setting(
+        1, "a3c-cpu with adam: updates that a worker makes of its own copy before it adds them to the shared weights",
+        ge=1, le=1024)
     rmsprop_decay: float = _setting(0.99, "decay of RMSProp's mean square (authors' code: 0.99)", "X", ge=0.0, lt=1.0)
     rmsprop_epsilon: float = _setting(0.1, "RMSProp's epsilon, inside the root (authors' code: 0.1)", "X", gt=0.0)
     max_grad_norm: float = _setting(

@@ -82,6 +82,67 @@ def test_pushes_of_several_workers_are_steps_of_the_one_optimizer(optimizer: str
     assert found["optimizer.00"] == one.iterations.numpy() == 6
 
 
+@examples(max_examples=15, deadline=None)
+@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_one_learners_steps_are_adams_however_rarely_it_shares_them(lengths: list[int]) -> None:
+    s = settings(optimizer="adam").algorithm
+    shared = made(2)
+    variables = [keras.Variable(shared.arrays()[name]) for name in SHAPES]
+    one, number = build_optimizer(s, variables), 0
+    for length in lengths:
+        _, pulled = shared.pull()
+        steps = shared.steps(s, pulled)
+        for _ in range(length):
+            rate = 0.01 / (1 + number)
+            one.learning_rate.assign(rate)
+            one.apply(gradients(number), variables)
+            steps.step(gradients(number), rate)
+            number += 1
+            assert shared.count(0, 5) == (number, 5 * number)
+            for variable, name in zip(variables, SHAPES, strict=True):
+                np.testing.assert_allclose(pulled[name], variable.numpy(), rtol=1e-5, atol=1e-6)
+        shared.add(steps, {"advantage.00": np.ones(2, np.float32)})
+    found = shared.arrays()
+    for variable, name in zip(variables, SHAPES, strict=True):
+        np.testing.assert_allclose(found[name], variable.numpy(), rtol=1e-5, atol=1e-6)
+    kept = [name for _, *names in shared.statistics for name in names]
+    for variable, name in zip(one.variables[2:], kept, strict=True):
+        np.testing.assert_allclose(found[name], variable.numpy(), rtol=1e-5, atol=1e-6)
+    assert found["optimizer.00"] == number and (found["advantage.00"] == len(lengths)).all()
+
+
+def test_what_two_learners_share_is_the_sum_of_their_steps() -> None:
+    s = settings(optimizer="adam").algorithm
+    shared = made(2)
+    shared.push(0, s, 0.01, gradients(9), {}, 1)
+    before = {name: array.astype(np.float64) for name, array in shared.arrays().items()}
+    expected, told = dict(before), []
+    for lengths in ((0, 1), (2, 3, 4)):
+        steps, own = shared.steps(s, shared.pull()[1]), dict(before)
+        sums = {name: np.zeros(array.shape) for name, array in before.items()}
+        for taken, number in enumerate(lengths, 1):
+            steps.step(gradients(number), 0.01)
+            for (name, mean, square), gradient in zip(shared.statistics, gradients(number), strict=True):
+                g = gradient.astype(np.float64)
+                own[mean] = 0.9 * own[mean] + 0.1 * g
+                own[square] = 0.999 * own[square] + 0.001 * g**2
+                sums[mean], sums[square] = 0.9 * sums[mean] + g, 0.999 * sums[square] + g**2
+                t = 1 + taken
+                sums[name] += (0.01 * (1 - 0.999**t)**0.5 / (1 - 0.9**t)
+                               * own[mean] / (own[square]**0.5 + s.adam_epsilon))
+        for name, mean, square in shared.statistics:
+            expected[name] = expected[name] - sums[name]
+            expected[mean] = 0.9**taken * expected[mean] + 0.1 * sums[mean]
+            expected[square] = 0.999**taken * expected[square] + 0.001 * sums[square]
+        told.append(steps)
+    for steps in told:
+        shared.add(steps, {})
+    found = shared.arrays()
+    for names in shared.statistics:
+        for name in names:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
 def test_what_was_pulled_is_a_copy() -> None:
     shared = made()
     version, pulled = shared.pull()

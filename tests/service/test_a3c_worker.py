@@ -29,7 +29,7 @@ from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.port import AGAIN, PREDICT, SUBMIT
-from ga3c.transport.slots import Batch, Slots
+from ga3c.transport.slots import AgentStatus, Batch, Slots
 
 MakeRun = Callable[..., Recorder]
 T = 5
@@ -183,15 +183,18 @@ class Noted:
 
 
 # Counting has truncated episodes, whose last observation is predicted in a row of its own.
-@pytest.mark.parametrize(("game", "optimizer"), [("toy:catch", "rmsprop"), ("toy:counting", "adam")])
+@pytest.mark.parametrize(("game", "optimizer", "local_updates"), [
+    ("toy:catch", "rmsprop", 1), ("toy:counting", "adam", 1), ("toy:counting", "adam", 5)])
 def test_one_worker_learns_what_plain_sequential_a3c_does(
-        game: str, optimizer: str, world: Callable[..., World], make_run: MakeRun, interruption: Signals) -> None:
+        game: str, optimizer: str, local_updates: int, world: Callable[..., World], make_run: MakeRun,
+        interruption: Signals) -> None:
     rollouts, changes = 24, {"game": game, "optimizer": optimizer, "agents": 1, "envs_per_agent": 2}
-    made = world(**changes)
+    made = world(**changes, local_updates=local_updates)
     worker = made.worker(0)
     for _ in range(rollouts):
         update, facts = worker.rollout()
     assert update is not None and update.agent_steps == rollouts * T * 2
+    worker.model.status(made.store, AgentStatus.DRAINED)  # the last four updates are shared
     alone = settings(**changes, serial=True, steps=rollouts * T * 2)
     run = make_run(alone)
     model = Learner(alone, run.spec)
@@ -202,6 +205,34 @@ def test_one_worker_learns_what_plain_sequential_a3c_does(
     assert ours["optimizer.00"] == arrays["optimizer.00"] == rollouts
     for name in arrays.keys() - {"optimizer.00", "optimizer.01"}:
         np.testing.assert_allclose(ours[name], arrays[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_own_updates_are_shared_after_as_many_as_wanted_and_at_the_end(world: Callable[..., World]) -> None:
+    made = world(optimizer="adam", local_updates=3)
+    one, other, shared = made.worker(0), made.worker(1), made.learner.shared
+
+    def moved() -> bool:
+        before.append(shared.arrays()["network.00"])
+        return bool((before[-1] != before[-2]).any())
+
+    before, lags = [shared.arrays()["network.00"]], list[int]()
+    other.predict(1)
+    for due in (False, False, True, False):
+        update, facts = one.rollout()
+        assert update is not None and moved() == due and np.ptp(facts["version"][0]) == 0
+        lags.append(update.version - 1 - int(facts["version"][0, 0]))
+    update, facts = other.rollout()
+    assert update is not None and not moved() and (facts["version"] == 0).all() and update.version == 5
+    update, facts = other.rollout()
+    assert update is not None and (update.version, int(facts["version"][0, 0])) == (6, 1), "its own update alone"
+    assert lags == [0] * 4
+    one.model.status(made.store, AgentStatus.DRAINED)
+    assert moved() and shared.version == 6
+    one.model.status(made.store, AgentStatus.PLAYING)
+    assert not moved()
+    made.learner.go_back(made.learner.state()[0])
+    other.model.status(made.store, AgentStatus.DRAINED)
+    assert not moved(), "its weights were given up"
 
 
 def test_in_one_thread_each_worker_plays_a_rollout_and_pushes_before_the_next_one_plays(

@@ -1,0 +1,75 @@
+"""Steps of the optimizers in NumPy, for weights that no graph holds. TensorFlow's are in `optimizers`, and do the same.
+
+Each is in place and takes each array once, so that little is lost of what other processes do to it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BETA_1, _BETA_2 = 0.9, 0.999  # of Adam
+
+
+def rmsprop(weights: NDArray, mean_square: NDArray, gradient: NDArray, rate: float, decay: float,
+            epsilon: float) -> None:
+    """g <- decay g + (1 - decay) gradient^2; weights <- weights - rate gradient / sqrt(g + epsilon) (A3C, S2, S3)."""
+    mean_square *= decay
+    mean_square += (1 - decay) * np.square(gradient)
+    weights -= rate * gradient / np.sqrt(mean_square + epsilon)
+
+
+def adam(weights: NDArray, mean: NDArray, mean_square: NDArray, gradient: NDArray, rate: float, epsilon: float,
+         step: int) -> None:
+    """The step of this number, from 1; as `optimizers.Adam`."""
+    mean += (1 - _BETA_1) * (gradient - mean)
+    mean_square += (1 - _BETA_2) * (np.square(gradient) - mean_square)
+    weights -= _scale(rate, step) * mean / (np.sqrt(mean_square) + epsilon)
+
+
+def _scale(rate: float, step: int) -> float:
+    return rate * float((1 - _BETA_2**step)**0.5 / (1 - _BETA_1**step))
+
+
+class MultiStepAdam:
+    """Steps of Adam that one of several learners takes by itself and then adds to what all share (Stooke and Abbeel,
+    2018, appendix A). If nobody else added anything meanwhile, all is as after as many steps of Adam.
+
+    Args:
+        weights: the learner's own, which each step changes in place.
+        means, mean_squares: Adam's moments of each of them when the learner pulled; they stay as they are.
+        step: the optimizer's steps until then, of all learners.
+        epsilon: beside the root.
+
+    taken: steps so far.
+    """
+
+    def __init__(self, weights: Sequence[NDArray], means: Sequence[NDArray], mean_squares: Sequence[NDArray], step: int,
+                 epsilon: float) -> None:
+        self._weights, self._means, self._mean_squares = weights, means, mean_squares
+        self._step, self._epsilon = step, epsilon
+        self._gradients, self._squares, self._moved = ([np.zeros_like(array) for array in weights] for _ in range(3))
+        self.taken = 0
+
+    def step(self, gradients: Sequence[NDArray], rate: float) -> None:
+        """One step by these gradients, in the order of the weights."""
+        self.taken += 1
+        scale = _scale(rate, self._step + self.taken)
+        for at, gradient in enumerate(gradients):
+            self._gradients[at] = _BETA_1 * self._gradients[at] + gradient
+            self._squares[at] = _BETA_2 * self._squares[at] + np.square(gradient)
+            mean = _BETA_1**self.taken * self._means[at] + (1 - _BETA_1) * self._gradients[at]
+            mean_square = _BETA_2**self.taken * self._mean_squares[at] + (1 - _BETA_2) * self._squares[at]
+            moved = scale * mean / (np.sqrt(mean_square) + self._epsilon)
+            self._weights[at] -= moved
+            self._moved[at] += moved
+
+    def add(self, at: int, part: slice, weights: NDArray, mean: NDArray, mean_square: NDArray) -> None:
+        """Adds what was done to a part of array `at`, flat, to what all share of it."""
+        weights -= self._moved[at].reshape(-1)[part]
+        mean *= _BETA_1**self.taken
+        mean += (1 - _BETA_1) * self._gradients[at].reshape(-1)[part]
+        mean_square *= _BETA_2**self.taken
+        mean_square += (1 - _BETA_2) * self._squares[at].reshape(-1)[part]

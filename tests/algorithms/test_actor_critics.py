@@ -179,6 +179,19 @@ def test_the_clip_holds_the_policy_back_and_its_metrics_say_so() -> None:
     assert 0.0 < metrics[0.05]["kl"] < metrics[0.0]["kl"]
 
 
+def test_clip_fraction_and_kl_are_of_the_filled_steps_by_hand() -> None:
+    policy = np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]], np.float32)
+    rows = {"observation": policy, "action": np.array([0, 1, 1, 0, 0]), "returns": np.zeros(5, np.float32),
+            "advantage": np.ones(5, np.float32), "proximal": np.array([0.5, 0.4, 0.7, 0.5, 0.9], np.float32),
+            "filled": np.array([True, True, True, True, False])}
+    given = settings(algorithm="ppo", clip_range=0.15).algorithm
+    metrics = PPO(given).loss(cast(Network, lambda observation, training: (observation, tf.zeros((5, 1)))),
+                              rows, rates_at(given, 0, 1.0)).metrics
+    ratio = np.array([1.0, 0.25, 8 / 7, 1.2])  # 8/7 is within 15 %
+    assert metrics["clip_fraction"].numpy() == pytest.approx(2 / 4)
+    assert metrics["kl"].numpy() == pytest.approx((ratio - 1 - np.log(ratio)).mean(), rel=1e-4)
+
+
 def test_the_clip_range_falls_with_the_agent_steps() -> None:
     model = learner("ppo", clip_range=0.2, clip_range_final=0.1, anneal_steps=48)
     found = []

@@ -115,9 +115,8 @@ def every_algorithm_and_schedule() -> list[Any]:
     In rounds a service learns what serial mode learns, to the byte (`test_conductor.py`). The toy stands for both games
     there.
     """
-    pairs = [("a3c", "queues"), ("appo", "queues"), *(
-        (algorithm, schedule) for algorithm in ("a3c", "a2c", "ppo", "appo")
-        for schedule in ("synchronous", "alternating", "multi-batch"))]
+    pairs = [(algorithm, schedule) for algorithm in ("a3c", "a2c", "ppo", "appo")
+             for schedule in ("queues", "synchronous", "alternating", "multi-batch")]
     often = {("toy:catch", "ppo", "synchronous", "serial"), ("toy:catch", "appo", "queues", "serial")}
     return [pytest.param(*each, id="-".join(each), marks=[] if each in often else pytest.mark.slow)
             for game in ("toy:catch", "CartPole-v1") for algorithm, schedule in pairs for mode in ("serial", "service")
@@ -140,14 +139,19 @@ def test_every_algorithm_learns_by_every_schedule(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
-def test_two_workers_that_learn_by_themselves_learn_catch(
-        optimizer: str, make_run: Callable[..., Recorder], interruption: Signals) -> None:
-    settings = configured(game="toy:catch", algorithm="a3c-cpu", agents=2, envs_per_agent=4, rollout_length=16,
-                          learning_rate=2e-3, optimizer=optimizer, rmsprop_epsilon=1e-3, steps=400_000,
-                          tensorboard=False, agent_timeout=300.0)
+@pytest.mark.parametrize(("game", "optimizer", "local_updates"), [
+    ("toy:catch", "rmsprop", 1), ("toy:catch", "adam", 1), ("toy:catch", "adam", 4), ("CartPole-v1", "adam", 1),
+    ("CartPole-v1", "adam", 4)])
+def test_two_workers_that_learn_by_themselves_learn(
+        game: str, optimizer: str, local_updates: int, make_run: Callable[..., Recorder],
+        interruption: Signals) -> None:
+    best, steps, changes = WORLDS[game]
+    settings = configured(**{
+        **changes, "game": game, "algorithm": "a3c-cpu", "agents": 2, "envs_per_agent": 4, "rollout_length": 16,
+        "learning_rate": 2e-3, "optimizer": optimizer, "local_updates": local_updates, "rmsprop_epsilon": 1e-3,
+        "steps": steps, "tensorboard": False, "agent_timeout": 300.0})
     run = make_run(settings, UntilLearned)
-    run.best = 1.0
+    run.best = best
     reason = Service(settings, run, SharedLearner(settings, run.spec), interruption).run()
     assert reason == "learned", f"mean score {np.mean(list(run.statistics.recent_scores)):.3f}"
 

@@ -112,15 +112,15 @@ def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Reco
 def every_algorithm_and_schedule() -> list[Any]:
     """(game, algorithm, schedule, mode): two of them in an ordinary run.
 
-    In rounds a service learns what serial mode learns, to the byte (`test_conductor.py`). The toy stands for both games
+    In rounds a service learns what serial mode learns, to the byte (`test_conductor.py`). Catch stands for all games
     there.
     """
     pairs = [(algorithm, schedule) for algorithm in ("a3c", "a2c", "ppo", "appo")
              for schedule in ("queues", "synchronous", "alternating", "multi-batch")]
     often = {("toy:catch", "ppo", "synchronous", "serial"), ("toy:catch", "appo", "queues", "serial")}
     return [pytest.param(*each, id="-".join(each), marks=[] if each in often else pytest.mark.slow)
-            for game in ("toy:catch", "CartPole-v1") for algorithm, schedule in pairs for mode in ("serial", "service")
-            if (game, mode) != ("CartPole-v1", "service") or schedule == "queues"
+            for game in WORLDS for algorithm, schedule in pairs for mode in ("serial", "service")
+            if game == "toy:catch" or mode == "serial" or schedule == "queues"
             for each in [(game, algorithm, schedule, mode)]]
 
 

@@ -43,7 +43,8 @@ def measured(options: argparse.Namespace, wanted: Sequence[tuple[Mapping[str, An
 
 def fixed(options: argparse.Namespace, *flags: str) -> Settings:
     """The settings of a run for speed; `flags` come last. Raises ConfigError."""
-    common = ["--preset", options.preset, "--no-dynamic"]
+    # Random steps before learning take longer than a measurement with many environments.
+    common = ["--preset", options.preset, "--no-dynamic", "--random-start-steps", "0"]
     return settings_of_run(train_parser(), [*common, *options.flags, *flags], _OWN, game=options.game)
 
 

@@ -50,7 +50,7 @@ class LocalModel:
 
     def status(self, store: Slots, state: AgentStatus) -> None:
         """As `Port.status`."""
-        if state == AgentStatus.DRAINED and self._steps and self._steps.taken:
+        if state == AgentStatus.DRAINED:
             self._share()
         self._port.status(store, state)
 
@@ -67,12 +67,12 @@ class LocalModel:
     def _pull(self) -> None:
         self._version, self._pulled = self._shared.pull()
         self._begun = {name: self._pulled[name] for name in self._pulled if not name.startswith("network.")}
-        self._steps = (self._shared.steps(self._settings, self._pulled) if self._settings.local_updates > 1 else None)
+        self._steps = self._shared.steps(self._settings, self._pulled) if self._settings.local_updates > 1 else None
         self._weights = self._backend.taken(self._pulled)
 
     def _share(self) -> None:
         """Adds the worker's own steps to the weights of all, unless those that it began from were given up."""
-        if self._steps and self._version >= self._shared.min_valid_version:
+        if self._steps and self._steps.taken and self._version >= self._shared.min_valid_version:
             self._shared.add(self._steps, {name: self._pulled[name] - before for name, before in self._begun.items()})
         self._steps = None  # they are the others' now
 

@@ -3,12 +3,12 @@
 An agent *delivers* when it submits a rollout. It is *shot* when others kill it (SIGKILL), or when it hung. The first
 row that fits holds (`Agent.failed`).
 
-    delivered, and was shot or lived for 10 s    restarted at once; earlier failures are forgotten
-    fifth failure in a row, had not delivered    quarantined, and so it stays
-    tenth failure in a row, had delivered        quarantined, too
-    delivered, first failure                     restarted at once
-    shot before it delivered                     restarted after 0.5 s
-    any other failure                            restarted after 0.5 s, doubled each time in a row, 30 s at most
+    delivered, and was shot or lived for 10 s    restarted at once; earlier failures are forgotten.
+    fifth failure in a row, had not delivered    quarantined, and so it stays.
+    tenth failure in a row, had delivered        quarantined, too.
+    delivered, first failure                     restarted at once.
+    shot before it delivered                     restarted after 0.5 s.
+    any other failure                            restarted after 0.5 s, doubled each time in a row, 30 s at most.
 
 When all are quarantined, there is nothing to go on with.
 

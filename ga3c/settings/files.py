@@ -194,9 +194,9 @@ def _check_local_updates(settings: Settings) -> None:
 def _check_workers(settings: Settings) -> None:
     """Raises ConfigError if something is asked for that agents cannot do which learn by themselves."""
     one, moments = "each pushes one gradient of a rollout", "they share no running moments"
+    at_once = "each learns from a rollout at once"
     wanted = {"schedule": ("queues", "no model answers them all"), "passes": (1, one), "minibatches": (1, one),
-              "training_delay": (0, "each learns from a rollout at once"), "normalize_rewards": (False, moments),
-              "drop_stale": (False, "only others' updates are between its pull and its push"),
+              "training_delay": (0, at_once), "drop_stale": (False, at_once), "normalize_rewards": (False, moments),
               "normalize_observations": (False, moments), "batch_reuse": (1, one),
               "norms": (False, "each steps from weights of its own")}
     for name, found in settings.flat().items():

@@ -63,6 +63,16 @@ def test_statistics_and_step_counter_are_of_all_workers_not_of_each(order: list[
     assert shared.version == found["optimizer.00"] == len(order)
 
 
+def assert_as_after(shared: SharedWeights, one: Any, variables: list[keras.Variable],
+                    rtol: float) -> dict[str, np.ndarray]:
+    """Weights and statistics are those of this optimizer; returns all shared arrays."""
+    found = shared.arrays()
+    kept = [name for _, *names in shared.statistics for name in names]
+    for variable, name in zip([*variables, *one.variables[2:]], [*SHAPES, *kept], strict=True):
+        np.testing.assert_allclose(found[name], variable.numpy(), rtol=rtol, atol=1e-6)
+    return found
+
+
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
 def test_pushes_of_several_workers_are_steps_of_the_one_optimizer(optimizer: str) -> None:
     s = settings(optimizer=optimizer).algorithm
@@ -73,12 +83,7 @@ def test_pushes_of_several_workers_are_steps_of_the_one_optimizer(optimizer: str
         one.learning_rate.assign(0.01)
         one.apply(gradients(number), variables)
         shared.push(number % WORKERS, s, 0.01, gradients(number), {}, 1)
-    found = shared.arrays()
-    for variable, name in zip(variables, SHAPES, strict=True):
-        np.testing.assert_allclose(found[name], variable.numpy(), rtol=1e-6, atol=1e-6)
-    kept = [name for _, *names in shared.statistics for name in names]
-    for variable, name in zip(one.variables[2:], kept, strict=True):
-        np.testing.assert_allclose(found[name], variable.numpy(), rtol=1e-6, atol=1e-6)
+    found = assert_as_after(shared, one, variables, rtol=1e-6)
     assert found["optimizer.00"] == one.iterations.numpy() == 6
 
 
@@ -102,12 +107,7 @@ def test_one_learners_steps_are_adams_however_rarely_it_shares_them(lengths: lis
             for variable, name in zip(variables, SHAPES, strict=True):
                 np.testing.assert_allclose(pulled[name], variable.numpy(), rtol=1e-5, atol=1e-6)
         shared.add(steps, {"advantage.00": np.ones(2, np.float32)})
-    found = shared.arrays()
-    for variable, name in zip(variables, SHAPES, strict=True):
-        np.testing.assert_allclose(found[name], variable.numpy(), rtol=1e-5, atol=1e-6)
-    kept = [name for _, *names in shared.statistics for name in names]
-    for variable, name in zip(one.variables[2:], kept, strict=True):
-        np.testing.assert_allclose(found[name], variable.numpy(), rtol=1e-5, atol=1e-6)
+    found = assert_as_after(shared, one, variables, rtol=1e-5)
     assert found["optimizer.00"] == number and (found["advantage.00"] == len(lengths)).all()
 
 

@@ -33,6 +33,7 @@ _MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "checkpoints
                "evaluation_minutes", "evaluation_episodes"}
 _OWN = ("game", "minutes", "steps", "frames", "episodes", "run_dir", "checkpoint_minutes")
 _LEAST_ROWS = 3
+_LONGEST_BEGINNING = 60.0  # seconds
 
 
 def exit_code(tool: str, work: Callable[[], list[str]], interrupted: str = "interrupted") -> int:
@@ -184,28 +185,40 @@ def curve(run: Path, points: int = 100) -> dict[str, list[float]]:
 def speed(settings: Settings, seconds: float) -> dict[str, float | None]:
     """Agent steps/s of the service and means of columns of its rows, over the last `seconds` of a run.
 
-    None of a column that the run did not measure. Raises ConfigError, CommandFailed, KeyboardInterrupt if it was
-    interrupted, SystemExit if the seconds are too few.
+    The run is made again, with twice the time before, while those seconds begin before its first update. None of a
+    column that the run did not measure. Raises ConfigError, CommandFailed, KeyboardInterrupt if it was interrupted,
+    SystemExit if the seconds are too few or no update comes.
     """
     # An Atari environment takes 10 ms of a core to begin; then a while until batches and queues are what they stay.
     environments = settings.agent_count * settings.agents.envs_per_agent
-    whole = seconds * 1.5 + 0.01 * environments / usable_cores()
-    with tempfile.TemporaryDirectory() as scratch:
-        run = Path(scratch) / "run"
-        made = settings.changed(run_dir=str(run), minutes=whole / 60, tensorboard=False)
-        ga3c.train(made, quiet=True)
-        if not reached(run, made):
-            raise KeyboardInterrupt
-        played = [row for row in reader.rows(run).new() if row["agents"]]
-    late = [row for row in played if row["time"] >= whole - seconds]
-    if len(late) < _LEAST_ROWS:
-        raise SystemExit(f"{seconds:g} seconds are too few rows; give more --seconds")
+    before = seconds / 2 + 0.01 * environments / usable_cores()
+    while True:
+        late = [row for row in _rows(settings, before + seconds) if row["time"] >= before]
+        if len(late) < _LEAST_ROWS:
+            raise SystemExit(f"{seconds:g} seconds are too few rows; give more --seconds")
+        if late[0]["trainings"]:
+            break
+        if before > _LONGEST_BEGINNING:
+            raise SystemExit(f"no update in the first {before:.0f} seconds of a run; give smaller batches")
+        before *= 2
+    late = [row for row in late if row["agents"]]
     names = ("pps", "tps", "prediction_batch", "training_queue", "prediction_queue", "lag_mean", "cpu_agents",
              "cpu_server", "cpu_machine")
     columns = {name: reader.column(late, name) for name in names}
     return {"steps_per_second": float(np.ptp(reader.column(late, "agent_steps")) / np.ptp(reader.column(late, "time"))),
             **{name: float(np.nanmean(values)) if np.isfinite(values).any() else None
                for name, values in columns.items()}}
+
+
+def _rows(settings: Settings, seconds: float) -> list[dict[str, Any]]:
+    """The rows of a run of so many seconds. Raises ConfigError, CommandFailed, KeyboardInterrupt."""
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Path(scratch) / "run"
+        made = settings.changed(run_dir=str(run), minutes=seconds / 60, tensorboard=False)
+        ga3c.train(made, quiet=True)
+        if not reached(run, made):
+            raise KeyboardInterrupt
+        return reader.rows(run).new()
 
 
 def machine() -> dict[str, Any]:

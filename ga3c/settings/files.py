@@ -16,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from ga3c.settings.messages import ConfigError, nearest, shown
-from ga3c.settings.presets import BEFORE, REMOVED, RENAMED, beginning, grown
+from ga3c.settings.presets import BEFORE, PRESETS, REMOVED, RENAMED, beginning, grown
 from ga3c.settings.schedule import plan
 from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, Settings
 
@@ -149,7 +149,22 @@ def resolve(given: Mapping[str, Any], file: str | None = None) -> Settings:
     wrong = check(read.values, strict=True)
     if wrong:
         raise ConfigError(f"{read.path}:{read.lines.get(wrong[0], 1)}: {wrong[1]}")
+    _check_other_preset(given, read)
     return _merged({**read.values, **given})
+
+
+def _check_other_preset(given: Mapping[str, Any], read: _File) -> None:
+    """Raises ConfigError if a whole file, written with one preset, would undo the other one that is given."""
+    theirs, ours = (values.get("preset", "default") for values in (read.values, given))
+    if "preset" not in read.values or "preset" not in given or theirs == ours:
+        return
+    wanted = {**Settings().flat(), **PRESETS[ours]}
+    undone = [name for name in {**PRESETS[theirs], **PRESETS[ours]} if read.values.get(name, wanted[name])
+              != wanted[name]]
+    if undone:
+        raise ConfigError(f"{read.path}:{read.lines.get('preset', 1)}: preset {ours} does not go with a file of preset "
+                          f"{theirs}, which sets {len(undone)} values otherwise, {undone[0]} among them; leave these "
+                          "lines out")
 
 
 def _merged(given: Mapping[str, Any]) -> Settings:
@@ -288,6 +303,7 @@ def yaml_scalar(value: Any) -> str:
 def to_yaml(settings: Settings) -> str:
     """All settings as commented YAML: what `--print-config` prints and a run keeps as its `config.yaml`."""
     lines = ["# Every setting of ga3c-train. Change them in a file (--config FILE) or by flags (--learning-rate 1e-4).",
+             "# Keep only the lines you change: a file with every setting stands over all values of a preset.",
              "# Agent step: one decision of one environment; on Atari one agent step is frame_skip frames."]
     for group, kind in GROUPS.items():
         lines += ["", f"{group}:  # {kind.__doc__ or ''}".rstrip()]

@@ -109,7 +109,8 @@ class BatchingSettings(Group):
         128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
     training_batch_min: int = _setting(
         2048,
-        "least agent steps in one update, of whole rollouts (paper, figure 7: 20 to 40 is best, with 5-step rollouts)",
+        "least agent steps in one update, of whole rollouts; the schedule queues only (paper, figure 7: 20 to 40 is "
+        "best, with 5-step rollouts)",
         ge=1, le=65_536)
     schedule: Literal["queues", "synchronous", "alternating", "multi-batch"] = _setting(
         "queues", "queues (paper); synchronous: all agents, then an update; alternating: in two halves; multi-batch")

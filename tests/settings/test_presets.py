@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from parsing import settled
+from parsing import mistake, settled
 
 from ga3c.service.batches import rollouts_per_batch
 from ga3c.settings.files import recorded, to_yaml, yaml_scalar
@@ -56,6 +56,18 @@ def test_a_preset_on_the_command_line_beats_the_one_in_the_file(tmp_path: Path) 
     file = tmp_path / "mine.yaml"
     file.write_text("run:\n  preset: paper\n")
     assert settled("--config", str(file), "--preset", "default") == Settings()
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("default", "paper"), ("paper", "default"), ("fast", "cule")])
+def test_a_whole_file_does_not_undo_another_preset(theirs: str, ours: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(to_yaml(settled("--preset", theirs)))
+    told = mistake("--config", str(file), "--preset", ours)
+    line = 1 + file.read_text().splitlines().index(next(
+        line for line in file.read_text().splitlines() if line.startswith(f"  preset: {theirs}")))
+    assert told.startswith(f"{file}:{line}: preset {ours} does not go with a file of preset {theirs}, which sets ")
+    assert told.endswith("among them; leave these lines out")
+    assert settled("--config", str(file), "--preset", theirs) == settled("--preset", theirs)
 
 
 def test_null_takes_back_what_a_preset_gave() -> None:

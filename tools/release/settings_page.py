@@ -18,8 +18,10 @@ Written by `python tools/release/settings_page.py` from `ga3c/settings/schema.py
 
 A setting is given in a file (`--config FILE`), as a flag (`--learning-rate 1e-4`; switches have a `--no-` form) or in
 Python (`Config(learning_rate=1e-4)`). In a file settings stand under their group; flags and Python use the name alone.
-The command line overrides the file, the file the preset, the preset the defaults. The column *paper* has the value of
-`--preset paper` where it differs. Agent step: one decision of one environment; on Atari it is `frame_skip` frames.
+The command line overrides the file, the file the preset, the preset the defaults. So keep in a file only the lines you
+change. If no preset is named, `a3c`, `a2c` and `a3c-cpu` begin with the values of `fast`; `a2c` and `ppo` begin with
+`schedule: alternating`. The column *paper* has the value of `--preset paper` where it differs. Agent step: one decision
+of one environment; on Atari it is `frame_skip` frames.
 """
 
 

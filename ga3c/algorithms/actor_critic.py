@@ -100,7 +100,7 @@ class DiscreteActorCritic:
 
         Metrics, means per agent step:
         policy_loss, value_loss and entropy (nats); explained_variance, the share of the returns' variance that the
-        value predicted, 1 at best; and those given, (n,) each.
+        value predicted, 1 at best, and -1 where it is less; and those given, (n,) each.
         """
         s = self._settings
         policy_loss = ops.sum(weight * policy_losses)
@@ -112,7 +112,8 @@ class DiscreteActorCritic:
         variance = ops.sum(weight * ops.square(returns - ops.sum(weight * returns)))
         return Loss(total, {
             "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy,
-            "explained_variance": 1.0 - value_loss / ops.maximum(variance, 1e-8),
+            # Few returns may differ by next to nothing: one such minibatch must not be all that is seen of an update.
+            "explained_variance": ops.maximum(1.0 - value_loss / ops.maximum(variance, 1e-8), -1.0),
             **{name: ops.sum(weight * each) for name, each in metrics.items()}})
 
 

@@ -283,10 +283,12 @@ class Backend:
         arrays = [getattr(batch, name) for name in self._reads]
         return [self._tensor(array) if array.nbytes >= _SHARED_FROM else tf.constant(array) for array in arrays]
 
-    def update(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int] = ()) -> Updated:
+    def update(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int] = (),
+               over: Callable[[], bool] = lambda: False) -> Updated:
         """All passes over a batch. A minibatch one of whose metrics is not finite changes nothing.
 
-        Rows are shuffled by `seed` before each pass, if there are several minibatches.
+        Rows are shuffled by `seed` before each pass, if there are several minibatches. A batch that is not full has
+        fewer minibatches, so that none is much smaller than usual. `over` is asked after each whether to end early.
         """
         numbers = tf.constant(rates, tf.float32)
         if not self._step:
@@ -296,16 +298,19 @@ class Backend:
         prepared = self._update(*inputs, *weights)
         rows, usable, rest = prepared[:n], prepared[n].numpy(), prepared[n + 1:]
         kept, weights = rest[:len(self._kept)], rest[len(self._kept):]
-        for _ in range(self._passes):
-            order = shuffle.permutation(usable) if self._minibatches > 1 else usable
-            for some in np.array_split(order, min(self._minibatches, len(order))):
-                metrics, *weights = self._step[0](*rows, tf.constant(some), numbers, *weights)
-                found.append(metrics.numpy())
+        parts = min(max(1, round(self._minibatches * len(usable) / rows[0].shape[0])), len(usable))
+        for number in range(self._passes * parts):
+            if number % parts == 0:
+                minibatches = np.array_split(shuffle.permutation(usable) if parts > 1 else usable, parts)
+            metrics, *weights = self._step[0](*rows, tf.constant(minibatches[number % parts]), numbers, *weights)
+            found.append(metrics.numpy())
+            if over():
+                break
         finite = [metrics for metrics in found if np.isfinite(metrics).all()]
         if not finite:
             return Updated(self._named(found[0]), self.weights())
         self._keep(dict(zip(self._kept, kept, strict=True)))
-        passes = self._passes * len(finite) / len(found)
+        passes = len(finite) / parts
         return Updated(self._named(np.mean(finite, axis=0)) | {"passes": passes}, self.weights())
 
     def gradients(self, inputs: list[Tensor], rates: Rates, weights: Weights) -> Gradients:

@@ -14,7 +14,9 @@ class DeviceFailed(Exception):
 
 
 class TooLarge(DeviceFailed):
-    """The device has no memory for so much at once. An update that raises it is taken not to have been made."""
+    """The device has no memory for so much at once. An update that raises it is taken not to have been made, but for
+    the minibatches before it.
+    """
 
 
 # What a device raises, as against a mistake in what it was given; and how a copy to it, or cuDNN, says so.

@@ -119,8 +119,9 @@ class Learner:
 
     version: updates so far. agent_steps: agent steps trained on so far; `rates_at` follows it. min_valid_version: the
     first version of these weights' line; rollouts of earlier ones are not to be trained on. learning_rate_factor: the
-    scheduled learning rate is multiplied by it. skipped: updates that were not finite. outputs: the fields that
-    `predict` gives, for `Slots`. precision: of the network's inner layers; device: what computes it.
+    scheduled learning rate is multiplied by it. skipped: updates that were not finite. hurried: whether an update ends
+    after the minibatch that it is in. outputs: the fields that `predict` gives, for `Slots`. precision: of the
+    network's inner layers; device: what computes it.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
@@ -130,7 +131,7 @@ class Learner:
         self._backend = Backend(settings, env, algorithm)
         self.precision, self.device = self._backend.precision, self._backend.device
         self.version = self.min_valid_version = self.agent_steps = 0
-        self.learning_rate_factor = 1.0
+        self.learning_rate_factor, self.hurried = 1.0, False
         self.skipped = self._skipped_in_a_row = 0
         self._update_lock = threading.Lock()
         self._snapshot = Snapshot(0, self._backend.weights())
@@ -171,7 +172,12 @@ class Learner:
             if (batch.version[batch.steps > 0, 0] < self.min_valid_version).any():
                 return None
             rates = rates_at(self._settings, self.agent_steps, self.learning_rate_factor)
-            metrics, weights = self._backend.update(inputs, rates, self._snapshot.weights, (self._seed, self.version))
+            try:
+                metrics, weights = self._backend.update(inputs, rates, self._snapshot.weights,
+                                                        (self._seed, self.version), lambda: self.hurried)
+            except Exception:  # the minibatches before it have changed the weights
+                self._snapshot = Snapshot(self.version, self._backend.weights())
+                raise
             if not all(map(math.isfinite, metrics.values())):
                 self._skip(metrics)
                 return None

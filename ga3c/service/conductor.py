@@ -53,10 +53,11 @@ class Conductor:
         for agent in [agent for agent, generation in self._generations.items() if connected.get(agent) != generation]:
             del self._generations[agent]
             self._tickets.pop(agent, None)
-            left = self._rounds.left(agent)
-            self._drop([(agent, slot) for slot in left.untrained])
-            self._channel.release([(agent, slot) for slot in left.trained])
-        self._ending = self._ending or arrived.over
+            self._leave(agent)
+        if arrived.over:
+            self._ending = True
+            for agent in self._generations:  # no update follows
+                self._leave(agent)
         gone = []
         for agent, slot in arrived.rollouts:
             if agent in self._generations and not self._ending:
@@ -69,6 +70,12 @@ class Conductor:
             if connected.get(agent) == generation:
                 self._generations[agent], self._tickets[agent] = generation, ticket
                 self._rounds.asked(agent, slot, step, generation)
+
+    def _leave(self, agent: int) -> None:
+        """The agent takes part in no update any more."""
+        left = self._rounds.left(agent)
+        self._drop([(agent, slot) for slot in left.untrained])
+        self._channel.release([(agent, slot) for slot in left.trained])
 
     def _drop(self, rollouts: list[tuple[int, int]]) -> None:
         for _, slot in rollouts:

@@ -28,7 +28,8 @@ Who waits, what wakes it, and what if the other side is dead:
 
 Stopping: (a) agents are sent the stop message and drain, which takes them one step; (b) those that have not ended in
 time, or all if a thread has failed, are hung up on, then killed; (c) trainers are dismissed and finish what was
-submitted, as far as there is time; (d) predictors are dismissed; (e) pipes are closed.
+submitted, as far as there is time, then the minibatch that they are at; (d) predictors are dismissed; (e) pipes are
+closed.
 
 What goes wrong comes to the main thread alone, which asks `workers.py` for the rule:
 
@@ -339,8 +340,12 @@ class Service:
         self._trainers.resize(0)
         if not self._trainers.join(began + DRAIN_TRAINERS_SECONDS):
             self._late = True
+            if self._central:
+                self._central.hurried = True
             if dropped := self._channel.drop_rollouts():
-                self._recorder.say(f"Updates take long: {dropped} rollouts are not trained on.")
+                self._recorder.say(f"Updates take long: {len(dropped)} rollouts are not trained on.")
+                for slot in dropped:
+                    self._recorder.statistics.report_dropped(self._store.view(slot))
         updated = self._trainers.join(began + STOP_SECONDS)
         self._predictors.resize(0)
         if self._predictors.join(max(began + STOP_SECONDS, time.monotonic() + 0.5)) and updated:

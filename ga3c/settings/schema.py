@@ -311,8 +311,10 @@ class Settings(Group):
 
     @property
     def agent_capacity(self) -> int:
-        """The most agents the shared memory has room for."""
+        """The most agents the shared memory has room for. In rounds nobody takes another's place."""
         least = max(self.agent_count, self._started[0])
+        if self.batching.schedule != "queues":
+            return least
         if self.tuning.agents_max is None and self.tunes:
             most = self._most_agents
             return max(least, min(most, MAX_SLOTS // self.agents.slots_per_agent))

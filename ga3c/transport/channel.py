@@ -354,14 +354,14 @@ class Channel:
         """
         self._rollouts.put(CLOSE)
 
-    def drop_rollouts(self) -> int:
-        """Takes the rollouts that wait for trainers away, for good; returns how many. Trainers must be dismissed."""
+    def drop_rollouts(self) -> list[int]:
+        """Takes the rollouts that wait for trainers away, for good; returns their slots. Trainers must be dismissed."""
         with self._intake:  # whoever has it will meet its dismissal
             self._rollouts.put(CLOSE)  # ours: there is one more than trainers, so the wait ends
-            dropped, ended = 0, False
+            dropped, ended = list[int](), False
             while not ended:
                 tickets, ended = self._rollouts.without_close(self._rollouts.take(8192))
-                dropped += sum(slot != FENCE for _, slot, _, _ in tickets)
+                dropped += [slot for _, slot, _, _ in tickets if slot != FENCE]
             return dropped
 
     @property

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from counting import CheckingModel, counting_with_faults, events
+from counting import CheckingModel, counting_with_faults, end_run, events
 
-from ga3c.learner.learner import Diverged, TooLarge
+from ga3c.learner.learner import Diverged, TooLarge, UpdateStats
 from ga3c.runs.recorder import Recorder
 from ga3c.service import supervisor
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
+from ga3c.transport.slots import Batch
 
 MakeRun = Callable[..., Recorder]
 
@@ -97,6 +99,37 @@ def test_when_nothing_moves_all_stacks_are_logged(
     stalled, = events(run, "stalled")
     assert stalled["what"] == "3 agents wait for a prediction"
     assert "in hold" in (run.directory / "log.txt").read_text()
+
+
+def test_a_stop_does_not_wait_for_all_passes_of_a_long_update(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "DRAIN_TRAINERS_SECONDS", 0.5)
+
+    class Long(CheckingModel):
+        """After 20 updates the next one takes half a minute, if nobody is in a hurry."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.in_a_hurry = threading.Event()
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "hurried" and value:
+                self.in_a_hurry.set()
+            super().__setattr__(name, value)
+
+        def update(self, batch: Batch) -> UpdateStats:
+            if self.version == 20:
+                end_run()
+                self.in_a_hurry.wait(30)
+            return super().update(batch)
+
+    model = Long()
+    run = make_run(counting_with_faults(envs_per_agent=1, trainers=1, steps=None, minutes=1))
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    assert model.in_a_hurry.is_set()
+    run.statistics.drain()
+    told = re.search("Updates take long: ([0-9]+) rollouts", (run.directory / "log.txt").read_text())
+    assert told and 1 <= int(told[1]) <= run.statistics.dropped_steps <= 5 * int(told[1]), "the last may be short"
 
 
 def test_what_two_trainers_say_of_the_same_weights_is_answered_once(

@@ -9,12 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from batches import VECTOR, random_batch, settings, weights
 
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.backend import Backend
-from ga3c.learner.learner import Diverged, Learner
+from ga3c.learner.learner import Diverged, Learner, TooLarge
 from ga3c.settings.messages import ConfigError
 from ga3c.transport.fields import Field
 
@@ -68,7 +69,7 @@ def test_each_filled_row_is_in_one_minibatch_of_each_pass_and_targets_stay_as_th
     counts = backend.arrays()["counted.00"]
     if passes * minibatches > 1:  # in one call of everything rows are not picked: the loss weighs them
         assert counts.tolist() == np.where(filled, passes, 0).tolist()
-        parts = min(minibatches, filled.sum())
+        parts = min(max(1, round(minibatches * filled.sum() / ROWS)), filled.sum())
         assert updated.metrics["size"] == pytest.approx(filled.sum() / parts)
         if filled.sum() % parts == 0:
             assert updated.metrics["target"] == pytest.approx((value + batch.reward.ravel())[filled].mean(), rel=1e-4)
@@ -116,6 +117,52 @@ def test_a_minibatch_that_is_not_finite_is_left_out_and_a_batch_of_them_changes_
     with pytest.raises(Diverged):
         for _ in range(9):
             model.update(batch)
+
+
+@pytest.mark.parametrize(("steps", "minibatches"), [
+    ([3, 3, 3, 3], 8), ([3, 2, 3, 3], 7), ([1, 1, 1, 0], 2), ([1, 0, 0, 0], 1)])
+def test_a_batch_that_is_not_full_has_fewer_minibatches_of_the_usual_size(steps: list[int], minibatches: int) -> None:
+    model, batch = Learner(settings(**PPO, passes=3, minibatches=8), VECTOR), random_batch()
+    batch.steps[:] = steps
+    metrics = model.update(batch).metrics
+    assert int(model.state()[0]["optimizer.00"]) == 3 * minibatches
+    assert metrics["passes"] == 3.0 and metrics["explained_variance"] >= -1.0
+
+
+def test_an_update_in_a_hurry_ends_after_the_minibatch_it_is_in() -> None:
+    model = Learner(settings(**PPO, passes=3, minibatches=4), VECTOR)
+    step, calls = model._backend._step[0], list[int]()
+
+    def hurrying(*inputs: Any) -> list[Tensor]:
+        calls.append(model.version)
+        model.hurried = len(calls) == 5
+        return step(*inputs)
+
+    model._backend._step = [hurrying]
+    update = model.update(random_batch())
+    assert len(calls) == 5 and update.metrics["passes"] == 1.25 and (update.version, update.agent_steps) == (1, 24)
+    policy = model.predict(random_batch().observation[0, 0])[0]["policy"]
+    model.restore(*model.state())
+    np.testing.assert_array_equal(model.predict(random_batch().observation[0, 0])[0]["policy"], policy)
+
+
+def test_after_a_failure_between_minibatches_one_acts_with_the_weights_that_there_are() -> None:
+    model = Learner(settings(**PPO, passes=3, minibatches=4), VECTOR)
+    step, calls = model._backend._step[0], list[int]()
+
+    def failing(*inputs: Any) -> list[Tensor]:
+        calls.append(model.version)
+        if len(calls) == 5:
+            raise tf.errors.ResourceExhaustedError(None, None, "it is full")
+        return step(*inputs)
+
+    model._backend._step = [failing]
+    with pytest.raises(TooLarge):
+        model.update(random_batch())
+    policy = model.predict(random_batch().observation[0, 0])[0]["policy"]
+    assert model.version == model.agent_steps == 0 and int(model.state()[0]["optimizer.00"]) == 4
+    model.restore(*model.state())
+    np.testing.assert_array_equal(model.predict(random_batch().observation[0, 0])[0]["policy"], policy)
 
 
 def test_rows_that_are_not_filled_change_nothing() -> None:

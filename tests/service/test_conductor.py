@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from counting import CheckingModel, agent_processes, end_run
 
 from ga3c.learner.learner import UpdateStats
 from ga3c.runs.recorder import Recorder
+from ga3c.service.conductor import Conductor
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
+from ga3c.settings.schedule import Plan
 from ga3c.settings.schema import Settings
+from ga3c.transport.channel import Arrivals
 from ga3c.transport.slots import Batch
 
 MakeRun = Callable[..., Recorder]
@@ -176,6 +180,32 @@ def test_a_run_is_stopped_in_the_middle_of_a_round(make_run: MakeRun, interrupti
     assert not [line for line in (run.directory / "events.jsonl").read_text().splitlines() if "agent_died" in line]
     assert time.monotonic() - began < 60
     model.assert_nothing_doubled()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_at_the_end_every_step_has_been_trained_on_or_is_counted_as_dropped(
+        schedule: str, make_run: MakeRun, interruption: Signals) -> None:
+    run, model = make_run(in_rounds(**SCHEDULES[schedule])), Noting()
+    Service(run.settings, run, model, interruption).run()
+    run.statistics.drain()
+    predicted, trained = (sum(map(len, found.values())) for found in (model.predicted, model.trained))
+    asked_last = 4 * 2  # each environment's observation that its agent drained on, or was answered for and hung up
+    assert 0 <= predicted - trained - run.statistics.dropped_steps <= asked_last
+
+
+def test_what_waits_for_an_update_when_the_end_comes_is_counted_and_released() -> None:
+    dropped, released = list[object](), list[tuple[int, int]]()
+    channel = SimpleNamespace(connected={0: 1, 1: 1}, release=released.extend)
+    store = SimpleNamespace(empty_batch=lambda *size: None, view=lambda slot: slot)
+    conductor = Conductor(channel, store, None, Plan(5), 2, 5, lambda *update: None, dropped.append, lambda: False)
+    conductor._rounds.asked(0, 0, 0, 1)
+    conductor._rounds.asked(1, 7, 0, 1)
+    assert conductor._rounds.due([0, 1])  # the rounds begin
+    conductor._generations = {0: 1, 1: 1}
+    conductor._note(Arrivals([], [(1, 7)], False))
+    assert not dropped and not released, "agent 0 still plays"
+    conductor._note(Arrivals([], [(0, 0)], True))
+    assert sorted(dropped) == [0, 7] and sorted(released) == [(0, 0), (1, 7)]
 
 
 def test_a_thread_that_fails_goes_on_where_it_was(make_run: MakeRun, interruption: Signals) -> None:

@@ -54,6 +54,7 @@ def test_agents_default_to_32_environments_but_2_to_16_agents_per_core_and_room_
     assert configured(agents=3, dynamic=False).agent_capacity == 3
     assert configured(agents=3, agents_max=2).agent_capacity == 3
     assert configured(agents=3, agents_max=9).agent_capacity == 9
+    assert configured(agents=3, agents_max=9, schedule="synchronous").agent_capacity == 3, "a fixed number"
 
 
 def test_the_more_a_rollout_holds_the_fewer_agents_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -383,9 +383,10 @@ def test_tickets_put_back_are_taken_again(channel: Channel) -> None:
 
 def test_rollouts_are_dropped_and_each_trainer_is_still_dismissed(channel: Channel) -> None:
     port = channel.open(0)
-    for _ in range(2):
-        serve(channel, port, (SUBMIT, serve(channel, port, (TAKE, 0, 0)), 0))
+    slots = [serve(channel, port, (TAKE, 0, 0)) for _ in range(2)]
+    for slot in slots:
+        serve(channel, port, (SUBMIT, slot, 0))
     for _ in range(2):
         channel.dismiss_trainer()
-    assert channel.drop_rollouts() == 2
+    assert channel.drop_rollouts() == slots
     assert [collected(channel, 2) for _ in range(2)] == [([], True)] * 2 and channel.training_queue == 0

@@ -209,12 +209,77 @@ def test_a_run_that_fails_is_left_out_and_told(
     assert "| one | toy:catch | 0 | - | - | - | - | - | - | - | - |" in printed.out and "it diverged" in printed.err
 
 
+def test_a_run_that_cannot_be_evaluated_is_shown_all_the_same(
+        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(run: Path, episodes: int) -> None:
+        raise learning.ga3c.CommandFailed("ended with exit code 3: no display")
+
+    monkeypatch.setattr(learning, "evaluated", fail)
+    assert len(learning.make(table(tmp_path, TWO), tmp_path, 5)) == 2
+    numbers = json.loads((tmp_path / "learning.json").read_text())
+    assert numbers["one"]["run"]["agent_steps"] == 100 and numbers["two"]["run"]["agent_steps"] == 200
+    assert numbers["one"]["curve"]["score"][-1] == 100.0 and "mean" not in numbers["one"]
+
+
+def test_a_full_disk_leaves_the_numbers_as_they_were(
+        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    learning.make(table(tmp_path, TWO), tmp_path, 5)
+    before = (tmp_path / "learning.json").read_text()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    monkeypatch.setattr(learning, "evaluated", lambda run, episodes: {**REPORT, "mean": 1.0})
+    monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path)])
+    assert learning.main() == 1 and (tmp_path / "learning.json").read_text() == before
+    assert "learning: [Errno 28] No space left on device" in capsys.readouterr().err
+
+
+def test_a_run_that_went_on_elsewhere_names_all_machines_and_commits(tmp_path: Path, called: list[Any]) -> None:
+    run, (row, _) = tmp_path / "one", learning.rows_of(table(tmp_path, TWO))
+    played(run, row.settings, 100)
+    starts = [{"event": "start", "time": time, "versions": {"commit": commit, "processor": processor, "cores": 1}}
+              for time, commit, processor in ((0, "c0ffee", "Z80"), (40, "decade", "Z80"), (50, "decade", "6502"))]
+    (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in starts))
+    told = learning.told(row, run, REPORT)
+    assert (told["commit"], told["processor"], told["cores"]) == ("c0ffee, decade", "Z80, 6502", 1)
+
+
+def test_time_that_is_up_while_the_run_ends_does_not_end_it_at_once(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signals = list[int]()
+
+    def train(run: Path, settings: Any) -> None:
+        """As `ga3c.train`, which would kill the run at a second interrupt."""
+        played(run, settings, 90)
+        for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGTERM):
+            try:
+                signal.raise_signal(number)
+            except KeyboardInterrupt:
+                signals.append(number)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise SystemExit("it was interrupted")
+
+    monkeypatch.setattr(learning, "train", train)
+    monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path)])
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    try:
+        assert learning.main() == 130
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    assert signals == [signal.SIGTERM]
+
+
 @pytest.mark.parametrize("ends", ["in time", "with its steps"])
 def test_an_interrupt_ends_the_call_with_the_run_that_is_on(
         ends: str, tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(run: Path, settings: Any) -> None:
         called.append(run.name)
+        played(run, settings, 90)
         try:
             signal.raise_signal(signal.SIGALRM)
         except KeyboardInterrupt:  # as `ga3c.train` does

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import figure_runs
 import learning_figures
+import numpy as np
 import pytest
 from programs import TOOLS
 
@@ -37,6 +39,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         run = Path(given["resume"] if config is None else config.run.run_dir or "")
         run.mkdir(exist_ok=True)
         (run / "metrics.jsonl").write_text(line(30.0))
+        saved(run, 5000)
 
     monkeypatch.setattr(learning_figures.ga3c, "train", note)
     return asked
@@ -47,13 +50,19 @@ def line(minutes: float) -> str:
                        "predictors": 0, "trainers": 0}) + "\n"
 
 
-def begun(run: Path, minutes: float, checkpoint: bool = True, settings: Settings = PONG) -> Path:
+def saved(run: Path, steps: int) -> Path:
+    """A checkpoint after so many agent steps."""
+    made = checkpoint.Checkpoint({"nothing": np.zeros(1)}, {"agent_steps": steps})
+    return checkpoint.save(run / "checkpoints", f"{steps:012d}", made, 3)
+
+
+def begun(run: Path, minutes: float, steps: int = 5000, settings: Settings = PONG) -> Path:
+    """A run of so many minutes with a checkpoint after so many steps; 0: with none."""
     run.mkdir()
     (run / "config.yaml").write_text(to_yaml(settings.changed(run_dir=str(run))))
     (run / "metrics.jsonl").write_text(line(minutes))
-    if checkpoint:
-        (run / "checkpoints" / "10").mkdir(parents=True)
-        (run / "checkpoints" / "10" / "manifest.json").write_text("{}")
+    if steps:
+        saved(run, steps)
     return run
 
 
@@ -76,13 +85,33 @@ def test_a_run_that_was_interrupted_goes_on_and_so_does_one_whose_budget_has_gro
 
 def test_a_run_without_a_checkpoint_is_put_aside_and_trained_anew(
         tmp_path: Path, trained: list[dict[str, Any]]) -> None:
-    for number in (1, 2):
-        figure_runs.train(begun(tmp_path / "run", 1.0, checkpoint=False), PONG)
+    for number, minutes in ((1, 1.0), (2, 30.0)):
+        figure_runs.train(begun(tmp_path / "run", minutes, steps=0), PONG)
         assert trained[-1]["config"].run.run_dir == str(tmp_path / "run")
         assert trained[-1]["config"].algorithm.entropy_coef == 0.0
         assert (tmp_path / f"run.broken{number}" / "config.yaml").exists()
-        (tmp_path / "run" / "metrics.jsonl").unlink()
-        (tmp_path / "run").rmdir()
+        shutil.rmtree(tmp_path / "run")
+
+
+def test_a_run_is_over_when_its_last_checkpoint_is_written_not_its_last_row(
+        tmp_path: Path, trained: list[dict[str, Any]]) -> None:
+    """As a disk that is full, or a kill, leaves it."""
+    for name, budget, steps in (("minutes", PONG, 4400), ("steps", PONG.changed(minutes=None, steps=5000), 4999)):
+        run = begun(tmp_path / name, 30.0, steps, budget)
+        figure_runs.train(run, budget)
+        assert trained[-1]["resume"] == run
+        figure_runs.train(run, budget)
+    assert len(trained) == 2
+    damaged = begun(tmp_path / "damaged", 30.0, 4400)
+    (saved(damaged, 5000) / "progress.json").write_text("{")
+    figure_runs.train(damaged, PONG)
+    assert trained[-1]["resume"] == damaged
+
+
+def test_a_run_whose_last_rows_were_lost_is_over_all_the_same(tmp_path: Path, trained: list[dict[str, Any]]) -> None:
+    budget = PONG.changed(minutes=None, steps=6000)
+    figure_runs.train(begun(tmp_path / "run", 30.0, 6010, budget), budget)
+    assert not trained
 
 
 @pytest.mark.parametrize("flag", ["--minutes 5", "--steps 9", "--frames 9", "--episodes 9", "--run-dir x",
@@ -150,8 +179,8 @@ def test_a_checkpoint_is_evaluated_once(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(learning_figures.ga3c, "evaluate", evaluate)
     assert learning_figures.evaluated(run, 3) == learning_figures.evaluated(run, 3)
     learning_figures.evaluated(run, 4)
-    (run / "checkpoints/20").mkdir()
-    assert learning_figures.evaluated(run, 4)["checkpoint"] == str(run / "checkpoints/20")
+    (run / "checkpoints/000000005020").mkdir()
+    assert learning_figures.evaluated(run, 4)["checkpoint"] == str(run / "checkpoints/000000005020")
     assert asked == [3, 4, 4]
     (run / "metrics.jsonl").write_text(line(60.0).replace('"agents": 0', '"agents": 2'))
     assert learning_figures.evaluated(run, 4)["run"]["minutes"] == 60.0 and asked == [3, 4, 4], "it went on"

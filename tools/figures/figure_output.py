@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from figure_runs import machine
+
+from ga3c.learner.checkpoint import sync
 
 
 class Column(NamedTuple):
@@ -26,12 +29,20 @@ def markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> st
     return "".join(f"|{'|'.join(line)}|\n" if line[0] == "---" else f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file that is the old one until it is the new one, whatever happens. Raises OSError."""
+    aside = path.with_name(f".{path.name}")
+    aside.write_text(text, encoding="utf-8")
+    sync(aside)
+    aside.replace(path)
+
+
 def write(options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], text: str, figure: Any) -> None:
     """Writes what a call has found: rows, table and picture."""
     stem = options.out / options.what
-    stem.with_suffix(".json").write_text(json.dumps({"machine": machine(), "flags": options.flags, "rows": rows},
-                                                    indent=1) + "\n", encoding="utf-8")
-    stem.with_suffix(".md").write_text(text, encoding="utf-8")
+    write_whole(stem.with_suffix(".json"), json.dumps({"machine": machine(), "flags": options.flags, "rows": rows},
+                                                      indent=1) + "\n")
+    write_whole(stem.with_suffix(".md"), text)
     figure.savefig(stem.with_suffix(".png"), dpi=150)
 
 

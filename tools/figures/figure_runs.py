@@ -46,7 +46,7 @@ def exit_code(tool: str, work: Callable[[], list[str]], interrupted: str = "inte
     except ConfigError as mistake:
         print(f"{tool}: {mistake}", file=sys.stderr)
         return 2
-    except ga3c.CommandFailed as failed:
+    except (ga3c.CommandFailed, OSError) as failed:
         failures = [str(failed)]
     except KeyboardInterrupt:
         print(f"{tool}: {interrupted}; the same command goes on", file=sys.stderr)
@@ -92,8 +92,20 @@ def reached(run: Path, settings: Settings) -> bool:
                            or settings.run.minutes is not None and rows[-1]["time"] >= 60 * settings.run.minutes)
 
 
+def finished(run: Path, settings: Settings) -> bool:
+    """Whether the run has had the budget, and its newest whole checkpoint is from its end."""
+    try:
+        steps = int(checkpoint.newest(run / "checkpoints")[1].name)
+    except checkpoint.CheckpointError:
+        return False
+    if settings.run.steps is not None and steps >= settings.run.steps:
+        return True
+    return (run / "metrics.jsonl").exists() and reached(run, settings) and (
+        steps >= reader.rows(run).new()[-1]["agent_steps"])
+
+
 def train(run: Path, settings: Settings) -> None:
-    """Trains the run until it has had its budget.
+    """Trains the run until it has had its budget, and has a checkpoint from its end.
 
     Raises ConfigError if it exists with other settings, SystemExit if it was interrupted: then it has ended with a
     checkpoint.
@@ -104,7 +116,7 @@ def train(run: Path, settings: Settings) -> None:
             if theirs.get(name) != ours[name]:
                 raise ConfigError(f"{run} was trained with {name} {theirs.get(name)}, not {ours[name]}; "
                                   "give another --out")
-        if (run / "metrics.jsonl").exists() and reached(run, settings):
+        if finished(run, settings):
             return
     print("training", run, flush=True)
     often = min(10.0, settings.run.minutes / 3 if settings.run.minutes else 10.0)
@@ -115,7 +127,7 @@ def train(run: Path, settings: Settings) -> None:
             names = (run.with_name(f"{run.name}.broken{number}") for number in range(1, 1000))
             run.rename(next(name for name in names if not name.exists()))
         ga3c.train(settings.changed(run_dir=str(run), checkpoint_minutes=often), quiet=True)
-    if not reached(run, settings):
+    if not finished(run, settings):
         raise SystemExit(f"{run} was interrupted; the same command goes on with it")
 
 

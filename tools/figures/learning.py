@@ -39,11 +39,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from figure_output import write_whole
 from figure_runs import Variant, asked, curve, done, exit_code, train
-from learning_figures import evaluated
+from learning_figures import evaluated, goal
 
 import ga3c
 from ga3c.commands.plot import Group, figure_by_game
+from ga3c.runs import reader
 from ga3c.runs.directory import lock_directory
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -121,6 +123,9 @@ def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = la
             continue
         try:
             train(run, row.settings)
+            if not found.get(row.name, {}).get("mean"):
+                found[row.name] = told(row, run, {"run": done(run, goal(row.game))})
+                write(out, rows, found)  # what follows may fail
             if stopped():
                 raise KeyboardInterrupt
             found[row.name] = told(row, run, evaluated(run, episodes))
@@ -128,7 +133,7 @@ def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = la
             failures.append(f"{run}: {failure}")
             continue
         except SystemExit:  # the run has ended early, with a checkpoint
-            if (run / "metrics.jsonl").exists() and (played := done(run, None)):
+            if (run / "metrics.jsonl").exists() and (played := done(run, goal(row.game))):
                 found[row.name] = told(row, run, {"run": played})
                 write(out, rows, found)
             raise KeyboardInterrupt from None
@@ -151,16 +156,25 @@ def remembered(out: Path, rows: list[Row]) -> dict[str, dict[str, Any]]:
 
 def told(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
     """What learning.json keeps of a run."""
-    versions = json.loads((run / "versions.json").read_text(encoding="utf-8"))
-    made = {name: versions.get(name) for name in ("commit", "processor", "cores")}
+    made = {}
+    for name in ("commit", "processor", "cores"):
+        known = list(dict.fromkeys(each[name] for each in _versions(run) if each.get(name)))
+        made[name] = known[0] if len(known) == 1 else ", ".join(map(str, known)) or None
     return {**row.asked, **made, **report, "curve": curve(run)}
+
+
+def _versions(run: Path) -> list[dict[str, Any]]:
+    """What the run was made with, and what it was resumed with later."""
+    first = json.loads((run / "versions.json").read_text(encoding="utf-8"))
+    starts = reader.lasting_events(run) if (run / "events.jsonl").exists() else []
+    return [first, *(event["versions"] for event in starts if isinstance(event.get("versions"), dict))]
 
 
 def write(out: Path, rows: list[Row], found: dict[str, dict[str, Any]]) -> None:
     """Writes the numbers, the table and the curves of the runs in `found`."""
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(report)}" for name, report in found.items())
-    (out / "learning.json").write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
-    (out / "learning.md").write_text(listed(rows, found), encoding="utf-8")
+    write_whole(out / "learning.json", f"{{\n{lines}\n}}\n")
+    write_whole(out / "learning.md", listed(rows, found))
     if games := curves(rows, found):
         figure_by_game(games, "score-steps").savefig(out / "learning.png", dpi=150)
 
@@ -209,7 +223,10 @@ def main() -> int:
 
     def interrupt(number: int, frame: object) -> None:
         interrupts.append(number)
-        raise KeyboardInterrupt  # the run under way is to end, with a checkpoint: `ga3c.train` passes it on
+        # The run under way is to end, with a checkpoint: `ga3c.train` passes it on. A second one ends it at once, which
+        # Ctrl-C alone means.
+        if len(interrupts) == 1 or number == signal.SIGINT:
+            raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, interrupt)

@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figure_output import write_whole
 from figure_runs import Variant, asked, done, exit_code, run_name, train_all
 
 import ga3c
@@ -235,9 +236,7 @@ def evaluated(run: Path, episodes: int) -> dict[str, Any]:
     report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"scores": []}
     if len(report["scores"]) != episodes or [Path(report["checkpoint"]).name] != [path.name for path in newest]:
         report = ga3c.evaluate(run, episodes=episodes)
-        aside = run / ".table3.json"
-        aside.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        aside.replace(file)
+        write_whole(file, json.dumps(report, indent=1) + "\n")
     return {**report, "run": done(run, goal(report["game"]))}
 
 
@@ -267,8 +266,8 @@ def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
         file = options.out / f"{options.figure}.{options.format}"
         panel = "score-steps" if options.figure == "lag" else "score-time"
         figure_by_game(groups, panel, frames=options.figure == "figure5").savefig(file, dpi=200)
-    (options.out / f"{options.figure}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (options.out / f"{options.figure}.md").write_text(text, encoding="utf-8")
+    write_whole(options.out / f"{options.figure}.json", json.dumps(found, indent=1) + "\n")
+    write_whole(options.out / f"{options.figure}.md", text)
     return text
 
 

@@ -34,7 +34,7 @@ def measured(options: argparse.Namespace, wanted: Sequence[tuple[Mapping[str, An
              told: Callable[[Mapping[str, Any]], str]) -> list[dict[str, Any]]:
     """The measurements of all runs in `wanted`: what names one, and its settings. Raises as `speed` does."""
     here = machine()
-    common = {"seconds": options.seconds, "flags": options.flags, "ga3c": here["ga3c"], "commit": here["commit"]}
+    common = {"seconds": options.seconds, "flags": options.flags, **here}
     whole = [{**names, "game": settings.env.game, **common} for names, settings in wanted]
     settings_of = {json.dumps(one): settings for one, (_, settings) in zip(whole, wanted, strict=True)}
     return completed(options.out / f"{options.what}.jsonl", whole,

@@ -104,16 +104,14 @@ def main() -> int:
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
     here = machine()
-    kind = {"flags": options.flags, "seconds": options.seconds, "ga3c": here["ga3c"], "commit": here["commit"],
-            "sizes": sizes(settings)}
+    kind = {"flags": options.flags, "seconds": options.seconds, **here, "sizes": sizes(settings)}
     wanted = [{"game": options.game, "network": network, "agents": agents, "predictors": predictors,
                "trainers": trainers, **kind} for network, agents, predictors, trainers in itertools.product(
                    options.networks, options.agents, options.predictors, options.trainers)]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end
     try:
         found = completed(options.out / "speed.jsonl", wanted,
-                          lambda one: {**speed(settings_of(one), one["seconds"]), "processor": here["processor"],
-                                       "cores": here["cores"]}, told)
+                          lambda one: speed(settings_of(one), one["seconds"]), told)
     except (ConfigError, CommandFailed) as failure:
         print(f"speed_figures: {failure}", file=sys.stderr)
         return 1

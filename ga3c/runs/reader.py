@@ -80,17 +80,17 @@ def rows(run: Path) -> Follower:
     return Follower(run / "metrics.jsonl", _row)
 
 
-def lasting(entries: Sequence[Entry]) -> list[Entry]:
-    """Without the entries that a resume cut off: those later in `time` than an entry that follows them.
+def lasting(rows: Sequence[Entry]) -> list[Entry]:
+    """Without the rows that a resume cut off: those later in `time`, or `agent_steps`, than a row that follows them.
 
     A resumed run begins where its checkpoint was.
     """
-    return list(itertools.compress(entries, _lasts(column(entries, "time"))))
+    return list(itertools.compress(rows, _lasts(column(rows, "time")) & _lasts(column(rows, "agent_steps"))))
 
 
-def _lasts(time: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """(n,) bool: whether nothing after an entry is earlier. `time`: (n,) seconds."""
-    lasts: NDArray[np.bool_] = time <= np.fmin.accumulate(time[::-1])[::-1]
+def _lasts(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(n,) bool: whether nothing after an entry is less. `values`: (n,), which grow in a run."""
+    lasts: NDArray[np.bool_] = values <= np.fmin.accumulate(values[::-1])[::-1]
     return lasts
 
 
@@ -104,7 +104,8 @@ def lasting_events(run: Path) -> list[Entry]:
 
     Evaluations by `ga3c-eval` are left out, as they have the time of their checkpoint.
     """
-    return lasting([event for event in events(run).new() if event["event"] != "evaluation" or "best" in event])
+    found = [event for event in events(run).new() if event["event"] != "evaluation" or "best" in event]
+    return list(itertools.compress(found, _lasts(column(found, "time"))))
 
 
 def episodes(run: Path) -> dict[str, NDArray[np.float64]]:
@@ -122,7 +123,7 @@ def episodes(run: Path) -> dict[str, NDArray[np.float64]]:
         except ValueError:  # the names, or torn
             continue
     table = np.array(found, np.float64).reshape(-1, len(names))
-    return dict(zip(names, table[_lasts(table[:, 0])].T, strict=True))
+    return dict(zip(names, table[_lasts(table[:, 0]) & _lasts(table[:, 1])].T, strict=True))
 
 
 def column(rows: Iterable[Mapping[str, Any]], name: str) -> NDArray[np.float64]:

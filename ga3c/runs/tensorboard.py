@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
@@ -75,6 +75,9 @@ class TensorBoard:
         self._writer = EventFileWriter(self._held.enter_context(plain_path(directory)))
         self._lags: list[Lag] = []
         self._next_histogram = 0.0
+        # What an earlier file has after that belongs to a branch that was given up: TensorBoard leaves it out.
+        self._writer.add_event(Event(wall_time=time.time(), step=agent_steps + 1,
+                                     session_log=SessionLog(status=SessionLog.START)))
         self._add(agent_steps, *text_pb("settings", "".join(f"    {line}\n" for line in settings.splitlines())).value)
 
     def row(self, row: Mapping[str, Any], lag: Lag) -> None:

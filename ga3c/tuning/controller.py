@@ -133,6 +133,9 @@ class Controller(ABC, Generic[S]):
         s = self._state
         s.trial, s.window, s.fresh, s.baseline = None, Window(), Window(), Window()
 
+    def forget(self) -> None:
+        """What was found is of other work. The accepted setting is where it goes on from."""
+
     def state(self) -> dict[str, Any]:
         """The state as JSON values. After `restore` the same measurements lead to the same decisions."""
         plain: dict[str, Any] = TypeAdapter(type(self._state)).dump_python(self._state, mode="json")

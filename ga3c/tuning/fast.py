@@ -86,6 +86,11 @@ class Fast(Controller[FastState]):
         super().remeasure()
         self._state.worse, self._state.retry = [], None
 
+    def forget(self) -> None:
+        """As of any controller. A search begins."""
+        self._search(COARSEST)
+        self._state.found, self._state.likely, self._state.found_rate = [], [], 0.0
+
     # ------------------------------------------------------------------------- at the accepted setting
 
     def _watch(self, m: Measurement) -> None:

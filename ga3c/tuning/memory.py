@@ -7,10 +7,12 @@ They stand in `tuned.json` in the user's cache directory, one entry for each kin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 from ga3c.settings import remembered
+from ga3c.settings.machine import processor
 from ga3c.settings.remembered import Entry, this_machine
 from ga3c.settings.schema import Settings
 
@@ -18,9 +20,10 @@ Counts = tuple[int, int, int]
 """Agents, predictors, trainers."""
 
 _FILE, _WHAT = "tuned.json", "Counts"
-_SHAPE = ("emulator", "frame_skip", "network", "large_stride", "precision", "algorithm", "passes", "minibatches",
-          "envs_per_agent", "rollout_length", "prediction_batch_min", "training_batch_min", "slots_per_agent",
-          "max_lag")
+_SHAPE = ("wrappers", "emulator", "frame_skip", "network", "large_stride", "precision", "device_threads", "algorithm",
+          "passes", "minibatches", "batch_reuse", "envs_per_agent", "agent_nice", "rollout_length",
+          "prediction_batch_min", "prediction_batch_max", "training_batch_min", "slots_per_agent", "max_lag",
+          "drop_stale")
 
 
 def cache_file() -> Path:
@@ -30,8 +33,14 @@ def cache_file() -> Path:
 
 def kind_of_run(settings: Settings, game: str) -> Entry:
     """What the best counts depend on: machine, version, game, and the settings that shape the work."""
+    return {**this_machine(), "processor": processor(), "game": game, **shape(settings)}
+
+
+def shape(settings: Settings) -> Entry:
+    """The settings that shape the work, as JSON has them."""
     flat = settings.flat()
-    return {**this_machine(), "game": game, **{name: flat[name] for name in _SHAPE}}
+    found: Entry = json.loads(json.dumps({name: flat[name] for name in _SHAPE}))
+    return found
 
 
 def entries() -> list[Entry]:

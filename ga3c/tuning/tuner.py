@@ -15,7 +15,7 @@ from ga3c.tuning.bottleneck import external_load
 from ga3c.tuning.controller import Controller
 from ga3c.tuning.fast import Fast
 from ga3c.tuning.measurement import Measurement, Setting, name
-from ga3c.tuning.memory import recall, remember
+from ga3c.tuning.memory import recall, remember, shape
 from ga3c.tuning.paper import Paper
 from ga3c.tuning.trial import Reason, Trial
 
@@ -67,8 +67,8 @@ def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
 class Tuner:
     """Hands the controller a measurement each second, and the record what it decided.
 
-    The controller of a resumed run goes on where its checkpoint was, and measures the accepted setting again. With
-    other counts than before it begins again. `on_cores`: the model has no device of its own.
+    The controller of a resumed run goes on where its checkpoint was, and measures the accepted setting again. If what
+    shapes the work is not as before, it searches again from there; with other counts it begins again. `on_cores`: the model has no device of its own.
     """
 
     def __init__(self, settings: Settings, run: Run, on_cores: bool) -> None:
@@ -87,6 +87,10 @@ class Tuner:
             try:
                 self.controller.restore(run.resumed_controller)
                 self.controller.remeasure()
+                before = run.resumed_settings
+                if other := [each for each, now in shape(settings).items() if before.get(each, now) != now]:
+                    run.say(f"What the controller found does not hold for another {', '.join(other)}.")
+                    self.controller.forget()
             except ValueError as error:
                 run.say(f"The controller begins again: its state in the checkpoint does not fit, {error}.")
         run.controller = self.controller

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ga3c.settings.messages import ConfigError
-from ga3c.runs.reader import Follower, column, events, find_run, rows, settings
+from ga3c.runs.reader import Follower, column, episodes, events, find_run, lasting, rows, settings
 
 
 def test_lines_are_told_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> None:
@@ -42,6 +42,18 @@ def test_a_row_has_numbers_and_none_where_an_earlier_version_measured_nothing(tm
     assert first == third and set(first.values()) == {1, None} and first["tps"] is None
     assert second == first | {"pps": 7, "bottleneck": "device"}
     assert last == first | {"bottleneck": "agents"}
+
+
+def test_what_a_resume_cut_off_is_left_out_also_the_second_before_it(tmp_path: Path) -> None:
+    """A checkpoint after 600.3 s; the run ended at 602 and went on from there, with its first row a second later."""
+    played = [(600.0, 3_000_000), (601.0, 3_005_000), (602.0, 3_010_000), (601.3, 3_004_500), (602.3, 3_009_000)]
+    (tmp_path / "metrics.jsonl").write_text("".join(
+        json.dumps(LEAST | {"time": time, "agent_steps": steps}) + "\n" for time, steps in played))
+    (tmp_path / "episodes.csv").write_text("time,agent_step,score,length\n" + "".join(
+        f"{time},{steps},1.0,9\n" for time, steps in played))
+    kept = [3_000_000, 3_004_500, 3_009_000]
+    assert [row["agent_steps"] for row in lasting(rows(tmp_path).new())] == kept
+    assert episodes(tmp_path)["agent_step"].tolist() == kept
 
 
 def test_an_event_has_a_kind_and_a_time(tmp_path: Path) -> None:

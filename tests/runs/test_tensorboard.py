@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
+from tensorboard.backend.event_processing import plugin_event_accumulator
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util import tensor_util
@@ -75,6 +77,19 @@ def test_scalars_histograms_evaluations_and_settings_are_in_one_file(logs: Path)
     assert (step, width, height, gif[:3]) == (15, b"168", b"168", b"GIF")
     assert events.SummaryMetadata("evaluation/play").plugin_data.plugin_name == "images"
     assert events.SummaryMetadata("lag/policy_lag").plugin_data.plugin_name == "histograms"
+
+
+def test_what_a_resume_cut_off_is_not_shown(tmp_path: Path) -> None:
+    for first, last, value in ((0, 100, 1.0), (50, 80, 2.0)):  # the second one goes on from a checkpoint at 50
+        writer = TensorBoard(tmp_path, to_yaml(configured()), first)
+        for steps in range(first + 10, last + 1, 10):
+            writer.row({"time": steps / 10.0, "agent_steps": steps, "pps": value}, NOTHING)
+        writer.close()
+        time.sleep(1.1 if last == 100 else 0.0)  # a file is named by its second
+    events = plugin_event_accumulator.EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})  # the server's
+    events.Reload()
+    shown = [(event.step, float(tensor_util.make_ndarray(event.tensor_proto))) for event in events.Tensors("speed/pps")]
+    assert shown == [(steps, 1.0) for steps in range(10, 51, 10)] + [(steps, 2.0) for steps in range(60, 81, 10)]
 
 
 def test_every_column_has_a_group_and_what_the_algorithm_measures_is_learning() -> None:

@@ -246,6 +246,27 @@ def test_a_resumed_controller_goes_on_and_measures_again(cache: Path, make_run: 
     assert Tuner(run.settings.changed(**{"start": "1/2/1"}), again, True).setting == (1, 2, 1)
 
 
+def test_a_resumed_controller_searches_again_if_other_counts_may_be_the_best_now(
+        cache: Path, make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the advice says, of a search that ended at the ceiling on the lag: `a higher max_lag`."""
+    settings = toy(start="1/1/1", agents_max=32, max_lag=4.0, remember=False)
+    run = make_run(settings)
+    seconds = Seconds(Tuner(settings, run, True))
+    for _ in range(400):
+        seconds.pass_by(1, lag=float(seconds.tuner.setting[0]))
+    assert seconds.tuner.controller.accepted[0] <= 4 and not seconds.tuner.controller.searching
+    for ceiling, least in ((4.0, 1), (40.0, 9)):
+        again = make_run(settings)
+        again.resumed_controller = json.loads(json.dumps(run.controller.state()))
+        again.resumed_settings = json.loads(json.dumps(settings.flat()))
+        resumed = Seconds(Tuner(settings.changed(max_lag=ceiling), again, True))
+        resumed.time, resumed.steps = seconds.time, seconds.steps
+        assert ("does not hold for another max_lag" in capsys.readouterr().out) == (ceiling == 40.0)
+        for _ in range(100):
+            resumed.pass_by(1, lag=float(resumed.tuner.setting[0]))
+        assert least <= resumed.tuner.controller.accepted[0] < least + 30
+
+
 def test_the_counts_to_start_from_are_in_bounds(make_run: MakeRun) -> None:
     assert limits(toy(start="300/40/30")) == (300, 40, 30)
     assert limits(toy(start="300/40/30", dynamic=False))[0] < 300

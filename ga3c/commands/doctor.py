@@ -24,6 +24,7 @@ from ga3c.service.resources import Finding, preflight
 from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser
 from ga3c.settings.machine import before_tensorflow, cuda_libraries, usable_cores
+from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.tuning.memory import cache_file, entries
 
@@ -157,7 +158,8 @@ def _cores() -> list[Finding]:
 def _environments(settings: Settings) -> list[Finding]:
     """Agent steps a second of one process that does nothing but play. Raises ConfigError for an unknown game."""
     from ga3c.envs.atari_games import atari_id, atari_roms
-    from ga3c.envs.factory import make_environment
+    from ga3c.envs.check import check, elsewhere
+    from ga3c.envs.factory import is_foreign
     if atari_id(settings.env.game):
         there, known = atari_roms()
         if not 0 < known == there:
@@ -165,15 +167,38 @@ def _environments(settings: Settings) -> list[Finding]:
         found = [Finding("ROMs", True, f"{known} Atari games", "")]
     else:
         found = []
-    environment = make_environment(settings, settings.agents.envs_per_agent)
-    environment.reset(0)
-    rng, steps, began = np.random.default_rng(0), 0, time.monotonic()
-    while (seconds := time.monotonic() - began) < MEASURED:
-        environment.step(rng.integers(0, environment.spec.n_actions, settings.agents.envs_per_agent))
-        steps += settings.agents.envs_per_agent
-    environment.close()
-    return [*found, Finding("environments", True, f"{steps / seconds:,.0f} agent steps/s of {environment.spec.name} by "
-                            "one core that does nothing else", "")]
+    spec = check(settings).spec
+    if not is_foreign(settings):
+        rate = _played(settings)["rate"]
+    else:
+        try:
+            rate = elsewhere(settings, "from ga3c.commands.doctor import measure; measure()",
+                             MEASURED + settings.agents.agent_timeout, f"played for {MEASURED:g} s")["rate"]
+        except ConfigError as error:
+            return [*found, Finding("environments", False, str(error), "mend the game")]
+    return [*found, Finding("environments", True, f"{rate:,.0f} agent steps/s of {spec.name} by one core that does "
+                            "nothing else", "")]
+
+
+def measure() -> None:
+    """Entry point of the process that plays a game of users."""
+    from ga3c.envs.check import answer
+    answer(_played)
+
+
+def _played(settings: Settings) -> dict[str, Any]:
+    """`rate`: agent steps a second of an agent's environments with random actions."""
+    from ga3c.envs.containment import telling
+    from ga3c.envs.factory import make_environment
+    with telling(f"game: {settings.env.game!r} fails while it is played", ConfigError):
+        environment = make_environment(settings, settings.agents.envs_per_agent)
+        environment.reset(0)
+        rng, steps, began = np.random.default_rng(0), 0, time.monotonic()
+        while (seconds := time.monotonic() - began) < MEASURED:
+            environment.step(rng.integers(0, environment.spec.n_actions, settings.agents.envs_per_agent))
+            steps += settings.agents.envs_per_agent
+        environment.close()
+    return {"rate": steps / seconds}
 
 
 class _Uniform:

@@ -102,7 +102,10 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def write(directory: Path, policy: Policy, onnx: bool) -> dict[str, float]:
-    """Writes all files into `directory`; returns the largest difference of each model. Raises ExportDiffers."""
+    """Writes all files into `directory`; returns the largest difference of each model. Raises ExportDiffers.
+
+    Differences are relative to the largest output, where that is above 1: a value of 200 has single steps of 1.5e-5.
+    """
     from ga3c.evaluation.policy import write_policy
     observation = _played(policy)
     models = {"saved_model": _write_saved_model(directory / "saved_model", policy)}
@@ -111,7 +114,7 @@ def write(directory: Path, policy: Policy, onnx: bool) -> dict[str, float]:
     expected = policy.predict(observation)
     differences = {}
     for name, model in models.items():
-        differences[name] = max(float(abs(answer - right).max())
+        differences[name] = max(float(abs(answer - right).max() / max(1.0, abs(right).max()))
                                 for answer, right in zip(model(observation), expected, strict=True))
         if not differences[name] <= TOLERANCE:
             raise ExportDiffers(f"{name} differs from the policy by {differences[name]:.1e}, more than {TOLERANCE:.0e}")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ga3c.envs.watched import Watched
 
 _SIDE = 190          # pixels of what is drawn beside the frame
+_WIDTH = 1200         # pixels that a frame is not enlarged beyond
 _VALUES = 150        # agent steps of the value's curve
 Predict = Callable[[NDArray], tuple[NDArray[np.float32], NDArray[np.float32]]]
 
@@ -123,7 +124,7 @@ class Painter:
     def paint(self, moment: Moment) -> list[NDArray[np.uint8]]:
         """The moment's pictures, all of one size with even sides, RGB uint8."""
         self._values.append(moment.value)
-        zoom = self._zoom or max(1, round(400 / moment.frames[0].shape[0]))
+        zoom = self._zoom or max(1, min(round(400 / moment.frames[0].shape[0]), _WIDTH // moment.frames[0].shape[1]))
         frames = [frame.repeat(zoom, axis=0).repeat(zoom, axis=1) for frame in moment.frames]
         if self._names is not None:
             side = self._side(moment, max(260, frames[0].shape[0]))
@@ -242,7 +243,7 @@ def _play(options: argparse.Namespace) -> int:
         print(f"ga3c-play: passed over: {reason}", file=sys.stderr)
     from ga3c.envs.containment import EnvironmentFailed
     from ga3c.envs.watched import Watched
-    settings = trained.settings.changed(serial=True)
+    settings = trained.settings.changed(serial=True, noop_max=configured().env.noop_max)  # as ga3c-eval's
     watched = Watched(settings, trained.statistics)
     shown: Shown = (Recording(options.record, watched.fps, options.fps) if options.record else
                     Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))
@@ -314,11 +315,14 @@ def _human(options: argparse.Namespace) -> int:
 
     from ga3c.envs.atari_games import atari_id
     from ga3c.envs.containment import EnvironmentFailed, contained, telling
+    from ga3c.envs.factory import maker
     n_actions = _spec(options.game).n_actions
     atari = atari_id(options.game)
     with contained(), telling(f"game: {options.game!r} cannot be made", ConfigError):
         env = (gymnasium.make(atari, render_mode="rgb_array", frameskip=1, repeat_action_probability=0.0) if atari else
-               gymnasium.make(options.game, render_mode="rgb_array"))
+               maker(options.game, "rgb_array")())
+    if not atari and env.render_mode != "rgb_array":
+        raise ConfigError(f"--human: {options.game} draws nothing, so nobody can see it")
     keys = None
     if not hasattr(env.unwrapped, "get_keys_to_action"):
         arrows = {(pygame.K_LEFT,): 0, (pygame.K_RIGHT,): n_actions - 1}

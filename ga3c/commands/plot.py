@@ -141,8 +141,10 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
     if labels and len(labels) != len(names):
         raise ConfigError(f"--labels: {len(labels)} names for {len(names)} curves: {', '.join(names)}")
     return [group._replace(lag=lag.added(lags), label=(
-                label if (n := len(group.runs)) == 1 else f"{label} ({n} {'seeds' if len(seeds) == n else 'runs'})"))
-            for label, (_, group, lags, seeds) in zip(labels or names, found.values(), strict=True)]
+                plain if (n := len(group.runs)) == 1 else f"{plain} ({n} {'seeds' if len(seeds) == n else 'runs'})"))
+            for plain, (_, group, lags, seeds) in zip(
+                [label.replace("$", r"\$") for label in labels or names],  # else matplotlib reads a formula
+                found.values(), strict=True)]
 
 
 def _name(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
@@ -239,7 +241,7 @@ def figure_by_game(games: Mapping[str, Sequence[Group]], panel: str, frames: boo
                 groups = [group._replace(label=f"{group.label}: {millions:.1f} M frames")
                           for group, millions in zip(groups, played, strict=True)]
             _draw(axis, groups, panel, 30.0)
-            axis.set_title(game)
+            axis.set_title(game.replace("$", r"\$"))
             axis.set_ylabel(PANELS[panel].title)
             axis.legend()
         for spare in axes[len(games):]:

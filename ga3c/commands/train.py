@@ -16,7 +16,7 @@ from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
 from ga3c.service.signals import Signals
-from ga3c.settings.files import current_names, recorded, resolve, settings_of, to_yaml, yaml_scalar
+from ga3c.settings.files import check_agents, current_names, recorded, resolve, settings_of, to_yaml, yaml_scalar
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
@@ -75,6 +75,7 @@ def _prepare(argv: Sequence[str]) -> int:
         if anew:  # what ended that run, and where it is, is not this one's
             given = {"run_dir": None, "steps": None, "frames": None, "minutes": None, "episodes": None, **given}
     settings = recorded(directory / "config.yaml", given) if directory else resolve(given, options.get("config"))
+    check_agents(settings)
     if options.get("print_config"):
         print(to_yaml(settings), end="")
         return 0
@@ -100,14 +101,18 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     from ga3c.agents.process import start_forkserver
     from ga3c.algorithms.fitting import fitting_network
     from ga3c.envs.atari_games import told_at_start
-    from ga3c.envs.check import check
+    from ga3c.envs.check import Stopped, check
     from ga3c.envs.which_emulator import told_of_emulator
     from ga3c.envs.wrapper_statistics import SAVED
     from ga3c.learner.kernels import choose
     from ga3c.runs.directory import check_unused
     from ga3c.service.resources import preflight
     here = Path.cwd()  # what the user's game does to the working directory has no effect on where we write
-    spec, notes = check(settings)
+    try:
+        spec, notes = check(settings, [interruption.fileno()])
+    except Stopped:
+        _print(f"Ended by {interruption.name} before the run began")
+        return 128 + (interruption.signum or 0)
     # Mistakes are told before TensorFlow is imported, which takes seconds.
     fitting_network(settings.algorithm, spec)
     if directory is None or anew:

@@ -14,6 +14,7 @@ import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
@@ -32,6 +33,10 @@ from ga3c.settings.schema import Settings
 _PROGRAM = "from ga3c.envs.check import main; main()"
 
 
+class Stopped(Exception):
+    """Somebody does not want to wait for the end of a check."""
+
+
 class Checked(NamedTuple):
     """What is known of a game: its spec, and what a person should be told at the start, one line each."""
 
@@ -44,27 +49,32 @@ def probe(settings: Settings) -> EnvSpec:
     return check(settings).spec
 
 
-def check(settings: Settings) -> Checked:
+def check(settings: Settings, stop: Sequence[int] = ()) -> Checked:
     """Makes one environment of `settings.env.game`, and if it may be code of users plays one step of it.
 
     Raises ConfigError as `make_environment`, if that step fails or shows something else than its space says, and after
-    `agent_timeout` seconds.
+    `agent_timeout` seconds; Stopped once a descriptor in `stop` can be read.
     """
     if is_foreign(settings):
-        return _elsewhere(settings)
+        found = elsewhere(settings, _PROGRAM, settings.agents.agent_timeout, "made and played its first step", stop)
+        name, shape, dtype, *counts = found["spec"]
+        return Checked(EnvSpec(name, tuple(shape), np.dtype(dtype), *counts), found["notes"])
     environment = make_environment(settings, 1)
     environment.close()
     return Checked(environment.spec, [])
 
 
-def _elsewhere(settings: Settings) -> Checked:
-    """`check` in a process of its own."""
-    game, seconds = settings.env.game, settings.agents.agent_timeout
+def elsewhere(settings: Settings, program: str, seconds: float, what: str, stop: Sequence[int] = ()) -> dict[str, Any]:
+    """What `answer` gives in a process of its own, which a line of Python begins. `what` the game is to have done.
+
+    Raises ConfigError if the process fails, ends, or takes more than so many seconds; Stopped, as `check`.
+    """
+    game = settings.env.game
     reader, writer = os.pipe()
     with open(reader, "rb", buffering=0) as answers:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, str(writer)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                [sys.executable, "-P", "-c", program, str(writer)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, pass_fds=[writer], process_group=0,
                 env={**os.environ, "PYTHONPATH": python_path(os.getcwd())})
         finally:
@@ -79,22 +89,23 @@ def _elsewhere(settings: Settings) -> Checked:
             answer, deadline = b"", time.monotonic() + seconds
             # A process that users' code started may hold the pipe open, so the end of the line is the end.
             while b"\n" not in answer:
-                if not wait([reader], max(0.0, deadline - time.monotonic())):
-                    raise ConfigError(f"game: {game!r} did not make and play its first step within {seconds:g} s "
-                                      "(agent_timeout)")
+                ready = wait([reader, *stop], max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    raise ConfigError(f"game: {game!r} has not {what} within {seconds:g} s (agent_timeout)")
+                if reader not in ready:
+                    raise Stopped
                 part = answers.read(65_536)
                 if not part:
-                    raise ConfigError(f"game: {game!r} {_end_of(process)} while it was made and played for a step")
+                    raise ConfigError(f"game: {game!r} {_end_of(process)} before it had {what}")
                 answer += part
         finally:
             kill_group(process.pid)
             process.wait()
             process.stdin.close()
-    found = json.loads(answer.partition(b"\n")[0])  # a game that forks answers twice
+    found: dict[str, Any] = json.loads(answer.partition(b"\n")[0])  # a game that forks answers twice
     if "error" in found:
         raise ConfigError(found["error"])
-    name, shape, dtype, *counts = found["spec"]
-    return Checked(EnvSpec(name, tuple(shape), np.dtype(dtype), *counts), found["notes"])
+    return found
 
 
 def _end_of(process: subprocess.Popen[bytes]) -> str:
@@ -108,14 +119,19 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
 # ------------------------------------------------------------------------------------------------ in the process
 
 def main() -> None:
-    """Entry point of the process: settings on standard input, one line of JSON into the descriptor that is named."""
+    """Entry point of the process of `check`."""
+    answer(_examined)
+
+
+def answer(examined: Callable[[Settings], dict[str, Any]]) -> None:
+    """Work of the process: settings on standard input, one line of JSON into the descriptor that is named."""
     descriptor = int(sys.argv[1])
     settings: Settings = pickle.load(sys.stdin.buffer)
     lifeline = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     end_with(lifeline)
     try:
-        found = _examined(settings)
+        found = examined(settings)
     except (ConfigError, EnvironmentFailed) as error:
         found = {"error": str(error)}
     except BaseException as error:  # noqa: B036  # KeyboardInterrupt: nobody but users' code raises it here

@@ -37,13 +37,13 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
             raise ConfigError(f"wrappers: {settings.env.wrappers[0]!r} cannot wrap {game}: Atari games are played on "
                               "the emulator itself; register a game of your own and name it as module:Id")
         return AtariEnvironment(settings.env, atari, n_envs)
-    make = _maker(game, render_mode)
+    make = maker(game, render_mode)
     with telling(f"game: {game!r} cannot be made", ConfigError):
         made = [functools.reduce(lambda env, wrap: wrap(env), wrappers, make()) for _ in range(n_envs)]
         return GymnasiumEnvironment(made, game)
 
 
-def _maker(game: str, render_mode: str | None) -> Callable[[], gymnasium.Env]:
+def maker(game: str, render_mode: str | None) -> Callable[[], gymnasium.Env]:
     """Makes one environment of a toy or of a game that Gymnasium knows. Raises ConfigError if there is none."""
     if game.startswith("toy:"):
         if game.removeprefix("toy:") not in toys.TOYS:

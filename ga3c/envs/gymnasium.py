@@ -157,8 +157,8 @@ class InnerRewards:
         return returned
 
     def take(self, outer: float) -> float:
-        """The rewards since the last call; `outer`, the outermost wrapper's, if they could not be heard."""
+        """The rewards since the last call; `outer`, the outermost wrapper's, if they were not heard or are infinite."""
         if math.isnan(self._sum):
             return outer
         total, self._sum = self._sum, 0.0
-        return total
+        return total if math.isfinite(total) else outer

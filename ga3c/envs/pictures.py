@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _FPS, _MOST_FPS = 10.0, 1000.0
+_ROW = 16  # numbers of a vector that stand in one row
 
 
 class NoPicture(Exception):
@@ -39,12 +40,17 @@ class Pictures:
         return resized
 
     def of_observation(self, observation: NDArray) -> NDArray[np.uint8]:
-        """An observation as a picture: images in colour or the newest of a stack; of a vector one square a number."""
+        """An observation as a picture: images in colour or the newest of a stack; of a vector one square a number.
+
+        Long vectors take several rows.
+        """
         if observation.ndim == 3:
             colour = observation.shape[2] == 3 or (observation.shape[2] > 4 and observation.shape[0] in (1, 3))
             return self.picture(observation if colour else observation[:, :, -1])
         row = observation if observation.dtype == np.uint8 else np.clip(np.nan_to_num(observation), 0.0, 1.0)
-        return self.picture(np.repeat(np.repeat(row, 16)[None], 16, axis=0))
+        columns = len(row) if len(row) <= _ROW else max(_ROW, math.ceil(math.sqrt(len(row))))
+        squares = np.pad(row, (0, -len(row) % columns)).reshape(-1, columns)
+        return self.picture(squares.repeat(16, axis=0).repeat(16, axis=1))
 
     def _bytes(self, array: NDArray) -> NDArray[np.uint8]:
         if array.dtype == np.uint8:

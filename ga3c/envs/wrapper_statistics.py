@@ -56,6 +56,7 @@ class WrapperStatistics:
         self._before: Statistics | None = None      # seen by environments that are no longer there
         self._kept: list[list[Any]] = []            # by environment
         self._began: list[Statistics] = []
+        self._parts: list[Statistics] = []          # seen by each, as long as it was finite
 
     def follow(self, environment: Environment) -> None:
         """From now on it is these environments' wrappers that count; they begin with all that is known."""
@@ -65,11 +66,17 @@ class WrapperStatistics:
         for kept in self._kept:
             _adopt(kept, functools.reduce(merged, known) if known else None)
         self._began = [_packed(kept) for kept in self._kept]
+        self._parts = [np.zeros_like(began) for began in self._began]
 
     def seen(self) -> Statistics:
-        """What these environments have seen, and those before them, without `base`."""
-        parts = [since(_packed(kept), began) for kept, began in zip(self._kept, self._began, strict=True)]
-        return functools.reduce(merged, parts if self._before is None else [self._before, *parts])
+        """What these environments have seen, and those before them, without `base`.
+
+        Of one that has seen a number that is not finite, what it had seen when this was asked before.
+        """
+        with np.errstate(all="ignore"):
+            now = [since(_packed(kept), began) for kept, began in zip(self._kept, self._began, strict=True)]
+        self._parts = [new if np.isfinite(new).all() else old for new, old in zip(now, self._parts, strict=True)]
+        return functools.reduce(merged, self._parts if self._before is None else [self._before, *self._parts])
 
 
 def size(environment: Environment) -> int:

@@ -179,6 +179,7 @@ class Rows:
                 self._scores[row], self._lengths[row], self._began[row] = 0.0, 0, time.monotonic()
                 with self._streams[row]:
                     environment.reset(seed)
+                self._look(row)
                 self._alive()
             elif rng is not None:
                 said = policy[row:row + 1]
@@ -190,11 +191,18 @@ class Rows:
                     raise ValueError(f"the reward is {reward} in step {self._lengths[row] + 1}")
                 self._scores[row] += reward
                 self._lengths[row] += 1
+                self._look(row)
                 cut = not transition.score_ended[0] and self._too_long(row)
                 if transition.score_ended[0] or cut:
                     ended.append(Ended(row, self._scores[row], self._lengths[row], cut))
                     self._rngs[row] = None
         return np.concatenate([environment.observation for environment in self._environments]), ended
+
+    def _look(self, row: int) -> None:
+        """Raises ValueError if a row shows what no policy was trained on."""
+        observation = self._environments[row].observation
+        if observation.dtype.kind == "f" and not np.isfinite(observation).all():
+            raise ValueError(f"the observation is not finite after step {self._lengths[row]}")
 
     def _too_long(self, row: int) -> bool:
         return (self._lengths[row] >= self._limits.steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import struct
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -66,22 +67,26 @@ class Recording:
         """What ffmpeg says of a failure is a page, with its command."""
         try:
             yield
-        except (OSError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError, OverflowError, struct.error) as error:
             said = " ".join(str(error).split())[:200]
-            raise OSError(errno.EIO, f"ffmpeg cannot write it: {said}", str(self._file)) from error
+            program = "ffmpeg" if self._file.suffix.lower() == ".mp4" else "Pillow"
+            raise OSError(errno.EIO, f"{program} cannot write it: {said}", str(self._file)) from error
 
     def close(self) -> str:
         """Writes the file, if there was a frame; returns one line about it. Raises OSError."""
         if self._writer is not None:
             with self._writing():
                 self._writer.close()
+                if self._kept and not self._file.stat().st_size:
+                    raise OSError("it has written nothing")
         elif self._frames:
             first, *others = self._frames
             # GIF counts in hundredths of a second: some frames are shown longer, so that the whole is right.
             ends = np.round(np.arange(self._kept + 1) * 100 / self._fps).astype(int) * 10
             options: dict[str, Any] = {"quality": 80} if self._file.suffix.lower() == ".webp" else {"disposal": 1}
-            first.save(self._file, save_all=True, append_images=others, duration=np.diff(ends).tolist(), loop=0,
-                       **options)
+            with self._writing():
+                first.save(self._file, save_all=True, append_images=others, duration=np.diff(ends).tolist(), loop=0,
+                           **options)
         if not self._kept:
             return "nothing was recorded"
         return (f"recorded: {self._file} ({self._kept / self._fps:.1f} s, {self._kept:,} frames, "

@@ -261,11 +261,15 @@ class Display:
         if not self._started:
             self._started = True
             self._try(self._live.start)
-        shown = self._view.panel(self._messages, {**notes, "Bottleneck": str(diagnosis)} if diagnosis else notes,
-                                 "Ctrl-C ends the run with a checkpoint")
         live = self._live
-        # The ^C that a terminal echoes needs room beside the panel: on a line of its own it would leave a stale one.
-        self._try(lambda: live.update(Constrain(shown, live.console.width - 3), refresh=True))
+
+        def update() -> None:
+            shown = self._view.panel(self._messages, {**notes, "Bottleneck": str(diagnosis)} if diagnosis else notes,
+                                     "Ctrl-C ends the run with a checkpoint")
+            # The ^C that a terminal echoes needs room beside it: on a line of its own it would leave a stale panel.
+            live.update(Constrain(shown, live.console.width - 3), refresh=True)
+
+        self._try(update)
 
     def message(self, text: str) -> None:
         """Shows a line that is not a row: an event, a warning, how to go on."""

@@ -145,6 +145,12 @@ def _explain(name: str, value: Any, kind: str, message: str) -> str:
 
 def resolve(given: Mapping[str, Any], file: str | None = None) -> Settings:
     """Merges defaults, preset, file and what is given by setting into checked settings. Raises ConfigError."""
+    settings = _resolved(given, file)
+    check_agents(settings)
+    return settings
+
+
+def _resolved(given: Mapping[str, Any], file: str | None) -> Settings:
     read = _read_yaml(file) if file else _File("", {}, {})
     wrong = check(read.values, strict=True)
     if wrong:
@@ -172,9 +178,6 @@ def _merged(given: Mapping[str, Any]) -> Settings:
     settings = Settings.model_validate(_nested({**beginning(preset, given.get("algorithm", "")), **given}))
     by_size = grown(preset, settings.agent_count * settings.agents.envs_per_agent, settings.algorithm.rollout_length)
     settings = settings.changed(**{name: value for name, value in by_size.items() if name not in given})
-    if settings.agent_capacity * settings.agents.slots_per_agent > MAX_SLOTS:
-        raise ConfigError(f"agents: {settings.agent_capacity} x slots_per_agent {settings.agents.slots_per_agent} is "
-                          f"over {MAX_SLOTS} slots")
     if settings.batching.training_delay and not settings.run.serial:
         raise ConfigError("training_delay: needs serial, where a rollout's age is no accident")
     if settings.batching.training_delay and settings.batching.schedule != "queues":
@@ -193,6 +196,16 @@ def _merged(given: Mapping[str, Any]) -> Settings:
     if settings.batching.drop_stale and settings.tuning.max_lag is None:
         raise ConfigError("drop_stale: needs max_lag, the most updates that a rollout may be old")
     return settings
+
+
+def check_agents(settings: Settings) -> None:
+    """Raises ConfigError if training takes more or fewer agents than there are, which depends on the machine."""
+    if settings.agent_capacity * settings.agents.slots_per_agent > MAX_SLOTS:
+        raise ConfigError(f"agents: {settings.agent_capacity} x slots_per_agent {settings.agents.slots_per_agent} is "
+                          f"over {MAX_SLOTS} slots")
+    groups = settings.batching.update_groups
+    if settings.batching.schedule == "multi-batch" and groups > settings.agent_count:
+        raise ConfigError(f"update_groups: {groups} groups need as many agents, there are {settings.agent_count}")
 
 
 def _check_local_updates(settings: Settings) -> None:
@@ -228,8 +241,6 @@ def _check_multi_batch(settings: Settings) -> None:
     steps, groups, uses = found[:3]
     if length != steps * groups * uses:
         raise ConfigError(f"update_groups: {groups} x steps_per_update {steps} must divide rollout_length {length}")
-    if groups > settings.agent_count:
-        raise ConfigError(f"update_groups: {groups} groups need as many agents, there are {settings.agent_count}")
     if uses >= settings.agents.slots_per_agent:
         raise ConfigError(f"slots_per_agent: {uses + 1} are needed where each step is in {uses} updates")
 
@@ -246,9 +257,12 @@ def configured(file: str | None = None, /, **settings: Any) -> Settings:
 
 
 def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
-    """The settings in a run's config.yaml, also one of version 0.8, with `given` over them. Raises ConfigError."""
+    """The settings in a run's config.yaml, also one of version 0.8, with `given` over them. Raises ConfigError.
+
+    The run may be of another machine: who trains asks `check_agents`.
+    """
     if "env" in _read_plain(path):
-        return resolve(given or {}, str(path))
+        return _resolved(given or {}, str(path))
     # 0.8 had no choice of these.
     return of_flat({"algorithm": "a3c", **BEFORE, **recorded_values(path), **(given or {})}, str(path))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import os
+import reprlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -58,9 +59,14 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
+_SHORT.maxlevel = 3
+
+
 def shown(value: object) -> str:
-    """A value as Python writes it, at most 100 characters."""
+    """A value as Python writes it, at most 100 characters; of what is long or deep only some."""
     try:
-        return repr(value)[:100]
+        return _SHORT.repr(value)[:100]
     except ValueError:  # an integer of more digits than Python writes
         return "a number of thousands of digits"

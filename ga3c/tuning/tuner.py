@@ -68,7 +68,8 @@ class Tuner:
     """Hands the controller a measurement each second, and the record what it decided.
 
     The controller of a resumed run goes on where its checkpoint was, and measures the accepted setting again. If what
-    shapes the work is not as before, it searches again from there; with other counts it begins again. `on_cores`: the model has no device of its own.
+    shapes the work is not as before, it searches again from there; with other counts it begins again. `on_cores`: the
+    model has no device of its own.
     """
 
     def __init__(self, settings: Settings, run: Run, on_cores: bool) -> None:

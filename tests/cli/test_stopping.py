@@ -49,6 +49,17 @@ def test_a_signal_in_any_phase_ends_cleanly(
         assert train("--resume", "run", "--steps", str(int(checkpoints(Path("run"))[-1].name) + 50)).returncode == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_a_signal_while_the_game_is_checked_ends_cleanly(
+        number: signal.Signals, started: Callable[..., Started]) -> None:
+    each = started("--game", "odd:BlocksUnmade-v0", "--run-dir", "run")
+    each.wait_for(lambda: len(each.process.pid and psutil.Process(each.process.pid).children()) == 1)
+    each.process.send_signal(number)
+    out, err, seconds = each.end()
+    assert (each.process.returncode, err) == (128 + number, "") and seconds < 10
+    assert out.splitlines()[-1] == f"Ended by {number.name} before the run began" and not Path("run").exists()
+
+
 @pytest.mark.slow
 def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run")

@@ -125,3 +125,21 @@ def test_an_unknown_game_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert doctor(["--game", "Pog"]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "nearest: Pong" in told
+
+
+@pytest.mark.parametrize(("game", "code", "told"), [
+    ("Prints", 0, "agent steps/s of odd:Prints-v0"),
+    ("Raises", 1, "fails while it is played: Odd: of two lines (odd.py, "),
+    ("Exits", 1, "fails while it is played: SystemExit: the code 'enough of this' (odd.py, line "),
+    ("exit-making", 2, "cannot be made: SystemExit")])
+def test_a_game_of_users_is_played_in_a_process_of_its_own(
+        game: str, code: int, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examined, "MEASURED", 0.1)
+    for each in ("_tensorflow", "_transport"):
+        monkeypatch.setattr(examined, each, lambda *arguments: [])
+    assert doctor(["--game", f"odd:{game}-v0", "--json"]) == code
+    printed = capsys.readouterr()
+    assert len(printed.err.splitlines()) == (code == 2) and told in printed.err + printed.out
+    if code != 2:
+        finding = named([Finding(**entry) for entry in json.loads(printed.out)], "environments")
+        assert finding.ok == (code == 0) and told in finding.numbers

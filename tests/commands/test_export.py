@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -147,3 +149,23 @@ def test_help_imports_nothing_heavy(name: str) -> None:
                "assert not {'tensorflow', 'keras', 'gymnasium', 'rich', 'mlflow', 'tf2onnx'} & set(sys.modules)")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert "examples:" in done.stdout
+
+
+def test_large_values_are_compared_by_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_trained(tmp_path / "run", configured(game="toy:catch"))
+    policy = load_policy(tmp_path / "run")
+    predict = policy.predict
+    off = {"step": 1.5e-5, "wrong": 0.2}
+
+    def answers(error: float) -> Callable[..., Any]:
+        return lambda observation: [predict(observation)[0], predict(observation)[1] + 200.0 + error]
+
+    monkeypatch.setattr(policy, "predict", answers(0.0))
+    for kind, error in off.items():
+        monkeypatch.setattr(module, "_write_saved_model", lambda path, policy, error=error: answers(error))
+        (tmp_path / kind).mkdir()
+        if kind == "step":
+            assert write(tmp_path / kind, policy, False)["saved_model"] < 1e-6
+        else:
+            with pytest.raises(ExportDiffers, match="saved_model differs from the policy by 1.0e-03, more than 1e-05"):
+                write(tmp_path / kind, policy, False)

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from ga3c.envs.watched import Watched
 from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
 from ga3c.evaluation.players import playing
 from ga3c.settings.files import configured
+from ga3c.settings.schema import Settings
 
 PLAY = [sys.executable, "-c", "from ga3c.commands.play import main; main()"]
 
@@ -246,3 +248,60 @@ def test_a_mistake_is_one_line(arguments: list[str], says: str, capsys: pytest.C
         code = end.code  # type: ignore[assignment]
     told = capsys.readouterr().err
     assert (code, told.count("\n")) == (2, 1) and told.startswith("ga3c-play: ") and says in told, told
+
+
+def test_a_wide_frame_is_not_enlarged_beyond_what_a_screen_has() -> None:
+    wide = Moment([np.zeros((16, 800, 3), np.uint8)], np.ones(2, np.float32) / 2, 0.0, 0, 0, 0.0, 1, None, False)
+    assert Painter(None, None).paint(wide)[0].shape == (16, 800, 3)
+
+
+_MINE = """
+import gymnasium, numpy as np
+from gymnasium.spaces import Box, Discrete
+
+class Mine(gymnasium.Env):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+    observation_space, action_space = Box(0, 255, (2,), np.uint8), Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.uint8), {}
+
+    def step(self, action):
+        if self.render_mode:
+            import pygame
+            pygame.event.post(pygame.event.Event(pygame.QUIT))
+        return np.zeros(2, np.uint8), 1.0, True, False, {}
+
+    def render(self):
+        return np.zeros((40, 60, 3), np.uint8)
+
+gymnasium.register("Mine-v0", Mine)
+"""
+
+
+@pytest.mark.parametrize(("game", "code", "told"), [
+    ("mine:Mine-v0", 0, "Episode 1: score 1"), ("toy:catch", 2, "--human: toy:catch draws nothing")])
+def test_a_person_plays_a_game_of_the_working_directory(
+        no_screen: None, tmp_path: Path, game: str, code: int, told: str) -> None:
+    (tmp_path / "mine.py").write_text(_MINE)
+    done = subprocess.run([*PLAY, "--game", game, "--human"], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, check=False)
+    assert done.returncode == code and told in done.stdout + done.stderr, done.stderr
+
+
+def test_games_are_opened_as_in_an_evaluation_whatever_the_training_did(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    class Noted(Watched):
+        def __init__(self, settings: Settings, *others: Any) -> None:
+            opened.append(settings.env.noop_max)
+            super().__init__(settings, *others)
+
+    make_trained(tmp_path / "run", configured(game="toy:catch", noop_max=3))
+    monkeypatch.setattr("ga3c.envs.watched.Watched", Noted)
+    monkeypatch.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)  # it has begun
+    assert play([str(tmp_path / "run"), "--record", str(tmp_path / "film.gif")]) == 0 and opened == [30]

@@ -227,3 +227,9 @@ def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], says: str) 
                           env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert done.stderr.startswith("ga3c-plot: ") and says in done.stderr
+
+
+def test_names_are_no_formulas(tmp_path: Path) -> None:
+    runs = [written(tmp_path / name, game="Pong", gamma=gamma) for name, gamma in (("a", 0.9), ("b", 0.99))]
+    assert plot([*map(str, runs), "--labels", r"$\alpha_$", "5 $", "-o", str(tmp_path / "out.png")]) == 0
+    figure_by_game({"my:$x_$": grouped(runs)}, "score-steps").savefig(tmp_path / "by-game.png")

@@ -115,6 +115,15 @@ class NotANumber(Plain):
         return observation, float("nan"), *rest
 
 
+class Blind(Plain):
+    def __init__(self, render_mode: str | None = None, at: int = 3) -> None:
+        super().__init__(render_mode)
+        self.observation_space, self.at = Box(-np.inf, np.inf, (2,), np.float32), at
+
+    def seen(self) -> np.ndarray:
+        return np.full(2, np.nan if self.time >= self.at else 0.0, np.float32)
+
+
 # ------------------------------------------------------------------------------------------------ that do more
 
 class Starts(Plain):
@@ -385,3 +394,5 @@ for _kind in list(globals().values()):
             and _kind not in (Acts, Gives, Reuses)):
         gymnasium.register(f"{_kind.__name__}-v0", _kind, disable_env_checker=True)
 gymnasium.register("Reuses-v0", Reuses, disable_env_checker=True, max_episode_steps=4)
+gymnasium.register("Blind-step-v0", Blind, disable_env_checker=True)
+gymnasium.register("Blind-reset-v0", Blind, disable_env_checker=True, kwargs={"at": 0})

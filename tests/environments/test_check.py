@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from ga3c.envs.check import check, probe
+from ga3c.envs.check import Stopped, check, probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
@@ -25,15 +26,15 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("game", "says"), [
     ("exit-reset", r"fails at its first step: SystemExit: the code 'enough of this' (effects.py, line "),
     ("exit-making", "cannot be made: SystemExit: the code 'enough of this' (effects.py, line "),
-    ("leave-making", "ended its process with exit code 0 while it was made and played for a step"),
-    ("segfault-step", "was ended by SIGSEGV while it was made and played for a step"),
-    ("exec-making", "ended its process with exit code 0 while it was made and played for a step"),
+    ("leave-making", "ended its process with exit code 0 before it had made and played its first step"),
+    ("segfault-step", "was ended by SIGSEGV before it had made and played its first step"),
+    ("exec-making", "ended its process with exit code 0 before it had made and played its first step"),
     ("interrupt-making", "cannot be made: KeyboardInterrupt (effects.py, line "),
     ("generator-exit-step", "cannot be made: GeneratorExit (effects.py, line "),
-    ("block-making", f"did not make and play its first step within {SECONDS:g} s (agent_timeout)"),
+    ("block-making", f"has not made and played its first step within {SECONDS:g} s (agent_timeout)"),
     ("recursion-reset", "fails at its first step: RecursionError: maximum recursion depth exceeded (effects.py, line "),
-    ("closerange-making", "ended its process with exit code 1 while it was made and played for a step"),
-    ("sigkill-reset", "was ended by SIGKILL while"),
+    ("closerange-making", "ended its process with exit code 1 before it had made and played its first step"),
+    ("sigkill-reset", "was ended by SIGKILL before"),
 ])
 def test_a_game_that_cannot_be_played_is_told_in_one_line(game: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -64,3 +65,16 @@ def test_what_a_game_has_started_ends_with_the_check() -> None:
     probe(configured(game="odd:Starts-v0"))
     helper = int(Path("started").read_text())
     assert not psutil.pid_exists(helper) or not psutil.wait_procs([psutil.Process(helper)], timeout=5)[1]
+
+
+def test_nobody_waits_for_a_game_once_the_run_is_to_end() -> None:
+    reader, writer = os.pipe()
+    timer = threading.Timer(0.5, os.write, (writer, b"w"))
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(Stopped):
+        check(configured(game="odd:BlocksUnmade-v0", agent_timeout=60.0), [reader])
+    assert time.monotonic() - began < 30
+    timer.join()
+    os.close(reader)
+    os.close(writer)

@@ -15,6 +15,7 @@ from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.envs.wrapper_statistics import (
     SAVED, Statistics, WrapperStatistics, freeze, merged, names, since, size, unsaved)
@@ -147,3 +148,33 @@ def test_a_run_keeps_them_in_checkpoints_and_its_evaluation_uses_them(
     resumed = train_here("--resume", str(run), "--steps", "14000")
     assert resumed.returncode == 0, resumed.stderr
     assert checkpoint.newest(run / "checkpoints")[0].arrays[SAVED][0, 0] > count + 1000
+
+
+@pytest.mark.parametrize(("normalize", "which"), [(NormalizeObservation, 0), (NormalizeReward, 1)])
+def test_one_number_that_is_not_finite_is_not_in_the_statistics(normalize: type, which: int) -> None:
+    class Once(Far):
+        """One step of all gives an observation, or a reward, that is no number."""
+
+        steps = 0
+
+        def step(self, action):  # type: ignore[no-untyped-def]
+            Once.steps += 1
+            found = list(super().step(action))
+            if Once.steps == 50:
+                found[which] = found[which] * np.float32("nan")
+            return tuple(found)
+
+    def make() -> GymnasiumEnvironment:
+        made = GymnasiumEnvironment([normalize(Once()) for _ in range(2)], "once")
+        statistics.follow(made)
+        return made
+
+    faults, statistics = [], WrapperStatistics()
+    agent = FaultTolerantEnvironment(make, lambda: faults.append(1))
+    agent.reset(0)
+    dropped = 0
+    for _ in range(100):
+        before = statistics.seen()[0, 0]
+        dropped += agent.step(np.zeros(2, np.int64)).dropped
+        assert np.isfinite(statistics.seen()).all() and statistics.seen()[0, 0] >= before
+    assert dropped == len(faults) == 1 and statistics.seen()[0, 0] >= 190

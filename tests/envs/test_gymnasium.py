@@ -16,6 +16,7 @@ from scripted import Make, refusal, same, transitions
 
 from ga3c.envs import toys
 from ga3c.envs.factory import make_environment
+from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
@@ -165,3 +166,20 @@ def test_a_state_that_is_not_of_these_environments_is_refused(
     change(saved)
     with pytest.raises(ValueError, match=told):
         environment.restore(saved)
+
+
+def test_a_score_is_finite_though_a_wrapper_clips_an_infinite_reward() -> None:
+    class Pays(gymnasium.Env):
+        observation_space, action_space = Box(0, 1, (1,), np.float32), Discrete(2)
+        paid = iter([1.0, float("inf"), float("-inf"), 3.0])
+
+        def reset(self, *, seed=None, options=None):  # type: ignore[no-untyped-def]
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):  # type: ignore[no-untyped-def]
+            return np.zeros(1, np.float32), next(self.paid), False, False, {}
+
+    clipped = gymnasium.wrappers.TransformReward(Pays(), lambda reward: np.clip(reward, -2, 2))
+    made = GymnasiumEnvironment([clipped], "x")
+    made.reset(0)
+    assert [float(made.step(np.zeros(1, np.int64)).scored[0]) for _ in range(4)] == [1.0, 2.0, -2.0, 3.0]

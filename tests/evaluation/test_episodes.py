@@ -228,3 +228,9 @@ def test_processes_that_play_end_with_the_one_they_play_for(tmp_path: Path) -> N
         evaluating.kill()
     assert len(players) == 2
     assert not psutil.wait_procs(players, timeout=20)[1]
+
+
+@pytest.mark.parametrize("place", ["step", "reset"])
+def test_observations_that_are_not_finite_end_an_evaluation(place: str) -> None:
+    with pytest.raises(EnvironmentFailed, match="the observation is not finite after step "):
+        play(uniform(2), f"odd:Blind-{place}-v0", Protocol(2, 0, False, 1))

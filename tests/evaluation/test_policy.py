@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ga3c.evaluation import policy
 from ga3c.evaluation.policy import Policy, Trained, find, load_policy, read_policy, write_policy
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError
-from ga3c.settings.files import configured
+from ga3c.settings.files import check_agents, configured
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.presets import BEFORE
 from ga3c.settings.schema import Settings
@@ -286,3 +287,15 @@ def test_a_failure_while_writing_leaves_the_old_file_and_no_rubbish(
     with pytest.raises(OSError, match="No space left"):
         write_policy(tmp_path / "catch.npz", trained)
     assert os.listdir(tmp_path) == ["catch.npz"] and (tmp_path / "catch.npz").read_bytes() == whole
+
+
+def test_a_run_of_a_larger_machine_is_found_on_a_smaller_one(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = configured(game="toy:catch", schedule="multi-batch", update_groups=4, rollout_length=8, agents=4)
+    make_trained(tmp_path / "run", settings)
+    text = (tmp_path / "run/config.yaml").read_text()
+    (tmp_path / "run/config.yaml").write_text(re.sub("agents: 4 ", "agents: null ", text, count=1))
+    monkeypatch.setattr("ga3c.settings.schema.usable_cores", lambda: 1)
+    assert find(str(tmp_path / "run")).settings.batching.update_groups == 4
+    with pytest.raises(ConfigError, match="update_groups: 4 groups need as many agents, there are 2"):
+        check_agents(find(str(tmp_path / "run")).settings)

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 from rows import ROW, rows
 
+from ga3c.runs import terminal
 from ga3c.runs.terminal import Display, View, block_curve, plain_line
 
 BEGUN = ROW | dict.fromkeys(("score", "score_mean", "prediction_batch", "training_batch", "lag_mean", "lag_p95",
@@ -262,3 +263,15 @@ def test_a_run_goes_on_when_nobody_reads_its_output(terminal: bool) -> None:
         os.close(reader)
     assert (done.returncode, done.stderr) == (0, "the run went on\n")
     assert b"12,346" in shown and (b"\xe2\x95\xad" in shown) == terminal, "as much as there was room for, as a panel"
+
+
+def test_a_panel_that_cannot_be_drawn_does_not_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise ValueError("cannot convert float NaN to integer")
+
+    monkeypatch.setattr(terminal, "can_show_panel", lambda console: True)
+    monkeypatch.setattr(terminal.View, "panel", fail)
+    display = terminal.Display("Pong", {}, 2)
+    display.show(ROW, {})
+    display.show(ROW, {})
+    display.close()

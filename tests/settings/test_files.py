@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from parsing import any_settings, mistake, settled
 
 import ga3c
 from ga3c.settings.files import configured, recorded, recorded_values, resolve, to_yaml
-from ga3c.settings.messages import ConfigError
+from ga3c.settings.messages import ConfigError, shown
 from ga3c.settings.presets import REMOVED, RENAMED
 from ga3c.settings.schema import ALL, GROUPS, Settings
 
@@ -297,3 +298,15 @@ def test_no_file_raises_anything_but_a_mistake_of_one_line(
         recorded(path)
     except ConfigError as error:
         assert str(path) in str(error) and len(str(error).splitlines()) == 1
+
+
+def test_a_value_of_very_many_parts_is_told_at_once(write: Write) -> None:
+    aliases = "".join(f"  x{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
+    path = write(f"run:\n  x0: &a0 [1]\n{aliases}env:\n  wrappers: *a8\n")
+    began = time.monotonic()
+    assert "x0" in mistake("--config", path)
+    path = write("env:\n  wrappers: &a0 [1]\n")
+    deep: list[Any] = [1]
+    for _ in range(9):
+        deep = [deep] * 10
+    assert len(shown(deep)) <= 100 and len(shown("x" * 10**6)) <= 100 and time.monotonic() - began < 10

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.checkpoint import Checkpoint, CheckpointError, clean, load, newest, set_aside_after, unusable
+from ga3c.learner.checkpoint import Checkpoint, CheckpointError, best, clean, load, newest, set_aside_after, unusable
 from ga3c.service.signals import Signals
 from ga3c.settings.files import check_agents, current_names, recorded, resolve, settings_of, to_yaml, yaml_scalar
 from ga3c.settings.flags import Parser, add_settings, parse
@@ -87,12 +87,15 @@ def _prepare(argv: Sequence[str]) -> int:
 
 
 def _resumed(argument: str) -> tuple[Path, Path | None]:
-    """(run directory, checkpoint named explicitly or None) of `--resume`."""
+    """(run directory, checkpoint named explicitly or None) of `--resume`; "best" is the one that was chosen."""
     path = Path(argument)
     if (path / "config.yaml").is_file():
         return path, None
-    if path.name.isdigit() and (path.parent.parent / "config.yaml").is_file():
-        return path.parent.parent, path
+    run = path.parent.parent
+    if path.name == "best" and (chosen := best(path.parent)):
+        path = path.with_name(chosen.checkpoint)
+    if path.name.isdigit() and (run / "config.yaml").is_file():
+        return run, path
     raise ConfigError(f"--resume: {argument} is neither a run (no config.yaml in it) nor a checkpoint of one")
 
 

@@ -78,6 +78,7 @@ def named(game: str) -> AtariGame | None:
 
     Raises ConfigError for an id whose observations are the console's memory.
     """
+    game = game.removeprefix("ale_py:")  # the module that Gymnasium is to import for the id
     spec = gymnasium.registry.get(game)
     if spec is not None and not str(spec.entry_point).startswith("ale_py"):
         return None  # a user's own

@@ -43,6 +43,11 @@ def test_space_invaders_has_a_frame_skip_of_its_own_where_gym_gave_it_one(versio
     assert how(f"SpaceInvadersDeterministic-{version}") == ("ALE/SpaceInvaders-v5", (3, 3), sticky)
 
 
+def test_an_id_may_name_the_module_that_registers_it() -> None:
+    assert named("ale_py:ALE/Pong-v5") == named("ALE/Pong-v5") is not None
+    assert probe(configured(game="ale_py:ALE/Pong-v5")).frames_per_step == 4
+
+
 def test_every_id_of_the_registry_is_its_own_game_with_its_own_stickiness_and_frame_skip() -> None:
     assert len(GAMES) > 100 and len(REGISTERED) > 300
     for identifier in REGISTERED:

@@ -16,4 +16,5 @@ class PenaltyPPO(PPO):
         policy, value = network(rows["observation"], training=True)
         ratio = (chosen(policy, rows["action"]) + 1e-6) / (rows["proximal"] + 1e-6)
         kl = ratio - 1.0 - ops.log(ratio)
-        return self._loss(rows, policy, value[:, 0], self.PENALTY * kl - ratio * rows["advantage"], rates, kl=kl)
+        return self.whole_loss(policy, value[:, 0], rows["returns"], self.PENALTY * kl - ratio * rows["advantage"],
+                               rows["filled"], rates, kl=kl)

@@ -14,17 +14,17 @@ from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 
 
 class A2C(DiscreteActorCritic):
-    """Policy gradient with the advantage estimate of `gae_lambda`; see `DiscreteActorCritic._combined`."""
+    """Policy gradient with the advantage estimate of `gae_lambda`; see `DiscreteActorCritic.whole_loss`."""
 
     reads = ("observation", "action", "reward", "terminated", "truncated", "filled", "value", "final_value",
              "bootstrap_value")
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """Rows are steps, with returns and advantages of the values that were recorded."""
-        return self._samples(batch, batch["value"], batch["bootstrap_value"])
+        return self.samples(batch, batch["value"], batch["bootstrap_value"])
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         """The policy's part of a step: -log(pi(a) + eps) A."""
         policy, value = network(rows["observation"], training=True)
-        return self._loss(rows, policy, value[:, 0], losses.policy_loss(
-            policy, rows["action"], rows["advantage"], self._settings.log_epsilon), rates)
+        return self.whole_loss(policy, value[:, 0], rows["returns"], losses.policy_loss(
+            policy, rows["action"], rows["advantage"], self.settings.log_epsilon), rows["filled"], rates)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from keras import ops
 
 from ga3c.algorithms import losses
-from ga3c.algorithms.actor_critic import DiscreteActorCritic, flat, weights
+from ga3c.algorithms.actor_critic import DiscreteActorCritic, filled_samples, flat, weights
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 from ga3c.algorithms.returns import importance_ratio
 
@@ -29,11 +29,11 @@ class A3C(DiscreteActorCritic):
         return Prepared(batch)
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
-        """See `DiscreteActorCritic._combined`; the advantage is R - V."""
-        s = self._settings
+        """See `DiscreteActorCritic.whole_loss`; the advantage is R - V."""
+        s = self.settings
         shape, n_actions = ops.shape(rows["reward"]), rows["policy"].shape[-1]
         action, behaviour = ops.reshape(rows["action"], (-1,)), ops.reshape(rows["policy"], (-1, n_actions))
-        weight = weights(rows["filled"], shape)
+        filled = filled_samples(rows["filled"], shape)
 
         policy, value = network(flat(rows["observation"], 3), training=True)
         value = value[:, 0]
@@ -45,15 +45,16 @@ class A3C(DiscreteActorCritic):
             advantage = ratio * advantage
         state: dict[str, Tensor] = {}
         if s.normalize_advantages:
-            advantage, state["advantage.00"] = self._scaled(ops.stop_gradient(advantage), returns, ratio, weight)
-        return self._combined(policy, value, returns, losses.policy_loss(policy, action, advantage, s.log_epsilon),
-                              weight, rows["filled"], shape[2], rates)._replace(state=state)
+            advantage, state["advantage.00"] = self.scaled(ops.stop_gradient(advantage), returns, ratio,
+                                                           weights(filled))
+        return self.whole_loss(policy, value, returns, losses.policy_loss(policy, action, advantage, s.log_epsilon),
+                               filled, rates)._replace(state=state)
 
     def _corrected(self, network: Network, rows: Mapping[str, Tensor], value: Tensor, ratio: Tensor) -> Tensor:
         """(N,) returns, constants to the gradient. value, ratio: (B, T, E)."""
-        correction, bootstrap_value = self._settings.correction, rows["bootstrap_value"]
+        correction, bootstrap_value = self.settings.correction, rows["bootstrap_value"]
         if correction != "none":  # from the weights of today, as the steps' values are
             following = self.act(network, flat(rows["following"], 2))["value"]
             bootstrap_value = ops.reshape(following, ops.shape(bootstrap_value))
-        returns = self._returns(rows, value, bootstrap_value, ratio if correction == "vtrace" else None)
+        returns = self.returns(rows, value, bootstrap_value, ratio if correction == "vtrace" else None)
         return ops.stop_gradient(ops.reshape(returns, (-1,)))

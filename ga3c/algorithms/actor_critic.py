@@ -24,13 +24,15 @@ _LEAST_DEVIATION = 0.02  # of the returns' size; less is noise
 class DiscreteActorCritic:
     """Outputs are the policy, probabilities, and the value, the expected return.
 
-    decay: of the advantages' running deviation. It remembers the last hundred or so updates, which may be small.
+    A subclass says what stays fixed over the passes (`samples` gives it) and the policy's part of the loss
+    (`whole_loss` adds the rest). settings: the group `algorithm`. decay: of the advantages' running deviation. It
+    remembers the last hundred or so updates, which may be small.
     """
 
     decay = 0.99
 
     def __init__(self, settings: AlgorithmSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         # Decayed sums of the squared advantages and of their weights; decayed alike, their ratio has no bias.
         self._advantage_square = keras.Variable(np.zeros(2, np.float32), trainable=False)
         self.variables = {"advantage.00": self._advantage_square}
@@ -44,17 +46,17 @@ class DiscreteActorCritic:
         policy, value = network(observation)
         return {"policy": policy, "value": ops.reshape(value, (-1,))}
 
-    def _returns(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
-                 ratio: Tensor | None) -> Tensor:
+    def returns(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
+                ratio: Tensor | None) -> Tensor:
         """(B, T, E), see `vtrace_returns`; rewards are clipped. ratio: None where nothing is corrected."""
-        s, reward = self._settings, batch["reward"]
+        s, reward = self.settings, batch["reward"]
         if s.reward_clip:
             reward = ops.clip(reward, -s.reward_clip, s.reward_clip)
         ratio = ops.ones_like(value) if ratio is None else ratio
         return vtrace_returns(reward, batch["terminated"], batch["truncated"], batch["filled"], value,
                               batch["final_value"], bootstrap_value, ratio, s.gamma, s.gae_lambda)
 
-    def _scaled(self, advantage: Tensor, returns: Tensor, ratio: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def scaled(self, advantage: Tensor, returns: Tensor, ratio: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """`normalize_advantages`: those of a batch, (N,), less their mean and over their running deviation.
 
         The deviation counts as at least `_LEAST_DEVIATION` times the root of the returns' mean square. The advantages
@@ -70,45 +72,39 @@ class DiscreteActorCritic:
         least = _LEAST_DEVIATION * ops.sqrt(ops.sum(weight * ops.square(returns)))
         return advantage / (ops.maximum(ops.sqrt(state[0] / state[1]), least) + 1e-8), state
 
-    def _samples(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
-                 ratio: Tensor | None = None, **more: Tensor) -> Prepared:
+    def samples(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
+                ratio: Tensor | None = None, **more: Tensor) -> Prepared:
         """Rows are the steps of all environments, with action, returns, advantage and `more`, all (N, ...).
 
         value, ratio: (B, T, E); bootstrap_value: (B, E). The advantage is the returns' lead over `value`.
         """
-        returns = ops.reshape(self._returns(batch, value, bootstrap_value, ratio), (-1,))
-        filled = ops.reshape(ops.broadcast_to(batch["filled"], ops.shape(value)), (-1,))
+        returns = ops.reshape(self.returns(batch, value, bootstrap_value, ratio), (-1,))
+        filled = filled_samples(batch["filled"], ops.shape(value))
         advantage, state = returns - ops.reshape(value, (-1,)), dict[str, Tensor]()
-        if self._settings.normalize_advantages:
+        if self.settings.normalize_advantages:
             flat_ratio = ops.ones_like(advantage) if ratio is None else ops.reshape(ratio, (-1,))
-            advantage, state["advantage.00"] = self._scaled(advantage, returns, flat_ratio, weights(filled))
+            advantage, state["advantage.00"] = self.scaled(advantage, returns, flat_ratio, weights(filled))
         return Prepared({"observation": flat(batch["observation"], 3), "action": ops.reshape(batch["action"], (-1,)),
                          "returns": returns, "advantage": advantage, "filled": filled, **more},
                         state)
 
-    def _loss(self, rows: Mapping[str, Tensor], policy: Tensor, value: Tensor, policy_losses: Tensor, rates: Rates,
-              **metrics: Tensor) -> Loss:
-        """The whole loss of n samples, given the policy's part of each (n,) and other metrics of each."""
-        return self._combined(policy, value, rows["returns"], policy_losses, weights(rows["filled"]), rows["filled"], 1,
-                              rates, **metrics)
+    def whole_loss(self, policy: Tensor, value: Tensor, returns: Tensor, policy_losses: Tensor, filled: Tensor,
+                   rates: Rates, **metrics: Tensor) -> Loss:
+        """policy loss + value_coef * value loss - entropy_coef * entropy, over the filled samples (GA3C, section 3).
 
-    def _combined(self, policy: Tensor, value: Tensor, returns: Tensor, policy_losses: Tensor, weight: Tensor,
-                  filled: Tensor, n_envs: Tensor | int, rates: Rates, **metrics: Tensor) -> Loss:
-        """policy loss + value_coef * value loss - entropy_coef * entropy, over the filled steps (GA3C, section 3).
-
-        Their mean, or with loss_reduction "sum" their sum: over `filled`, each of `n_envs` environments.
+        Their mean, or with loss_reduction "sum" their sum. All are of n samples: policy (n, A), the others (n,).
 
         Metrics, means per agent step:
         policy_loss, value_loss and entropy (nats); explained_variance, the share of the returns' variance that the
-        value predicted, 1 at best, and -1 where it is less; and those given, (n,) each.
+        value predicted, 1 at best, and -1 where it is less; and those given.
         """
-        s = self._settings
+        s, weight = self.settings, weights(filled)
         policy_loss = ops.sum(weight * policy_losses)
         value_loss = ops.sum(weight * losses.value_loss(value, returns))
         entropy = ops.sum(weight * losses.entropy(policy, s.log_epsilon))
         total = policy_loss + s.value_coef * value_loss - rates.entropy_coef * entropy
         if s.loss_reduction == "sum":
-            total = total * ops.cast(ops.sum(ops.cast(filled, "int32")) * n_envs, "float32")
+            total = total * ops.cast(ops.sum(ops.cast(filled, "int32")), "float32")
         variance = ops.sum(weight * ops.square(returns - ops.sum(weight * returns)))
         return Loss(total, {
             "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy,
@@ -122,11 +118,14 @@ def flat(array: Tensor, axes: int) -> Tensor:
     return ops.reshape(array, (-1, *array.shape[axes:]))
 
 
-def weights(filled: Tensor, shape: Tensor | None = None) -> Tensor:
-    """(n,) float32: equal where filled (n,), 0 elsewhere; their sum is 1. shape: that filled is first broadcast to."""
+def filled_samples(filled: Tensor, shape: Tensor) -> Tensor:
+    """(N,) bool, of the samples of rollouts: `filled` (B, T, 1) for all environments; shape: (B, T, E)."""
+    return ops.reshape(ops.broadcast_to(filled, shape), (-1,))
+
+
+def weights(filled: Tensor) -> Tensor:
+    """(n,) float32: equal where filled (n,), 0 elsewhere; their sum is 1."""
     weight = ops.cast(filled, "float32")
-    if shape is not None:
-        weight = ops.reshape(ops.broadcast_to(weight, shape), (-1,))
     return weight / ops.sum(weight)
 
 

@@ -16,7 +16,7 @@ from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 
 
 class PPO(DiscreteActorCritic):
-    """The clipped surrogate objective; see `DiscreteActorCritic._combined` for the rest of the loss.
+    """The clipped surrogate objective; see `DiscreteActorCritic.whole_loss` for the rest of the loss.
 
     Its batches are large, so that advantages are divided by their own deviation, as is usual. Where no reward has been
     found yet, as in Freeway, they then stay as large as any, and the policy strays until it finds one.
@@ -30,7 +30,7 @@ class PPO(DiscreteActorCritic):
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """Rows are steps; `proximal` (N,) is the probability of the action when it was taken."""
         proximal = chosen(flat(batch["policy"], 3), ops.reshape(batch["action"], (-1,)))
-        return self._samples(batch, batch["value"], batch["bootstrap_value"], proximal=proximal)
+        return self.samples(batch, batch["value"], batch["bootstrap_value"], proximal=proximal)
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         """The policy's part of a step is `losses.clipped_loss`.
@@ -38,10 +38,11 @@ class PPO(DiscreteActorCritic):
         Further metrics: clip_fraction, the share of steps whose ratio is out of range; kl, from the proximal policy to
         this one, in nats (an estimate that is never below 0: r - 1 - log r).
         """
-        s = self._settings
+        s = self.settings
         policy, value = network(rows["observation"], training=True)
         ratio = (chosen(policy, rows["action"]) + s.log_epsilon) / (rows["proximal"] + s.log_epsilon)
         clip = rates.clip_range if s.clip_range else float("inf")
         outside = ops.cast(ops.abs(ratio - 1.0) > clip, "float32")
-        return self._loss(rows, policy, value[:, 0], losses.clipped_loss(ratio, rows["advantage"], clip), rates,
-                          clip_fraction=outside, kl=ratio - 1.0 - ops.log(ratio))
+        return self.whole_loss(policy, value[:, 0], rows["returns"],
+                               losses.clipped_loss(ratio, rows["advantage"], clip), rows["filled"], rates,
+                               clip_fraction=outside, kl=ratio - 1.0 - ops.log(ratio))

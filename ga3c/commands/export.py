@@ -219,10 +219,12 @@ def preprocessing(policy: Policy) -> dict[str, Any]:
 def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
     """README.md with the metadata and results that the Hugging Face Hub reads."""
     steps = trained.progress.get("agent_steps")
+    learned, clip = trained.settings.algorithm, trained.settings.algorithm.reward_clip
+    algorithm = [learned.algorithm] if trained.run else []  # a policy file does not say
     evaluation = _evaluation(trained)
     metadata: dict[str, Any] = {
         "library_name": "ga3c", "pipeline_tag": "reinforcement-learning",
-        "tags": [game, "deep-reinforcement-learning", "reinforcement-learning", "ga3c", "a3c"]}
+        "tags": [game, "deep-reinforcement-learning", "reinforcement-learning", "ga3c", *algorithm]}
     scores = "Not evaluated yet: `ga3c-eval` on the run, then export again.\n"
     if evaluation is not None:
         deviation = float((sum((score - evaluation["mean"]) ** 2 for score in evaluation["scores"])
@@ -239,13 +241,15 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
             scores += f"Human-normalised: {100 * evaluation['human_normalised']:.1f} %.\n"
         protocol = ", ".join(f"{name} {value}" for name, value in evaluation["protocol"].items())
         scores += f"\nProtocol: {protocol}.\n"
-    learned, clip = trained.settings.algorithm, trained.settings.algorithm.reward_clip
     normalized = "divided by the running deviation of the discounted return, " if learned.normalize_rewards else ""
     made = [f"version of ga3c: {trained.progress.get('ga3c', 'unknown')}",
             f"discount per agent step (gamma): {learned.gamma:g}",
             f"rewards learned from: {normalized}{f'clipped to [-{clip:g}, {clip:g}]' if clip else 'as they are'}"]
     if learned.normalize_observations:
         made.append("observations: normalised inside the model, by their mean and deviation in training")
+    if algorithm:
+        made.insert(0, f"algorithm {learned.algorithm}, {learned.passes} passes; schedule "
+                       f"{trained.settings.batching.schedule}")
     if steps is not None:
         made.insert(0, f"trained for {steps:,} agent steps, {trained.progress.get('time', 0.0) / 60:.1f} minutes")
     versions = _versions(trained)
@@ -255,7 +259,7 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
         made += [f"command: `{printable(shlex.join(['ga3c-train', *versions['command'][1:]]))}`"]
     return "\n".join([
         "---", yaml.safe_dump(metadata, sort_keys=False).rstrip(), "---", "", f"# {game}, played by GA3C", "",
-        "An actor-critic trained asynchronously around one model (GA3C, ICLR 2017).", "", "## Scores", "", scores,
+        "An actor-critic, trained by GA3C.", "", "## Scores", "", scores,
         "## How it was made", "", *(f"- {line}" for line in made), "", "## Use", "",
         f"Here are {', '.join(f'`{name}`' for name in models)} (observation in, policy and value out),",
         "`policy.npz` and `preprocessing.json`, which says what an observation is. With ga3c itself:", "",

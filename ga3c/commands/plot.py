@@ -32,7 +32,7 @@ Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 SUFFIXES = (".png", ".svg", ".pdf")
 _NOT_COMPARED = {"seed", "run_dir", "steps", "frames", "minutes", "episodes", "checkpoint_minutes", "checkpoints_kept",
-                 "evaluation_minutes", "evaluation_episodes", "tensorboard", "remember"}
+                 "evaluation_minutes", "evaluation_episodes", "tensorboard", "remember", "trace", "norms"}
 _POINTS = 500
 _STYLE: Any = {
     "font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,

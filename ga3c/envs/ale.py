@@ -1,6 +1,6 @@
 """ale-py's emulators: loaded, preloaded for processes that are forked, and several that play together.
 
-This module, `atari`, `atari_games` and the vector environment of `emulator` are the only ones that import ale_py.
+This module, `atari`, `atari_games`, and `consoles` and `vector_env` of `emulator` are the only ones that import ale_py.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from multiprocessing import Pipe
@@ -33,6 +33,7 @@ from ga3c.settings.imports import python_path
 from ga3c.settings.machine import BFLOAT16, Library, fixed_library, processor, processor_flags
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
+from ga3c.transport.fields import Field
 from ga3c.transport.slots import Batch, Slots, aligned
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2}
@@ -264,8 +265,9 @@ class _Built:
         self._passes, steps = settings.algorithm.passes, settings.batching.training_batch_min
         steps = -(-steps // settings.algorithm.minibatches)
         settings = settings.changed(passes=1, minibatches=1, optimizer="rmsprop", rmsprop_epsilon=1e6)
-        self._backend = Backend(settings, spec, make_algorithm(settings))
-        self._batch = _batch(settings, spec, steps)
+        algorithm = make_algorithm(settings)
+        self._backend = Backend(settings, spec, algorithm)
+        self._batch = _batch(settings, spec, algorithm.outputs(spec), steps)
         self._observation = aligned((_PREDICTED, *spec.observation_shape), spec.observation_dtype)
         self._observation[:] = self._batch.observation.reshape(-1, *spec.observation_shape)[
             np.arange(_PREDICTED) % self._batch.agent_steps]
@@ -276,7 +278,7 @@ class _Built:
         outputs = self._backend.predict(self._observation, self._weights)
         before = self._flat()
         self._update(1e3)  # with an epsilon of 1e6 the step is the gradient
-        found = Answers(np.concatenate([outputs["policy"].ravel(), outputs["value"].ravel()]), self._flat() - before)
+        found = Answers(np.concatenate([output.ravel() for output in outputs.values()]), self._flat() - before)
         return found if self._backend.device == "CPU" else None
 
     def seconds(self) -> float:
@@ -294,16 +296,22 @@ class _Built:
                                if name.startswith("network.")])
 
 
-def _batch(settings: Settings, spec: EnvSpec, steps: int) -> Batch:
+def _batch(settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], steps: int) -> Batch:
     """Noise, at least so many agent steps of it: what is computed takes as long whatever is in it."""
     length, n_envs = settings.algorithm.rollout_length, settings.agents.envs_per_agent
     n = -(-steps // (length * n_envs))
-    rng, made = np.random.default_rng(0), Slots(spec, length, n_envs, 1).empty_batch(n)
+    rng = np.random.default_rng(0)
+    made = Slots(spec, length, n_envs, 1, outputs=outputs, discounted=settings.algorithm.normalize_rewards
+                 ).empty_batch(n)
     made.observation[:] = rng.integers(0, 256, made.observation.shape, np.uint8)
     made.following[:] = rng.integers(0, 256, made.following.shape, np.uint8)
     made.action[:] = rng.integers(0, spec.n_actions, made.action.shape)
     made.reward[:] = rng.normal(size=made.reward.shape)
-    made.policy[:], made.steps[:] = 1 / spec.n_actions, length
+    made.steps[:] = length
+    if settings.algorithm.normalize_rewards:
+        made.discounted_reward[:] = rng.normal(size=made.discounted_reward.shape)
+    for name in outputs:  # probabilities, and whatever else, are not 0
+        made.arrays[name][:] = 1 / spec.n_actions
     return made
 
 

@@ -234,7 +234,7 @@ class Statistics:
         """One line of metrics.jsonl for the window that ends at `time` (seconds), and the episodes that ended in it.
 
         A window without an update repeats the last losses and lag. A mean over nothing is None; before the first update
-        the algorithm's metrics are missing.
+        the algorithm's metrics are missing. One that has the name of another column is not shown.
         """
         self.drain()
         reports, self._taken = self._taken, []
@@ -245,9 +245,10 @@ class Statistics:
         self.lag = policy_lag.join([report.lag for report in reports])
         if reports:
             self._last = policy_lag.columns(self.lag) | _learned(reports)
-        return {"time": round(time, 3), **self._totals(), **workers._asdict(),
-                **self._speed(served, trainings, seconds), "cpu_outside": _outside(served, reports, thread, seconds),
-                **self._last, **_times(served, reports, seconds, workers)}, episodes
+        own = {"time": round(time, 3), **self._totals(), **workers._asdict(),
+               **self._speed(served, trainings, seconds), "cpu_outside": _outside(served, reports, thread, seconds)}
+        times = _times(served, reports, seconds, workers)
+        return {**own, **self._last, **times, **{name: own[name] for name in own.keys() & self._last.keys()}}, episodes
 
     def _since_last_row(self) -> tuple[dict[str, float], int, float]:
         """Growth of the predictors' totals, trainings, and processor seconds of this thread; of the first row, 0."""

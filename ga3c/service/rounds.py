@@ -57,15 +57,6 @@ class Rounds:
         self._submitted: dict[int, list[int]] = {}
         self._untrained: dict[int, int] = {}       # the slot of each agent that is in no update yet
 
-    @property
-    def waiting(self) -> set[int]:
-        """Agents that have asked and were not answered."""
-        return set(self._asked)
-
-    def request(self, agent: int) -> tuple[int, int]:
-        """The slot and step that an agent waits for."""
-        return self._asked[agent]
-
     def asked(self, agent: int, slot: int, step: int, generation: int = 1) -> None:
         """The agent waits for a prediction. generation: how often it was started."""
         self._asked[agent] = slot, step

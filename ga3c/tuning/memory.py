@@ -20,8 +20,8 @@ Counts = tuple[int, int, int]
 """Agents, predictors, trainers."""
 
 _FILE, _WHAT = "tuned.json", "Counts"
-_SHAPE = ("wrappers", "emulator", "frame_skip", "network", "large_stride", "precision", "device_threads", "algorithm",
-          "passes", "minibatches", "batch_reuse", "envs_per_agent", "agent_nice", "rollout_length",
+_SHAPE = ("wrappers", "emulator", "frame_skip", "network", "large_stride", "precision", "kernels", "device_threads",
+          "algorithm", "passes", "minibatches", "batch_reuse", "envs_per_agent", "agent_nice", "rollout_length",
           "prediction_batch_min", "prediction_batch_max", "training_batch_min", "slots_per_agent", "max_lag",
           "drop_stale")
 

@@ -69,9 +69,10 @@ def test_an_exported_atari_policy_answers_alike_everywhere_and_is_described(
     assert (described["value"]["gamma"], described["value"]["reward_clip"]) == (0.99, 1.0)
     _, metadata, text = (directory / "README.md").read_text().split("---\n", 2)
     result = yaml.safe_load(metadata)["model-index"][0]["results"][0]["metrics"][0]
-    assert result["value"] == "-20.00 +/- 1.00"
+    assert result["value"] == "-20.00 +/- 1.00" and yaml.safe_load(metadata)["tags"][-1] == "appo"
     for told in ("95 % interval -20.50 to -19.50", "episodes 2, seed 0", "2 cores, 7.5 GB", "`ga3c-train --game Pong`",
-                 "10 agent steps", "(gamma): 0.99", "rewards learned from: clipped to [-1, 1]"):
+                 "10 agent steps", "algorithm appo, 3 passes; schedule queues", "(gamma): 0.99",
+                 "rewards learned from: clipped to [-1, 1]"):
         assert told in text
 
     kept = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}

@@ -154,8 +154,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             grants: Grants = port if model is None else model(port, store)
             store.playing_since[port.agent] = time.monotonic()
             port.status(store, AgentStatus.PLAYING)
-            in_rounds = plan(settings)
-            first = in_rounds.first(port.agent, port.generation) if in_rounds else 0
+            first = plan(settings).first(port.agent, port.generation)
             drive(play(environment, store, rng, Progress.new(store.n_envs, first, mixed.tolist()),
                        discount=reward_discount(settings.algorithm)), grants, store,
                   None if statistics is None else

@@ -42,11 +42,11 @@ class BatchSource(Protocol):
 
 def rollouts_per_batch(settings: Settings) -> int:
     """The fewest full rollouts that hold `training_batch_min` agent steps; in rounds, one of each agent of a group."""
-    in_rounds = plan(settings)
+    schedule = plan(settings)
     if settings.workers_learn:
         return 1
-    if in_rounds:
-        return in_rounds.rollouts(settings.agent_count)
+    if schedule.in_rounds:
+        return schedule.rollouts(settings.agent_count)
     steps = settings.algorithm.rollout_length * settings.agents.envs_per_agent
     return -(-settings.batching.training_batch_min // steps)
 

@@ -110,9 +110,7 @@ class InRounds:
     """The schedules of `rounds`."""
 
     def __init__(self, settings: Settings) -> None:
-        found = plan(settings)
-        assert found is not None
-        self._rounds, self._length = Rounds(found), settings.algorithm.rollout_length
+        self._rounds, self._length = Rounds(plan(settings)), settings.algorithm.rollout_length
         self._rollouts = rollouts_per_batch(settings)
 
     def begin(self, agents: Agents) -> None:
@@ -206,7 +204,7 @@ def make_order(settings: Settings) -> Order:
     """The order of the schedule named in the settings."""
     if settings.workers_learn:
         return InTurn()
-    return Queue(settings) if plan(settings) is None else InRounds(settings)
+    return InRounds(settings) if plan(settings).in_rounds else Queue(settings)
 
 
 def slots_needed(settings: Settings, agents: int) -> int:
@@ -214,7 +212,7 @@ def slots_needed(settings: Settings, agents: int) -> int:
 
     Each agent has the rollout it writes and the one it is about to submit; the rest wait for an update.
     """
-    found = plan(settings)
-    if found is not None:
-        return agents * (found.uses + 1)
+    schedule = plan(settings)
+    if schedule.in_rounds:
+        return agents * (schedule.uses + 1)
     return 2 * agents + settings.batching.batch_reuse * rollouts_per_batch(settings) + settings.batching.training_delay

@@ -65,9 +65,8 @@ class Agents:
                  statistics: Statistics | None = None) -> None:
         self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
         self._began_at, self._keeps_statistics = began_at, spec.n_statistics > 0
-        self._order, in_rounds = make_order(settings), plan(settings)
-        self.store = Slots(spec, in_rounds.segment if in_rounds else settings.algorithm.rollout_length, self._n_envs,
-                           slots_needed(settings, self.n), outputs=outputs,
+        self._order, schedule = make_order(settings), plan(settings)
+        self.store = Slots(spec, schedule.segment, self._n_envs, slots_needed(settings, self.n), outputs=outputs,
                            discounted=settings.algorithm.normalize_rewards)
         self.free = deque(range(self.store.n_slots))
         self._progress: list[Progress] = []
@@ -86,8 +85,7 @@ class Agents:
                 with telling(f"game: {settings.env.game!r} fails when it is reset", ConfigError):
                     environment.reset(environment_seed)
                 mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
-            self._progress.append(Progress.new(self._n_envs, in_rounds.first(agent) if in_rounds else 0,
-                                               mixed.tolist()))
+            self._progress.append(Progress.new(self._n_envs, schedule.first(agent), mixed.tolist()))
             self._environments.append(environment)
             self._seen.append(seen)
             self._rngs.append(rng)

@@ -117,13 +117,13 @@ class Service:
         self._learner: Model = learner
         self._shared = learner if isinstance(learner, SharedLearner) else None  # workers learn by themselves
         self._central = None if isinstance(learner, SharedLearner) else learner
-        in_rounds = plan(settings)
+        schedule = plan(settings)
         self._store = Slots(
-            recorder.spec, in_rounds.segment if in_rounds else settings.algorithm.rollout_length,
-            settings.agents.envs_per_agent, settings.agent_capacity * settings.agents.slots_per_agent,
-            settings.agent_capacity, learner.outputs, settings.algorithm.normalize_rewards)
+            recorder.spec, schedule.segment, settings.agents.envs_per_agent,
+            settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity, learner.outputs,
+            settings.algorithm.normalize_rewards)
         self._channel = Channel(self._store, settings.agents.slots_per_agent, self._on_vacant,
-                                AGAIN if in_rounds or self._shared else GO_ON)
+                                AGAIN if schedule.in_rounds or self._shared else GO_ON)
         entry = worker(self._shared.shared, self._shared.settings, recorder.spec) if self._shared else agent_main
         self._agents = AgentPool(settings, self._store, self._channel, recorder, learner.agent_steps, statistics, entry)
         if recorder.spec.n_statistics:
@@ -138,15 +138,15 @@ class Service:
         self._halvings: deque[tuple[int, int]] = deque()
         self._predictors = WorkerPool("predictor", self._predict, self._channel.dismiss_predictor, self._on_failure)
         self._trainers = WorkerPool(
-            "trainer", self._count if self._shared else self._conduct if in_rounds else self._train,
+            "trainer", self._count if self._shared else self._conduct if schedule.in_rounds else self._train,
             self._channel.dismiss_trainer, self._on_failure)
         if self._shared:
             self._wanted = (settings.agent_count, 0, 1)
         self._conductor: Conductor | None = None
-        if in_rounds:
+        if schedule.in_rounds:
             assert self._central is not None
             self._conductor = Conductor(
-                self._channel, self._store, self._central, in_rounds, rollouts_per_batch(settings),
+                self._channel, self._store, self._central, schedule, rollouts_per_batch(settings),
                 settings.algorithm.rollout_length, self._on_update, recorder.statistics.report_dropped,
                 lambda: recorder.reached(learner.agent_steps) is not None)
             self._wanted = (settings.agent_count, 0, 1)  # the conductor is the only thread

@@ -236,9 +236,7 @@ def _check_workers(settings: Settings) -> None:
 
 def _check_multi_batch(settings: Settings) -> None:
     """Raises ConfigError if its three numbers do not go together."""
-    length, found = settings.algorithm.rollout_length, plan(settings)
-    assert found is not None
-    steps, groups, uses = found[:3]
+    length, (steps, groups, uses, *_) = settings.algorithm.rollout_length, plan(settings)
     if length != steps * groups * uses:
         raise ConfigError(f"update_groups: {groups} x steps_per_update {steps} must divide rollout_length {length}")
     if uses >= settings.agents.slots_per_agent:

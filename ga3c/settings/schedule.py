@@ -1,6 +1,7 @@
-"""What the schedules in rounds are made of: how many steps stand between two updates, and who is trained on in which.
+"""What schedules are made of: how many steps stand between two updates, and who is trained on in which.
 
-`service/rounds.py` is their state machine. A new one needs its name among the choices of `schedule` in `schema.py`.
+`service/rounds.py` is the state machine of those in rounds. A new one needs its name among the choices of `schedule` in
+`schema.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ class Plan(NamedTuple):
 
     steps: between two updates. groups: agents of group g are trained on in update g, g + groups, ... uses: updates that
     each step is in. turns: parts of the agents that are answered in turn. Agent a is in group a % groups, turn
-    a % turns.
+    a % turns. in_rounds: agents wait for each other; else, in queues, nobody does, and an update takes any rollouts.
     """
 
     steps: int
     groups: int = 1
     uses: int = 1
     turns: int = 1
+    in_rounds: bool = True
 
     @property
     def segment(self) -> int:
@@ -44,11 +46,11 @@ class Plan(NamedTuple):
         return (agent + 1 - self.first(agent, generation) // self.steps) % self.groups
 
 
-def plan(settings: Settings) -> Plan | None:
-    """The plan of the schedule named in the settings; None of one without rounds."""
+def plan(settings: Settings) -> Plan:
+    """The plan of the schedule named in the settings."""
     schedule, length = settings.batching.schedule, settings.algorithm.rollout_length
     if schedule == "queues":
-        return None
+        return Plan(length, in_rounds=False)
     if schedule != "multi-batch":
         return Plan(length, turns={"synchronous": 1, "alternating": 2}[schedule])
     groups = settings.batching.update_groups

@@ -241,7 +241,7 @@ def test_if_all_die_the_next_begin(updates: int) -> None:
 
 
 def test_the_plans_of_the_settings_and_what_does_not_go_together() -> None:
-    assert plan(configured()) is None
+    assert plan(configured(rollout_length=7)) == Plan(7, in_rounds=False)
     assert plan(configured(schedule="synchronous", rollout_length=7)) == Plan(7)
     assert plan(configured(schedule="alternating", rollout_length=7)) == Plan(7, turns=2)
     many = {"schedule": "multi-batch", "agents": 20}

@@ -145,7 +145,7 @@ def test_quality_learns_from_minibatches_of_256_and_ends_episodes_with_a_life() 
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name not in ("default", "fast", "quality")])
 def test_a_preset_goes_together_and_leaves_nothing_that_its_paper_gives_to_our_defaults(preset: str) -> None:
     settings = settled("--preset", preset)
-    in_rounds = plan(settings)
+    schedule = plan(settings)
     given = PRESETS[preset]
     assert set(given) >= {
         "learning_rate", "learning_rate_final", "entropy_coef", "entropy_coef_final", "rollout_length", "gamma",
@@ -154,8 +154,8 @@ def test_a_preset_goes_together_and_leaves_nothing_that_its_paper_gives_to_our_d
     if settings.workers_learn:  # one a core, each of which is an update by itself
         assert (environments, settings.algorithm.rollout_length) == (usable_cores(), 5)
         return
-    batch = settings.algorithm.rollout_length * environments // (in_rounds.groups if in_rounds else 1)
-    assert (environments, batch if in_rounds else settings.batching.training_batch_min) == {
+    batch = settings.algorithm.rollout_length * environments // schedule.groups
+    assert (environments, batch if schedule.in_rounds else settings.batching.training_batch_min) == {
         "paper": (32, 40), "ga3c": (32, 40), "accelerated-a2c": (16, 80), "accelerated-ppo": (8, 2048),
         "accelerated-appo": (8, 2048), "cule": (120, 120)}[preset]
-    assert (in_rounds is None) == (settings.batching.schedule == "queues")
+    assert schedule.in_rounds == (settings.batching.schedule != "queues")

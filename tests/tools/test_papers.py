@@ -99,7 +99,7 @@ def test_schedules_are_compared_with_updates_of_one_size(
         size = one.agents.envs_per_agent * 4
         assert size in (8, 32) and one.agent_count == 4 and one.algorithm.network == "dense"
         rounds = plan(one)
-        update = rounds.segment * size if rounds else one.batching.training_batch_min
+        update = rounds.segment * size if rounds.in_rounds else one.batching.training_batch_min
         assert update == one.algorithm.rollout_length * size
     assert [row[:3] for row in table(tmp_path / "environments.md")] == [
         [schedule, size, size] for schedule in paper_speed.SCHEDULES for size in ("8", "32")]

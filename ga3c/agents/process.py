@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import io
 import multiprocessing
 import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
-from typing import NoReturn, Protocol
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -29,11 +33,14 @@ from ga3c.envs.random_streams import seed_global_streams
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics
 from ga3c.settings.imports import safe_path
 from ga3c.settings.machine import be_killed_first
+from ga3c.settings.messages import ESCAPED
 from ga3c.settings.schedule import plan
 from ga3c.settings.schema import EnvSettings, Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, Request, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots
 
+ANSWER_SECONDS = 300.0  # that a fork server may take, which may still compile the emulator
+_ENDING_SECONDS = 0.3
 _LONGEST_DIRECTORY = 70  # bytes: the fork server's socket is below it, and the path of a socket has at most 107
 
 
@@ -82,8 +89,9 @@ def forkserver_running(settings: EnvSettings, n_envs: int) -> Iterator[None]:
     """Within, the process that agents are forked from is there, and processes may be started from it.
 
     It imports what an agent needs and preloads the emulators of `n_envs` environments (`envs/preload.py`), once.
-    SIGINT is blocked in it and so in every agent: Ctrl-C is for the main process to handle. SIGUSR1, a request for a
-    checkpoint, would end it. Should it die, multiprocessing starts the next one just so.
+    SIGINT is blocked in it and so in every agent: Ctrl-C is for the main process to handle. So is SIGTERM, which
+    `timeout` and others send to the whole group: all agents would end with it. SIGUSR1, a request for a checkpoint,
+    would end it, too. Should it die, multiprocessing starts the next one just so.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ga3c.agents.process", "ga3c.commands.train", "ga3c.evaluation.players",
@@ -95,7 +103,7 @@ def forkserver_running(settings: EnvSettings, n_envs: int) -> Iterator[None]:
     wanted = f"{n_envs}:{settings.model_dump_json()}"
     if os.environ.get("GA3C_PRELOAD") != wanted:  # TensorFlow's threads may read the environment meanwhile
         os.environ["GA3C_PRELOAD"] = wanted
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGUSR1})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1})
     try:
         with safe_path():
             forkserver.ensure_running()
@@ -108,6 +116,79 @@ def start_forkserver(settings: EnvSettings, n_envs: int) -> None:
     """Starts it without waiting for its imports; see `forkserver_running`."""
     with forkserver_running(settings, n_envs):
         pass
+
+
+def start(process: BaseProcess, settings: EnvSettings, n_envs: int) -> int:
+    """Starts a process from the fork server, whose pid it returns, and which is killed if it does not answer for
+    `ANSWER_SECONDS`.
+
+    Another thread waits for it, so that signals are handled meanwhile. Raises OSError or EOFError if there is none.
+    """
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with forkserver_running(settings, n_envs):
+                process.start()
+        except BaseException as error:  # noqa: B036  # raised below
+            failed.append(error)
+
+    thread = threading.Thread(target=work, name="starting", daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    if thread.is_alive():
+        os.kill(_forkserver_pid(), signal.SIGKILL)
+        thread.join()
+    if failed:
+        raise failed[0]
+    return _forkserver_pid()
+
+
+def forkserver_ended(pid: int) -> bool:
+    """Whether this fork server has ended. Then all of its processes seem to have ended, too, with exit code 255.
+
+    Its pipes are closed a moment before it has ended: it has `_ENDING_SECONDS` for that.
+    """
+    try:
+        server = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(wait([server], _ENDING_SECONDS))
+    finally:
+        os.close(server)
+
+
+def _forkserver_pid() -> int:
+    return forkserver._forkserver._forkserver_pid or 0  # type: ignore[attr-defined]
+
+
+class Dropping(io.RawIOBase):
+    """Writes to a descriptor. What cannot be written, as the disk is full, is lost, and nobody is told."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """All of it."""
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, data)
+        return len(data)
+
+
+def drop_unwritable_output() -> None:
+    """From now on what Python prints in this process cannot fail: a full disk is no fault of who prints."""
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(Dropping(descriptor)), "utf-8", ESCAPED,
+                                            line_buffering=True))
 
 
 def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.SeedSequence, log: str,
@@ -142,7 +223,8 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             os.dup2(ours.fileno(), standard)
         faulthandler.enable(file)
         faulthandler.register(signal.SIGUSR1, file)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1, signal.SIGTERM})
+        drop_unwritable_output()
         try:
             environment_seed, rng = seeded(seed)
             seed_global_streams(environment_seed)

@@ -152,7 +152,8 @@ def _run(command: str, arguments: Sequence[str], show: Callable[[str], object], 
             while True:
                 try:
                     for line in process.stdout:
-                        show(line)
+                        with contextlib.suppress(OSError, ValueError):  # nobody reads; the command goes on
+                            show(line)
                     code = process.wait()
                     break
                 except KeyboardInterrupt:

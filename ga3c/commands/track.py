@@ -74,10 +74,13 @@ class _LikeWandb:
         self.id = known or f"{name}-{os.urandom(3).hex()}"
         identity = {"id": self.id, "name": name} if module == "wandb" else {"name": self.id}
         self._run = self._module.init(project=project, config=config, resume="allow", **identity)
+        self._by_step = module != "wandb"
+        if not self._by_step:  # it drops what comes after a larger step, as all does that a resume repeats
+            self._module.define_metric("*", step_metric="agent_steps")
 
     def send(self, points: Sequence[Point]) -> None:
         for step, values in points:
-            self._module.log({**values, "agent_steps": step}, step=step)
+            self._module.log({**values, "agent_steps": step}, **({"step": step} if self._by_step else {}))
 
     def close(self) -> None:
         self._module.finish()

@@ -13,6 +13,7 @@ import faulthandler
 import functools
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import traceback
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.agents.process import forkserver_running
+from ga3c.agents.process import drop_unwritable_output, start
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, told
 from ga3c.envs.factory import is_foreign
@@ -89,8 +90,8 @@ class _Processes:
                 # Not a daemon: an environment may start processes of its own.
                 arguments = theirs, *self._arguments, part, self._log, self._statistics
                 process = context.Process(target=_play, args=arguments, daemon=False)
-                with theirs, forkserver_running(self._settings.env, len(self._parts[0])):
-                    process.start()
+                with theirs:
+                    start(process, self._settings.env, len(self._parts[0]))
                 self._players.append((ours, process))
         except BaseException:
             self._end()
@@ -166,7 +167,9 @@ def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limi
           log: str | None, statistics: Statistics | None) -> None:
     """Entry point of a process that plays some of the rows, until the other end of the pipe is closed."""
     lead_group()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     game, logged, code = settings.env.game, _redirect(log), 1
+    drop_unwritable_output()
     made: list[Rows] = []
 
     def make() -> EnvSpec:

@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 
 from ga3c.agents.loop import agent_seed
-from ga3c.agents.process import agent_main, forkserver_running
+from ga3c.agents.process import agent_main, forkserver_ended, start
 from ga3c.envs.process_group import kill_group, signal_name
 from ga3c.envs.wrapper_statistics import Statistics, merged
 from ga3c.runs.recorder import Recorder
@@ -28,7 +28,8 @@ from ga3c.transport.channel import Channel
 from ga3c.transport.slots import AgentStatus, Slots
 
 DRAIN_SECONDS = 3.0      # an agent takes one step to drain; a slow environment gets this long
-START_PAUSE = 30.0       # after the system had no process for an agent
+START_PAUSE = 30.0       # after the system had no process for an agent; twice as long each time
+LONGEST_START_PAUSE = 3600.0
 STACKS_SECONDS = 0.9     # looks come every second, but two may follow one another closely after a late one
 FORKSERVER_SECONDS = 1.0  # a fork server that was killed takes this long, at the most, until multiprocessing notices
 INATTENTION = 3.0        # after such a gap between two looks (suspend, SIGSTOP, a slow disk) old heartbeats say nothing
@@ -65,7 +66,8 @@ class AgentPool:
         self._fit = len(self.agents)         # as many as fit into memory
         self._allowed = len(self.agents)     # as many as the system has processes for, until `_asked_again_at`
         self._asked_again_at = 0.0
-        self._refused_at = float("-inf")
+        self._refused_at = self._server_died_at = float("-inf")  # when no process was had; when of one more
+        self._refusals = 0
         self._fault_kinds: set[tuple[str, ...]] = set()
         self._last_fault = ""
         self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
@@ -192,12 +194,12 @@ class AgentPool:
             args=(port, self._store, s, agent_seed(s, agent.number, port.generation, self._resumed_at),
                   self._recorder.log_path, self.statistics() if len(self._seen) else None),
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
+        alive = len(self.processes)
         try:
-            with forkserver_running(s.env, s.agents.envs_per_agent):
-                process.start()
+            agent.forked_from = start(process, s.env, s.agents.envs_per_agent)
         except (OSError, EOFError) as error:  # no process or memory, of which the fork server dies
             port.close()
-            self._not_started(agent, error)
+            self._not_started(agent, error, alive)
             return False
         port.close()
         agent.process, agent.state, agent.started_at = process, AgentState.STARTING, time.monotonic()
@@ -205,7 +207,8 @@ class AgentPool:
         self._recorder.event("agent_started", agent=agent.number, generation=port.generation, pid=process.pid)
         return True
 
-    def _not_started(self, agent: Agent, error: Exception) -> None:
+    def _not_started(self, agent: Agent, error: Exception, alive: int) -> None:
+        """alive: agents that there were. If the fork server died of one more, they are lost with it."""
         self._channel.hang_up(agent.number)
         now, cause = time.monotonic(), f"{type(error).__name__}: {error}"
         self._recorder.event("agent_not_started", agent=agent.number, cause=cause)
@@ -213,15 +216,25 @@ class AgentPool:
             self._refused_at = now  # the fork server has died: multiprocessing starts another
             for vacant in self._in(AgentState.VACANT):
                 vacant.start_after = max(vacant.start_after, now + FORKSERVER_SECONDS)
+            if isinstance(error, EOFError) and alive:
+                if now - self._server_died_at < LONGEST_START_PAUSE:  # once may be chance
+                    self._refuse(agent, cause, alive, now)
+                self._server_died_at = now
             return
         if not self.processes:
             raise AgentsLost(f"agents: not one can be started: {cause}; `ulimit -u` and the container's limit of "
                              "processes say how many there may be")
-        agent.start_after = now + START_PAUSE
-        self._allowed, self._asked_again_at = len(self.processes), agent.start_after
+        self._refuse(agent, cause, alive, now)
+
+    def _refuse(self, agent: Agent, cause: str, alive: int, now: float) -> None:
+        """As many agents as there were, for a while, twice as long each time: a try may cost all of them."""
+        pause = min(START_PAUSE * 2.0**self._refusals, LONGEST_START_PAUSE)
+        self._refusals += 1
+        agent.start_after = now + pause
+        self._allowed, self._asked_again_at = alive, agent.start_after
         self._recorder.disturbances += 1
         self._recorder.say(f"Agent {agent.number} cannot be started ({cause}): {self._allowed} agents for now; the "
-                           f"next try is in {START_PAUSE:.0f} s.")
+                           f"next try is in {pause:.0f} s.")
 
     def stop_all(self, at_once: bool) -> None:
         """Ends every process: by the stop message, unless `at_once`, then by hanging up, then by SIGKILL."""
@@ -299,7 +312,9 @@ class AgentPool:
         recorder.statistics.agent_deaths += 1
         recorder.disturbances += 1
         shot = exitcode == -signal.SIGKILL and cause != "out of memory"
-        restarts = agent.failed(self._channel.has_delivered(agent.number), shot, lived, now)
+        if lost := exitcode == 255 and forkserver_ended(agent.forked_from):
+            cause, how, agent.start_after = "fork server", "was lost with the process that agents are forked from,", now
+        restarts = lost or agent.failed(self._channel.has_delivered(agent.number), shot, lived, now)
         agent.state = AgentState.GONE if restarts else AgentState.QUARANTINED
         recorder.event("agent_died", agent=agent.number, exitcode=exitcode, cause=cause, after=round(lived, 3),
                        quarantined=not restarts)

@@ -51,6 +51,7 @@ class Agent:
     number: int
     state: AgentState = AgentState.VACANT
     process: ForkServerProcess | None = None
+    forked_from: int = 0          # pid of the fork server that started it
     started_at: float = 0.0
     start_after: float = 0.0
     kill_after: float = 0.0       # while it drains

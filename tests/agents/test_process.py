@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from ga3c.agents import process as module
 from ga3c.agents.process import start_forkserver
 from ga3c.envs.factory import make_environment
 from ga3c.settings.files import configured
@@ -99,3 +102,33 @@ def test_an_agents_process_holds_no_tensorflow() -> None:
     assert "ga3c.agents.process" in modules and parent != os.getpid()
     heavy = {"tensorflow", "keras", "tensorboard", "h5py", "matplotlib", "rich"}
     assert not heavy & {module.split(".")[0] for module in modules}
+
+
+def test_signals_are_handled_while_a_fork_server_does_not_answer_and_it_is_given_up(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    start_forkserver(EnvSettings(game="toy:catch"), 1)
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 1.0)
+    stopped, handled = module._forkserver_pid(), list[float]()
+    before = signal.signal(signal.SIGALRM, lambda *signalled: handled.append(time.monotonic()))
+    try:
+        os.kill(stopped, signal.SIGSTOP)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        began = time.monotonic()
+        process = multiprocessing.get_context("forkserver").Process(target=print)
+        with pytest.raises((EOFError, OSError)):
+            module.start(process, EnvSettings(game="toy:catch"), 1)
+        assert handled and handled[0] < began + 0.9 and module.forkserver_ended(stopped)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    start_forkserver(EnvSettings(game="toy:catch"), 1)
+    assert module._forkserver_pid() != stopped and not module.forkserver_ended(module._forkserver_pid())
+
+
+def test_what_is_printed_onto_a_full_disk_is_lost_and_fails_nowhere() -> None:
+    program = ("import sys; from ga3c.agents.process import drop_unwritable_output\ndrop_unwritable_output()\n"
+               "for _ in range(3):\n    print('x' * 10_000, flush=True)\n    sys.stderr.write('y\\n')\n"
+               "sys.exit(0)")
+    with open("/dev/full", "wb") as full:
+        assert subprocess.run([sys.executable, "-c", program], stdout=full, stderr=full, check=False).returncode == 0
+    shown = subprocess.run([sys.executable, "-c", program.replace("10_000", "2")], capture_output=True, check=False)
+    assert (shown.stdout, shown.stderr) == (b"xx\n" * 3, b"y\n" * 3)

@@ -153,3 +153,12 @@ def test_metrics_and_episodes_are_arrays_whatever_is_torn_or_missing(tmp_path: P
     assert run.episodes()["agent_step"].tolist() == [10.0, 12.0, 20.0]
     (tmp_path / "episodes.csv").write_text("time,agent_step,score,length\n")
     assert run.episodes()["score"].shape == (0,)
+
+
+def test_a_run_goes_on_when_nobody_reads_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(line: str) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("ga3c.commands.api._print", closed)
+    run = ga3c.train(game="toy:catch", steps=300, run_dir=str(tmp_path / "run"), tensorboard=False, remember=False)
+    assert len(list((run.directory / "checkpoints").iterdir())) == 1

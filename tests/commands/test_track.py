@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ga3c.commands import track as module
-from ga3c.commands.track import PATIENCE, Point, follow, track
+from ga3c.commands.track import PATIENCE, TRACKERS, Point, follow, track
 
 # A tracker as its users meet one: a module of this name that writes down what it was told.
 STUB = '''
@@ -22,10 +24,12 @@ def _write(**entry):
         file.write(json.dumps(entry) + "\\n")
 def init(**about):
     _write(init=about)
-def log(values, step):
+def define_metric(name, step_metric):
+    pass
+def log(values):
     if pathlib.Path(os.environ["STUB_LOG"] + ".down").exists():
         raise ConnectionError("the server is down")
-    _write(step=step, values=values)
+    _write(step=values["agent_steps"], values=values)
 def finish():
     _write(finish=True)
 '''
@@ -172,3 +176,21 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     said = capsys.readouterr().err
     assert said.startswith("ga3c-track: ") and said.count("\n") == 1
     assert told in said
+
+
+def test_what_a_resume_repeats_is_not_dropped_by_wandb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which takes no step below one that it has had."""
+    taken, largest = list[dict[str, Any]](), [0]
+
+    def log(values: dict[str, Any], step: int | None = None) -> None:
+        if step is None or step >= largest[0]:
+            taken.append(values)
+            largest[0] = step or largest[0]
+
+    defined = dict[str, str]()
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(
+        init=lambda **about: None, log=log,
+        define_metric=lambda name, step_metric: defined.update({name: step_metric})))
+    tracker = TRACKERS["wandb"]("ga3c", "run", {}, None)
+    tracker.send([(step, {"pps": 1.0 * step}) for step in (10, 20, 30, 20, 40)])
+    assert [values["agent_steps"] for values in taken] == [10, 20, 30, 20, 40] and defined == {"*": "agent_steps"}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -101,12 +103,12 @@ def test_an_agent_that_was_refused_is_tried_again_later(
 def test_agents_are_restarted_when_the_process_they_were_forked_from_has_died(
         make_run: MakeRun, interruption: Signals) -> None:
     def change(updates: int) -> None:
-        if updates == 30:
+        if not before and updates >= 30 and len(events(run, "agent_started")) == 3:
             forkservers = {process.parent() for process in agent_processes()}
             before.extend(agent_processes())
             for process in forkservers:
                 process.kill()
-        elif updates % 10 == 0 and updates > 30 and len(events(run, "agent_started")) == 6 and not blocked:
+        elif before and updates % 10 == 0 and len(events(run, "agent_started")) == 6 and not blocked:
             status = Path(f"/proc/{agent_processes()[0].ppid()}/status").read_text()
             blocked.append(int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16))
             end_run()
@@ -116,7 +118,7 @@ def test_agents_are_restarted_when_the_process_they_were_forked_from_has_died(
     model = CheckingModel(change)
     run = make_run(counting(steps=None, minutes=1))
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
-    for number in (signal.SIGINT, signal.SIGUSR1):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         assert blocked[0] & 1 << (number - 1), "the new one is left alone by whoever asks for a checkpoint"
     assert len(before) == 3
     for process in before:
@@ -202,3 +204,58 @@ def test_a_system_without_another_thread_goes_on_with_those_there_are_and_tries_
     assert event["cause"] == "predictor: can't start new thread" and tried[1] - tried[0] >= 0.3
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
+
+
+_TWO_AT_MOST = """
+import errno, os
+if os.environ.get("ROOM_FOR_TWO"):
+    fork, children = os.fork, []
+
+    def limited():
+        alive = [pid for pid in children if os.path.exists(f"/proc/{pid}")]
+        if len(alive) >= 2:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        pid = fork()
+        if pid:
+            children.append(pid)
+        return pid
+
+    os.fork = limited
+"""
+
+
+def end_forkserver() -> None:
+    """Whatever needs one starts another."""
+    pid = forkserver._forkserver._forkserver_pid
+    if pid:
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_one_process_too_many_costs_no_agent_its_place(
+        make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fork server dies of it, and with it all that is known of those that it had started."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text(_TWO_AT_MOST)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("ROOM_FOR_TWO", "1")
+    end_forkserver()
+    ended_at = []
+
+    def change(updates: int) -> None:
+        refused = "2 agents for now" in (run.directory / "log.txt").read_text()
+        if refused and not ended_at:
+            ended_at.append(updates + 200)
+        if ended_at and updates == ended_at[0]:
+            end_run()
+
+    model = CheckingModel(change)
+    run = make_run(counting(agents=3, steps=None, minutes=1))
+    try:
+        assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    finally:
+        end_forkserver()
+    died = events(run, "agent_died")
+    assert {event["cause"] for event in died} == {"fork server"} and len(died) == 4, "twice both"
+    assert not any(event["quarantined"] for event in died)
+    model.assert_nothing_doubled()

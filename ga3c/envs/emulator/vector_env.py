@@ -7,7 +7,6 @@ stick are as likely as ale-py's, but drawn otherwise.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import ale_py
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from ga3c.envs.emulator.consoles import OwnConsoles
 from ga3c.envs.emulator.games import GAMES
 from ga3c.envs.sticky import held_actions
+from ga3c.settings.machine import usable_cores
 
 Info = dict[str, Any]
 
@@ -79,7 +79,7 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
         actions = emulator.getLegalActionSet() if full_action_space else emulator.getMinimalActionSet()
         self._actions = np.array([action.value for action in actions], np.uint8)
         size, colours = (img_height, img_width), () if grayscale else (3,)
-        threads = min(num_envs, num_threads or len(os.sched_getaffinity(0)))
+        threads = min(num_envs, num_threads or usable_cores())
         self._consoles = OwnConsoles(emulator, game, num_envs, use_fire_reset and ale_py.Action.FIRE in actions,
                                      threads, size, grayscale, maxpool, episodic_life)
         self.num_envs = num_envs
@@ -107,13 +107,14 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
         that has got one and is given none, draws on. Raises TypeError and ValueError for other options.
         """
         chosen = np.flatnonzero(self._mask((options or {}).get("reset_mask")))
+        seeds = self._seeds(seed, len(chosen))
         if not self._no_ops:
             if len(chosen) < self.num_envs:
                 raise ValueError("the first reset must reset every environment")
             self._no_ops = [np.random.RandomState() for _ in range(self.num_envs)]
             self._keys[:] = np.random.default_rng().integers(2**63, size=self.num_envs)
             self._frames[:] = self._consoles.frames_before
-        for number, each in zip(chosen.tolist(), self._seeds(seed, len(chosen)), strict=True):
+        for number, each in zip(chosen.tolist(), seeds, strict=True):
             if each >= 0:
                 self._no_ops[number] = np.random.RandomState(each)
                 self._keys[number], self._drawn[number] = each, 0

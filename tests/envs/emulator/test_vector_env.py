@@ -138,3 +138,19 @@ def test_numbers_are_drawn_as_they_should() -> None:
     assert (np.abs(np.histogram(drawn, 10, (0, 1))[0] - 9000) < 400).all()
     assert abs(np.corrcoef(drawn[:, :-1].ravel(), drawn[:, 1:].ravel())[0, 1]) < 0.02
     assert abs(np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]) < 0.02
+
+
+def test_as_many_threads_as_there_are_cores_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.envs.emulator.vector_env.usable_cores", lambda: 1)
+    made = AtariVectorEnv("pong", 4)
+    assert made._consoles._pool is None
+    made.close()
+
+
+def test_after_a_first_reset_that_failed_nothing_has_begun() -> None:
+    made = AtariVectorEnv("pong", 2)
+    with pytest.raises(TypeError, match="seed must be an integer or an array"):
+        made.reset(seed=[1, 2])
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        made.step(np.zeros(2, np.int64))
+    made.close()

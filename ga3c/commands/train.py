@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError, best, clean, load, newest, set_aside_after, unusable
-from ga3c.service.signals import Signals
+from ga3c.service.signals import Interrupted, Signals
 from ga3c.settings.files import check_agents, current_names, recorded, resolve, settings_of, to_yaml, yaml_scalar
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.machine import before_tensorflow
@@ -80,8 +80,14 @@ def _prepare(argv: Sequence[str]) -> int:
         print(to_yaml(settings), end="")
         return 0
     interruption = Signals()
+    interruption.at_once = True  # until the run begins
     try:
         return _train(settings, directory, checkpoint, anew, bool(options.get("verbose")), interruption)
+    except (Interrupted, ConfigError):  # which the former may have become on its way
+        if interruption.signum is None or not interruption.at_once:
+            raise
+        _print(f"Ended by {interruption.name} before the run began")
+        return 128 + interruption.signum
     finally:
         interruption.close()
 
@@ -104,18 +110,14 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     from ga3c.agents.process import start_forkserver
     from ga3c.algorithms.fitting import fitting_network
     from ga3c.envs.atari_games import told_at_start
-    from ga3c.envs.check import Stopped, check
+    from ga3c.envs.check import check
     from ga3c.envs.which_emulator import told_of_emulator
     from ga3c.envs.wrapper_statistics import SAVED
     from ga3c.learner.kernels import choose
     from ga3c.runs.directory import check_unused
     from ga3c.service.resources import preflight
     here = Path.cwd()  # what the user's game does to the working directory has no effect on where we write
-    try:
-        spec, notes = check(settings, [interruption.fileno()])
-    except Stopped:
-        _print(f"Ended by {interruption.name} before the run began")
-        return 128 + (interruption.signum or 0)
+    spec, notes = check(settings)
     # Mistakes are told before TensorFlow is imported, which takes seconds.
     fitting_network(settings.algorithm, spec)
     if directory is None or anew:
@@ -141,6 +143,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
         learns_here = settings.run.serial or not settings.workers_learn
         model = (Learner if learns_here else SharedLearner)(settings.changed(precision=kernel.precision), spec)
 
+    interruption.at_once = False
     restored = Checkpoint({}, {})
     checkpoint_path: Path | None = None
     with contextlib.ExitStack() as held:

@@ -14,7 +14,7 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
@@ -33,10 +33,6 @@ from ga3c.settings.schema import Settings
 _PROGRAM = "from ga3c.envs.check import main; main()"
 
 
-class Stopped(Exception):
-    """Somebody does not want to wait for the end of a check."""
-
-
 class Checked(NamedTuple):
     """What is known of a game: its spec, and what a person should be told at the start, one line each."""
 
@@ -49,14 +45,14 @@ def probe(settings: Settings) -> EnvSpec:
     return check(settings).spec
 
 
-def check(settings: Settings, stop: Sequence[int] = ()) -> Checked:
+def check(settings: Settings) -> Checked:
     """Makes one environment of `settings.env.game`, and if it may be code of users plays one step of it.
 
     Raises ConfigError as `make_environment`, if that step fails or shows something else than its space says, and after
-    `agent_timeout` seconds; Stopped once a descriptor in `stop` can be read.
+    `agent_timeout` seconds.
     """
     if is_foreign(settings):
-        found = elsewhere(settings, _PROGRAM, settings.agents.agent_timeout, "made and played its first step", stop)
+        found = elsewhere(settings, _PROGRAM, settings.agents.agent_timeout, "made and played its first step")
         name, shape, dtype, *counts = found["spec"]
         return Checked(EnvSpec(name, tuple(shape), np.dtype(dtype), *counts), found["notes"])
     environment = make_environment(settings, 1)
@@ -64,10 +60,10 @@ def check(settings: Settings, stop: Sequence[int] = ()) -> Checked:
     return Checked(environment.spec, [])
 
 
-def elsewhere(settings: Settings, program: str, seconds: float, what: str, stop: Sequence[int] = ()) -> dict[str, Any]:
+def elsewhere(settings: Settings, program: str, seconds: float, what: str) -> dict[str, Any]:
     """What `answer` gives in a process of its own, which a line of Python begins. `what` the game is to have done.
 
-    Raises ConfigError if the process fails, ends, or takes more than so many seconds; Stopped, as `check`.
+    Raises ConfigError if the process fails, ends, or takes more than so many seconds.
     """
     game = settings.env.game
     reader, writer = os.pipe()
@@ -89,11 +85,8 @@ def elsewhere(settings: Settings, program: str, seconds: float, what: str, stop:
             answer, deadline = b"", time.monotonic() + seconds
             # A process that users' code started may hold the pipe open, so the end of the line is the end.
             while b"\n" not in answer:
-                ready = wait([reader, *stop], max(0.0, deadline - time.monotonic()))
-                if not ready:
+                if not wait([reader], max(0.0, deadline - time.monotonic())):
                     raise ConfigError(f"game: {game!r} has not {what} within {seconds:g} s (agent_timeout)")
-                if reader not in ready:
-                    raise Stopped
                 part = answers.read(65_536)
                 if not part:
                     raise ConfigError(f"game: {game!r} {_end_of(process)} before it had {what}")

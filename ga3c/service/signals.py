@@ -8,17 +8,21 @@ from types import FrameType
 from typing import Any
 
 
+class Interrupted(BaseException):
+    """A request to stop came where there is nothing to be ended cleanly."""
+
+
 class Signals:
     """SIGINT and SIGTERM as requests to stop: `signum` says which came.
 
-    A second Ctrl-C asks to skip the last checkpoint (`hurried`), a third one ends the process at once. SIGUSR1 asks for
-    a checkpoint. SIGHUP, of a terminal that goes away, is ignored, here and in the processes that are started from now
-    on.
+    at_once: the request raises Interrupted in the main thread. A second Ctrl-C asks to skip the last checkpoint
+    (`hurried`), a third one ends the process at once. SIGUSR1 asks for a checkpoint. SIGHUP, of a terminal that goes
+    away, is ignored, here and in the processes that are started from now on.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
-        self.hurried = False
+        self.hurried = self.at_once = False
         self._checkpoint_requested = False
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -51,6 +55,8 @@ class Signals:
             self.hurried = True
         self.signum = self.signum or number
         self.wake()
+        if self.at_once:
+            raise Interrupted
 
     @property
     def name(self) -> str | None:

@@ -60,6 +60,26 @@ def test_a_signal_while_the_game_is_checked_ends_cleanly(
     assert out.splitlines()[-1] == f"Ended by {number.name} before the run began" and not Path("run").exists()
 
 
+def test_a_signal_while_the_emulator_is_compiled_ends_cleanly(
+        started: Callable[..., Started], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "empty"))
+    each = started("--game", "Pong", "--run-dir", "run")
+    each.wait_for(lambda: (tmp_path / "empty").exists())  # something has been compiled; it takes half a minute in all
+    each.process.send_signal(signal.SIGINT)
+    out, err, seconds = each.end()
+    assert (each.process.returncode, err) == (130, "") and seconds < 10
+    assert out.splitlines()[-1] == "Ended by SIGINT before the run began" and not Path("run").exists()
+
+
+def test_a_signal_to_the_whole_group_leaves_the_agents_to_the_main_process(started: Callable[..., Started]) -> None:
+    each = started(*QUICK, "--run-dir", "run")  # as `timeout` and batch systems send it
+    each.wait_for(learning)
+    os.killpg(each.process.pid, signal.SIGTERM)
+    out, err, seconds = each.end()
+    assert (each.process.returncode, err) == (143, "") and seconds < 10
+    assert not recorded("agent_died") and "Ended by SIGTERM" in out
+
+
 @pytest.mark.slow
 def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from ga3c.envs.check import Stopped, check, probe
+from ga3c.envs.check import check, probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
@@ -65,16 +64,3 @@ def test_what_a_game_has_started_ends_with_the_check() -> None:
     probe(configured(game="odd:Starts-v0"))
     helper = int(Path("started").read_text())
     assert not psutil.pid_exists(helper) or not psutil.wait_procs([psutil.Process(helper)], timeout=5)[1]
-
-
-def test_nobody_waits_for_a_game_once_the_run_is_to_end() -> None:
-    reader, writer = os.pipe()
-    timer = threading.Timer(0.5, os.write, (writer, b"w"))
-    timer.start()
-    began = time.monotonic()
-    with pytest.raises(Stopped):
-        check(configured(game="odd:BlocksUnmade-v0", agent_timeout=60.0), [reader])
-    assert time.monotonic() - began < 30
-    timer.join()
-    os.close(reader)
-    os.close(writer)

@@ -78,7 +78,6 @@ def test_a_signal_to_the_whole_group_leaves_the_agents_to_the_main_process(start
     out, err, seconds = each.end()
     assert (each.process.returncode, err) == (143, "") and seconds < 10
     assert not recorded("agent_died") and "Ended by SIGTERM" in out
-    assert [event["exitcode"] for event in recorded("agent_left")] == [0] * len(recorded("agent_started"))
 
 
 @pytest.mark.slow

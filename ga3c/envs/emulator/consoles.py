@@ -27,6 +27,7 @@ from ga3c.envs.emulator.palette import GREY, RGB
 from ga3c.envs.emulator.starts import Starts
 from ga3c.envs.frames import FRAME_SIZE
 
+_OF_A_GAME = ("first_line", "lines", "most_cycles", "has_comb", "kind")  # the same in every frame
 _LAYOUT = np.array(zlib.crc32(repr(MACHINE).encode()), np.int64)  # a state of another version is refused
 _NO_AREA = area(210)  # where other code resizes
 
@@ -160,12 +161,16 @@ class OwnConsoles:
                 "variant": self._starts.variant}
 
     def restore(self, state: State) -> None:
-        """Goes on from there. Raises ValueError if the state is of another version, mode or difficulty."""
+        """Goes on from there. Raises ValueError if the state is of another version, mode or difficulty, or damaged."""
         if state["layout"] != _LAYOUT:
             raise ValueError("it is of another version of the emulator")
         if (state["variant"] != self._starts.variant).any():
             raise ValueError(f"it is of mode and difficulty {state['variant']} instead of {self._starts.variant}")
-        self._machines[:] = state["machines"].reshape(-1).view(MACHINE)
+        saved, start = state["machines"].reshape(-1).view(MACHINE), self._starts.start(0).machine
+        for name in _OF_A_GAME:  # compiled code goes by them without another look
+            if (saved[name] != start[name]).any():
+                raise ValueError(f"it is damaged: {name} is {saved[name][0]}, not {start[name][0]}")
+        self._machines[:] = saved
 
     def close(self) -> None:
         if self._pool:

@@ -13,6 +13,7 @@ from scripted import Make, goes_on_elsewhere, same, transitions
 
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.emulator.consoles import OwnConsoles
+from ga3c.envs.emulator.machine import MACHINE
 from ga3c.envs.watched import Watched
 from ga3c.settings.files import configured
 
@@ -49,6 +50,18 @@ def test_a_state_of_the_other_emulator_or_of_another_version_is_refused(make: Ma
     state = ours.state()
     with pytest.raises(ValueError, match="another version"):
         ours.restore(state | {"layout": state["layout"] + 1})
+
+
+@pytest.mark.parametrize(("field", "value"), [("lines", 511), ("most_cycles", 45_600), ("first_line", 0), ("kind", 3)])
+def test_a_state_that_would_lead_compiled_code_astray_is_refused(make: Make, field: str, value: int) -> None:
+    environment = make("Pong", 2, emulator="own")
+    environment.reset(0)
+    state = environment.state()
+    machines = state["machines"].copy().reshape(-1).view(MACHINE)
+    machines[field][1] = value
+    with pytest.raises(ValueError, match=f"it is damaged: {field} is "):
+        environment.restore(state | {"machines": machines.view(np.uint8).reshape(state["machines"].shape)})
+    environment.restore(state)
 
 
 def test_every_frame_is_filmed() -> None:

@@ -24,6 +24,7 @@ Who waits, what wakes it, and what if the other side is dead:
     predictor, for a larger batch      a time-out of 5 ms
     trainer, for rollouts              tickets; the others wait for its turn to end
     update lock                        the end of the update that holds it
+    main thread, to start an agent     the fork server's answer; after 300 s that is killed
     main thread                        process sentinels, `Signals.wake`, a time-out
 
 Stopping: (a) agents are sent the stop message and drain, which takes them one step; (b) those that have not ended in

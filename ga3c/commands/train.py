@@ -189,6 +189,13 @@ def _run(settings: Settings, spec: Any, model: Any, kernels: str, here: Path, di
 
     def finish(reason: str, skip_checkpoint: bool) -> None:
         evaluations.stop()
+        run.end_training()
+        if not skip_checkpoint:
+            try:
+                with interruption.hurrying():
+                    run.save_last(model)
+            except Interrupted:
+                skip_checkpoint = True
         run.finish(model, reason, skip_checkpoint)
 
     try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -22,7 +24,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.signum: int | None = None
-        self.hurried = self.at_once = False
+        self.hurried = self.at_once = self._second_raises = False
         self._checkpoint_requested = False
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -38,6 +40,17 @@ class Signals:
         for number, handler in self._handlers.items():
             if signal.getsignal(number) != handler:
                 signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def hurrying(self) -> Iterator[None]:
+        """Within, a second Ctrl-C raises Interrupted: for what takes long, and may be left out."""
+        self._second_raises = True
+        try:
+            if self.hurried:
+                raise Interrupted
+            yield
+        finally:
+            self._second_raises = False
 
     def _note_checkpoint(self, number: int, frame: FrameType | None) -> None:
         self._checkpoint_requested = True
@@ -55,7 +68,7 @@ class Signals:
             self.hurried = True
         self.signum = self.signum or number
         self.wake()
-        if self.at_once:
+        if self.at_once or (self.hurried and self._second_raises):
             raise Interrupted
 
     @property

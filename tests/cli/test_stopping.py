@@ -128,6 +128,19 @@ def test_a_second_ctrl_c_skips_the_checkpoint_and_a_third_ends_it_at_once(
     assert time.monotonic() - began < (10 if presses == 2 else 2)
 
 
+def test_a_second_ctrl_c_does_not_wait_for_a_checkpoint_that_is_being_written(
+        started: Callable[..., Started]) -> None:
+    each = started(*QUICK, "--run-dir", "run", changed=SLOW.format("checkpoint.save", HELD.format("True", 60)))
+    each.wait_for(learning)
+    each.process.send_signal(signal.SIGINT)
+    assert each.process.stdout is not None
+    assert any(line == "held\n" for line in each.process.stdout)
+    each.process.send_signal(signal.SIGINT)
+    out, err, seconds = each.end()
+    assert (each.process.returncode, told(err)) == (130, "") and seconds < 10
+    assert "No checkpoint: it was not waited for" in out
+
+
 def test_agents_leave_signals_to_the_main_process_and_nobody_is_on_the_network(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run")
     each.wait_for(learning)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import io
 import multiprocessing
@@ -40,7 +41,7 @@ from ga3c.transport.port import PREDICT, SUBMIT, Port, Request, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots
 
 ANSWER_SECONDS = 300.0  # that a fork server may take, which may still compile the emulator
-_ENDING_SECONDS = 0.3
+_ENDING_SECONDS = 0.2
 _LONGEST_DIRECTORY = 70  # bytes: the fork server's socket is below it, and the path of a socket has at most 107
 
 
@@ -134,11 +135,16 @@ def start(process: BaseProcess, settings: EnvSettings, n_envs: int) -> int:
             failed.append(error)
 
     thread = threading.Thread(target=work, name="starting", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:  # no thread either
+        raise OSError(errno.EAGAIN, str(error)) from None
     thread.join(ANSWER_SECONDS)
     if thread.is_alive():
-        os.kill(_forkserver_pid(), signal.SIGKILL)
-        thread.join()
+        if _forkserver_pid():
+            os.kill(_forkserver_pid(), signal.SIGKILL)
+        thread.join(_ENDING_SECONDS)
+        failed.append(OSError(errno.ETIMEDOUT, f"no answer from the fork server for {ANSWER_SECONDS:g} s"))
     if failed:
         raise failed[0]
     return _forkserver_pid()
@@ -150,13 +156,15 @@ def forkserver_ended(pid: int) -> bool:
     Its pipes are closed a moment before it has ended: it has `_ENDING_SECONDS` for that.
     """
     try:
-        server = os.pidfd_open(pid)
-    except ProcessLookupError:
+        with contextlib.suppress(AttributeError, PermissionError):  # of systems that have none
+            server = os.pidfd_open(pid)
+            try:
+                wait([server], _ENDING_SECONDS)
+            finally:
+                os.close(server)
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except (ProcessLookupError, ChildProcessError):
         return True
-    try:
-        return bool(wait([server], _ENDING_SECONDS))
-    finally:
-        os.close(server)
 
 
 def _forkserver_pid() -> int:

@@ -75,7 +75,8 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
 
     `train(Config(game="Boxing", minutes=10))` or `train(game="Boxing", minutes=10)`; with `resume` a run goes on, and
     only new `settings` are given. Interrupted once, training ends with a checkpoint and this returns; twice, at once.
-    Lines are printed as they come unless `quiet`. Raises ConfigError, CommandFailed.
+    Lines are printed as they come unless `quiet`. Raises ConfigError, CommandFailed; KeyboardInterrupt if it was
+    interrupted before the run began.
     """
     if config is not None and (settings or resume is not None):
         raise ConfigError("train: give a Config, or settings by name, or resume with settings by name")
@@ -101,6 +102,10 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
                 with contextlib.suppress(OSError):  # somebody else's, with something in it
                     made.rmdir()
             raise
+    if made is not None and not (made / "config.yaml").exists():
+        with contextlib.suppress(OSError):
+            made.rmdir()
+        raise KeyboardInterrupt
     return RunRecord(directory)
 
 

@@ -114,7 +114,7 @@ def fail(message: str, code: int, program: str) -> int:
 
 @contextlib.contextmanager
 def quiet(verbose: bool) -> Iterator[None]:
-    """Holds back what C++ writes to standard error, unless it ends in an exception."""
+    """Holds back what C++ writes to standard error, unless it ends in an error."""
     if verbose:
         yield
         return
@@ -126,7 +126,7 @@ def quiet(verbose: bool) -> Iterator[None]:
             yield
         except (ConfigError, EnvironmentFailed):
             raise  # the user's mistake: one line, from us
-        except BaseException:
+        except Exception:
             held.seek(0)
             os.write(stderr, held.read())
             raise

@@ -87,6 +87,7 @@ def _prepare(argv: Sequence[str]) -> int:
         if interruption.signum is None or not interruption.at_once:
             raise
         _print(f"Ended by {interruption.name} before the run began")
+        interruption.ignore()
         return 128 + interruption.signum
     finally:
         interruption.close()

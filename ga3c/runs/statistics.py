@@ -244,7 +244,7 @@ class Statistics:
         self._window_start = time
         self.lag = policy_lag.join([report.lag for report in reports])
         if reports:
-            self._last = policy_lag.columns(self.lag) | _learned(reports)
+            self._last = _learned(reports) | policy_lag.columns(self.lag)
         own = {"time": round(time, 3), **self._totals(), **workers._asdict(),
                **self._speed(served, trainings, seconds), "cpu_outside": _outside(served, reports, thread, seconds)}
         times = _times(served, reports, seconds, workers)

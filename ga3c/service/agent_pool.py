@@ -28,7 +28,7 @@ from ga3c.transport.channel import Channel
 from ga3c.transport.slots import AgentStatus, Slots
 
 DRAIN_SECONDS = 3.0      # an agent takes one step to drain; a slow environment gets this long
-START_PAUSE = 30.0       # after the system had no process for an agent; twice as long each time
+START_PAUSE = 30.0       # after the system had no process for an agent
 LONGEST_START_PAUSE = 3600.0
 STACKS_SECONDS = 0.9     # looks come every second, but two may follow one another closely after a late one
 FORKSERVER_SECONDS = 1.0  # a fork server that was killed takes this long, at the most, until multiprocessing notices
@@ -67,7 +67,7 @@ class AgentPool:
         self._allowed = len(self.agents)     # as many as the system has processes for, until `_asked_again_at`
         self._asked_again_at = 0.0
         self._refused_at = self._server_died_at = float("-inf")  # when no process was had; when of one more
-        self._refusals = 0
+        self._refusals = 0  # each of which cost all agents, so that each pause is twice as long
         self._fault_kinds: set[tuple[str, ...]] = set()
         self._last_fault = ""
         self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
@@ -217,20 +217,20 @@ class AgentPool:
             for vacant in self._in(AgentState.VACANT):
                 vacant.start_after = max(vacant.start_after, now + FORKSERVER_SECONDS)
             if isinstance(error, EOFError) and alive:
-                if now - self._server_died_at < LONGEST_START_PAUSE:  # once may be chance
-                    self._refuse(agent, cause, alive, now)
-                self._server_died_at = now
+                chance = now - self._server_died_at > 2 * LONGEST_START_PAUSE  # once may be
+                self._server_died_at, self._refusals = now, 0 if chance else self._refusals + 1
+                if not chance:
+                    self._refuse(agent, cause, alive, START_PAUSE * 2.0**(self._refusals - 1))
             return
         if not self.processes:
             raise AgentsLost(f"agents: not one can be started: {cause}; `ulimit -u` and the container's limit of "
                              "processes say how many there may be")
-        self._refuse(agent, cause, alive, now)
+        self._refuse(agent, cause, alive, START_PAUSE)
 
-    def _refuse(self, agent: Agent, cause: str, alive: int, now: float) -> None:
-        """As many agents as there were, for a while, twice as long each time: a try may cost all of them."""
-        pause = min(START_PAUSE * 2.0**self._refusals, LONGEST_START_PAUSE)
-        self._refusals += 1
-        agent.start_after = now + pause
+    def _refuse(self, agent: Agent, cause: str, alive: int, seconds: float) -> None:
+        """As many agents as there were, for so long."""
+        pause = min(seconds, LONGEST_START_PAUSE)
+        agent.start_after = time.monotonic() + pause
         self._allowed, self._asked_again_at = alive, agent.start_after
         self._recorder.disturbances += 1
         self._recorder.say(f"Agent {agent.number} cannot be started ({cause}): {self._allowed} agents for now; the "

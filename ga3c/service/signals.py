@@ -17,14 +17,14 @@ class Interrupted(BaseException):
 class Signals:
     """SIGINT and SIGTERM as requests to stop: `signum` says which came.
 
-    at_once: the request raises Interrupted in the main thread. A second Ctrl-C asks to skip the last checkpoint
+    at_once: the first request raises Interrupted in the main thread. A second Ctrl-C asks to skip the last checkpoint
     (`hurried`), a third one ends the process at once. SIGUSR1 asks for a checkpoint. SIGHUP, of a terminal that goes
     away, is ignored, here and in the processes that are started from now on.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
-        self.hurried = self.at_once = self._second_raises = False
+        self.hurried = self.at_once = self._second_raises = self._raised = False
         self._checkpoint_requested = False
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -68,7 +68,8 @@ class Signals:
             self.hurried = True
         self.signum = self.signum or number
         self.wake()
-        if self.at_once or (self.hurried and self._second_raises):
+        if (self.at_once and not self._raised) or (self.hurried and self._second_raises):
+            self._raised = True
             raise Interrupted
 
     @property
@@ -93,6 +94,10 @@ class Signals:
             os.read(self._reader, 65_536)
         except BlockingIOError:
             pass
+
+    def ignore(self) -> None:
+        """From now on SIGINT and SIGTERM do nothing, also after `close`: the process ends anyhow."""
+        self._previous |= {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN}
 
     def close(self) -> None:
         """Signals do again what they did before."""

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -132,3 +133,12 @@ def test_what_is_printed_onto_a_full_disk_is_lost_and_fails_nowhere() -> None:
         assert subprocess.run([sys.executable, "-c", program], stdout=full, stderr=full, check=False).returncode == 0
     shown = subprocess.run([sys.executable, "-c", program.replace("10_000", "2")], capture_output=True, check=False)
     assert (shown.stdout, shown.stderr) == (b"xx\n" * 3, b"y\n" * 3)
+
+
+def test_without_a_thread_to_wait_in_there_is_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(OSError, match="can't start new thread"):
+        module.start(multiprocessing.get_context("forkserver").Process(target=print), EnvSettings(game="toy:catch"), 1)

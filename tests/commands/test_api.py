@@ -162,3 +162,11 @@ def test_a_run_goes_on_when_nobody_reads_what_it_says(tmp_path: Path, monkeypatc
     monkeypatch.setattr("ga3c.commands.api._print", closed)
     run = ga3c.train(game="toy:catch", steps=300, run_dir=str(tmp_path / "run"), tensorboard=False, remember=False)
     assert len(list((run.directory / "checkpoints").iterdir())) == 1
+
+
+def test_an_interrupt_before_the_run_begins_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.commands.api._run", lambda *arguments: None)  # as of one that ended with 130
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        ga3c.train(game="toy:catch", steps=300)
+    assert not list((tmp_path / "runs").iterdir())

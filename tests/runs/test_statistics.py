@@ -95,9 +95,10 @@ def test_a_row_says_who_is_at_work_and_how_much_waits() -> None:
 def test_a_metric_with_the_name_of_another_column_does_not_take_its_place() -> None:
     statistics = Statistics(4)
     statistics.row(10.0, NOBODY)
-    statistics.report(update(1, metrics=METRICS | {"agent_steps": 0.5, "time": -1.0, "own": 7.0}), batch())
+    metrics = METRICS | {"agent_steps": 0.5, "time": -1.0, "own": 7.0, "lag_mean": 99.0}
+    statistics.report(update(1, metrics=metrics), batch())
     row, _ = statistics.row(11.0, NOBODY)
-    assert (row["agent_steps"], row["time"], row["own"], row["entropy"]) == (10, 11.0, 7.0, 1.0)
+    assert [row[name] for name in ("agent_steps", "time", "own", "entropy", "lag_mean")] == [10, 11.0, 7.0, 1.0, 0.0]
 
 
 # ------------------------------------------------------------------------------------------------ totals

@@ -66,8 +66,14 @@ def test_a_whole_file_does_not_undo_another_preset(theirs: str, ours: str, tmp_p
     line = 1 + file.read_text().splitlines().index(next(
         line for line in file.read_text().splitlines() if line.startswith(f"  preset: {theirs}")))
     assert told.startswith(f"{file}:{line}: preset {ours} does not go with a file of preset {theirs}, which sets ")
-    assert told.endswith("among them; leave these lines out")
+    assert told.endswith("; leave these lines out")
     assert settled("--config", str(file), "--preset", theirs) == settled("--preset", theirs)
+
+
+def test_a_few_lines_with_another_preset_are_as_any_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("run:\n  preset: fast\nalgorithm:\n  learning_rate: 0.001\n")
+    assert settled("--config", str(file), "--preset", "paper").algorithm.learning_rate == 0.001
 
 
 def test_null_takes_back_what_a_preset_gave() -> None:

@@ -172,7 +172,7 @@ def _forkserver_pid() -> int:
 
 
 class Dropping(io.RawIOBase):
-    """Writes to a descriptor. What cannot be written, as the disk is full, is lost, and nobody is told."""
+    """Writes to a descriptor. What cannot be written, as the disk is full, is lost without a word."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -115,12 +115,12 @@ def test_the_fork_server_is_told_what_one_process_will_play(
     def tensorflow_comes_next(*how: object) -> None:
         raise ConfigError("enough")
 
-    def process_comes_next(settings: EnvSettings, n_envs: int) -> None:
+    def process_comes_next(process: object, settings: EnvSettings, n_envs: int) -> None:
         told.append((settings.game, n_envs))
         raise ConfigError("enough")
 
     monkeypatch.setattr("ga3c.agents.process.start_forkserver", lambda env, n_envs: told.append((env.game, n_envs)))
-    monkeypatch.setattr("ga3c.evaluation.players.forkserver_running", process_comes_next)
+    monkeypatch.setattr("ga3c.evaluation.players.start", process_comes_next)
     for module in (cli, evaluate):
         monkeypatch.setattr(module, "before_tensorflow", tensorflow_comes_next)
     monkeypatch.setattr(evaluate, "usable_cores", lambda: 2)

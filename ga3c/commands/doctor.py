@@ -220,7 +220,7 @@ class _Uniform:
 def _transport() -> list[Finding]:
     """Requests a second that one agent process gets answered, through the queues and slots of a run."""
     from ga3c.agents.loop import agent_seed
-    from ga3c.agents.process import agent_main, forkserver_running
+    from ga3c.agents.process import agent_main, start
     from ga3c.envs.check import probe
     from ga3c.runs.statistics import PredictionCount
     from ga3c.service.predictor import run_predictor
@@ -247,8 +247,7 @@ def _transport() -> list[Finding]:
     for thread in threads:
         thread.start()
     try:
-        with forkserver_running(settings.env, 1):
-            agent.start()
+        start(agent, settings.env, 1)
         port.close()
         model.asked.wait(START_SECONDS)
         before, began = count.requests, time.monotonic()

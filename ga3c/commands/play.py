@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ga3c.envs.watched import Watched
 
 _SIDE = 190          # pixels of what is drawn beside the frame
-_WIDTH = 1200         # pixels that a frame is not enlarged beyond
+_WIDTH = 1200        # pixels that a frame is not enlarged beyond
 _VALUES = 150        # agent steps of the value's curve
 Predict = Callable[[NDArray], tuple[NDArray[np.float32], NDArray[np.float32]]]
 

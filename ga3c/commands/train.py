@@ -178,7 +178,7 @@ def _run(settings: Settings, spec: Any, model: Any, kernels: str, here: Path, di
          checkpoint_path: Path | None, told: list[str], interruption: Signals) -> int:
     from ga3c.learner.learner import DeviceFailed, Diverged
     from ga3c.envs.wrapper_statistics import SAVED
-    from ga3c.runs.directory import versions, write_settings
+    from ga3c.runs.directory import write_settings
     from ga3c.runs.recorder import Recorder
     from ga3c.service.agent_pool import AgentsLost
     from ga3c.service.evaluations import Evaluations
@@ -206,7 +206,7 @@ def _run(settings: Settings, spec: Any, model: Any, kernels: str, here: Path, di
         if checkpoint_path is not None:
             set_aside_after(checkpoint_path)
         write_settings(run.directory, settings)
-        run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told, versions=versions(),
+        run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told, versions=run.versions,
                   kernels=kernels, precision=model.precision, device=model.device)
         for line in told:
             run.say(line)

@@ -2,11 +2,10 @@
 
 An id that ale-py or Gym gave has a frame skip and sticky actions of its own.
 
-    id                                  frame skip                      sticky actions
-    ALE/Pong-v5                         4                               0.25
-    Pong-v0, Pong-v4                    drawn from 2, 3, 4              0.25, 0
-    PongNoFrameskip-v0, -v4             1                               0.25, 0
-    PongDeterministic-v0, -v4           4, in Space Invaders 3          0.25, 0
+    ALE/Pong-v5: a frame skip of 4, sticky actions 0.25.
+    Pong-v0, Pong-v4: a frame skip drawn from 2, 3, 4; sticky actions 0.25, 0.
+    PongNoFrameskip-v0, -v4: a frame skip of 1; sticky actions 0.25, 0.
+    PongDeterministic-v0, -v4: a frame skip of 4, in Space Invaders 3; sticky actions 0.25, 0.
 
 A plain name, as in Pong or "Ms. Pacman", has a frame skip of 4 and no sticky actions. Settings win over both.
 """

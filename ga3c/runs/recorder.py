@@ -95,7 +95,7 @@ class Recorder:
         self._started: float | None = None
         self._next_row = self._next_log = self._next_warning = 0.0
         self._lags = policy_lag.histograms(policy_lag.NOTHING)
-        self._versions = versions()
+        self.versions = versions()
         self._meter = Meter()
         self._writer = CheckpointWriter(
             self.checkpoints, settings.run.checkpoints_kept, resumed.get("agent_steps", 0), wake)
@@ -277,7 +277,7 @@ class Recorder:
                     "dropped_steps": statistics.dropped_steps, "learning_rate_factor": model.learning_rate_factor,
                     "recent_scores": list(statistics.recent_scores), "ga3c": __version__,
                     "game": self.settings.env.game, "rollout_length": self.settings.algorithm.rollout_length,
-                    "settings": self.settings.flat(), "versions": self._versions}
+                    "settings": self.settings.flat(), "versions": self.versions}
         if self.controller is not None:
             progress["controller"] = copy.deepcopy(self.controller.state())
         spared = {self.best_evaluation.checkpoint} if self.best_evaluation else set()

@@ -173,5 +173,5 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
 
     yield begin
     for each in made:
-        each.wait_for_checkpoint()
+        each.checkpoints.wait()
         each.close()

@@ -57,8 +57,15 @@ def learned(record: Recorder, version: int, *scores: float, spent: Spent | None 
 def tick(record: Recorder, learner: Learner) -> dict[str, Any] | None:
     """A tick, and the end of the checkpoint that it began, if it did."""
     row = record.tick(learner, WORKERS, [])
-    record.wait_for_checkpoint()
+    record.checkpoints.wait()
     return row
+
+
+def end(record: Recorder, learner: Learner, reason: str) -> None:
+    """The end of a run, as the command makes it."""
+    record.end_training()
+    record.checkpoints.save_last(learner)
+    record.finish(learner.agent_steps, reason, skipped=False)
 
 
 def rows(directory: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:

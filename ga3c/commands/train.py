@@ -194,10 +194,12 @@ def _run(settings: Settings, spec: Any, model: Any, kernels: str, here: Path, di
         if not skip_checkpoint:
             try:
                 with interruption.hurrying():
-                    run.save_last(model)
+                    run.checkpoints.save_last(model)
             except Interrupted:
                 skip_checkpoint = True
-        run.finish(model, reason, skip_checkpoint)
+        if skip_checkpoint:
+            run.checkpoints.skip_last()
+        run.finish(model.agent_steps, reason, skip_checkpoint)
 
     try:
         reached = run.reached(model.agent_steps)

@@ -43,7 +43,7 @@ class Trained(NamedTuple):
 
     `settings`: of the training, as far as it takes to play, to build the network and to read its values. `weights` by
     name (`network.00`, ...), float32; with `normalize_observations` their running moments, too (`observation.00`, ...),
-    float64. `progress` as `Recorder.save` wrote it. `run`: its directory, if it has one.
+    float64. `progress` as `runs.checkpoints` wrote it. `run`: its directory, if it has one.
     `statistics` are those of its wrappers, if they keep any (`envs/wrapper_statistics.py`).
     `passed_over`: why newer checkpoints of the run were not taken, one line each.
     """

@@ -1,4 +1,4 @@
-"""Records a run: one row of metrics a second, messages, events, episodes, checkpoints; and knows its limits.
+"""Records a run: one row of metrics a second, messages, events, episodes; and knows its limits.
 
 The service and the serial mode both keep their record here. Where the files are: `directory.py`.
 """
@@ -14,15 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from numpy.typing import NDArray
-
 from ga3c import __version__
 from ga3c.envs.base import EnvSpec
 from ga3c.learner import checkpoint
-from ga3c.learner.checkpoint import Checkpoint
-from ga3c.learner.learner import DeviceFailed, Model
+from ga3c.learner.learner import Model
 from ga3c.runs import policy_lag
-from ga3c.runs.checkpoint_writer import CheckpointWriter, Then, Written, newest_finite
+from ga3c.runs.checkpoints import Checkpoints
 from ga3c.runs.directory import Log, versions
 from ga3c.runs.meter import Meter
 from ga3c.runs.statistics import Statistics, Workers
@@ -38,9 +35,6 @@ from ga3c.tuning.controller import Controller
 if TYPE_CHECKING:
     from ga3c.runs.tensorboard import TensorBoard
 
-SKIP_SECONDS = 2.0     # a write under way gets so long when the last checkpoint is to be skipped
-GO_BACK_SECONDS = 5.0  # a write under way gets so long before older weights are read
-
 
 class EvaluatorProcess(Protocol):
     """What the record needs of evaluations: the checkpoint under evaluation and the number of the process."""
@@ -55,16 +49,15 @@ class EvaluatorProcess(Protocol):
 class Recorder:
     """Writes the record of one run and says when the run is over. Used by the main thread.
 
-    Trainers may also call `reached`. Checkpoints are written in the background, see `save_or_warn`.
+    Trainers may also call `reached`.
 
     Attributes:
         disturbances: counts what takes time from training, such as checkpoints and dead agents. The controller voids
             the seconds in which it grows.
         controller: its state is saved in checkpoints; None in a run without one.
         tuning: the controller's last decision, for the display.
-        also_saved: returns further arrays for the checkpoint, by name.
+        checkpoints: those of the run; `tick` begins the ones that are due.
         evaluator: evaluates checkpoints meanwhile; None in a run without evaluations.
-        best_evaluation: the best checkpoint so far; it is never removed.
 
     Args:
         resumed: `progress` of the checkpoint that the run goes on from, {} for a new run.
@@ -80,11 +73,10 @@ class Recorder:
             resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("dropped_steps", 0),
             resumed.get("recent_scores", ()), Trace() if settings.run.trace else None)
         self.display = Display(f"GA3C  {spec.name}  {self._shown}", settings.flat(), usable_cores())
-        self.checkpoints, self.log_path = directory / "checkpoints", str(directory / "log.txt")
-        self.next_checkpoint = 0.0  # seconds of training
+        self.checkpoints = Checkpoints(
+            directory / "checkpoints", settings.run, self, resumed.get("agent_steps", 0), wake)
+        self.log_path = str(directory / "log.txt")
         self.evaluator: EvaluatorProcess | None = None
-        self.best_evaluation: checkpoint.Best | None = None
-        self.also_saved: Callable[[], dict[str, NDArray]] = dict
         self.over = False  # training is
         self.controller: Controller | None = None
         self.resumed_controller: dict[str, Any] | None = resumed.get("controller")
@@ -97,8 +89,6 @@ class Recorder:
         self._lags = policy_lag.histograms(policy_lag.NOTHING)
         self.versions = versions()
         self._meter = Meter()
-        self._writer = CheckpointWriter(
-            self.checkpoints, settings.run.checkpoints_kept, resumed.get("agent_steps", 0), wake)
         self._diagnoser = Diagnoser(usable_cores(), settings.agents.envs_per_agent,
                                     settings.tuning.max_lag if settings.tunes else None)
         self._diagnosis: Diagnosis | None = None
@@ -110,7 +100,7 @@ class Recorder:
         self._tensorboard: TensorBoard | None = None
         if settings.run.tensorboard:
             from ga3c.runs.tensorboard import TensorBoard
-            self._tensorboard = TensorBoard(directory / "tensorboard", to_yaml(settings), self._writer.agent_steps)
+            self._tensorboard = TensorBoard(directory / "tensorboard", to_yaml(settings), resumed.get("agent_steps", 0))
 
     @property
     def time(self) -> float:
@@ -126,8 +116,7 @@ class Recorder:
         """Training begins now: starts the clock of limits, rows and checkpoints."""
         self._started = time.monotonic()
         self._next_row = self.time + 1.0
-        self.next_checkpoint = self.time + 60.0 * self.settings.run.checkpoint_minutes
-        self.best_evaluation = checkpoint.best(self.checkpoints)
+        self.checkpoints.start()
         self.statistics.row(self.time, Workers(0, 0, 0, 0, 0))
 
     def say(self, text: str) -> None:
@@ -172,7 +161,7 @@ class Recorder:
         Returns the row, or None if it is not due yet; such a call is cheap. Raises what a checkpoint's thread raised,
         other than OSError.
         """
-        self._collect_checkpoint()
+        self.checkpoints.collect()
         now = self.time
         if now < self._next_row:
             return None
@@ -182,9 +171,7 @@ class Recorder:
         row = self._record(now, workers, agent_pids)
         self.display.show(row, self._notes(), self._diagnosis)
         self._warn_of_losses(now)
-        self.disturbances += self._writer.busy
-        if now >= self.next_checkpoint and not self._writer.busy:
-            self.save_or_warn(model)
+        self.checkpoints.second(model)
         return row
 
     def _warn_of_losses(self, now: float) -> None:
@@ -200,8 +187,8 @@ class Recorder:
             self._diagnosis = self._diagnoser.observe(row)
             if self._diagnosis is not None:
                 row["bottleneck"] = self._diagnosis.bottleneck
-        if self.best_evaluation is not None:
-            row["best_evaluation"] = self.best_evaluation.mean
+        if self.checkpoints.best is not None:
+            row["best_evaluation"] = self.checkpoints.best.mean
         self._metrics.write(json.dumps(row) + "\n")
         for name, counts in policy_lag.histograms(self.statistics.lag).items():
             self._lags[name] += counts
@@ -243,113 +230,18 @@ class Recorder:
                 self._tensorboard.close()
             self._tensorboard = None
 
-    # ------------------------------------------------------------------------- checkpoints
-
-    def save_or_warn(self, model: Model, then: Then | None = None) -> None:
-        """Begins a checkpoint of this moment; it is written in the background, and a later `tick` reports it.
-
-        If storage or device fails, the user is warned, training goes on, and the next try is within a minute. While
-        another one is being written, this one begins after that.
-
-        Args:
-            then: called by that `tick` with the path of the checkpoint, or with None if it failed. While another one is
-                being written, `then` gets that one.
-        """
-        if then is not None:
-            self._writer.afterwards(then)
-        if self._writer.busy:
-            if then is None:
-                self.next_checkpoint = self.time
-            return
-        self.next_checkpoint = self.time + 60.0 * self.settings.run.checkpoint_minutes
-        try:
-            self._begin_checkpoint(model)
-        except DeviceFailed as error:
-            self._checkpoint_failed(error)
-
-    def _begin_checkpoint(self, model: Model) -> None:
-        """Takes the state between two updates and begins to write it. Raises DeviceFailed."""
-        arrays, version, agent_steps = model.state()
+    def progress(self) -> dict[str, Any]:
+        """What a resume needs of the record, as plain JSON values."""
         statistics = self.statistics
         statistics.drain()
-        progress = {"version": version, "agent_steps": agent_steps, "time": self.time,
-                    "episodes": statistics.episodes, "predictions": statistics.predictions,
-                    "dropped_steps": statistics.dropped_steps, "learning_rate_factor": model.learning_rate_factor,
-                    "recent_scores": list(statistics.recent_scores), "ga3c": __version__,
-                    "game": self.settings.env.game, "rollout_length": self.settings.algorithm.rollout_length,
-                    "settings": self.settings.flat(), "versions": self.versions}
+        progress = {"time": self.time, "episodes": statistics.episodes, "predictions": statistics.predictions,
+                    "dropped_steps": statistics.dropped_steps, "recent_scores": list(statistics.recent_scores),
+                    "ga3c": __version__, "game": self.settings.env.game,
+                    "rollout_length": self.settings.algorithm.rollout_length, "settings": self.settings.flat(),
+                    "versions": self.versions}
         if self.controller is not None:
             progress["controller"] = copy.deepcopy(self.controller.state())
-        spared = {self.best_evaluation.checkpoint} if self.best_evaluation else set()
-        spared |= {self.evaluating.name} if self.evaluating else set()
-        self.disturbances += 1
-        self._writer.begin(Checkpoint(arrays | self.also_saved(), progress), spared)
-
-    def _collect_checkpoint(self) -> None:
-        """Records the outcome of a write that has ended."""
-        written = self._writer.collect()
-        if written is not None and written.error is not None:
-            self._checkpoint_failed(written.error)
-        elif written is not None:
-            self._checkpoint_written(written)
-
-    def _checkpoint_written(self, written: Written) -> None:
-        self.disturbances += 1
-        self.event("checkpoint", path=str(written.path.relative_to(self.directory)), agent_steps=written.agent_steps)
-        self._writer.call_back(written.path)
-
-    def _checkpoint_failed(self, error: OSError | DeviceFailed) -> None:
-        seconds = 60.0 * min(self.settings.run.checkpoint_minutes, 1.0)
-        self.next_checkpoint = self.time + seconds
-        self.disturbances += 1
-        self.event("checkpoint_failed", cause=str(error))
-        goes_on = "" if self.over else f"; training goes on, the next try is in {seconds:.0f} s"
-        self.say(f"No checkpoint: {getattr(error, 'strerror', None) or error}{goes_on}. Earlier checkpoints are whole.")
-        self._writer.call_back(None)
-
-    def wait_for_checkpoint(self, seconds: float | None = None) -> None:
-        """Waits until a checkpoint that is being written is on disk or has failed, for `seconds` at most."""
-        self._writer.wait(seconds)
-        self._collect_checkpoint()
-
-    def save(self, model: Model) -> Path:
-        """Writes a checkpoint of this moment and waits for it; returns its path. Raises OSError, DeviceFailed.
-
-        Beside the newest few stay the first after each full hour, the best and the one under evaluation.
-        """
-        self.wait_for_checkpoint()
-        self._begin_checkpoint(model)
-        self._writer.wait()
-        written = self._writer.collect()
-        assert written is not None
-        if written.error is not None:
-            raise written.error
-        self._checkpoint_written(written)
-        return written.path
-
-    def save_last(self, model: Model) -> Path | None:
-        """Writes a checkpoint if something was learned since the newest one, and waits for it.
-
-        Returns the path of the newest checkpoint that this process has written; None if there is none. Raises OSError,
-        DeviceFailed.
-        """
-        self.wait_for_checkpoint()
-        return self.save(model) if model.agent_steps > self._writer.agent_steps else self._writer.path
-
-    def back_to_finite(self, model: Model) -> Path | None:
-        """Gives `model` the weights of the newest whole checkpoint without NaN or infinity.
-
-        Its learning rate is halved, its counters go on. Returns the path of that checkpoint; None, with nothing
-        changed, if there is none.
-        """
-        self.wait_for_checkpoint(GO_BACK_SECONDS)
-        found = newest_finite(self.checkpoints)
-        if found is None:
-            return None
-        path, arrays = found
-        model.go_back(arrays)
-        model.learning_rate_factor *= 0.5
-        return path
+        return progress
 
     # ------------------------------------------------------------------------- the end
 
@@ -362,17 +254,10 @@ class Recorder:
         self._record(self.time, Workers(0, 0, 0, 0, 0), [])
         self._record_lag()
 
-    def finish(self, model: Model, reason: str, skip_checkpoint: bool) -> None:
-        """Writes the last row and, if something was learned since the newest one, a checkpoint; says how to go on.
-
-        Raises OSError or DeviceFailed if there is no checkpoint; it may then be called again, to skip it.
-        """
+    def finish(self, agent_steps: int, reason: str, skipped: bool) -> None:
+        """Says what ended the run and how to go on; `skipped`: the last checkpoint was not waited for."""
         self.end_training()
-        if skip_checkpoint:
-            self.wait_for_checkpoint(SKIP_SECONDS)
-        else:
-            self.save_last(model)
-        self.event("end", reason=reason, agent_steps=model.agent_steps)
+        self.event("end", reason=reason, agent_steps=agent_steps)
         if self.statistics.trace is not None:
             try:
                 self.statistics.trace.write(self.directory / "trace.json")
@@ -380,20 +265,20 @@ class Recorder:
             except OSError as error:
                 self.say(f"No trace: {error}")
         self.display.leave_panel()
-        self.say(f"Ended by {reason} after {model.agent_steps:,} agent steps, {self.statistics.episodes:,} episodes.")
+        self.say(f"Ended by {reason} after {agent_steps:,} agent steps, {self.statistics.episodes:,} episodes.")
         if self._diagnosis is not None:
             self.say(f"Bottleneck: {self._diagnosis}.")
-        if (best := self.best_evaluation) is not None:
+        if (best := self.checkpoints.best) is not None:
             self.say(f"Best evaluation: {best.mean:.2f}, by {self._shown / 'checkpoints' / best.checkpoint}")
-        found = checkpoint.saved(self.checkpoints)
-        why = "it was not waited for" if skip_checkpoint else "nothing was learned yet"
+        found = checkpoint.saved(self.checkpoints.directory)
+        why = "it was not waited for" if skipped else "nothing was learned yet"
         self.say(f"Newest checkpoint: {self._shown / 'checkpoints' / found[0].name}   go on with: "
                  f"ga3c-train --resume {for_shell(self._shown)}" if found else
                  f"No checkpoint: {why}. The record is in {self._shown}")
 
     def close(self) -> None:
         """Closes all files."""
-        self._writer.close()
+        self.checkpoints.close()
         self.display.close()
         self._close_tensorboard()
         for log in self._logs:

@@ -43,12 +43,12 @@ class Evaluations:
         self._record()
         if not self._saving and self.evaluator.checkpoint is None and self._recorder.time >= self._next:
             self._saving = True
-            self._recorder.save_or_warn(model, self._begin_when_saved)
+            self._recorder.checkpoints.begin(model, self._begin_when_saved)
 
     def _begin_when_saved(self, path: Path | None) -> None:
         self._saving = False
         if path is None:
-            self._next = self._recorder.next_checkpoint
+            self._next = self._recorder.checkpoints.next
         elif not self._recorder.over:
             self._begin(path)
 
@@ -82,7 +82,7 @@ class Evaluations:
         if best:
             try:
                 checkpoint.set_best(path.parent, candidate)
-                recorder.best_evaluation = candidate
+                recorder.checkpoints.best = candidate
             except OSError as error:
                 best = False  # the one that is noted is the one that is kept
                 recorder.say(f"best.json: {error.strerror or error}{self._goes_on('; ')}.")
@@ -96,7 +96,7 @@ class Evaluations:
 
     def _is_best(self, candidate: checkpoint.Best) -> bool:
         """Whether it beats the best so far, or that one was found under another protocol, before a resume."""
-        so_far = self._recorder.best_evaluation
+        so_far = self._recorder.checkpoints.best
         return math.isfinite(candidate.mean) and (
             so_far is None or candidate.mean > so_far.mean or so_far.protocol not in (None, candidate.protocol))
 
@@ -118,7 +118,7 @@ class Evaluations:
         self._record()
         if self._settings.run.evaluation_minutes is None or interruption.signum:
             return
-        last = recorder.save_last(model)
+        last = recorder.checkpoints.save_last(model)
         if last is None:
             return
         if last != self._evaluated:

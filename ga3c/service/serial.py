@@ -236,7 +236,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     try:
         reason = _play(agents, recorder, learner, signals, evaluations)
         state = agents.state() | agents.statistics()
-        recorder.also_saved = lambda: state  # the last checkpoint is made when the environments are closed
+        recorder.checkpoints.also_saved = lambda: state  # the last checkpoint is made when the environments are closed
         return reason
     except BaseException as error:
         if agents.given_up is None:
@@ -272,7 +272,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
     count = recorder.statistics.new_count()
     if not agents.can_save:
         recorder.say("This game cannot save its state: a resume of this run will begin new episodes.")
-    recorder.also_saved = lambda: agents.state() | agents.statistics()
+    recorder.checkpoints.also_saved = lambda: agents.state() | agents.statistics()
 
     refused = refusal(lag_limit(recorder.settings), lambda: learner.version, lambda: learner.min_valid_version)
 
@@ -296,7 +296,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
             predictions, calls = agents.go_on(learner.predict, update,
                                               lambda: recorder.reached(learner.agent_steps) is not None)
         except BaseException:
-            recorder.also_saved = dict  # an agent stands in the middle of a step
+            recorder.checkpoints.also_saved = dict  # an agent stands in the middle of a step
             raise
         count.predictions += predictions
         count.calls += calls
@@ -306,6 +306,6 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
             evaluations.tick(learner)
         recorder.tick(learner, workers, [])
         if signals.take_checkpoint_request():
-            recorder.save_or_warn(learner)
+            recorder.checkpoints.begin(learner)
         reason = signals.name or recorder.reached(learner.agent_steps)
     return reason

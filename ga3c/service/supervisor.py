@@ -128,7 +128,7 @@ class Service:
         entry = worker(self._shared.shared, self._shared.settings, recorder.spec) if self._shared else agent_main
         self._agents = AgentPool(settings, self._store, self._channel, recorder, learner.agent_steps, statistics, entry)
         if recorder.spec.n_statistics:
-            recorder.also_saved = lambda: {SAVED: self._agents.statistics()}
+            recorder.checkpoints.also_saved = lambda: {SAVED: self._agents.statistics()}
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tunes else None
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers))
@@ -242,7 +242,7 @@ class Service:
                 if row:
                     self._watch()
                 if signals.take_checkpoint_request():
-                    recorder.save_or_warn(self._learner)
+                    recorder.checkpoints.begin(self._learner)
                 if row and self._tuner:
                     self._tuner.second(row, self._settled(), agents.available, agents.start_seconds)
                     self._wanted = self._tuner.setting
@@ -323,7 +323,7 @@ class Service:
     def _go_back(self, error: Diverged) -> bool:
         """Goes on from the newest finite checkpoint, once; else raises the error."""
         recorder, learner = self._recorder, self._learner
-        path = recorder.back_to_finite(learner) if self._rules.go_back() else None
+        path = recorder.checkpoints.back_to_finite(learner) if self._rules.go_back() else None
         if path is None:
             raise error
         recorder.event("diverged", cause=str(error), back_to=str(path.relative_to(recorder.directory)),

@@ -207,7 +207,7 @@ DOING: dict[str, tuple[str, int | None, str]] = {
         SLOW.format("learner.Learner.predict", "    if arguments[0].version > 20 and not hasattr(cli, 'failed'):\n"
                     "        cli.failed = 1\n        1 / 0"), None, "--resume run"),
     "saving": (SLOW.format("checkpoint.save", HELD.format("True", 2)), None, "--resume run"),
-    "ending": (SLOW.format("recorder.Recorder.finish", HELD.format("True", 1)), None, "--resume run")}
+    "ending": (SLOW.format("recorder.Checkpoints.save_last", HELD.format("True", 1)), None, "--resume run")}
 FLAGS = {"saving": ["--checkpoint-minutes", "0.02"], "ending": ["--steps", "2000"]}
 
 

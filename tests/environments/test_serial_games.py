@@ -33,7 +33,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[
                                   rollout_length=5, training_batch_min=20, steps=300, seed=5))
         model = Learner(run.settings, run.spec)
         assert run_serial(run.settings, run, model, interruption) == "--steps 300"
-        return checkpoint.load(run.save(model)), run
+        return checkpoint.load(run.checkpoints.save(model)), run
 
     return trained
 

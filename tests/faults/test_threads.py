@@ -135,7 +135,7 @@ def test_a_stop_does_not_wait_for_all_passes_of_a_long_update(
 def test_what_two_trainers_say_of_the_same_weights_is_answered_once(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(counting_with_faults())
-    monkeypatch.setattr(run, "back_to_finite", lambda model: run.directory / "checkpoints/000000000001")
+    monkeypatch.setattr(run.checkpoints, "back_to_finite", lambda model: run.directory / "checkpoints/000000000001")
     model = CheckingModel()
     made = Service(run.settings, run, model, interruption)
     made._failures.extend([(Diverged("at 1"), 0.0), (Diverged("at 1, too"), 0.0)])
@@ -160,7 +160,7 @@ def test_divergence_is_answered_once_from_the_newest_finite_checkpoint(
 
     def diverge(batch):
         if model.version in (20, 40):
-            run.save(model)
+            run.checkpoints.save(model)
         if model.version in (60, 100):
             model.version += 1
             raise Diverged(f"at {model.version}")

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from recording import WORKERS, Clock, learned, model, names, rows, tick
+from recording import WORKERS, Clock, end, learned, model, names, rows, tick
 
 from ga3c.learner import checkpoint
 from ga3c.runs.recorder import Recorder
@@ -51,7 +51,7 @@ def test_a_slow_disk_does_not_stop_the_rows(
     assert woken.wait(20), "the supervisor is told"
     clock.now += 1.0
     record.tick(learned(record, 6), WORKERS, [])
-    record.wait_for_checkpoint()
+    record.checkpoints.wait()
     assert names(tmp_path) == [10, 60], "one at a time; the next begins when it can"
     assert [event["agent_steps"] for event in rows(tmp_path, "events.jsonl") if event["event"] == "checkpoint"] == [
         10, 60]
@@ -65,13 +65,13 @@ def test_what_is_written_is_of_the_moment_it_was_asked_for(
     seen, ours = [1], cast(Any, learned(record, 1, 3.0))
     clock.now += 1.0
     record.tick(ours, WORKERS, [])
-    record.save_or_warn(ours)
+    record.checkpoints.begin(ours)
     seen.append(2)
     ours.version, ours.agent_steps = 2, 20
     clock.now += 1.0
     record.tick(learned(record, 2, 5.0), WORKERS, [])
     disk.ready.set()
-    record.wait_for_checkpoint()
+    record.checkpoints.wait()
     progress = checkpoint.load(tmp_path / "checkpoints/000000000010").progress
     assert (progress["version"], progress["recent_scores"], progress["controller"]) == (1, [3.0], {"seen": [1]})
 
@@ -80,11 +80,11 @@ def test_a_checkpoint_asked_for_while_one_is_written_follows_it(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], disk: Disk) -> None:
     record, paths = begin(), []
     record.start()
-    record.save_or_warn(model(1), paths.append)
-    record.save_or_warn(model(2))
-    record.save_or_warn(model(3), paths.append)  # that one will do
+    record.checkpoints.begin(model(1), paths.append)
+    record.checkpoints.begin(model(2))
+    record.checkpoints.begin(model(3), paths.append)  # that one will do
     disk.ready.set()
-    record.wait_for_checkpoint()
+    record.checkpoints.wait()
     clock.now += 1.0
     tick(record, model(4))
     assert names(tmp_path) == [10, 40] and paths == 2 * [tmp_path / "checkpoints/000000000010"]
@@ -95,9 +95,9 @@ def test_the_end_waits_for_the_checkpoint_under_way(
         capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
     record.start()
-    record.save_or_warn(model(1))
+    record.checkpoints.begin(model(1))
     threading.Timer(0.1, disk.ready.set).start()
-    record.finish(model(1), "--steps 10", skip_checkpoint=False)
+    end(record, model(1), "--steps 10")
     assert [event["event"] for event in rows(tmp_path, "events.jsonl")] == ["checkpoint", "end"]
     assert f"Newest checkpoint: {tmp_path}/checkpoints/000000000010 " in capsys.readouterr().out
 
@@ -112,22 +112,23 @@ def test_the_end_tries_again_what_failed_under_way(
     record.start()
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", full)
-        record.save_or_warn(model(1))
+        record.checkpoints.begin(model(1))
         with pytest.raises(OSError, match="No space left"):
-            record.finish(model(1), "--steps 10", skip_checkpoint=False)
+            end(record, model(1), "--steps 10")
     assert "training goes on" not in capsys.readouterr().out
-    record.finish(model(1), "--steps 10", skip_checkpoint=False)
+    end(record, model(1), "--steps 10")
     assert names(tmp_path) == [10]
 
 
 def test_who_skips_the_last_checkpoint_does_not_wait_for_one_under_way(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], disk: Disk, monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("ga3c.runs.recorder.SKIP_SECONDS", 0.01)
+    monkeypatch.setattr("ga3c.runs.checkpoints.SKIP_SECONDS", 0.01)
     record = begin()
     record.start()
-    record.save_or_warn(model(1))
-    record.finish(model(1), "SIGINT", skip_checkpoint=True)
+    record.checkpoints.begin(model(1))
+    record.checkpoints.skip_last()
+    record.finish(10, "SIGINT", skipped=True)
     assert names(tmp_path) == [] and "No checkpoint: it was not waited for" in capsys.readouterr().out
 
 
@@ -135,10 +136,10 @@ def test_a_mistake_in_the_writer_ends_the_run_and_is_no_failure_of_the_disk(
         clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin()
     record.start()
-    record.also_saved = lambda: {"a": np.array([object()])}  # pickled, which is refused
-    record.save_or_warn(model(1))
+    record.checkpoints.also_saved = lambda: {"a": np.array([object()])}  # pickled, which is refused
+    record.checkpoints.begin(model(1))
     with pytest.raises(ValueError, match="allow_pickle"):
-        record.wait_for_checkpoint()
+        record.checkpoints.wait()
 
 
 def test_without_a_thread_to_be_had_a_checkpoint_is_written_all_the_same(
@@ -149,5 +150,5 @@ def test_without_a_thread_to_be_had_a_checkpoint_is_written_all_the_same(
     record = begin()
     record.start()
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    record.save_or_warn(model(1))
+    record.checkpoints.begin(model(1))
     assert names(tmp_path) == [10]

@@ -7,15 +7,13 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import pytest
-from recording import WORKERS, Clock, learned, model, names, rows, tick
+from recording import WORKERS, Clock, end, learned, model, names, rows, tick
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ga3c.learner import checkpoint
-from ga3c.learner.learner import DeviceFailed
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent
 
@@ -137,7 +135,7 @@ def test_three_seconds_with_the_same_workers_give_a_bottleneck_in_rows_log_and_l
     clock.now += 60.0
     record.tick(model(5), WORKERS._replace(agents=2), [os.getpid()])
     assert f"\nBottleneck: {rows(tmp_path)[-1]['bottleneck']}: " in (tmp_path / "log.txt").read_text()
-    record.finish(model(5), "a test", skip_checkpoint=True)
+    record.finish(50, "a test", skipped=True)
     assert f"\nBottleneck: {rows(tmp_path)[-2]['bottleneck']}: " in capsys.readouterr().out
 
 
@@ -226,59 +224,6 @@ def test_the_main_thread_sleeps_until_the_next_row_or_the_end(clock: Clock, begi
 
 # ------------------------------------------------------------------------------------------------ checkpoints
 
-def test_a_checkpoint_is_made_when_it_is_due(tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin(checkpoint_minutes=0.05, checkpoints_kept=2, game="Pong")
-    record.start()
-    record.statistics.new_count().predictions = 77
-    record.statistics.dropped_steps = 40
-    for second in range(1, 11):
-        clock.now += 1.0
-        tick(record, learned(record, second, float(second)))
-    kept = checkpoint.saved(tmp_path / "checkpoints")
-    assert [path.name for path in kept] == ["000000000090", "000000000060"]
-    arrays, progress = checkpoint.load(kept[0])
-    assert arrays["weights"].tolist() == [9, 9, 9]
-    assert progress.items() >= {"version": 9, "agent_steps": 90, "time": 9.0, "episodes": 9, "predictions": 77,
-                                "dropped_steps": 40,
-                                "recent_scores": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], "game": "Pong"}.items()
-    assert [(event["event"], event["path"]) for event in rows(tmp_path, "events.jsonl") if event["event"] != "lag"] == [
-        ("checkpoint", f"checkpoints/{steps:012d}") for steps in (30, 60, 90)]
-    assert record.disturbances == 6, "no second with a checkpoint counts for a trial"
-
-
-def test_the_first_checkpoint_after_each_full_hour_outlasts_the_newest(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin(checkpoints_kept=1)
-    record.start()
-    began = clock.now
-    for number, minutes in enumerate((5, 50, 61, 70, 119, 125, 170), 1):
-        clock.now = began + 60.0 * minutes
-        record.save(model(number))
-    assert [path.name for path in checkpoint.saved(tmp_path / "checkpoints")] == [
-        "000000000070", "000000000060", "000000000030"]
-
-
-def test_a_device_that_fails_a_checkpoint_is_told_and_training_goes_on(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str],
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    record = begin(checkpoint_minutes=1 / 60)
-    record.start()
-    clock.now += 1.0
-    ours = learned(record, 1)
-
-    def fail() -> None:
-        raise DeviceFailed("an update has not ended in 5 s")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ours, "state", fail)
-        tick(record, ours)
-    assert "No checkpoint: an update has not ended in 5 s; training goes on" in capsys.readouterr().out
-    assert rows(tmp_path, "events.jsonl")[-1]["event"] == "checkpoint_failed"
-    clock.now += 1.0
-    tick(record, ours)
-    assert checkpoint.saved(tmp_path / "checkpoints")
-
-
 def test_a_resumed_run_goes_on_where_its_checkpoint_was(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
     first = begin()
@@ -286,7 +231,7 @@ def test_a_resumed_run_goes_on_where_its_checkpoint_was(
     first.statistics.new_count().predictions = 77
     clock.now += 4.0
     first.statistics.dropped_steps = 40
-    first.finish(learned(first, 6, 1.0, 3.0), "--steps 60", skip_checkpoint=False)
+    end(first, learned(first, 6, 1.0, 3.0), "--steps 60")
     first.close()
     clock.now += 1e6
     second = begin(resumed=checkpoint.newest(tmp_path / "checkpoints")[0].progress)
@@ -308,7 +253,7 @@ def test_a_full_disk_is_warned_of_each_minute_and_training_goes_on(
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     record = begin(checkpoint_minutes=1)
     record.start()
-    record.save(learned(record, 1))
+    record.checkpoints.save(learned(record, 1))
 
     def full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
@@ -340,23 +285,6 @@ def test_a_tensorboard_writer_that_fails_is_given_up_and_training_goes_on(
     assert len(rows(tmp_path)) == 2 and capsys.readouterr().out.count("TensorBoard gets no more numbers") == 1
 
 
-def test_going_back_needs_a_checkpoint_that_is_whole_and_finite(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin(checkpoints_kept=9)
-    record.start()
-    for version in (1, 2, 3):
-        record.save(learned(record, version))
-    (tmp_path / "checkpoints/000000000030/arrays.npz").write_bytes(b"rubbish")
-    spoilt = cast(Any, model(4))
-    spoilt.state = lambda: ({"weights": np.full(3, np.inf)}, 4, 40)
-    record.save(spoilt)
-    now, taken = cast(Any, model(5)), []
-    now.learning_rate_factor, now.go_back = 1.0, taken.append
-    assert record.back_to_finite(now) == tmp_path / "checkpoints/000000000020"
-    arrays, = taken
-    assert (arrays["weights"].tolist(), now.learning_rate_factor) == ([2, 2, 2], 0.5)
-
-
 # ------------------------------------------------------------------------------------------------ the end
 
 def test_the_end_writes_the_last_row_a_checkpoint_and_says_how_to_go_on(
@@ -364,7 +292,7 @@ def test_the_end_writes_the_last_row_a_checkpoint_and_says_how_to_go_on(
     record = begin()
     record.start()
     clock.now += 0.5
-    record.finish(learned(record, 200, 5.0), "SIGINT", skip_checkpoint=False)
+    end(record, learned(record, 200, 5.0), "SIGINT")
     assert rows(tmp_path)[-1]["agent_steps"] == 2000
     assert [event["event"] for event in rows(tmp_path, "events.jsonl")] == ["lag", "checkpoint", "end"]
     *_, ended, go_on = capsys.readouterr().out.splitlines()
@@ -380,7 +308,11 @@ def test_no_checkpoint_is_made_when_nothing_was_learned_or_it_is_skipped(
         steps_learned: int, skip: bool) -> None:
     record = begin()
     record.start()
-    record.finish(model(steps_learned), "SIGINT", skip_checkpoint=skip)
+    if skip:
+        record.checkpoints.skip_last()
+        record.finish(10 * steps_learned, "SIGINT", skipped=True)
+    else:
+        end(record, model(steps_learned), "SIGINT")
     assert checkpoint.saved(tmp_path / "checkpoints") == []
     assert "No checkpoint" in capsys.readouterr().out
 
@@ -389,6 +321,6 @@ def test_the_end_does_not_save_again_what_is_already_saved(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin()
     record.start()
-    record.save(learned(record, 3))
-    record.finish(model(3), "--steps 30", skip_checkpoint=False)
+    record.checkpoints.save(learned(record, 3))
+    end(record, model(3), "--steps 30")
     assert [event["event"] for event in rows(tmp_path, "events.jsonl")] == ["checkpoint", "end"]

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from recording import WORKERS, Clock, model, names, rows
+from recording import WORKERS, Clock, end, model, names, rows
 
 from ga3c.evaluation.background import Outcome
 from ga3c.learner import checkpoint
@@ -79,7 +79,7 @@ def seconds(record: Recorder, ours: Evaluations, clock: Clock, first: int, last:
         clock.now += 1.0
         ours.tick(model(second))
         record.tick(model(second), WORKERS, [])
-        record.wait_for_checkpoint()
+        record.checkpoints.wait()
 
 
 def evaluations(directory: Path) -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ def test_an_evaluation_that_fails_is_told_and_the_next_one_begins(
     event, = evaluations(tmp_path)
     assert (event["event"], event["checkpoint"]) == ("evaluation_failed", "checkpoints/000000000030")
     assert ("of the world" if error is None else "Resource temporarily unavailable") in event["cause"]
-    assert "failed, training goes on" in capsys.readouterr().out and record.best_evaluation is None
+    assert "failed, training goes on" in capsys.readouterr().out and record.checkpoints.best is None
     evaluator.error = None
     seconds(record, ours, clock, 6, 8)
     assert evaluator.started[-1][0] == ("000000000080" if error is None else "000000000060")
@@ -187,14 +187,14 @@ def test_a_best_of_a_version_that_noted_no_protocol_is_a_measure(
     seconds(record, ours, clock, 1, 3)
     evaluator.end(3.0)
     ours.stop()
-    record.finish(model(3), "--steps 30", skip_checkpoint=False)
+    end(record, model(3), "--steps 30")
     record.close()
     (tmp_path / "checkpoints/best.json").write_text('{"checkpoint": "000000000030", "mean": 3.0}')
     again, evaluator, ours = evaluated(resumed={"agent_steps": 30, "time": 3.0})
     seconds(again, ours, clock, 4, 6)
     evaluator.end(2.0)
     seconds(again, ours, clock, 7, 7)
-    assert again.best_evaluation == checkpoint.Best("000000000030", 3.0)
+    assert again.checkpoints.best == checkpoint.Best("000000000030", 3.0)
 
 
 def test_the_end_stops_an_evaluation_but_takes_one_that_is_ready(
@@ -204,17 +204,17 @@ def test_the_end_stops_an_evaluation_but_takes_one_that_is_ready(
     seconds(record, ours, clock, 1, 3)
     evaluator.end(3.0)
     ours.stop()
-    record.finish(model(3), "--steps 30", skip_checkpoint=False)
+    end(record, model(3), "--steps 30")
     assert [event["event"] for event in evaluations(tmp_path)] == ["evaluation"]
     path = tmp_path / "checkpoints/000000000030"
     assert f"Best evaluation: 3.00, by {path}" in capsys.readouterr().out
     record.close()
 
     again, evaluator, ours = evaluated(resumed={"agent_steps": 30, "time": 3.0})
-    assert again.best_evaluation == PLAYED._replace(checkpoint="000000000030", mean=3.0)
+    assert again.checkpoints.best == PLAYED._replace(checkpoint="000000000030", mean=3.0)
     seconds(again, ours, clock, 4, 6)
     ours.stop()
-    again.finish(model(6), "SIGINT", skip_checkpoint=False)
+    end(again, model(6), "SIGINT")
     assert evaluator.checkpoint is None
     assert evaluations(tmp_path)[-1] == {
         "time": 6.0, "event": "evaluation_stopped", "checkpoint": "checkpoints/000000000060"}
@@ -232,25 +232,25 @@ def test_the_last_checkpoint_is_evaluated_when_training_is_over(
     last = 3 if under_way else 5
     rows_meanwhile: list[int] = []
 
-    def end() -> None:
+    def evaluate() -> None:
         interruption.wake()  # of something else
         time.sleep(0.05)
         rows_meanwhile.append(len(rows(tmp_path)))
         evaluator.end(4.0)
         interruption.wake()  # as the end of an evaluation does
 
-    ending = threading.Timer(0.1, end)
+    ending = threading.Timer(0.1, evaluate)
     ending.start()
     ours.evaluate_last(model(last), interruption)
     ending.join()
     assert rows_meanwhile == [last + 1], "the last row is there, whatever becomes of the evaluation"
     clock.now += 100.0
     ours.stop()
-    record.finish(model(last), f"--steps {10 * last}", skip_checkpoint=False)
+    end(record, model(last), f"--steps {10 * last}")
     assert len(rows(tmp_path)) == last + 1
     assert [(event["event"], event["checkpoint"][-3:]) for event in evaluations(tmp_path)] == (
         [("evaluation", "030")] if under_way else [("evaluation_stopped", "030"), ("evaluation", "050")])
-    assert record.best_evaluation is not None and record.best_evaluation.checkpoint == f"{10 * last:012d}"
+    assert record.checkpoints.best is not None and record.checkpoints.best.checkpoint == f"{10 * last:012d}"
     assert rows(tmp_path)[-1]["time"] == last, "to evaluate is not to train"
 
 
@@ -265,7 +265,7 @@ def test_whoever_interrupts_the_last_evaluation_does_without_it(
     timer.join()
     assert evaluator.started == [("000000000020", 7, 21)] and interruption.signum == signal.SIGINT
     ours.stop()
-    record.finish(model(2), "--steps 20", skip_checkpoint=False)
+    end(record, model(2), "--steps 20")
     assert [event["event"] for event in evaluations(tmp_path)] == ["evaluation_stopped"] and names(tmp_path) == [20]
 
 

@@ -87,7 +87,7 @@ def train(make_run: Callable[..., Recorder], interruption: Signals) -> Train:
             arrays = saved.arrays
             model.restore(arrays, saved.progress["version"], saved.progress["agent_steps"])
         run_serial(settings, run, model, interruption, arrays)
-        run.save(model)
+        run.checkpoints.save(model)
         return run, model
 
     return train

@@ -42,7 +42,7 @@ def learned(make_run: MakeRun, interruption: Signals) -> Callable[..., tuple[Che
         if before:
             model.restore(before.arrays, before.progress["version"], before.progress["agent_steps"])
         assert run_serial(settings, run, model, interruption, before and before.arrays) == f"--steps {steps}"
-        return checkpoint.load(run.save(model)), (run.directory / "log.txt").read_text()
+        return checkpoint.load(run.checkpoints.save(model)), (run.directory / "log.txt").read_text()
 
     return train
 
@@ -197,7 +197,7 @@ def test_environments_that_fail_again_and_again_end_the_run_and_its_agents_are_n
     model = Learner(settings, run.spec)
     with pytest.raises(AgentsLost, match="failed 6 times in a row; the last time: SystemExit: the code"):
         run_serial(settings, run, model, interruption)
-    assert not [name for name in checkpoint.load(run.save(model)).arrays if name.startswith(SAVED)]
+    assert not [name for name in checkpoint.load(run.checkpoints.save(model)).arrays if name.startswith(SAVED)]
 
 
 def test_each_step_is_in_as_many_updates_as_wanted_and_what_is_left_waits_for_the_resume(

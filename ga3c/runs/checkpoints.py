@@ -1,0 +1,179 @@
+"""The checkpoints of a run: when one is due, what is in it, which ones stay. They are written in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from ga3c.learner import checkpoint
+from ga3c.learner.checkpoint import Checkpoint
+from ga3c.learner.learner import DeviceFailed, Model
+from ga3c.runs.checkpoint_writer import CheckpointWriter, Then, Written, newest_finite
+from ga3c.settings.schema import RunSettings
+
+SKIP_SECONDS = 2.0     # a write under way gets so long when the last checkpoint is to be skipped
+GO_BACK_SECONDS = 5.0  # a write under way gets so long before older weights are read
+
+
+class Record(Protocol):
+    """What checkpoints need of the run's record: `recorder.Recorder` has the meaning of each."""
+
+    disturbances: int
+    over: bool
+
+    @property
+    def time(self) -> float: ...  # noqa: E704
+
+    @property
+    def evaluating(self) -> Path | None: ...  # noqa: E704
+
+    def say(self, text: str) -> None: ...  # noqa: E704
+
+    def event(self, kind: str, **facts: Any) -> None: ...  # noqa: E704
+
+    def progress(self) -> dict[str, Any]: ...  # noqa: E704
+
+
+class Checkpoints:
+    """Makes the checkpoints of one run. Used by the main thread.
+
+    Beside the newest few stay the first after each full hour, the best and the one under evaluation.
+
+    Attributes:
+        directory: they are in here, each named after its agent steps.
+        next: seconds of training at which the next one is due.
+        best: the best by evaluation so far; it is never removed.
+        also_saved: returns further arrays for the checkpoint, by name.
+
+    Args:
+        record: is told what was saved, and says what stays.
+        agent_steps: those of the checkpoint that the run goes on from, else 0.
+        wake: called from another thread when a write has ended; `collect` is then due.
+    """
+
+    def __init__(self, directory: Path, settings: RunSettings, record: Record, agent_steps: int,
+                 wake: Callable[[], None]) -> None:
+        self.directory, self.next = directory, 0.0
+        self.best: checkpoint.Best | None = None
+        self.also_saved: Callable[[], dict[str, NDArray]] = dict
+        self._record, self._seconds = record, 60.0 * settings.checkpoint_minutes
+        self._writer = CheckpointWriter(directory, settings.checkpoints_kept, agent_steps, wake)
+
+    def start(self) -> None:
+        """Training begins now: the first checkpoint is due after the usual time."""
+        self.next = self._record.time + self._seconds
+        self.best = checkpoint.best(self.directory)
+
+    def second(self, model: Model) -> None:
+        """A second is over: begins a checkpoint if one is due."""
+        self._record.disturbances += self._writer.busy
+        if self._record.time >= self.next and not self._writer.busy:
+            self.begin(model)
+
+    def begin(self, model: Model, then: Then | None = None) -> None:
+        """Begins a checkpoint of this moment; a later `collect` reports it.
+
+        If storage or device fails, the user is warned, training goes on, and the next try is within a minute. While
+        another one is being written, this one begins after that.
+
+        Args:
+            then: called by that `collect` with the path of the checkpoint, or with None if it failed. While another one
+                is being written, `then` gets that one.
+        """
+        if then is not None:
+            self._writer.afterwards(then)
+        if self._writer.busy:
+            if then is None:
+                self.next = self._record.time
+            return
+        self.next = self._record.time + self._seconds
+        try:
+            self._begin(model)
+        except DeviceFailed as error:
+            self._failed(error)
+
+    def _begin(self, model: Model) -> None:
+        """Takes the state between two updates and begins to write it. Raises DeviceFailed."""
+        arrays, version, agent_steps = model.state()
+        progress = self._record.progress() | {"version": version, "agent_steps": agent_steps,
+                                              "learning_rate_factor": model.learning_rate_factor}
+        spared = {self.best.checkpoint} if self.best else set()
+        spared |= {under_way.name} if (under_way := self._record.evaluating) else set()
+        self._record.disturbances += 1
+        self._writer.begin(Checkpoint(arrays | self.also_saved(), progress), spared)
+
+    def collect(self) -> None:
+        """Records the outcome of a write that has ended; else cheap. Raises what it raised, other than OSError."""
+        written = self._writer.collect()
+        if written is not None and written.error is not None:
+            self._failed(written.error)
+        elif written is not None:
+            self._written(written)
+
+    def _written(self, written: Written) -> None:
+        self._record.disturbances += 1
+        self._record.event("checkpoint", path=str(written.path.relative_to(self.directory.parent)),
+                           agent_steps=written.agent_steps)
+        self._writer.call_back(written.path)
+
+    def _failed(self, error: OSError | DeviceFailed) -> None:
+        seconds = min(self._seconds, 60.0)
+        self.next = self._record.time + seconds
+        self._record.disturbances += 1
+        self._record.event("checkpoint_failed", cause=str(error))
+        goes_on = "" if self._record.over else f"; training goes on, the next try is in {seconds:.0f} s"
+        self._record.say(f"No checkpoint: {getattr(error, 'strerror', None) or error}{goes_on}. "
+                         "Earlier checkpoints are whole.")
+        self._writer.call_back(None)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Waits until a checkpoint that is being written is on disk or has failed, for `seconds` at most."""
+        self._writer.wait(seconds)
+        self.collect()
+
+    def save(self, model: Model) -> Path:
+        """Writes a checkpoint of this moment and waits for it; returns its path. Raises OSError, DeviceFailed."""
+        self.wait()
+        self._begin(model)
+        self._writer.wait()
+        written = self._writer.collect()
+        assert written is not None
+        if written.error is not None:
+            raise written.error
+        self._written(written)
+        return written.path
+
+    def save_last(self, model: Model) -> Path | None:
+        """Writes a checkpoint if something was learned since the newest one, and waits for it.
+
+        Returns the path of the newest checkpoint that this process has written; None if there is none. Raises OSError,
+        DeviceFailed.
+        """
+        self.wait()
+        return self.save(model) if model.agent_steps > self._writer.agent_steps else self._writer.path
+
+    def skip_last(self) -> None:
+        """No last checkpoint is made; one under way has a moment to end."""
+        self.wait(SKIP_SECONDS)
+
+    def back_to_finite(self, model: Model) -> Path | None:
+        """Gives `model` the weights of the newest whole checkpoint without NaN or infinity.
+
+        Its learning rate is halved, its counters go on. Returns the path of that checkpoint; None, with nothing
+        changed, if there is none.
+        """
+        self.wait(GO_BACK_SECONDS)
+        found = newest_finite(self.directory)
+        if found is None:
+            return None
+        path, arrays = found
+        model.go_back(arrays)
+        model.learning_rate_factor *= 0.5
+        return path
+
+    def close(self) -> None:
+        """From now on `wake` is not called. A write under way goes on until it or the process ends."""
+        self._writer.close()

@@ -91,7 +91,7 @@ SERVICE_GUARDS = [
             "(signal.SIG_BLOCK, set())")]),
     Guard(9, "a stop waits for all passes of a long update",
           "test_a_stop_does_not_wait_for_all_passes_of_a_long_update",
-          [("service/supervisor", "self._central.hurried = True", "pass")]),
+          [("service/schedules", "self._late = self._learner.hurried = True", "self._late = True")]),
     Guard(9, "a signal waits until the emulator is compiled",
           "test_a_signal_while_the_emulator_is_compiled_ends_cleanly",
           [("commands/train", "interruption.at_once = True", "interruption.at_once = False")]),

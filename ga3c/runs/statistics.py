@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time as clock
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -190,6 +190,15 @@ class Statistics:
     def give_back(self, count: PredictionCount) -> None:
         """The count's predictor has ended; another one goes on with it. From any thread."""
         self._unused.append(count)
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[PredictionCount]:
+        """Within, a count of one's own, which is then given back. From any thread."""
+        count = self.new_count()
+        try:
+            yield count
+        finally:
+            self.give_back(count)
 
     def report(self, update: UpdateStats, batch: Batch, spent: Spent | None = None) -> None:
         """Takes an update, its batch and the trainer's time, if that was measured. From any thread."""

@@ -14,8 +14,8 @@ The main thread starts, stops and restarts workers so that as many are at work a
 process ends, someone wakes it, or a second is over. After each second's row the controller (`tuning.tuner`), where
 settings are dynamic, says how many workers it wants next. It needs no thread.
 
-With A3C on processors agents learn by themselves (`a3c_worker.py`). There are no predictors then, and in the place of
-trainers one thread counts (`counter.py`).
+What predictors and trainers do is the schedule's matter (`schedules.py`): in rounds one thread does both, and with A3C
+on processors one thread counts what agents have learned by themselves.
 
 Who waits, what wakes it, and what if the other side is dead:
 
@@ -52,26 +52,20 @@ import traceback
 from collections import deque
 from multiprocessing.connection import wait
 
-from ga3c.agents.process import agent_main
 from ga3c.envs.wrapper_statistics import SAVED, Statistics
 from ga3c.learner.learner import Diverged, Learner, Model, UpdateStats, stuck
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent, Workers
-from ga3c.service.a3c_worker import worker
 from ga3c.service.agent_pool import AgentPool
-from ga3c.service.batches import BatchSource, Reused, RolloutQueue, lag_limit, refusal, rollouts_per_batch
-from ga3c.service.conductor import Conductor
-from ga3c.service.counter import run_counter
+from ga3c.service.batches import rollouts_per_batch
 from ga3c.service.evaluations import Evaluations
-from ga3c.service.predictor import run_predictor
+from ga3c.service.schedules import after_rollout, make_schedule
 from ga3c.service.signals import Signals
-from ga3c.service.trainer import run_trainer
 from ga3c.service.workers import THREAD_PAUSE, FailureRules, WorkerPool
 from ga3c.settings.schedule import plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
-from ga3c.transport.port import AGAIN, GO_ON
 from ga3c.transport.slots import Batch, Slots
 from ga3c.tuning.tuner import Tuner
 
@@ -116,41 +110,28 @@ class Service:
                  evaluations: Evaluations | None = None, statistics: Statistics | None = None) -> None:
         self._settings, self._recorder, self._signals, self._evaluations = settings, recorder, signals, evaluations
         self._learner: Model = learner
-        self._shared = learner if isinstance(learner, SharedLearner) else None  # workers learn by themselves
-        self._central = None if isinstance(learner, SharedLearner) else learner
-        schedule = plan(settings)
         self._store = Slots(
-            recorder.spec, schedule.segment, settings.agents.envs_per_agent,
+            recorder.spec, plan(settings).segment, settings.agents.envs_per_agent,
             settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity, learner.outputs,
             settings.algorithm.normalize_rewards)
-        self._channel = Channel(self._store, settings.agents.slots_per_agent, self._on_vacant,
-                                AGAIN if schedule.in_rounds or self._shared else GO_ON)
-        entry = worker(self._shared.shared, self._shared.settings, recorder.spec) if self._shared else agent_main
-        self._agents = AgentPool(settings, self._store, self._channel, recorder, learner.agent_steps, statistics, entry)
+        self._channel = Channel(
+            self._store, settings.agents.slots_per_agent, self._on_vacant, after_rollout(settings))
+        self._schedule = schedule = make_schedule(
+            settings, self._channel, self._store, learner, recorder, self._on_update, self._on_halved)
+        self._agents = AgentPool(
+            settings, self._store, self._channel, recorder, learner.agent_steps, statistics, schedule.entry)
         if recorder.spec.n_statistics:
             recorder.checkpoints.also_saved = lambda: {SAVED: self._agents.statistics()}
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tunes else None
         self._wanted = (self._tuner.setting if self._tuner else
-                        (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers))
-        self._rules, self._late = FailureRules(), False  # late: a stop takes so long that rollouts are dropped
+                        (settings.agent_count, schedule.predictors, schedule.trainers))
+        self._rules = FailureRules()
         self._stalls = _StallAlarm(rollouts_per_batch(settings))
         self._resumed_at = learner.agent_steps
         self._failures: deque[tuple[BaseException, float]] = deque()  # and when the thread began
         self._halvings: deque[tuple[int, int]] = deque()
-        self._predictors = WorkerPool("predictor", self._predict, self._channel.dismiss_predictor, self._on_failure)
-        self._trainers = WorkerPool(
-            "trainer", self._count if self._shared else self._conduct if schedule.in_rounds else self._train,
-            self._channel.dismiss_trainer, self._on_failure)
-        if self._shared:
-            self._wanted = (settings.agent_count, 0, 1)
-        self._conductor: Conductor | None = None
-        if schedule.in_rounds:
-            assert self._central is not None
-            self._conductor = Conductor(
-                self._channel, self._store, self._central, schedule, rollouts_per_batch(settings),
-                settings.algorithm.rollout_length, self._on_update, recorder.statistics.report_dropped,
-                lambda: recorder.reached(learner.agent_steps) is not None)
-            self._wanted = (settings.agent_count, 0, 1)  # the conductor is the only thread
+        self._predictors = WorkerPool("predictor", schedule.predict, self._channel.dismiss_predictor, self._on_failure)
+        self._trainers = WorkerPool("trainer", schedule.train, self._channel.dismiss_trainer, self._on_failure)
 
     # ------------------------------------------------------------------------- called from other threads
 
@@ -161,42 +142,6 @@ class Service:
                              "at least 1 predictor and 1 trainer")
         self._wanted = (agents, predictors, trainers)
         self._signals.wake()
-
-    def _predict(self) -> None:
-        count, batching = self._recorder.statistics.new_count(), self._settings.batching
-        assert self._central is not None
-        try:
-            run_predictor(self._channel, self._store, self._central, batching.prediction_batch_max, count,
-                          batching.prediction_batch_min)
-        finally:
-            self._recorder.statistics.give_back(count)
-
-    def _train(self) -> None:
-        s, learner, dropped = self._settings, self._central, self._recorder.statistics.report_dropped
-        assert learner is not None
-        refused = refusal(lag_limit(s), lambda: learner.version, lambda: learner.min_valid_version)
-        uses = s.batching.batch_reuse
-        source: BatchSource = RolloutQueue(self._channel, self._store, rollouts_per_batch(s), refused, dropped, uses)
-        if uses > 1:
-            source = Reused(source, uses, refused, lambda: self._late)
-        run_trainer(source, learner, self._on_update, self._on_halved, dropped)
-
-    def _conduct(self) -> None:
-        assert self._conductor is not None
-        count = self._recorder.statistics.new_count()
-        try:
-            self._conductor.run(count)
-        finally:
-            self._recorder.statistics.give_back(count)
-
-    def _count(self) -> None:
-        assert self._shared is not None
-        statistics = self._recorder.statistics
-        count = statistics.new_count()
-        try:
-            run_counter(self._channel, self._store, self._shared, count, self._on_update, statistics.report_dropped)
-        finally:
-            statistics.give_back(count)
 
     def _on_update(self, update: UpdateStats, batch: Batch, spent: Spent) -> None:
         self._recorder.statistics.report(update, batch, spent)
@@ -263,7 +208,8 @@ class Service:
         return self._agents.wanted(self._wanted[0], self._learner.agent_steps > self._resumed_at)
 
     def _workers(self) -> Workers:
-        return Workers(self._agents.at_work, len(self._predictors), 0 if self._shared else len(self._trainers),
+        return Workers(self._agents.at_work, len(self._predictors),
+                       len(self._trainers) if self._schedule.trains else 0,
                        self._channel.prediction_queue, self._channel.training_queue)
 
     def _settled(self) -> bool:
@@ -273,14 +219,12 @@ class Service:
 
     def _reconcile(self) -> None:
         _, predictors, trainers = self._wanted
-        if self._conductor:  # the rounds begin with all agents that it finds
-            self._agents.reconcile(self._agents_wanted())
+        self._agents.reconcile(self._agents_wanted())  # first: rounds begin with all agents that their thread finds
         for refused in (self._predictors.resize(predictors), self._trainers.resize(trainers)):
             if refused:
                 self._recorder.disturbances += 1
                 self._recorder.event("thread_not_started", cause=refused)
                 self._recorder.say(f"A thread cannot be started ({refused}); the next try is in {THREAD_PAUSE:.0f} s.")
-        self._agents.reconcile(self._agents_wanted())
 
     def _watch(self) -> None:
         """Once a second: agents without a sign of life, work that nobody does."""
@@ -335,14 +279,11 @@ class Service:
     def _stop(self) -> bool:
         """Ends all workers; whether the trainers have ended."""
         began = time.monotonic()
-        if self._conductor:
-            self._channel.dismiss_predictor()  # whoever asks from now on is answered
+        self._schedule.drain()
         self._agents.stop_all(at_once=bool(self._failures))
         self._trainers.resize(0)
         if not self._trainers.join(began + DRAIN_TRAINERS_SECONDS):
-            self._late = True
-            if self._central:
-                self._central.hurried = True
+            self._schedule.hurry()
             if dropped := self._channel.drop_rollouts():
                 self._recorder.say(f"Updates take long: {len(dropped)} rollouts are not trained on.")
                 for slot in dropped:

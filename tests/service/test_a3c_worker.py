@@ -24,6 +24,7 @@ from ga3c.runs.statistics import Spent
 from ga3c.service.a3c_worker import LocalModel, _signs_of_life
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
+from ga3c.service.schedules import OnProcessors
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
@@ -314,7 +315,8 @@ def test_a_killed_worker_is_replaced_and_its_row_of_counts_goes_on(make_run: Mak
     run = make_run(chosen)
     model, updates = SharedLearner(chosen, run.spec), list[UpdateStats]()
     service = Service(chosen, run, model, interruption)
-    report, mixed, killed, held = service._on_update, set[int](), list[int](), dict[str, bool]()
+    assert isinstance(service._schedule, OnProcessors)
+    report, mixed, killed, held = service._schedule.report, set[int](), list[int](), dict[str, bool]()
 
     def rows() -> list[int]:
         return [model.shared.updates_of(worker) for worker in range(2)]
@@ -332,7 +334,7 @@ def test_a_killed_worker_is_replaced_and_its_row_of_counts_goes_on(make_run: Mak
         elif killed and all(now > before + 20 for now, before in zip(rows(), killed, strict=True)):
             end_run()
 
-    service._on_update = noted  # type: ignore[method-assign]
+    service._schedule.report = noted
     assert service.run() == "SIGTERM"
     run.statistics.drain()
     assert held == {"worker": True, "fork server": False} and mixed == {0}

@@ -15,6 +15,7 @@ asks again for what it acts by: `transport.port.AGAIN`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -44,39 +45,49 @@ class Left(NamedTuple):
     trained: list[int]
 
 
+@dataclasses.dataclass
+class _Agent:
+    """What the rounds know of an agent.
+
+    generation: how often it was started. takes_part: in the updates; until then it has asked, and waits. asked: the
+    slot and step that it waits with for a prediction. slot: where it writes; -1 while it has submitted and not played
+    since. submitted: slots for updates to come, the oldest first. untrained: the one of them that was in no update yet.
+    """
+
+    generation: int
+    takes_part: bool = False
+    asked: tuple[int, int] | None = None
+    slot: int = -1
+    submitted: list[int] = dataclasses.field(default_factory=list)
+    untrained: int | None = None
+
+
 class Rounds:
     """Who has asked for what, and what is due. It waits for all agents that take part; `due` says None meanwhile."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.updates = self._turn = 0
-        self._played = [0] * plan.turns            # steps that each turn has been answered for
-        self._asked: dict[int, tuple[int, int]] = {}  # agents that wait: slot and step
-        self._slot: dict[int, int] = {}            # where those that take part write
-        self._new: dict[int, int] = {}             # generations of those that have asked and do not take part yet
-        self._submitted: dict[int, list[int]] = {}
-        self._untrained: dict[int, int] = {}       # the slot of each agent that is in no update yet
+        self._played = [0] * plan.turns  # steps that each turn has been answered for
+        self._agents: dict[int, _Agent] = {}
 
     def asked(self, agent: int, slot: int, step: int, generation: int = 1) -> None:
         """The agent waits for a prediction. generation: how often it was started."""
-        self._asked[agent] = slot, step
-        if agent not in self._slot:
-            self._new[agent] = generation
+        self._agents.setdefault(agent, _Agent(generation)).asked = slot, step
 
     def submitted(self, agent: int, slot: int) -> None:
         """The slot is full."""
-        self._submitted.setdefault(agent, []).append(slot)
-        self._untrained[agent] = slot
-        self._slot[agent] = -1
+        known = self._agents[agent]
+        known.submitted.append(slot)
+        known.untrained, known.slot = slot, -1
 
     def left(self, agent: int) -> Left:
         """The agent is gone, and its slots are in no update any more."""
-        self._asked.pop(agent, None)
-        self._slot.pop(agent, None)
-        self._new.pop(agent, None)
-        untrained = self._untrained.pop(agent, None)
-        slots = self._submitted.pop(agent, [])
-        return Left([slot for slot in slots if slot == untrained], [slot for slot in slots if slot != untrained])
+        gone = self._agents.pop(agent, None)
+        if gone is None:
+            return Left([], [])
+        return Left([slot for slot in gone.submitted if slot == gone.untrained],
+                    [slot for slot in gone.submitted if slot != gone.untrained])
 
     def due(self, present: Iterable[int]) -> Answer | Update | None:
         """What is to be done now; None: somebody still plays. `present`: those there are, playing or about to.
@@ -84,50 +95,56 @@ class Rounds:
         The rounds begin when all who are present have asked. Who comes later takes part from an update on that
         `Plan.begins` tells.
         """
-        if not self._slot and not self.updates:
-            if not self._new or not self._new.keys() >= set(present):
+        if not self._agents:
+            return None
+        if not self.updates and not any(each.takes_part for each in self._agents.values()):
+            if not self._agents.keys() >= set(present):
                 return None
             self._played, self._turn = [0] * self.plan.turns, 0  # others may have died before the first update
             self._admit()
         for _ in range(self.plan.turns):
-            members = [agent for agent in self._slot if agent % self.plan.turns == self._turn]
-            if not self._asked.keys() >= set(members):
+            members = {agent: each for agent, each in sorted(self._agents.items())
+                       if each.takes_part and agent % self.plan.turns == self._turn}
+            if any(each.asked is None for each in members.values()):
                 return None
-            before = sorted(agent for agent in members if self._is_for_what_was_played(agent))
+            before = [agent for agent, each in members.items() if self._is_for_what_was_played(each)]
             if before:
                 return Answer(before, False)
             if members and self._played[self._turn] < self.plan.steps * (self.updates + 1):
-                return Answer(sorted(members), True)
+                return Answer(list(members), True)
             self._turn = (self._turn + 1) % self.plan.turns
-        if not self._slot and not self._new:
-            return None
-        group = self.updates % self.plan.groups
-        return Update({agent: slots[-self.plan.uses:] for agent, slots in sorted(self._submitted.items())
-                       if slots and agent % self.plan.groups == group})
+        return Update({agent: each.submitted[-self.plan.uses:] for agent, each in self._of_the_group()
+                       if each.submitted})
 
-    def _is_for_what_was_played(self, agent: int) -> bool:
+    def _of_the_group(self) -> list[tuple[int, _Agent]]:
+        """Whose turn it is to be trained on."""
+        group = self.updates % self.plan.groups
+        return [(agent, each) for agent, each in sorted(self._agents.items()) if agent % self.plan.groups == group]
+
+    def _is_for_what_was_played(self, agent: _Agent) -> bool:
         """Whether it asks for a final observation, or for the value of what follows a full rollout."""
-        slot, step = self._asked[agent]
-        return step == self.plan.segment or self._slot[agent] not in (-1, slot)
+        assert agent.asked is not None
+        slot, step = agent.asked
+        return step == self.plan.segment or agent.slot not in (-1, slot)
 
     def answered(self, answer: Answer) -> None:
         """They play, or submit."""
         for agent in answer.agents:
-            slot, _ = self._asked.pop(agent)
-            if answer.plays:
-                self._slot[agent] = slot
+            known = self._agents[agent]
+            if answer.plays and known.asked is not None:
+                known.slot, _ = known.asked
+            known.asked = None
         if answer.plays:
             self._played[self._turn] += 1
             self._turn = (self._turn + 1) % self.plan.turns
 
     def updated(self) -> list[tuple[int, int]]:
         """The update that was due is over; returns (agent, slot) of those that are in no later one."""
-        group, free = self.updates % self.plan.groups, []
-        for agent, slots in sorted(self._submitted.items()):
-            if agent % self.plan.groups == group:
-                self._untrained.pop(agent, None)
-                while len(slots) >= self.plan.uses:
-                    free.append((agent, slots.pop(0)))
+        free = []
+        for agent, each in self._of_the_group():
+            each.untrained = None
+            while len(each.submitted) >= self.plan.uses:
+                free.append((agent, each.submitted.pop(0)))
         self.updates += 1
         self._played = [self.plan.steps * self.updates] * self.plan.turns
         self._turn = 0
@@ -135,20 +152,22 @@ class Rounds:
         return free
 
     def _admit(self) -> None:
-        for agent, generation in sorted(self._new.items()):
-            if self.plan.begins(agent, generation) == self.updates % self.plan.groups:
-                del self._new[agent]
-                self._slot[agent] = -1
+        for agent, each in self._agents.items():
+            if self.plan.begins(agent, each.generation) == self.updates % self.plan.groups:
+                each.takes_part = True
 
     # ------------------------------------------------------------------------------------ in checkpoints
 
     def state(self) -> dict[str, Any]:
         """Plain values; what agents ask for is not in it. Nor is what `left` needs: agents of serial mode stay."""
+        agents = sorted(self._agents.items())
         return {"updates": self.updates, "turn": self._turn, "played": self._played,
-                "slots": sorted(self._slot.items()), "submitted": sorted(self._submitted.items())}
+                "slots": [(agent, each.slot) for agent, each in agents if each.takes_part],
+                "submitted": [(agent, each.submitted) for agent, each in agents if each.takes_part]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on from a `state`; agents ask again."""
         self.updates, self._turn, self._played = int(state["updates"]), int(state["turn"]), list(state["played"])
-        self._slot = {int(agent): int(slot) for agent, slot in state["slots"]}
-        self._submitted = {int(agent): list(slots) for agent, slots in state["submitted"]}
+        submitted = {int(agent): list(slots) for agent, slots in state["submitted"]}
+        self._agents = {int(agent): _Agent(1, True, None, int(slot), submitted.get(int(agent), []))
+                        for agent, slot in state["slots"]}

@@ -1,7 +1,7 @@
 """The orders that serial mode plays in: for the queues, for A3C on processors, for all schedules in rounds.
 
 An order says which agents are answered together, which goes on when, and when an update is made of what. It holds the
-slots that wait for an update. `serial.Agents` has all else.
+slots that wait for an update. `serial_agents.Agents` has all else.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ga3c.transport.port import AGAIN, GO_ON
 from ga3c.transport.slots import Batch
 
 if TYPE_CHECKING:
-    from ga3c.service.serial import Agents
+    from ga3c.service.serial_agents import Agents
 
 Predict = Callable[[NDArray], tuple[Outputs, int]]
 Learn = Callable[[Batch], None]
 
 
 class Order(Protocol):
-    """What `serial.Agents` goes by."""
+    """What `serial_agents.Agents` goes by."""
 
     def begin(self, agents: Agents) -> None:
         """All agents wait for their predictions."""
@@ -117,7 +117,7 @@ class InRounds:
         """As of any order."""
         self._batch = agents.store.empty_batch(self._rollouts, self._length)
         for agent in range(agents.n):
-            self._rounds.asked(agent, *agents.pending[agent])
+            self._rounds.asked(agent, *agents.pending(agent))
 
     def go_on(self, agents: Agents, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
         """What is due, until all have taken a step or an update was made."""
@@ -132,7 +132,7 @@ class InRounds:
         self._rounds.answered(due)
         for agent in due.agents:
             agents.move(agent, self._submitted)
-            self._rounds.asked(agent, *agents.pending[agent])
+            self._rounds.asked(agent, *agents.pending(agent))
         return answered, 1
 
     def _submitted(self, agent: int, slot: int) -> int:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ga3c.envs.base import Environment
 from ga3c.envs.containment import EnvironmentFailed, Kept
 from ga3c.envs.gymnasium import GymnasiumEnvironment
-from ga3c.service import serial
+from ga3c.service import serial_agents
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -121,9 +121,9 @@ def test_whatever_environments_do_slots_get_what_can_be_learned(
                 "value": np.zeros(n, np.float32)}, 0
 
     kept, agents, patched = Kept(), None, pytest.MonkeyPatch()
-    patched.setattr(serial, "make_environment", make)
+    patched.setattr(serial_agents, "make_environment", make)
     try:
-        agents = serial.Agents(SETTINGS, spec, outputs, 0)
+        agents = serial_agents.Agents(SETTINGS, spec, outputs, 0)
         for _ in range(30):
             agents.go_on(predict, learnable, lambda: False)
             kept.put_back()

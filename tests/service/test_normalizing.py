@@ -19,7 +19,8 @@ from ga3c.evaluation.policy import find, load_policy, write_policy
 from ga3c.learner import checkpoint
 from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
-from ga3c.service.serial import SAVED, run_serial
+from ga3c.service.serial import run_serial
+from ga3c.service.serial_agents import SAVED
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured, to_yaml

@@ -20,7 +20,8 @@ from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
-from ga3c.service.serial import SAVED, Agents, run_serial
+from ga3c.service.serial import run_serial
+from ga3c.service.serial_agents import SAVED, Agents
 from ga3c.service.signals import Signals
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
@@ -158,8 +159,8 @@ def test_what_was_tampered_with_is_not_gone_on_from(
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[range], None]:
     """Environments whose steps with these numbers, counted over all of them, fail."""
-    from ga3c.service import serial
-    made, played = serial.make_environment, itertools.count()
+    from ga3c.service import serial_agents
+    made, played = serial_agents.make_environment, itertools.count()
 
     def fail(numbers: range) -> None:
         def make(settings: Settings, n_envs: int) -> Environment:
@@ -174,7 +175,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[range], None]:
             environment.step = step  # type: ignore[method-assign]
             return environment
 
-        monkeypatch.setattr(serial, "make_environment", make)
+        monkeypatch.setattr(serial_agents, "make_environment", make)
 
     return fail
 
@@ -243,5 +244,5 @@ def test_a_run_that_goes_on_takes_no_random_steps_though_its_episodes_are_new() 
     spec = make_environment(settings, 1).spec
     for began_at, random in ((0, True), (600, False)):
         agents = Agents(settings, spec, CheckingModel().outputs, began_at)
-        seen = np.concatenate([decode(agents.store.observation[slot, step]) for slot, step in agents.pending])
+        seen = np.concatenate([decode(agents.store.observation[agents.pending(agent)]) for agent in range(agents.n)])
         assert bool(seen[:, 1:].any()) == random

@@ -1,0 +1,214 @@
+"""The agents of serial mode: each at its next prediction, all in one thread; and what a checkpoint keeps of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
+from ga3c.agents.loop import Player, Progress, agent_seed, play, reward_discount, seeded
+from ga3c.agents.random_start import play_randomly
+from ga3c.envs import wrapper_statistics
+from ga3c.envs.base import Environment, EnvSpec
+from ga3c.envs.containment import contained, telling, told
+from ga3c.envs.factory import make_environment
+from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
+from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics, merged
+from ga3c.service.orders import Learn, Predict, make_order, slots_needed
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schedule import plan
+from ga3c.settings.schema import Settings
+from ga3c.transport.fields import Field
+from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
+from ga3c.transport.slots import Slots
+
+SAVED = "serial."  # before the names of what `Agents.state` adds to a checkpoint
+
+
+@dataclasses.dataclass
+class _Agent:
+    """One agent. seen: by its environments' wrappers. pending: slot and step of the prediction that it waits for."""
+
+    environment: FaultTolerantEnvironment
+    seen: WrapperStatistics
+    rng: np.random.Generator
+    progress: Progress
+    player: Player | None = None
+    pending: tuple[int, int] = (0, 0)
+
+
+class Agents:
+    """All agents, each at its next prediction.
+
+    Args:
+        outputs: fields of the model's outputs.
+        began_at: agent steps when they began; their seeds follow from it.
+        saved: the `state` of such agents, which these go on from.
+        statistics: what wrappers have seen, in a run that goes on.
+        failed: called while what an environment raised is handled, with the number of its agent. It was replaced.
+    """
+
+    def __init__(self, settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], began_at: int,
+                 saved: Mapping[str, NDArray] | None = None, failed: Callable[[int], None] = lambda agent: None,
+                 statistics: Statistics | None = None) -> None:
+        self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
+        self._began_at, self._keeps_statistics = began_at, spec.n_statistics > 0
+        self._order, schedule = make_order(settings), plan(settings)
+        self.store = Slots(spec, schedule.segment, self._n_envs, slots_needed(settings, self.n), outputs=outputs,
+                           discounted=settings.algorithm.normalize_rewards)
+        self.free = deque(range(self.store.n_slots))
+        random_steps = 0 if began_at else settings.agents.random_start_steps
+        self._base, self._agents = statistics, list[_Agent]()
+        seed_global_streams(int(agent_seed(settings, self.n, 1, began_at).generate_state(1)[0]))
+        for agent in range(self.n):
+            seed = agent_seed(settings, agent, 1, began_at)
+            environment_seed, rng = seeded(seed)
+            seen = WrapperStatistics(statistics)
+            with contained():
+                environment = FaultTolerantEnvironment(functools.partial(self._make, settings, seen),
+                                                       functools.partial(failed, agent))
+                with telling(f"game: {settings.env.game!r} fails when it is reset", ConfigError):
+                    environment.reset(environment_seed)
+                mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
+            self._agents.append(_Agent(environment, seen, rng, Progress.new(
+                self._n_envs, schedule.first(agent), mixed.tolist())))
+        if saved is not None:
+            self._restore(saved)
+        for each in self._agents:
+            each.player = play(each.environment, self.store, each.rng, each.progress, resumed=saved is not None,
+                               discount=reward_discount(settings.algorithm))
+        for agent in range(self.n):
+            self._advance(agent, None, lambda agent, slot: GO_ON)
+        self._order.begin(self)
+
+    def _make(self, settings: Settings, seen: WrapperStatistics) -> Environment:
+        made = make_environment(settings, self._n_envs)
+        if self._keeps_statistics:
+            seen.follow(made)
+        return made
+
+    def statistics(self) -> dict[str, NDArray]:
+        """What all wrappers have seen, for checkpoints; {} if they keep nothing."""
+        if not self._keeps_statistics:
+            return {}
+        known = [] if self._base is None else [self._base]
+        known += [each.seen.seen() for each in self._agents]
+        return {wrapper_statistics.SAVED: functools.reduce(merged, known)}
+
+    def _advance(self, agent: int, granted: int | None, submitted: Callable[[int, int], int]) -> None:
+        """Resumes one agent until it asks for a prediction."""
+        player = self._agents[agent].player
+        assert player is not None
+        kind, slot, step = next(player) if granted is None else player.send(granted)
+        while kind != PREDICT:
+            assert kind in (TAKE, SUBMIT)
+            kind, slot, step = player.send(self.free.popleft() if kind == TAKE else submitted(agent, slot))
+        self._agents[agent].pending = slot, step
+
+    def pending(self, agent: int) -> tuple[int, int]:
+        """Slot and step of the prediction that it waits for."""
+        return self._agents[agent].pending
+
+    def answer(self, agents: Sequence[int], predict: Predict) -> int:
+        """These agents are answered by one call of `predict`; returns how many observations."""
+        n, rows = len(agents), [self.store.row(*self.pending(agent)) for agent in agents]
+        room = self.store.empty_observations(n)
+        self.store.observations(rows, room)
+        outputs, version = predict(room.reshape(-1, *self._shape))
+        self.store.answer(rows, {name: array.reshape(n, self._n_envs, *array.shape[1:])
+                                 for name, array in outputs.items()}, version)
+        return n * self._n_envs
+
+    def move(self, agent: int, submitted: Callable[[int, int], int]) -> None:
+        """An agent that was answered goes on to its next prediction.
+
+        `submitted` gets (agent, slot) of a rollout on the way, and says what that is granted with.
+        """
+        self._advance(agent, GO_ON, submitted)
+
+    def go_on(self, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
+        """What the order says is next; see `orders.Order.go_on`."""
+        return self._order.go_on(self, predict, update, over)
+
+    @property
+    def given_up(self) -> int | None:
+        """The agent whose environments failed too often, if there is one."""
+        return next((agent for agent, each in enumerate(self._agents) if each.environment.given_up), None)
+
+    def close(self) -> list[str]:
+        """Closes the environments; what those raised that failed at it, one line each."""
+        failures = []
+        for each in self._agents:
+            try:
+                each.environment.close()
+            except BaseException as error:  # noqa: B036  # users' code; all is played
+                failures.append(told(error))
+        return failures
+
+    # ------------------------------------------------------------------------------------ in checkpoints
+
+    @property
+    def can_save(self) -> bool:
+        """Whether all environments can save their state."""
+        return all(each.environment.state() is not None for each in self._agents)
+
+    def state(self) -> dict[str, NDArray]:
+        """Everything the agents need to go on, as plain arrays; {} if their environments cannot save theirs."""
+        found: dict[str, NDArray] = {}
+        for agent, each in enumerate(self._agents):
+            state = each.environment.state()
+            if state is None:
+                return {}
+            found |= {f"{SAVED}{agent}.{name}": array for name, array in state.items()}
+        places = {"began_at": self._began_at, "free": list(self.free), **self._order.state(),
+                  "progress": [vars(each.progress) for each in self._agents],
+                  "rngs": [each.rng.bit_generator.state for each in self._agents], "shape": self._facts_shape(),
+                  "global_streams": global_streams()}
+        facts = b"".join(array.tobytes() for array in self.store.facts().values())
+        # Most of it is observations, which are much alike.
+        return found | {f"{SAVED}places": _bytes(json.dumps(places).encode()),
+                        f"{SAVED}facts": _bytes(zlib.compress(facts, 1))}
+
+    def _facts_shape(self) -> list[Any]:
+        return [[name, str(array.dtype), list(array.shape)] for name, array in self.store.facts().items()]
+
+    def _restore(self, saved: Mapping[str, NDArray]) -> None:
+        """Raises ValueError or KeyError, LookupError, TypeError if `saved` does not fit."""
+        places = json.loads(saved[f"{SAVED}places"].tobytes())
+        if places["shape"] != self._facts_shape():
+            raise ValueError("it is of other agents")
+        for agent, each in enumerate(self._agents):
+            own = f"{SAVED}{agent}."
+            each.environment.restore({name.removeprefix(own): array for name, array in saved.items()
+                                      if name.startswith(own)})
+            each.rng.bit_generator.state = places["rngs"][agent]
+            each.progress = Progress(**places["progress"][agent])
+        if "global_streams" in places:  # earlier versions did not seed them
+            restore_global_streams(places["global_streams"])
+        facts, at = self.store.facts(), 0
+        size = sum(array.nbytes for array in facts.values())
+        data = zlib.decompressobj().decompress(saved[f"{SAVED}facts"].tobytes(), size + 1)
+        if len(data) != size:
+            raise ValueError("its slots are of another size")
+        for array in facts.values():
+            array[:] = np.frombuffer(data, array.dtype, array.size, at).reshape(array.shape)
+            at += array.nbytes
+        slots = range(self.store.n_slots)
+        self.free = deque(places["free"])
+        self._order.restore(places, self.n)
+        taken = [slot for each in self._agents for slot in (each.progress.slot, each.progress.full)
+                 if slot is not None]
+        if sorted([*self.free, *self._order.held(), *taken]) != list(slots):
+            raise ValueError("a slot is in two places, or in none")
+
+
+def _bytes(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, np.uint8)

@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.envs.base import EnvSpec
@@ -21,6 +21,10 @@ from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from ga3c.learner.learner import Learner, Model
+    from ga3c.learner.shared_learner import SharedLearner
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
 
@@ -174,9 +178,9 @@ def _print(line: str) -> None:
         print(line, flush=True)
 
 
-def _run(settings: Settings, spec: Any, model: Any, kernels: str, here: Path, directory: Path, restored: Checkpoint,
-         checkpoint_path: Path | None, told: list[str], interruption: Signals) -> int:
-    from ga3c.learner.learner import DeviceFailed, Diverged
+def _run(settings: Settings, spec: EnvSpec, model: Learner | SharedLearner, kernels: str, here: Path, directory: Path,
+         restored: Checkpoint, checkpoint_path: Path | None, told: list[str], interruption: Signals) -> int:
+    from ga3c.learner.learner import DeviceFailed, Diverged, Learner
     from ga3c.envs.wrapper_statistics import SAVED
     from ga3c.runs.directory import write_settings
     from ga3c.runs.recorder import Recorder
@@ -215,9 +219,11 @@ def _run(settings: Settings, spec: Any, model: Any, kernels: str, here: Path, di
         run.say(f"{spec.name}: {'going on' if restored.progress else 'a new run'} in {directory}")
         try:
             statistics = restored.arrays.get(SAVED)
-            reason = (run_serial(settings, run, model, interruption, restored.arrays, evaluations, statistics)
-                      if settings.run.serial else
-                      Service(settings, run, model, interruption, evaluations, statistics).run())
+            if settings.run.serial:
+                assert isinstance(model, Learner)
+                reason = run_serial(settings, run, model, interruption, restored.arrays, evaluations, statistics)
+            else:
+                reason = Service(settings, run, model, interruption, evaluations, statistics).run()
         except AgentsLost as error:
             ending = True
             finish("lost agents", skip_checkpoint=not model.readable())
@@ -246,7 +252,7 @@ def _run(settings: Settings, spec: Any, model: Any, kernels: str, here: Path, di
         run.close()
 
 
-def _restore(settings: Settings, spec: EnvSpec, model: Any, directory: Path,
+def _restore(settings: Settings, spec: EnvSpec, model: Model, directory: Path,
              named: Path | None) -> tuple[Path, Checkpoint, list[str]]:
     """Puts the newest whole checkpoint, or the one named, into `model`: path, itself, why others were passed over."""
     passed_over: list[str] = []
@@ -281,7 +287,7 @@ def _check_contrast(settings: Settings, spec: EnvSpec, path: Path, progress: Map
         raise ConfigError(f"--contrast: {yaml_scalar(ours)}, but {path} was trained with {yaml_scalar(theirs)}")
 
 
-def _begin_with_weights(settings: Settings, spec: EnvSpec, model: Any, directory: Path,
+def _begin_with_weights(settings: Settings, spec: EnvSpec, model: Model, directory: Path,
                         named: Path | None) -> tuple[list[str], Checkpoint]:
     """Gives a new model the weights of the newest whole checkpoint, or of the one named; says so.
 

@@ -27,7 +27,7 @@ from ga3c.learner.backend import Backend, Observed, Weights
 from ga3c.learner.failures import DeviceFailed, TooLarge, on_device
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import ALGORITHMS, AlgorithmSettings, Settings
-from ga3c.transport.fields import Outputs
+from ga3c.transport.fields import Field, Outputs
 from ga3c.transport.slots import Batch
 
 __all__ = ["DeviceFailed", "Diverged", "Learner", "Model", "Observed", "Outputs", "Snapshot", "TooLarge", "UpdateStats",
@@ -102,6 +102,9 @@ class Model(Protocol):
     """What the record, evaluations and the command need of a learner; `Learner` says what it means."""
 
     learning_rate_factor: float
+    outputs: dict[str, Field]
+    precision: str
+    device: str
 
     @property
     def version(self) -> int: ...  # noqa: E704
@@ -110,6 +113,12 @@ class Model(Protocol):
     def agent_steps(self) -> int: ...  # noqa: E704
 
     def state(self) -> tuple[dict[str, NDArray], int, int]: ...  # noqa: E704
+
+    def readable(self) -> bool: ...  # noqa: E704
+
+    def start_from(self, arrays: dict[str, NDArray]) -> None: ...  # noqa: E704
+
+    def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None: ...  # noqa: E704
 
     def go_back(self, arrays: dict[str, NDArray]) -> None: ...  # noqa: E704
 

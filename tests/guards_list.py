@@ -177,7 +177,7 @@ SERVICE_GUARDS = [
             "        except ZeroDivisionError as error:\n            return Written")]),
     Guard(20, "each second another try for an evaluation",
           "test_a_full_disk_stops_neither_training_nor_the_record_of_an_evaluation",
-          [("service/evaluations", "self._next = self._recorder.checkpoints.next\n", "pass\n")]),
+          [("service/evaluations", "self._next = self._recorder.checkpoints.due_at\n", "pass\n")]),
     Guard(21, "no checksum",
           "test_checkpoint.py::test_one_flipped_bit_is_noticed_or_harmless",
           [("learner/checkpoint", "if _sha256(path / file) != manifest[file]:", "if False:")]),

@@ -35,7 +35,7 @@ from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics
 from ga3c.settings.imports import safe_path
 from ga3c.settings.machine import be_killed_first
 from ga3c.settings.messages import ESCAPED
-from ga3c.settings.schedule import plan
+from ga3c.settings.plan import plan
 from ga3c.settings.schema import EnvSettings, Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, Request, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots

@@ -19,7 +19,7 @@ GO_BACK_SECONDS = 5.0  # a write under way gets so long before older weights are
 
 
 class Record(Protocol):
-    """What checkpoints need of the run's record: `recorder.Recorder` has the meaning of each."""
+    """What checkpoints need of the run's record, `recorder.Recorder`. over: training is."""
 
     disturbances: int
     over: bool
@@ -44,7 +44,7 @@ class Checkpoints:
 
     Attributes:
         directory: they are in here, each named after its agent steps.
-        next: seconds of training at which the next one is due.
+        due_at: seconds of training at which the next one is due.
         best: the best by evaluation so far; it is never removed.
         also_saved: returns further arrays for the checkpoint, by name.
 
@@ -56,7 +56,7 @@ class Checkpoints:
 
     def __init__(self, directory: Path, settings: RunSettings, record: Record, agent_steps: int,
                  wake: Callable[[], None]) -> None:
-        self.directory, self.next = directory, 0.0
+        self.directory, self.due_at = directory, 0.0
         self.best: checkpoint.Best | None = None
         self.also_saved: Callable[[], dict[str, NDArray]] = dict
         self._record, self._seconds = record, 60.0 * settings.checkpoint_minutes
@@ -64,17 +64,17 @@ class Checkpoints:
 
     def start(self) -> None:
         """Training begins now: the first checkpoint is due after the usual time."""
-        self.next = self._record.time + self._seconds
+        self.due_at = self._record.time + self._seconds
         self.best = checkpoint.best(self.directory)
 
     def second(self, model: Model) -> None:
         """A second is over: begins a checkpoint if one is due."""
         self._record.disturbances += self._writer.busy
-        if self._record.time >= self.next and not self._writer.busy:
-            self.begin(model)
+        if self._record.time >= self.due_at and not self._writer.busy:
+            self.request(model)
 
-    def begin(self, model: Model, then: Then | None = None) -> None:
-        """Begins a checkpoint of this moment; a later `collect` reports it.
+    def request(self, model: Model, then: Then | None = None) -> None:
+        """Begins a checkpoint of this moment, or has one begun soon; a later `collect` reports it.
 
         If storage or device fails, the user is warned, training goes on, and the next try is within a minute. While
         another one is being written, this one begins after that.
@@ -87,15 +87,15 @@ class Checkpoints:
             self._writer.afterwards(then)
         if self._writer.busy:
             if then is None:
-                self.next = self._record.time
+                self.due_at = self._record.time
             return
-        self.next = self._record.time + self._seconds
+        self.due_at = self._record.time + self._seconds
         try:
-            self._begin(model)
+            self._begin_writing(model)
         except DeviceFailed as error:
             self._failed(error)
 
-    def _begin(self, model: Model) -> None:
+    def _begin_writing(self, model: Model) -> None:
         """Takes the state between two updates and begins to write it. Raises DeviceFailed."""
         arrays, version, agent_steps = model.state()
         progress = self._record.progress() | {"version": version, "agent_steps": agent_steps,
@@ -121,7 +121,7 @@ class Checkpoints:
 
     def _failed(self, error: OSError | DeviceFailed) -> None:
         seconds = min(self._seconds, 60.0)
-        self.next = self._record.time + seconds
+        self.due_at = self._record.time + seconds
         self._record.disturbances += 1
         self._record.event("checkpoint_failed", cause=str(error))
         goes_on = "" if self._record.over else f"; training goes on, the next try is in {seconds:.0f} s"
@@ -137,7 +137,7 @@ class Checkpoints:
     def save(self, model: Model) -> Path:
         """Writes a checkpoint of this moment and waits for it; returns its path. Raises OSError, DeviceFailed."""
         self.wait()
-        self._begin(model)
+        self._begin_writing(model)
         self._writer.wait()
         written = self._writer.collect()
         assert written is not None

@@ -1,6 +1,7 @@
 """Records a run: one row of metrics a second, messages, events, episodes; and knows its limits.
 
-The service and the serial mode both keep their record here. Where the files are: `directory.py`.
+The service and the serial mode both keep their record here. Its checkpoints: `checkpoints.py`; where the files are:
+`directory.py`.
 """
 
 from __future__ import annotations
@@ -255,7 +256,7 @@ class Recorder:
         self._record_lag()
 
     def finish(self, agent_steps: int, reason: str, skipped: bool) -> None:
-        """Says what ended the run and how to go on; `skipped`: the last checkpoint was not waited for."""
+        """Says what ended the run and how to go on, once the last checkpoint is there, or was `skipped`."""
         self.end_training()
         self.event("end", reason=reason, agent_steps=agent_steps)
         if self.statistics.trace is not None:

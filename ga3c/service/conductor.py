@@ -14,7 +14,7 @@ from ga3c.runs.statistics import PredictionCount, Spent
 from ga3c.service.batches import join
 from ga3c.service.predictor import Predictor
 from ga3c.service.rounds import Rounds, Update
-from ga3c.settings.schedule import Plan
+from ga3c.settings.plan import Plan
 from ga3c.transport.channel import Arrivals, Channel, Requests
 from ga3c.transport.slots import Batch, Slots
 from ga3c.transport.tickets import Ticket

@@ -43,12 +43,12 @@ class Evaluations:
         self._record()
         if not self._saving and self.evaluator.checkpoint is None and self._recorder.time >= self._next:
             self._saving = True
-            self._recorder.checkpoints.begin(model, self._begin_when_saved)
+            self._recorder.checkpoints.request(model, self._begin_when_saved)
 
     def _begin_when_saved(self, path: Path | None) -> None:
         self._saving = False
         if path is None:
-            self._next = self._recorder.checkpoints.next
+            self._next = self._recorder.checkpoints.due_at
         elif not self._recorder.over:
             self._begin(path)
 

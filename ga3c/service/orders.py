@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ga3c.service.batches import join, rollouts_per_batch
 from ga3c.service.rounds import Answer, Rounds, Update
-from ga3c.settings.schedule import plan
+from ga3c.settings.plan import plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Outputs
 from ga3c.transport.port import AGAIN, GO_ON

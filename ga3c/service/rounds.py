@@ -19,7 +19,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ga3c.settings.schedule import Plan
+from ga3c.settings.plan import Plan
 
 
 class Answer(NamedTuple):
@@ -46,12 +46,13 @@ class Left(NamedTuple):
 
 
 @dataclasses.dataclass
-class _Agent:
+class _Participant:
     """What the rounds know of an agent.
 
     generation: how often it was started. takes_part: in the updates; until then it has asked, and waits. asked: the
-    slot and step that it waits with for a prediction. slot: where it writes; -1 while it has submitted and not played
-    since. submitted: slots for updates to come, the oldest first. untrained: the one of them that was in no update yet.
+    slot and step that it waits with for a prediction. slot: where it writes; -1 until it plays, and again from a
+    submitted rollout until the next step. submitted: slots for updates to come, the oldest first. untrained: the one of
+    them that was in no update yet.
     """
 
     generation: int
@@ -69,11 +70,11 @@ class Rounds:
         self.plan = plan
         self.updates = self._turn = 0
         self._played = [0] * plan.turns  # steps that each turn has been answered for
-        self._agents: dict[int, _Agent] = {}
+        self._agents: dict[int, _Participant] = {}
 
     def asked(self, agent: int, slot: int, step: int, generation: int = 1) -> None:
         """The agent waits for a prediction. generation: how often it was started."""
-        self._agents.setdefault(agent, _Agent(generation)).asked = slot, step
+        self._agents.setdefault(agent, _Participant(generation)).asked = slot, step
 
     def submitted(self, agent: int, slot: int) -> None:
         """The slot is full."""
@@ -103,25 +104,25 @@ class Rounds:
             self._played, self._turn = [0] * self.plan.turns, 0  # others may have died before the first update
             self._admit()
         for _ in range(self.plan.turns):
-            members = {agent: each for agent, each in sorted(self._agents.items())
-                       if each.takes_part and agent % self.plan.turns == self._turn}
-            if any(each.asked is None for each in members.values()):
+            members = [agent for agent, each in self._agents.items()
+                       if each.takes_part and agent % self.plan.turns == self._turn]
+            if any(self._agents[agent].asked is None for agent in members):
                 return None
-            before = [agent for agent, each in members.items() if self._is_for_what_was_played(each)]
+            before = [agent for agent in members if self._is_for_what_was_played(self._agents[agent])]
             if before:
-                return Answer(before, False)
+                return Answer(sorted(before), False)
             if members and self._played[self._turn] < self.plan.steps * (self.updates + 1):
-                return Answer(list(members), True)
+                return Answer(sorted(members), True)
             self._turn = (self._turn + 1) % self.plan.turns
         return Update({agent: each.submitted[-self.plan.uses:] for agent, each in self._of_the_group()
                        if each.submitted})
 
-    def _of_the_group(self) -> list[tuple[int, _Agent]]:
+    def _of_the_group(self) -> list[tuple[int, _Participant]]:
         """Whose turn it is to be trained on."""
         group = self.updates % self.plan.groups
         return [(agent, each) for agent, each in sorted(self._agents.items()) if agent % self.plan.groups == group]
 
-    def _is_for_what_was_played(self, agent: _Agent) -> bool:
+    def _is_for_what_was_played(self, agent: _Participant) -> bool:
         """Whether it asks for a final observation, or for the value of what follows a full rollout."""
         assert agent.asked is not None
         slot, step = agent.asked
@@ -169,5 +170,6 @@ class Rounds:
         """Goes on from a `state`; agents ask again."""
         self.updates, self._turn, self._played = int(state["updates"]), int(state["turn"]), list(state["played"])
         submitted = {int(agent): list(slots) for agent, slots in state["submitted"]}
-        self._agents = {int(agent): _Agent(1, True, None, int(slot), submitted.get(int(agent), []))
+        self._agents = {int(agent): _Participant(
+            generation=1, takes_part=True, slot=int(slot), submitted=submitted.get(int(agent), []))
                         for agent, slot in state["slots"]}

@@ -1,7 +1,6 @@
 """What the main process's threads do, by schedule: GA3C's queues, rounds, A3C on processors.
 
-The supervisor starts, ends and replaces the threads; it does not know what they do. A schedule of a new kind is one
-more class here, and `orders.py` has its serial twin.
+The supervisor starts, ends and replaces the threads; it does not know what they do. `orders.py` has the serial twins.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ga3c.service.conductor import Conductor
 from ga3c.service.counter import run_counter
 from ga3c.service.predictor import run_predictor
 from ga3c.service.trainer import run_trainer
-from ga3c.settings.schedule import plan
+from ga3c.settings.plan import plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.port import AGAIN, GO_ON
@@ -34,13 +33,14 @@ class Schedule(Protocol):
     """What the supervisor needs of one.
 
     entry: what an agent's process runs. predictors, trainers: threads of the run's begin; only tuning changes them.
-    trains: whether the trainers make the updates.
+    trains: whether the trainers make the updates. agents_first: whether threads begin with the agents they find.
     """
 
     entry: Callable[..., None]
     predictors: int
     trainers: int
     trains: bool
+    agents_first: bool
 
     def predict(self) -> None:
         """The work of a predictor, until one is dismissed. Any thread."""
@@ -52,13 +52,13 @@ class Schedule(Protocol):
         """A stop begins: agents are about to be sent the stop message."""
 
     def hurry(self) -> None:
-        """A stop takes long: no update is begun any more, and the one under way ends early."""
+        """A stop takes long: the update under way ends early, and no batch is used again."""
 
 
-class InQueues:
+class QueueThreads:
     """GA3C: predictors answer what waits, trainers train on any rollouts, and nobody waits for anybody."""
 
-    trains = True
+    trains, agents_first = True, False
 
     def __init__(self, settings: Settings, channel: Channel, store: Slots, learner: Learner, recorder: Recorder,
                  report: Report, halved: Halved) -> None:
@@ -93,10 +93,10 @@ class InQueues:
         self._late = self._learner.hurried = True
 
 
-class InRounds:
+class RoundsThread:
     """The schedules of `rounds.py`: one thread, the conductor, answers agents and makes the updates."""
 
-    entry, predictors, trainers, trains = staticmethod(agent_main), 0, 1, True
+    entry, predictors, trainers, trains, agents_first = staticmethod(agent_main), 0, 1, True, True
 
     def __init__(self, settings: Settings, channel: Channel, store: Slots, learner: Learner, recorder: Recorder,
                  report: Report) -> None:
@@ -123,10 +123,10 @@ class InRounds:
         self._learner.hurried = True
 
 
-class OnProcessors:
+class CounterThread:
     """A3C on processors: agents predict and learn by themselves; one thread counts what they have done."""
 
-    predictors, trainers, trains = 0, 1, False
+    predictors, trainers, trains, agents_first = 0, 1, False, False
 
     def __init__(self, channel: Channel, store: Slots, learner: SharedLearner, recorder: Recorder,
                  report: Report) -> None:
@@ -158,9 +158,11 @@ def after_rollout(settings: Settings) -> int:
 
 def make_schedule(settings: Settings, channel: Channel, store: Slots, learner: Learner | SharedLearner,
                   recorder: Recorder, report: Report, halved: Halved) -> Schedule:
-    """The schedule named in the settings. `report` gets each update, `halved` what `run_trainer` says of one."""
-    if isinstance(learner, SharedLearner):
-        return OnProcessors(channel, store, learner, recorder, report)
+    """That of the settings. `report` gets each update, `halved` what `run_trainer` says of one."""
+    if settings.workers_learn:
+        assert isinstance(learner, SharedLearner)
+        return CounterThread(channel, store, learner, recorder, report)
+    assert not isinstance(learner, SharedLearner)
     if plan(settings).in_rounds:
-        return InRounds(settings, channel, store, learner, recorder, report)
-    return InQueues(settings, channel, store, learner, recorder, report, halved)
+        return RoundsThread(settings, channel, store, learner, recorder, report)
+    return QueueThreads(settings, channel, store, learner, recorder, report, halved)

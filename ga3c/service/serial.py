@@ -125,6 +125,6 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
             evaluations.tick(learner)
         recorder.tick(learner, workers, [])
         if signals.take_checkpoint_request():
-            recorder.checkpoints.begin(learner)
+            recorder.checkpoints.request(learner)
         reason = signals.name or recorder.reached(learner.agent_steps)
     return reason

@@ -24,7 +24,7 @@ from ga3c.envs.random_streams import global_streams, restore_global_streams, see
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics, merged
 from ga3c.service.orders import Learn, Predict, make_order, slots_needed
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schedule import plan
+from ga3c.settings.plan import plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field
 from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
@@ -34,7 +34,7 @@ SAVED = "serial."  # before the names of what `Agents.state` adds to a checkpoin
 
 
 @dataclasses.dataclass
-class _Agent:
+class _SerialAgent:
     """One agent. seen: by its environments' wrappers. pending: slot and step of the prediction that it waits for."""
 
     environment: FaultTolerantEnvironment
@@ -66,7 +66,7 @@ class Agents:
                            discounted=settings.algorithm.normalize_rewards)
         self.free = deque(range(self.store.n_slots))
         random_steps = 0 if began_at else settings.agents.random_start_steps
-        self._base, self._agents = statistics, list[_Agent]()
+        self._base, self._agents = statistics, list[_SerialAgent]()
         seed_global_streams(int(agent_seed(settings, self.n, 1, began_at).generate_state(1)[0]))
         for agent in range(self.n):
             seed = agent_seed(settings, agent, 1, began_at)
@@ -78,7 +78,7 @@ class Agents:
                 with telling(f"game: {settings.env.game!r} fails when it is reset", ConfigError):
                     environment.reset(environment_seed)
                 mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
-            self._agents.append(_Agent(environment, seen, rng, Progress.new(
+            self._agents.append(_SerialAgent(environment, seen, rng, Progress.new(
                 self._n_envs, schedule.first(agent), mixed.tolist())))
         if saved is not None:
             self._restore(saved)

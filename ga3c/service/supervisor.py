@@ -63,7 +63,7 @@ from ga3c.service.evaluations import Evaluations
 from ga3c.service.schedules import after_rollout, make_schedule
 from ga3c.service.signals import Signals
 from ga3c.service.workers import THREAD_PAUSE, FailureRules, WorkerPool
-from ga3c.settings.schedule import plan
+from ga3c.settings.plan import plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Batch, Slots
@@ -187,7 +187,7 @@ class Service:
                 if row:
                     self._watch()
                 if signals.take_checkpoint_request():
-                    recorder.checkpoints.begin(self._learner)
+                    recorder.checkpoints.request(self._learner)
                 if row and self._tuner:
                     self._tuner.second(row, self._settled(), agents.available, agents.start_seconds)
                     self._wanted = self._tuner.setting
@@ -219,12 +219,14 @@ class Service:
 
     def _reconcile(self) -> None:
         _, predictors, trainers = self._wanted
-        self._agents.reconcile(self._agents_wanted())  # first: rounds begin with all agents that their thread finds
+        if self._schedule.agents_first:
+            self._agents.reconcile(self._agents_wanted())
         for refused in (self._predictors.resize(predictors), self._trainers.resize(trainers)):
             if refused:
                 self._recorder.disturbances += 1
                 self._recorder.event("thread_not_started", cause=refused)
                 self._recorder.say(f"A thread cannot be started ({refused}); the next try is in {THREAD_PAUSE:.0f} s.")
+        self._agents.reconcile(self._agents_wanted())
 
     def _watch(self) -> None:
         """Once a second: agents without a sign of life, work that nobody does."""

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from ga3c.settings.messages import ConfigError, nearest, shown
 from ga3c.settings.presets import BEFORE, PRESETS, REMOVED, RENAMED, beginning, grown
-from ga3c.settings.schedule import plan
+from ga3c.settings.plan import plan
 from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, Settings
 
 

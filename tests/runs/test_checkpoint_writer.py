@@ -65,7 +65,7 @@ def test_what_is_written_is_of_the_moment_it_was_asked_for(
     seen, ours = [1], cast(Any, learned(record, 1, 3.0))
     clock.now += 1.0
     record.tick(ours, WORKERS, [])
-    record.checkpoints.begin(ours)
+    record.checkpoints.request(ours)
     seen.append(2)
     ours.version, ours.agent_steps = 2, 20
     clock.now += 1.0
@@ -80,9 +80,9 @@ def test_a_checkpoint_asked_for_while_one_is_written_follows_it(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], disk: Disk) -> None:
     record, paths = begin(), []
     record.start()
-    record.checkpoints.begin(model(1), paths.append)
-    record.checkpoints.begin(model(2))
-    record.checkpoints.begin(model(3), paths.append)  # that one will do
+    record.checkpoints.request(model(1), paths.append)
+    record.checkpoints.request(model(2))
+    record.checkpoints.request(model(3), paths.append)  # that one will do
     disk.ready.set()
     record.checkpoints.wait()
     clock.now += 1.0
@@ -95,7 +95,7 @@ def test_the_end_waits_for_the_checkpoint_under_way(
         capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
     record.start()
-    record.checkpoints.begin(model(1))
+    record.checkpoints.request(model(1))
     threading.Timer(0.1, disk.ready.set).start()
     end(record, model(1), "--steps 10")
     assert [event["event"] for event in rows(tmp_path, "events.jsonl")] == ["checkpoint", "end"]
@@ -112,7 +112,7 @@ def test_the_end_tries_again_what_failed_under_way(
     record.start()
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", full)
-        record.checkpoints.begin(model(1))
+        record.checkpoints.request(model(1))
         with pytest.raises(OSError, match="No space left"):
             end(record, model(1), "--steps 10")
     assert "training goes on" not in capsys.readouterr().out
@@ -126,7 +126,7 @@ def test_who_skips_the_last_checkpoint_does_not_wait_for_one_under_way(
     monkeypatch.setattr("ga3c.runs.checkpoints.SKIP_SECONDS", 0.01)
     record = begin()
     record.start()
-    record.checkpoints.begin(model(1))
+    record.checkpoints.request(model(1))
     record.checkpoints.skip_last()
     record.finish(10, "SIGINT", skipped=True)
     assert names(tmp_path) == [] and "No checkpoint: it was not waited for" in capsys.readouterr().out
@@ -137,7 +137,7 @@ def test_a_mistake_in_the_writer_ends_the_run_and_is_no_failure_of_the_disk(
     record = begin()
     record.start()
     record.checkpoints.also_saved = lambda: {"a": np.array([object()])}  # pickled, which is refused
-    record.checkpoints.begin(model(1))
+    record.checkpoints.request(model(1))
     with pytest.raises(ValueError, match="allow_pickle"):
         record.checkpoints.wait()
 
@@ -150,5 +150,5 @@ def test_without_a_thread_to_be_had_a_checkpoint_is_written_all_the_same(
     record = begin()
     record.start()
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    record.checkpoints.begin(model(1))
+    record.checkpoints.request(model(1))
     assert names(tmp_path) == [10]

@@ -20,7 +20,7 @@ from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
-from ga3c.settings.schedule import Plan
+from ga3c.settings.plan import Plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Arrivals
 from ga3c.transport.slots import Batch

@@ -13,7 +13,7 @@ from counting import busy
 from ga3c.envs.base import EnvSpec
 from ga3c.runs.statistics import PredictionCount, Statistics
 from ga3c.service.predictor import run_predictor
-from ga3c.service.supervisor import Service
+from ga3c.service.schedules import QueueThreads
 from ga3c.settings.files import configured
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Slots
@@ -89,8 +89,8 @@ def test_it_waits_for_as_many_agents_as_have_so_many_observations(
 
 def test_the_service_has_its_predictors_wait_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr("ga3c.service.supervisor.run_predictor", lambda *arguments: given.extend(arguments))
-    service = SimpleNamespace(_recorder=SimpleNamespace(statistics=Statistics(1)), _channel=None, _store=None,
-                              _central=object(), _settings=configured(prediction_batch_min=7, prediction_batch_max=90))
-    Service._predict(cast(Any, service))
+    monkeypatch.setattr("ga3c.service.schedules.run_predictor", lambda *arguments: given.extend(arguments))
+    nothing, record = cast(Any, None), cast(Any, SimpleNamespace(statistics=Statistics(1)))
+    QueueThreads(configured(prediction_batch_min=7, prediction_batch_max=90), nothing, nothing, nothing, record,
+                 nothing, nothing).predict()
     assert given[3] == 90 and given[5] == 7

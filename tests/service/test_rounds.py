@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ga3c.service.rounds import Answer, Left, Rounds, Update
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schedule import Plan, plan
+from ga3c.settings.plan import Plan, plan
 
 
 class Players:

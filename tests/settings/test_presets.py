@@ -11,7 +11,7 @@ from ga3c.service.batches import rollouts_per_batch
 from ga3c.settings.files import recorded, to_yaml, yaml_scalar
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.presets import PRESETS, REMOVED, RENAMED
-from ga3c.settings.schedule import plan
+from ga3c.settings.plan import plan
 from ga3c.settings.schema import ALL, Settings
 
 

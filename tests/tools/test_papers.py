@@ -17,7 +17,7 @@ from programs import tool
 from rows import rows
 
 from ga3c.settings.files import to_yaml
-from ga3c.settings.schedule import plan
+from ga3c.settings.plan import plan
 from ga3c.settings.schema import Settings
 
 Call = Callable[..., int]

@@ -1,4 +1,4 @@
-"""Random batches of tiny environments, and learners' settings for them."""
+"""Random batches of tiny environments, learners' settings for them, and their targets by slow NumPy."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ga3c.transport.slots import Batch, Slots
 
 VECTOR = EnvSpec("vector", (3,), np.dtype(np.float32), 4, 1)
 IMAGE = EnvSpec("image", (84, 84, 4), np.dtype(np.uint8), 6, 4)
+# RMSProp with a huge epsilon is plain descent; here with a rate of 0.1.
+DESCENT = {"rmsprop_epsilon": 1e6, "learning_rate": 1e2, "loss_reduction": "mean", "gae_lambda": 0.9}
 
 
 def settings(**changes: object) -> Settings:
@@ -31,6 +33,8 @@ def random_batch(n: int = 4, rollout_length: int = 3, seed: int = 0, spec: EnvSp
     store.reward[:] = rng.normal(scale=2, size=store.reward.shape)
     store.terminated[:] = rng.random(store.terminated.shape) < 0.2
     store.truncated[:] = (rng.random(store.truncated.shape) < 0.2) & ~store.terminated
+    played = np.exp(rng.normal(size=store.policy.shape))
+    store.policy[:], store.value[:] = played / played.sum(axis=-1, keepdims=True), rng.normal(size=store.value.shape)
     store.final_value[:] = rng.normal(size=store.final_value.shape)
     store.bootstrap_value[:] = rng.normal(size=store.bootstrap_value.shape)
     store.steps[:] = rollout_length
@@ -43,3 +47,24 @@ def random_batch(n: int = 4, rollout_length: int = 3, seed: int = 0, spec: EnvSp
 
 def weights(model: Learner) -> dict[str, np.ndarray]:
     return {name: array for name, array in model.state()[0].items() if name.startswith("network")}
+
+
+def slow_targets(s: Settings, batch: Batch, value: np.ndarray, following: np.ndarray,
+                 ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(returns, advantages), each (B, T, E): V-trace from the last step to the first, one step at a time."""
+    a = s.algorithm
+    returns = np.zeros(batch.reward.shape)
+    for i, steps in enumerate(batch.steps.tolist()):
+        for e in range(2):
+            worth, carried = float(following[i, e]), 0.0
+            for t in reversed(range(steps)):
+                if batch.terminated[i, t, e]:
+                    worth, carried = 0.0, 0.0
+                elif batch.truncated[i, t, e]:
+                    worth, carried = float(batch.final_value[i, t, e]), 0.0
+                reward = float(np.clip(batch.reward[i, t, e], -a.reward_clip, a.reward_clip))
+                surprise = reward + a.gamma * worth - value[i, t, e]
+                carried = ratio[i, t, e] * (surprise + a.gamma * a.gae_lambda * carried)
+                returns[i, t, e] = value[i, t, e] + carried
+                worth = value[i, t, e]
+    return returns, returns - value

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import tensorflow as tf
-from batches import VECTOR, random_batch, settings, weights
+from batches import DESCENT, VECTOR, random_batch, settings, slow_targets, weights
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -17,11 +17,8 @@ from ga3c.algorithms.base import Network
 from ga3c.algorithms.losses import clipped_loss
 from ga3c.algorithms.ppo import PPO
 from ga3c.learner.learner import Learner, rates_at
-from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch
 
-# RMSProp with a huge epsilon is plain descent; here with a rate of 0.1.
-DESCENT = {"rmsprop_epsilon": 1e6, "learning_rate": 1e2, "loss_reduction": "mean", "gae_lambda": 0.9}
 NOTHING = cast(Network, None)  # for algorithms that do not ask it
 
 
@@ -37,27 +34,6 @@ def played(model: Learner, seed: int = 0, n: int = 4) -> Batch:
 
 def learner(algorithm: str, **changes: Any) -> Learner:
     return Learner(settings(algorithm=algorithm, **{**DESCENT, **changes}), VECTOR)
-
-
-def slow_targets(s: Settings, batch: Batch, value: np.ndarray, following: np.ndarray,
-                 ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(returns, advantages), each (B, T, E): V-trace from the last step to the first, one step at a time."""
-    a = s.algorithm
-    returns = np.zeros(batch.reward.shape)
-    for i, steps in enumerate(batch.steps.tolist()):
-        for e in range(2):
-            worth, carried = float(following[i, e]), 0.0
-            for t in reversed(range(steps)):
-                if batch.terminated[i, t, e]:
-                    worth, carried = 0.0, 0.0
-                elif batch.truncated[i, t, e]:
-                    worth, carried = float(batch.final_value[i, t, e]), 0.0
-                reward = float(np.clip(batch.reward[i, t, e], -a.reward_clip, a.reward_clip))
-                surprise = reward + a.gamma * worth - value[i, t, e]
-                carried = ratio[i, t, e] * (surprise + a.gamma * a.gae_lambda * carried)
-                returns[i, t, e] = value[i, t, e] + carried
-                worth = value[i, t, e]
-    return returns, returns - value
 
 
 def test_the_clip_by_hand() -> None:
@@ -184,9 +160,9 @@ def test_clip_fraction_and_kl_are_of_the_filled_steps_by_hand() -> None:
     rows = {"observation": policy, "action": np.array([0, 1, 1, 0, 0]), "returns": np.zeros(5, np.float32),
             "advantage": np.ones(5, np.float32), "proximal": np.array([0.5, 0.4, 0.7, 0.5, 0.9], np.float32),
             "filled": np.array([True, True, True, True, False])}
-    given = settings(algorithm="ppo", clip_range=0.15).algorithm
+    given = settings(algorithm="ppo", clip_range=0.9, clip_range_final=0.15, anneal_steps=10).algorithm
     metrics = PPO(given).loss(cast(Network, lambda observation, training: (observation, tf.zeros((5, 1)))),
-                              rows, rates_at(given, 0, 1.0)).metrics
+                              rows, rates_at(given, 10, 1.0)).metrics
     ratio = np.array([1.0, 0.25, 8 / 7, 1.2])  # 8/7 is within 15 %
     assert metrics["clip_fraction"].numpy() == pytest.approx(2 / 4)
     assert metrics["kl"].numpy() == pytest.approx((ratio - 1 - np.log(ratio)).mean(), rel=1e-4)

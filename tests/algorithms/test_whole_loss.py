@@ -1,0 +1,129 @@
+"""What an update does to the heads: a step down the whole loss by slow NumPy, under lag and on cut rollouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from batches import DESCENT, VECTOR, random_batch, settings, slow_targets, weights
+
+from ga3c.learner.learner import Learner, rates_at
+from ga3c.settings.schema import Settings
+from ga3c.transport.slots import Batch
+
+STEP = 0.1  # DESCENT's rate
+H = 1e-4
+
+
+def weighted(policy: np.ndarray, batch: Batch, epsilon: float) -> np.ndarray:
+    """min(1, pi / mu) of the actions, (B, T, E)."""
+    pi, mu = (np.take_along_axis(each, batch.action[..., None], -1)[..., 0] for each in (policy, batch.policy))
+    return np.minimum(1.0, pi / (mu + epsilon))
+
+
+def slow_samples(s: Settings, batch: Batch, policy: np.ndarray, value: np.ndarray, following: np.ndarray
+                 ) -> tuple[np.ndarray, np.ndarray]:
+    """(returns, advantages) of the filled steps, (n,) each, by the papers; `value` is the network's."""
+    a = s.algorithm
+    ratio = weighted(policy, batch, a.log_epsilon)
+    none = np.ones(ratio.shape)
+    if a.algorithm in ("a2c", "ppo"):  # the acting weights' own
+        ratio, (returns, advantage) = none, slow_targets(s, batch, batch.value, batch.bootstrap_value, none)
+    elif a.algorithm == "appo":
+        returns, advantage = slow_targets(s, batch, value, following, ratio)
+    elif a.correction == "vtrace":
+        returns, advantage = slow_targets(s, batch, value, following, ratio)
+    elif a.correction == "clipped-is":
+        returns, lead = slow_targets(s, batch, value, following, none)
+        advantage = ratio * lead
+    else:
+        ratio, (returns, advantage) = none, slow_targets(s, batch, value, batch.bootstrap_value, none)
+    filled = np.broadcast_to(batch.filled, returns.shape)
+    returns, advantage, ratio = returns[filled], advantage[filled], ratio[filled]
+    if a.normalize_advantages:
+        advantage = advantage - ratio * advantage.mean() / ratio.mean()
+        deviation = max(np.sqrt((advantage**2).mean()), 0.02 * np.sqrt((returns**2).mean()))
+        advantage = advantage / deviation
+    return returns, advantage
+
+
+def slow_gradients(s: Settings, batch: Batch, model: Learner) -> tuple[np.ndarray, float]:
+    """The whole loss's derivatives by the biases of the policy's (A,) and of the value's head, by differences."""
+    a = s.algorithm
+    outputs, _ = model.predict(batch.observation.reshape(-1, 3))
+    policy = outputs["policy"].reshape(batch.policy.shape).astype(np.float64)
+    value = outputs["value"].reshape(batch.value.shape).astype(np.float64)
+    following = model.predict(batch.following.reshape(-1, 3))[0]["value"].reshape(len(batch), 2)
+    returns, advantage = slow_samples(s, batch, policy, value, following)
+    filled = np.broadcast_to(batch.filled, batch.reward.shape)
+    proximal = (batch.policy if a.algorithm == "ppo" else policy)[filled]
+    action, policy, value = batch.action[filled], policy[filled], value[filled]
+    proximal = proximal[np.arange(len(action)), action] + a.log_epsilon
+
+    def loss(logits: np.ndarray, shift: float) -> float:
+        pi = policy * np.exp(logits)
+        pi /= pi.sum(axis=1, keepdims=True)
+        chosen = pi[np.arange(len(action)), action] + a.log_epsilon
+        gain = np.log(chosen) * advantage
+        if a.algorithm in ("ppo", "appo"):
+            ratio = chosen / proximal
+            gain = np.minimum(ratio * advantage, np.clip(ratio, 1 - a.clip_range, 1 + a.clip_range) * advantage)
+        entropy = -(pi * np.log(pi + a.log_epsilon)).sum(axis=1)
+        return float((-gain + a.value_coef * (returns - value - shift)**2
+                      - a.entropy_coef * entropy).mean())
+
+    slopes = [(loss(H * each, 0.0) - loss(-H * each, 0.0)) / (2 * H) for each in np.eye(policy.shape[1])]
+    return np.array(slopes), (loss(np.zeros(4), H) - loss(np.zeros(4), -H)) / (2 * H)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("kind", [
+    {"algorithm": "a3c", "correction": "none"}, {"algorithm": "a3c", "correction": "clipped-is"},
+    {"algorithm": "a3c", "correction": "vtrace"}, {"algorithm": "a2c"}, {"algorithm": "ppo"}, {"algorithm": "appo"}])
+def test_one_update_is_a_step_down_the_whole_loss(kind: dict[str, Any], normalized: bool, cut: bool) -> None:
+    lambda_ = 1.0 if kind["algorithm"] == "a3c" else 0.9
+    s = settings(**{**DESCENT, **kind, "gae_lambda": lambda_, "normalize_advantages": normalized,
+                    "entropy_coef": 0.7, "value_coef": 0.3, "clip_range": 0.2, "log_epsilon": 0.01})
+    model, batch = Learner(s, VECTOR), random_batch(6, seed=9)
+    if cut:
+        batch.steps[:] = [3, 1, 2, 3, 0, 2]
+    far_from_uniform = {name: 100 * array for name, array in weights(model).items() if array.shape[-1] == 4}
+    model.restore(model.state()[0] | far_from_uniform, 0, 0)  # else the entropy has no slope
+    policy_head, value_head = ([name for name, array in weights(model).items() if array.shape == (n,)] for n in (4, 1))
+    (logits,), (baseline,) = policy_head, value_head
+    by_logits, by_value = slow_gradients(s, batch, model)
+    before = weights(model)
+    assert model.update(batch) is not None
+    after = weights(model)
+    np.testing.assert_allclose(after[logits] - before[logits], -STEP * by_logits, rtol=5e-3, atol=2e-5)
+    np.testing.assert_allclose(after[baseline] - before[baseline], -STEP * by_value, rtol=5e-3, atol=2e-5)
+    assert np.abs(by_logits).max() > 0.01 and abs(by_value) > 1e-3
+
+
+def test_the_rates_of_an_update_follow_the_agent_steps() -> None:
+    chosen = settings(learning_rate=0.4, learning_rate_final=0.2, entropy_coef=0.1, entropy_coef_final=0.0,
+                      clip_range=0.3, clip_range_final=0.1, anneal_steps=100).algorithm
+    for agent_steps, expected in ((0, (0.4, 0.1, 0.3)), (50, (0.3, 0.05, 0.2)), (500, (0.2, 0.0, 0.1))):
+        assert tuple(rates_at(chosen, agent_steps, 1.0)) == pytest.approx(expected)
+    assert rates_at(chosen, 0, 0.5).learning_rate == pytest.approx(0.2)
+
+
+def test_the_rates_reach_the_weights() -> None:
+    def moved(**changes: Any) -> dict[str, np.ndarray]:
+        model = Learner(settings(**{**DESCENT, "anneal_steps": 1, **changes}), VECTOR)
+        model.learning_rate_factor, model.agent_steps = changes.pop("factor", 1.0), 1  # all that was to fall has
+        before = weights(model)
+        model.update(random_batch(seed=3))
+        return {name: array - before[name] for name, array in weights(model).items()}
+
+    plain, half = moved(), Learner(settings(**DESCENT), VECTOR)
+    before, half.learning_rate_factor = weights(half), 0.5
+    half.update(random_batch(seed=3))
+    for name, array in weights(half).items():
+        np.testing.assert_allclose(array - before[name], 0.5 * plain[name], atol=1e-5)
+    assert max(np.abs(array).max() for array in plain.values()) > 1e-2
+    assert max(np.abs(array).max() for array in moved(learning_rate_final=0.0).values()) == 0.0
+    low, high = moved(entropy_coef_final=0.0), moved(entropy_coef=0.0)
+    assert all(np.array_equal(low[name], high[name]) for name in low)

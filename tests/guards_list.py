@@ -197,7 +197,7 @@ SERVICE_GUARDS = [
           "test_a_resumed_run_goes_on_where_its_checkpoint_was",
           [("runs/recorder", 'resumed.get("episodes", 0)', "0")]),
     Guard(23, "a resumed serial run begins new episodes",
-          "test_with_breaks_a_run_learns_what_it_learns_without[toy:catch-0]",
+          "test_with_breaks_a_run_learns_what_it_learns_without[toy:catch-changes0]",
           [("service/serial", "return Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed,\n"
             "                      saved.get(wrapper_statistics.SAVED))", "return None")]),
     Guard(24, "no lock",

@@ -91,6 +91,22 @@ def test_the_same_seed_and_version_shuffle_alike_and_others_do_not() -> None:
     assert after(3) == after(3) and after(3) != after(3, seed=1)
 
 
+def test_rows_are_shuffled_anew_in_each_pass_of_each_update() -> None:
+    model, picked = Learner(settings(**PPO, passes=2, minibatches=2), VECTOR), list[list[int]]()
+    step = model._backend._step[0]
+
+    def noting(*inputs: Any) -> list[Tensor]:
+        picked.append(inputs[-len(inputs) + len(model._backend._rows)].numpy().tolist())
+        return step(*inputs)
+
+    model._backend._step = [noting]
+    for _ in range(2):
+        model.update(random_batch())
+    orders = [first + second for first, second in zip(picked[::2], picked[1::2], strict=True)]
+    assert all(sorted(order) == list(range(ROWS)) for order in orders) and len(orders) == 4
+    assert len({tuple(order) for order in orders}) == 4
+
+
 def test_an_update_of_several_passes_is_one_version_and_counts_its_steps_once() -> None:
     model = Learner(settings(**PPO, passes=3, minibatches=2), VECTOR)
     for number in (1, 2):

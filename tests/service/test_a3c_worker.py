@@ -17,14 +17,15 @@ from ga3c.agents.loop import Progress, agent_seed, play, seeded
 from ga3c.envs.base import Environment
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
-from ga3c.learner.learner import SKIPS_MAX, Diverged, Learner, UpdateStats
+from ga3c.learner.backend import Backend
+from ga3c.learner.learner import SKIPS_MAX, Diverged, Learner, UpdateStats, make_algorithm, rates_at
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent
 from ga3c.service.a3c_worker import LocalModel, _signs_of_life
+from ga3c.service.schedules import CounterThread
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
-from ga3c.service.schedules import CounterThread
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
@@ -41,6 +42,13 @@ def settings(**changes: Any) -> Settings:
         "game": "toy:catch", "algorithm": "a3c-cpu", "tensorboard": False, "agents": 2, "envs_per_agent": 1,
         "rollout_length": T, "optimizer": "rmsprop", "learning_rate": 0.01, "precision": "float32",
         "agent_timeout": 300.0, **changes})
+
+
+def gradients_by(arrays: dict[str, np.ndarray], world: World, batch: Batch) -> list[np.ndarray]:
+    """Those of a batch by a model with these weights."""
+    backend = Backend(world.settings, world.spec, make_algorithm(world.settings), updates=False)
+    rates = rates_at(world.settings.algorithm, 0, 1.0)
+    return backend.gradients(backend.inputs(batch), rates, backend.taken(arrays)).gradients
 
 
 class World:
@@ -152,15 +160,26 @@ def test_a_gradient_is_of_the_workers_copy_and_pushed_by_the_statistics_of_all(w
         pushed.append((rate, [gradient.astype(np.float64) for gradient in gradients]))
         return push(worker, s, rate, gradients, *more)
 
-    workers = [made.worker(0), made.worker(1)]
+    def seen(slot: int) -> Batch:
+        batch = made.store.empty_batch(1)
+        made.store.gather([slot], batch, 0)
+        return batch
+
+    workers, batches = [made.worker(0), made.worker(1)], list[Batch]()
     for each in workers:
+        learn = each.model._learn
         each.model._shared = Noted(shared, noted)
+        each.model._learn = lambda slot, learn=learn: (batches.append(seen(slot)), learn(slot))  # type: ignore
     expected = {name: array.astype(np.float64) for name, array in shared.arrays().items()}
+    copies = 2 * [shared.arrays()]
     workers[0].predict(3)
     lags = []
     for number in (1, 1, 0, 1, 0, 0):
         update, facts = workers[number].rollout()
         assert update is not None
+        for ours, pushes in zip(gradients_by(copies[number], made, batches[-1]), pushed[-1][1], strict=True):
+            np.testing.assert_allclose(pushes, ours, rtol=1e-3, atol=1e-5)
+        copies[number] = shared.arrays()  # it pulls after it has pushed
         lags.append(update.version - 1 - int(facts["version"][0, 0]))
     assert lags == [0, 0, 2, 1, 1, 0], "pushes of others since the worker's pull"
     for rate, gradients in pushed:
@@ -171,6 +190,18 @@ def test_a_gradient_is_of_the_workers_copy_and_pushed_by_the_statistics_of_all(w
     for name, *kept in shared.statistics:
         for each in (name, *kept):
             np.testing.assert_allclose(shared.arrays()[each], expected[each], rtol=1e-5, atol=1e-6, err_msg=each)
+
+
+def test_a_push_is_at_the_scheduled_rate_times_the_runs_factor(world: Callable[..., World]) -> None:
+    made, rates = world(learning_rate=0.02, learning_rate_final=0.01, anneal_steps=T), list[float]()
+    worker, push = made.worker(0), made.learner.shared.push
+    worker.model._shared = Noted(made.learner.shared, lambda number, s, rate, *more: (
+        rates.append(rate), push(number, s, rate, *more))[1])
+    worker.rollout()
+    worker.rollout()
+    made.learner.learning_rate_factor = 0.5
+    worker.rollout()
+    assert rates == pytest.approx([0.02, 0.01, 0.005])
 
 
 class Noted:

@@ -182,6 +182,32 @@ def test_a_run_is_stopped_in_the_middle_of_a_round(make_run: MakeRun, interrupti
     model.assert_nothing_doubled()
 
 
+class Refusing(Noting):
+    """Makes no update of every third batch, and fails once at a later one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.lost = 0, 0
+
+    def update(self, batch: Batch) -> Any:
+        self.asked += 1
+        if self.asked % 3 and self.asked != 10:
+            return super().update(batch)
+        self.lost += batch.agent_steps
+        if self.asked == 10:
+            raise RuntimeError("the model lost its mind")
+        return None
+
+
+def test_what_no_update_was_made_of_is_counted_as_dropped(make_run: MakeRun, interruption: Signals) -> None:
+    run, model = make_run(in_rounds(schedule="synchronous")), Refusing()
+    assert Service(run.settings, run, model, interruption).run() == "--steps 1200"
+    run.statistics.drain()
+    predicted, trained = (sum(map(len, found.values())) for found in (model.predicted, model.trained))
+    assert model.lost > 100
+    assert model.lost <= run.statistics.dropped_steps <= predicted - trained
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_at_the_end_every_step_has_been_trained_on_or_is_counted_as_dropped(
         schedule: str, make_run: MakeRun, interruption: Signals) -> None:

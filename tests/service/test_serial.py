@@ -66,10 +66,11 @@ def test_with_breaks_a_run_learns_what_it_learns_without(
 
 
 @pytest.mark.parametrize("changes", [
+    {"algorithm": "a3c-cpu"},
     {"schedule": "synchronous", "algorithm": "ppo", "passes": 2, "minibatches": 3},
     {"schedule": "alternating", "algorithm": "a2c"},
     {"schedule": "multi-batch", "rollout_length": 6, "update_groups": 3, "steps_per_update": 1, "slots_per_agent": 3}])
-def test_with_breaks_a_run_in_rounds_learns_what_it_learns_without(
+def test_with_breaks_a_run_in_rounds_or_in_turn_learns_what_it_learns_without(
         changes: dict[str, Any], learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     whole, _ = learned("toy:counting", 900, **changes)
     part = None
@@ -86,11 +87,19 @@ def test_rollouts_that_are_too_old_are_dropped_and_counted(
         algorithm: str, make_run: MakeRun, interruption: Signals) -> None:
     settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 200, "training_delay": 12, "drop_stale": True,
                              "max_lag": 3.0, "algorithm": algorithm})
-    run = make_run(settings)
+    run, lags = make_run(settings), list[float]()
     model = Learner(settings, run.spec)
+    right = model.update
+
+    def update(batch: Batch) -> Any:
+        filled = np.broadcast_to(batch.filled[:, :, 0], batch.version.shape)
+        lags.extend((model.version - batch.version[i][filled[i]]).mean() for i in np.flatnonzero(batch.steps))
+        return right(batch)
+
+    model.update = update  # type: ignore[method-assign]
     run_serial(settings, run, model, interruption)
     # Twelve that wait are six updates: only what is dropped makes the others younger.
-    assert run.statistics.dropped_steps > 0 and model.agent_steps >= 200
+    assert run.statistics.dropped_steps > 0 and model.agent_steps >= 200 and 0.0 < max(lags) <= 3.0
     assert run.statistics.agent_steps == model.agent_steps
 
 

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import TooLarge
-from ga3c.runs.statistics import Spent
-from ga3c.service.batches import Reused, RolloutQueue, refusal
+from ga3c.runs.statistics import Spent, Statistics
+from ga3c.service.batches import Reused, RolloutQueue, refusal, stale
+from ga3c.service.schedules import QueueThreads
 from ga3c.service.trainer import run_trainer
+from ga3c.settings.files import configured
 from ga3c.transport.channel import Channel
 from ga3c.transport.port import SUBMIT, TAKE, Port
 from ga3c.transport.slots import Batch, Slots
@@ -280,6 +282,30 @@ def test_rollouts_of_weights_that_were_given_up_are_not_used_again() -> None:
     with waiting(4) as (channel, store):
         run(channel, store, learner, 2, uses=4)
     assert learner.of == [[0, 1], [2, 3], [0, 1]]
+
+
+def test_only_the_steps_that_are_there_make_a_rollout_old() -> None:
+    store = Slots(SPEC, 3, 1, 2)
+    store.steps[:], store.version[:, :3] = [2, 3], [3, 7, 0]
+    batch = store.empty_batch(2)
+    store.gather(range(2), batch, 0)
+    assert stale(batch, 8, 3.0).tolist() == [False, True], "3 and 4.7 updates in the mean"
+
+
+def test_a_stop_that_takes_long_ends_the_use_of_earlier_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources: list[Any] = []
+    monkeypatch.setattr("ga3c.service.schedules.run_trainer", lambda source, *others: sources.append(source))
+    learner, record = cast(Any, Learner()), cast(Any, SimpleNamespace(statistics=Statistics(1)))
+    with waiting(4) as (channel, store):
+        threads = QueueThreads(configured(batch_reuse=3, algorithm="appo"), channel, store, learner, record,
+                               cast(Any, None), cast(Any, None))
+        threads.train()
+        assert not sources[0]._over()
+        threads.hurry()
+        assert sources[0]._over() and learner.hurried
+        channel.dismiss_trainer()
+        with channel.collect(9):
+            pass
 
 
 def test_where_time_is_up_a_trainer_ends_with_what_is_new() -> None:

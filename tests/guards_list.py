@@ -149,7 +149,7 @@ SERVICE_GUARDS = [
           [("service/supervisor", "went_back = went_back or self._go_back(error)", "self._go_back(error)")]),
     Guard(16, "no eps in the logarithm",
           "test_where_the_policy_vanished_the_gradient_is_bounded_by_one_over_epsilon",
-          [("algorithms/losses", "-ops.log(chosen + log_epsilon)", "-ops.log(chosen)")]),
+          [("algorithms/losses", "chosen(policy, action) + log_epsilon)", "chosen(policy, action))")]),
     Guard(17, "rewards are not checked",
           "test_an_environment_that_fails_in_a_step_is_restarted_inside_its_agent[nan-a reward is not finite or too "
           "large]",

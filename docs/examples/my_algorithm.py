@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from ga3c.algorithms.actor_critic import chosen
+from ga3c.algorithms.losses import chosen
 from ga3c.algorithms.ppo import PPO
 
 

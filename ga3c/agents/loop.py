@@ -59,10 +59,12 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
          resumed: bool = False, head: ActionHead | None = None, discount: float | None = None) -> Player:
     """The life of an agent, until a prediction is granted with DRAIN. The environment must have been reset.
 
-    Requests and what they are granted with: TAKE: a free slot; PREDICT: GO_ON or DRAIN, once the model's outputs and
-    their version stand in the named row; SUBMIT: GO_ON, the slot belongs to the trainers, or also AGAIN, the prediction
-    that was just granted is to be asked for once more. A drained agent submits the steps it has and ends; so no step is
-    lost.
+        request   granted with
+        TAKE      a free slot
+        PREDICT   GO_ON or DRAIN; outputs and version then stand in the named row
+        SUBMIT    GO_ON, or AGAIN: ask for the last prediction once more
+
+    A submitted slot belongs to the trainers. After DRAIN the agent submits the steps it has and ends, so none is lost.
 
     Args:
         at: where the agent stands; kept up to date, so that it can be saved at every PREDICT.

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from keras import ops
 
 from ga3c.algorithms import losses
-from ga3c.algorithms.actor_critic import DiscreteActorCritic, filled_samples, flat, weights
+from ga3c.algorithms.actor_critic import DiscreteActorCritic, filled_samples, flat, sample_weights
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 from ga3c.algorithms.returns import importance_ratio
 
@@ -46,7 +46,7 @@ class A3C(DiscreteActorCritic):
         state: dict[str, Tensor] = {}
         if s.normalize_advantages:
             advantage, state["advantage.00"] = self.scaled(ops.stop_gradient(advantage), returns, ratio,
-                                                           weights(filled))
+                                                           sample_weights(filled))
         return self.whole_loss(policy, value, returns, losses.policy_loss(policy, action, advantage, s.log_epsilon),
                                filled, rates)._replace(state=state)
 

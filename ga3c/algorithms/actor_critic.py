@@ -59,13 +59,12 @@ class DiscreteActorCritic:
     def scaled(self, advantage: Tensor, returns: Tensor, ratio: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """`normalize_advantages`: those of a batch, (N,), less their mean and over their running deviation.
 
-        The deviation counts as at least `_LEAST_DEVIATION` times the root of the returns' mean square. The advantages
-        of a policy that has nothing left to learn are chance. Divided by their own deviation they would be as large as
-        those it learned from, and would move it away.
+        The deviation counts as at least `_LEAST_DEVIATION` times the returns' root mean square. Near convergence
+        advantages are noise, which a smaller divisor would amplify.
 
         Returns them and what `advantage.00` becomes. returns: (N,); weight: sums to 1.
         """
-        # A mean that is not 0 would make all that was done likelier, and what is likely likelier still.
+        # A positive mean would raise the probability of every action taken.
         advantage = centred(advantage, ratio, weight)
         now = ops.stack([ops.sum(weight * ops.square(advantage)), ops.ones(())])
         state = self.decay * ops.convert_to_tensor(self._advantage_square) + (1 - self.decay) * now
@@ -83,7 +82,7 @@ class DiscreteActorCritic:
         advantage, state = returns - ops.reshape(value, (-1,)), dict[str, Tensor]()
         if self.settings.normalize_advantages:
             flat_ratio = ops.ones_like(advantage) if ratio is None else ops.reshape(ratio, (-1,))
-            advantage, state["advantage.00"] = self.scaled(advantage, returns, flat_ratio, weights(filled))
+            advantage, state["advantage.00"] = self.scaled(advantage, returns, flat_ratio, sample_weights(filled))
         return Prepared({"observation": flat(batch["observation"], 3), "action": ops.reshape(batch["action"], (-1,)),
                          "returns": returns, "advantage": advantage, "filled": filled, **more},
                         state)
@@ -98,7 +97,7 @@ class DiscreteActorCritic:
         policy_loss, value_loss and entropy (nats); explained_variance, the share of the returns' variance that the
         value predicted, 1 at best, and -1 where it is less; and those given.
         """
-        s, weight = self.settings, weights(filled)
+        s, weight = self.settings, sample_weights(filled)
         policy_loss = ops.sum(weight * policy_losses)
         value_loss = ops.sum(weight * losses.value_loss(value, returns))
         entropy = ops.sum(weight * losses.entropy(policy, s.log_epsilon))
@@ -123,12 +122,7 @@ def filled_samples(filled: Tensor, shape: Tensor) -> Tensor:
     return ops.reshape(ops.broadcast_to(filled, shape), (-1,))
 
 
-def weights(filled: Tensor) -> Tensor:
+def sample_weights(filled: Tensor) -> Tensor:
     """(n,) float32: equal where filled (n,), 0 elsewhere; their sum is 1."""
     weight = ops.cast(filled, "float32")
     return weight / ops.sum(weight)
-
-
-def chosen(policy: Tensor, action: Tensor) -> Tensor:
-    """(n,): the probability of the action (n,) in the policy (n, A)."""
-    return ops.sum(policy * ops.one_hot(action, policy.shape[1]), axis=1)

@@ -34,9 +34,10 @@ class Rates(NamedTuple):
 class Prepared(NamedTuple):
     """What `Algorithm.prepare` returns: what stays fixed in all passes over a batch.
 
-    rows: tensors by name, whose first axis counts rows. A minibatch is some of the rows. What a row is, the algorithm
-    says: a step of one environment, or a whole rollout. "filled", (n, ...) bool, is one of them; a row without any is
-    in no minibatch. state: what those of the algorithm's `variables` become if an update is made.
+    rows: tensors by name; the first axis counts rows. A row is one step of one environment, or a whole rollout, as the
+    algorithm chooses. A minibatch is some of the rows. rows["filled"], (n, ...) bool, masks padding; minibatches leave
+    out rows that are all padding. state: new values of the algorithm's `variables`, by name. They are assigned if at
+    least one step is made.
     """
 
     rows: Mapping[str, Tensor]
@@ -47,7 +48,7 @@ class Loss(NamedTuple):
     """What `Algorithm.loss` returns.
 
     total: scalar, what the gradient is taken of. metrics: scalars by name, means per agent step; they become columns of
-    `metrics.jsonl`. state: what those of the algorithm's `variables` become if the step is finite.
+    `metrics.jsonl`. state: new values of the algorithm's `variables`, assigned only if all metrics are finite.
     """
 
     total: Tensor
@@ -61,7 +62,8 @@ class Network(Protocol):
     def __call__(self, observation: Tensor, training: bool = False) -> Sequence[Tensor]:
         """Its outputs for observations (n, *shape): [policy (n, A), value (n, 1)], float32.
 
-        training: from the variables, with a gradient. Otherwise as one acts: from the weights of the last update.
+        training=True uses the variables, with a gradient. training=False uses the weights that predictions use, those
+        of the last update, and gives them no gradient.
         """
 
 

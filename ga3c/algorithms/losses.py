@@ -11,14 +11,19 @@ from keras import ops
 from ga3c.algorithms.base import Tensor
 
 
+def chosen(policy: Tensor, action: Tensor) -> Tensor:
+    """(N,): the probability of the action (N,) int in the policy (N, A)."""
+    assert len(policy.shape) == 2
+    return ops.sum(policy * ops.one_hot(action, policy.shape[1]), axis=1)
+
+
 def policy_loss(policy: Tensor, action: Tensor, advantage: Tensor, log_epsilon: float) -> Tensor:
     """-log(pi(a) + eps) A per step (GA3C, equation 5; A = R - V): eps bounds the gradient where lag made pi(a) vanish.
 
     Args: policy (N, A); action (N,) int; advantage (N,), a constant to the gradient. Returns (N,).
     """
-    assert len(policy.shape) == 2 and len(advantage.shape) == 1
-    chosen = ops.sum(policy * ops.one_hot(action, policy.shape[1]), axis=1)
-    return -ops.log(chosen + log_epsilon) * ops.stop_gradient(advantage)
+    assert len(advantage.shape) == 1
+    return -ops.log(chosen(policy, action) + log_epsilon) * ops.stop_gradient(advantage)
 
 
 def clipped_loss(ratio: Tensor, advantage: Tensor, clip: Tensor | float) -> Tensor:

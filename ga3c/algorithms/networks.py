@@ -79,7 +79,7 @@ class FoldedDense(layers.Dense):  # type: ignore[misc]  # Keras has no types
 
 
 class StridedConv2D(layers.Conv2D):  # type: ignore[misc]
-    """A convolution without padding that takes as many pixels side by side as its stride for channels of one.
+    """A convolution without padding that folds as many neighbouring pixels as its stride into the channels of one.
 
     The memory and the products are the same; only the shapes are others. On processors gradients cost up to 60 % less.
     That is where the stride divides the widths of image and kernel. Elsewhere, and on a GPU, where it has not been

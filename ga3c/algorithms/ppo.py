@@ -1,7 +1,8 @@
 """PPO: several passes over a batch, each kept near the policy that played it (Schulman et al., 2017, equation 7).
 
 Advantages and targets are those of the acting weights (section 5, equation 11), fixed before the first pass. Without
-policy lag that is the algorithm of the paper; `appo` corrects for lag. Values are not clipped: none was better.
+policy lag that is the algorithm of the paper; `appo` corrects for lag. The value loss is not clipped: no clipping tried
+was better.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from keras import ops
 
 from ga3c.algorithms import losses
-from ga3c.algorithms.actor_critic import DiscreteActorCritic, chosen, flat
+from ga3c.algorithms.actor_critic import DiscreteActorCritic, flat
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 
 
@@ -22,14 +23,14 @@ class PPO(DiscreteActorCritic):
     found yet, as in Freeway, they then stay as large as any, and the policy strays until it finds one.
     """
 
-    decay = 0.0
+    decay = 0.0  # of a deviation of the batch alone
 
     reads: tuple[str, ...] = ("observation", "policy", "action", "reward", "terminated", "truncated", "filled", "value",
                               "final_value", "bootstrap_value")
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """Rows are steps; `proximal` (N,) is the probability of the action when it was taken."""
-        proximal = chosen(flat(batch["policy"], 3), ops.reshape(batch["action"], (-1,)))
+        proximal = losses.chosen(flat(batch["policy"], 3), ops.reshape(batch["action"], (-1,)))
         return self.samples(batch, batch["value"], batch["bootstrap_value"], proximal=proximal)
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
@@ -40,7 +41,7 @@ class PPO(DiscreteActorCritic):
         """
         s = self.settings
         policy, value = network(rows["observation"], training=True)
-        ratio = (chosen(policy, rows["action"]) + s.log_epsilon) / (rows["proximal"] + s.log_epsilon)
+        ratio = (losses.chosen(policy, rows["action"]) + s.log_epsilon) / (rows["proximal"] + s.log_epsilon)
         clip = rates.clip_range if s.clip_range else float("inf")
         outside = ops.cast(ops.abs(ratio - 1.0) > clip, "float32")
         return self.whole_loss(policy, value[:, 0], rows["returns"],

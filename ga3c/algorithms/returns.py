@@ -9,6 +9,7 @@ from __future__ import annotations
 from keras import ops
 
 from ga3c.algorithms.base import Tensor
+from ga3c.algorithms.losses import chosen
 
 
 def vtrace_returns(reward: Tensor, terminated: Tensor, truncated: Tensor, filled: Tensor, value: Tensor,
@@ -56,9 +57,7 @@ def importance_ratio(policy: Tensor, behaviour: Tensor, action: Tensor, log_epsi
 
     Args: policy, behaviour (N, A); action (N,) int. Returns (N,) in [0, 1].
     """
-    assert len(policy.shape) == len(behaviour.shape) == 2
-    one = ops.one_hot(action, policy.shape[1])
-    ratio = ops.sum(policy * one, axis=1) / (ops.sum(behaviour * one, axis=1) + log_epsilon)
+    ratio = chosen(policy, action) / (chosen(behaviour, action) + log_epsilon)
     return ops.stop_gradient(ops.minimum(ratio, 1.0))
 
 

@@ -66,7 +66,7 @@ class Gradients(NamedTuple):
 class Backend:
     """Network, optimizer and the algorithm's state on a device.
 
-    `predict` may be called from any thread at any time; everything else takes turns, which is the caller's to see to.
+    `predict` may be called from any thread at any time. For all other methods the caller holds a lock.
     `precision`: of the network's inner layers; `device`: what computes it.
 
     Args:
@@ -95,7 +95,7 @@ class Backend:
         self._executor = "" if gpus else "SINGLE_THREADED_EXECUTOR"
         self._outputs, self._metrics = tuple(algorithm.outputs(env)), list[str]()
         self._passes, self._minibatches = settings.algorithm.passes, settings.algorithm.minibatches
-        self._rows, self._kept = list[str](), list[str]()  # names of what `_prepared` returns
+        self._rows, self._kept = list[str](), list[str]()  # names of what `_prepared` returns, known once it is traced
         with tf.experimental.function_executor_type(self._executor):  # it must know a conditional when it is traced
             predict, *learn = self._compile(settings, env, self._updated if updates else self._differentiated)
         self._predict, (self._update, *self._step) = self._inline(predict), map(self._inline, learn)
@@ -369,7 +369,7 @@ class Backend:
         return arrays
 
     def taken(self, arrays: Mapping[str, NDArray]) -> Weights:
-        """Sets these variables, of which it takes a copy, and returns `weights`: in one call."""
+        """Assigns a copy of `arrays`, which are all variables or some, and returns the new `weights`: in one call."""
         return list(self._take({name: tf.constant(array) for name, array in arrays.items()}))
 
     def assign(self, arrays: Mapping[str, NDArray]) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _FILES = ("arrays.npz", "progress.json")
-_INFLATION = 20  # times; a trained network's weights shrink by a tenth, what shrinks by a thousand is no such thing
+_INFLATION = 20  # times; trained weights shrink by a tenth, a zip bomb by a thousandfold
 
 
 class CheckpointError(Exception):

@@ -127,9 +127,9 @@ class Learner:
     """The weights and how they change. `predict` and `update` may be called from any thread.
 
     version: updates so far. agent_steps: agent steps trained on so far; `rates_at` follows it. min_valid_version: the
-    first version of these weights' line; rollouts of earlier ones are not to be trained on. learning_rate_factor: the
-    scheduled learning rate is multiplied by it. skipped: updates that were not finite. hurried: whether an update ends
-    after the minibatch that it is in. outputs: the fields that `predict` gives, for `Slots`. precision: of the
+    version at the last return to a checkpoint; rollouts of earlier ones are not to be trained on. learning_rate_factor:
+    the scheduled learning rate is multiplied by it. skipped: updates that were not finite. hurried: whether an update
+    ends after the minibatch that it is in. outputs: the fields that `predict` gives, for `Slots`. precision: of the
     network's inner layers; device: what computes it.
     """
 
@@ -162,11 +162,11 @@ class Learner:
         return self._backend.predict(observation, weights), version
 
     def update(self, batch: Batch) -> UpdateStats | None:
-        """One update from all filled steps of `batch`; None if it was not made, and nothing has changed.
+        """Makes one update from the filled steps of `batch`; None, with no weight changed, if none was made.
 
-        It takes `passes` over the batch, each in `minibatches`, and is one version: one acts with the weights before
-        it until it has ended. It is not made of a batch without a filled step. It is skipped if it is not finite. It is
-        not made either if the weights that played the batch were given up while it waited here.
+        An update takes `passes` over the batch, each in `minibatches`, and raises the version by 1. Predictions use the
+        old weights until it ends. None is made if no step is filled, if no minibatch is finite, or if a rollout is
+        older than `min_valid_version`.
 
         Raises Diverged after `SKIPS_MAX` in a row that were not finite, TooLarge and DeviceFailed.
         """

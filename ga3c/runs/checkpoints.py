@@ -67,8 +67,8 @@ class Checkpoints:
         self.due_at = self._record.time + self._seconds
         self.best = checkpoint.best(self.directory)
 
-    def second(self, model: Model) -> None:
-        """A second is over: begins a checkpoint if one is due."""
+    def request_if_due(self, model: Model) -> None:
+        """Begins a checkpoint if one is due. Called once a second."""
         self._record.disturbances += self._writer.busy
         if self._record.time >= self.due_at and not self._writer.busy:
             self.request(model)

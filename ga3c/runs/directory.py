@@ -177,7 +177,6 @@ class Log:
                 self._torn = file.read(1) != b"\n"
         self._file = open(path, "ab", buffering=0)
         self.empty = self._file.tell() == 0
-        self.closed = False
 
     def write(self, text: str) -> None:
         """Appends `text`, which ends with a newline."""
@@ -194,5 +193,4 @@ class Log:
 
     def close(self) -> None:
         """Closes the file. Nothing is buffered, so nothing can fail."""
-        self.closed = True
         self._file.close()

@@ -1,8 +1,7 @@
 """Policy lag: how old samples are when they are trained on, in updates and in milliseconds, and where they aged.
 
-In flight, a step waits for its rollout to be full. Queued, the rollout waits in the queue, for the rest of its batch
-and for the update. In milliseconds, the moment when the rollout is submitted divides the two, and the start of the
-update ends the second. In updates, the rollout's last prediction divides them, which is one step earlier.
+In flight: from a step's prediction until its rollout is submitted. Queued: from then until its update begins. Lag in
+updates is divided at the rollout's last prediction instead, one step earlier.
 """
 
 from __future__ import annotations

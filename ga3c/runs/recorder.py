@@ -172,7 +172,7 @@ class Recorder:
         row = self._record(now, workers, agent_pids)
         self.display.show(row, self._notes(), self._diagnosis)
         self._warn_of_losses(now)
-        self.checkpoints.second(model)
+        self.checkpoints.request_if_due(model)
         return row
 
     def _warn_of_losses(self, now: float) -> None:

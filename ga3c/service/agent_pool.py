@@ -66,8 +66,9 @@ class AgentPool:
         self._fit = len(self.agents)         # as many as fit into memory
         self._allowed = len(self.agents)     # as many as the system has processes for, until `_asked_again_at`
         self._asked_again_at = 0.0
-        self._refused_at = self._server_died_at = float("-inf")  # when no process was had; when of one more
-        self._refusals = 0  # each of which cost all agents, so that each pause is twice as long
+        self._refused_at = float("-inf")      # when the fork server last died of a start
+        self._server_died_at = float("-inf")  # when such a death last took running agents with it
+        self._refusals = 0                    # such deaths in a row; each doubles the pause
         self._fault_kinds: set[tuple[str, ...]] = set()
         self._last_fault = ""
         self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
@@ -217,7 +218,7 @@ class AgentPool:
             for vacant in self._in(AgentState.VACANT):
                 vacant.start_after = max(vacant.start_after, now + FORKSERVER_SECONDS)
             if isinstance(error, EOFError) and alive:
-                chance = now - self._server_died_at > 2 * LONGEST_START_PAUSE  # once may be
+                chance = now - self._server_died_at > 2 * LONGEST_START_PAUSE  # one in two hours may be
                 self._server_died_at, self._refusals = now, 0 if chance else self._refusals + 1
                 if not chance:
                     self._refuse(agent, cause, alive, START_PAUSE * 2.0**(self._refusals - 1))
@@ -314,7 +315,7 @@ class AgentPool:
         shot = exitcode == -signal.SIGKILL and cause != "out of memory"
         if lost := exitcode == 255 and forkserver_ended(agent.forked_from):
             cause, how, agent.start_after = "fork server", "was lost with the process that agents are forked from,", now
-        restarts = lost or agent.failed(self._channel.has_delivered(agent.number), shot, lived, now)
+        restarts = lost or agent.note_failure(self._channel.has_delivered(agent.number), shot, lived, now)
         agent.state = AgentState.GONE if restarts else AgentState.QUARANTINED
         recorder.event("agent_died", agent=agent.number, exitcode=exitcode, cause=cause, after=round(lived, 3),
                        quarantined=not restarts)

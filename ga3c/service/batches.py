@@ -84,18 +84,18 @@ class RolloutQueue:
     Args:
         refused: (B,) whether a rollout must not be trained on; asked once the batch is full.
         dropped: gets rollouts that are not trained on.
-        lasting: so many batches, the one that was asked for last and those before, may be used; they are all copied.
+        n_buffers: batches that stay valid at a time, the newest included; above 1 all are copied.
     """
 
     def __init__(self, channel: Channel, store: Slots, n_rollouts: int,
                  refused: Callable[[Batch], NDArray[np.bool_]], dropped: Callable[[Batch], None],
-                 lasting: int = 1) -> None:
+                 n_buffers: int = 1) -> None:
         self._channel, self._store, self._n_rollouts = channel, store, n_rollouts
-        self._refused, self._dropped, self._lasting = refused, dropped, lasting
+        self._refused, self._dropped, self._n_buffers = refused, dropped, n_buffers
 
     def batches(self) -> Generator[Collected]:
         """As of any source; releases slots when the generator goes on or is closed."""
-        return self._in_place() if self._n_rollouts == self._lasting == 1 else self._copied()
+        return self._in_place() if self._n_rollouts == self._n_buffers == 1 else self._copied()
 
     def _in_place(self) -> Generator[Collected]:
         ended, began = False, time.monotonic()
@@ -106,7 +106,7 @@ class RolloutQueue:
                     began = time.monotonic()
 
     def _copied(self) -> Generator[Collected]:
-        rooms = itertools.cycle([self._store.empty_batch(self._n_rollouts) for _ in range(self._lasting)])
+        rooms = itertools.cycle([self._store.empty_batch(self._n_rollouts) for _ in range(self._n_buffers)])
         room, filled, ended = next(rooms), 0, False
         began, gathering = time.monotonic(), 0.0
         try:
@@ -142,7 +142,7 @@ class Reused:
     episodes and agents' seconds count at the first use alone (`Batch.again`).
 
     Args:
-        source: its last `uses` batches last.
+        source: its last `uses` batches must stay valid.
         refused: as of the source; asked again before each use. What it refuses has been trained on, so none is dropped.
         over: whether time is up: what is left is then not used again.
     """

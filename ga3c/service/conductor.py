@@ -21,7 +21,7 @@ from ga3c.transport.tickets import Ticket
 
 
 class Conductor:
-    """Keeps what the rounds stand at, also over a thread that fails.
+    """Holds the state of the rounds. A thread that takes the place of a failed one goes on with it.
 
     Args:
         n_rollouts, rollout_length: of a batch.
@@ -41,7 +41,7 @@ class Conductor:
         self._ending = False                    # agents drain: whoever asks is answered
 
     def run(self, count: PredictionCount) -> None:
-        """Works until it is dismissed as a trainer is. Dismissed as a predictor is, it lets the agents go."""
+        """Works until `dismiss_trainer`. After `dismiss_predictor` it makes no update and answers every request."""
         predictor = Predictor(self._channel, self._store, self._learner, self._store.n_agents, count)
         self._work(predictor)  # what was due when a thread before this one failed
         for arrived in self._channel.arrivals():

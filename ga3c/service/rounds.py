@@ -108,7 +108,7 @@ class Rounds:
                        if each.takes_part and agent % self.plan.turns == self._turn]
             if any(self._agents[agent].asked is None for agent in members):
                 return None
-            before = [agent for agent in members if self._is_for_what_was_played(self._agents[agent])]
+            before = [agent for agent in members if self._asks_for_a_value(self._agents[agent])]
             if before:
                 return Answer(sorted(before), False)
             if members and self._played[self._turn] < self.plan.steps * (self.updates + 1):
@@ -122,7 +122,7 @@ class Rounds:
         group = self.updates % self.plan.groups
         return [(agent, each) for agent, each in sorted(self._agents.items()) if agent % self.plan.groups == group]
 
-    def _is_for_what_was_played(self, agent: _Participant) -> bool:
+    def _asks_for_a_value(self, agent: _Participant) -> bool:
         """Whether it asks for a final observation, or for the value of what follows a full rollout."""
         assert agent.asked is not None
         slot, step = agent.asked

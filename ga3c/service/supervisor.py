@@ -256,7 +256,7 @@ class Service:
             if isinstance(error, Diverged):
                 # A second one is another trainer's, of the same weights.
                 went_back = went_back or self._go_back(error)
-            elif isinstance(error, Exception) and self._rules.restart_thread(time.monotonic(), began):
+            elif isinstance(error, Exception) and self._rules.may_restart_thread(time.monotonic(), began):
                 recorder.event("thread_failed", cause=f"{type(error).__name__}: {error}")
                 recorder.say(f"A thread failed and is restarted: {type(error).__name__}: {error}. If it fails again "
                              f"within a minute, the run ends. The traceback is in {recorder.log_path}")
@@ -269,7 +269,7 @@ class Service:
     def _go_back(self, error: Diverged) -> bool:
         """Goes on from the newest finite checkpoint, once; else raises the error."""
         recorder, learner = self._recorder, self._learner
-        path = recorder.checkpoints.back_to_finite(learner) if self._rules.go_back() else None
+        path = recorder.checkpoints.back_to_finite(learner) if self._rules.may_go_back() else None
         if path is None:
             raise error
         recorder.event("diverged", cause=str(error), back_to=str(path.relative_to(recorder.directory)),

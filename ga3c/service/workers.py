@@ -1,7 +1,7 @@
 """The workers as objects with a state: agents, and pools of predictor or trainer threads; and the rules of restarting.
 
 An agent *delivers* when it submits a rollout. It is *shot* when others kill it (SIGKILL), or when it hung. The first
-row that fits holds (`Agent.failed`).
+row that fits holds (`Agent.note_failure`).
 
     delivered, and was shot or lived for 10 s    restarted at once; earlier failures are forgotten.
     fifth failure in a row, had not delivered    quarantined, and so it stays.
@@ -69,7 +69,7 @@ class Agent:
         """Whether it plays, or will, and is not to end."""
         return self.state in (AgentState.STARTING, AgentState.PLAYING)
 
-    def failed(self, delivered: bool, shot: bool, lived: float, now: float) -> bool:
+    def note_failure(self, delivered: bool, shot: bool, lived: float, now: float) -> bool:
         """It ended unasked: sets when it may start again. Returns False if it is quarantined.
 
         Args:
@@ -173,12 +173,12 @@ class FailureRules:
         self._thread_failed_at: float | None = None
         self._diverged = False
 
-    def restart_thread(self, now: float, began: float) -> bool:
+    def may_restart_thread(self, now: float, began: float) -> bool:
         """Whether a failed thread, at work since `began`, is restarted; False: the run ends."""
         before, self._thread_failed_at = self._thread_failed_at, now
         return before is None or began < before or now - before > THREAD_PEACE
 
-    def go_back(self) -> bool:
+    def may_go_back(self) -> bool:
         """Whether a diverged run goes on from a checkpoint; False: it ends."""
         first, self._diverged = not self._diverged, True
         return first

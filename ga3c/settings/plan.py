@@ -42,7 +42,7 @@ class Plan(NamedTuple):
         return self.steps * (agent % self.groups + 1) if generation == 1 else self.segment
 
     def begins(self, agent: int, generation: int) -> int:
-        """An agent may take part from update u on if u % groups is this: its first rollout ends at its group's next."""
+        """u % groups of the updates u at which an agent may join. Its first rollout then ends at its group's next."""
         return (agent + 1 - self.first(agent, generation) // self.steps) % self.groups
 
 

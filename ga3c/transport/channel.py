@@ -127,7 +127,7 @@ class Channel:
         self._on_vacant, self._submitted = on_vacant, submitted
         self._predictions, self._rollouts = TicketQueue(), TicketQueue()
         self._between = 0.0  # seconds from one request to the next while a predictor waits for more
-        # Guards lines: an answer is written wholly before or wholly not after an agent's end.
+        # Guards lines: nothing is written to an agent's slots or pipe after `hang_up`.
         self._lock = threading.Lock()
         self._outlet, self._intake = threading.Lock(), threading.Lock()  # one predictor, one trainer takes at a time
 
@@ -224,7 +224,7 @@ class Channel:
                     waiting = self._delayed(waiting, wanted)
                 tickets, ended = self._predictions.without_close(self._predictions.take(largest_size(sizes, waiting)))
             if tickets:
-                size = largest_size(sizes, len(tickets))  # one was no request, but the end of a predictor
+                size = largest_size(sizes, len(tickets))  # fewer where a dismissal was among them
                 self._put_back(tickets[size:])
                 yield Requests(tickets[:size], self._store)
 
@@ -356,8 +356,8 @@ class Channel:
 
     def drop_rollouts(self) -> list[int]:
         """Takes the rollouts that wait for trainers away, for good; returns their slots. Trainers must be dismissed."""
-        with self._intake:  # whoever has it will meet its dismissal
-            self._rollouts.put(CLOSE)  # ours: there is one more than trainers, so the wait ends
+        with self._intake:  # a trainer that holds it lets go at its own dismissal
+            self._rollouts.put(CLOSE)  # one more than trainers, so that this loop ends
             dropped, ended = list[int](), False
             while not ended:
                 tickets, ended = self._rollouts.without_close(self._rollouts.take(8192))

@@ -44,7 +44,7 @@ def actor_critic_outputs(env: EnvSpec) -> dict[str, Field]:
 
 def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping[str, Field],
                 discounted: bool = False) -> dict[str, Field]:
-    """Field by name of one slot. Only if `discounted`, what `normalize_rewards` needs beside the reward is one of them.
+    """The fields of one slot, by name. `discounted` adds `discounted_reward`, which `normalize_rewards` needs.
 
     Outputs and `PER_REQUEST` have one row more than there are steps. Row T is for the final observation of a
     truncated episode: that observation stands in `following` for a moment, is predicted like any other, and only its

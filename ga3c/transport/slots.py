@@ -193,7 +193,7 @@ class Slots(_Facts):
         return aligned((n, *self.observation.shape[2:]), self.observation.dtype)
 
     def row(self, slot: int, step: int) -> int:
-        """The number of a step of a slot, T included, among those of all slots: found much sooner than by two."""
+        """The flat index of (slot, step), with T + 1 rows in each slot. One index is faster than two."""
         return slot * (self.rollout_length + 1) + step
 
     def observations(self, rows: list[int], into: NDArray) -> None:

@@ -52,7 +52,7 @@ class TicketQueue:
         return tickets
 
     def put(self, agent: int, slot: int = 0, step: int = 0, generation: int = 0) -> None:
-        """Adds a ticket; in a full queue it waits here until somebody has taken one."""
+        """Adds a ticket without blocking. If the pipe is full, the ticket stays here until a `take`."""
         self._written((agent, slot, step, generation))
 
     def _written(self, ticket: Ticket) -> bool:

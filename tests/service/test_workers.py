@@ -11,7 +11,7 @@ from ga3c.service.workers import HEALTHY_SECONDS, Agent, FailureRules, ThreadSta
 
 def waits(agent: Agent, *failures: tuple[bool, bool, float]) -> list[float | None]:
     """Seconds until it may start again after each failure (delivered, shot, lived); None: quarantined."""
-    return [agent.start_after - 100.0 if agent.failed(*failure, 100.0) else None for failure in failures]
+    return [agent.start_after - 100.0 if agent.note_failure(*failure, 100.0) else None for failure in failures]
 
 
 def test_an_agent_that_never_delivers_waits_longer_each_time_and_is_quarantined_the_fifth_time() -> None:
@@ -36,15 +36,15 @@ def test_an_agent_shot_before_its_first_rollout_does_not_wait_longer_but_is_quar
 
 def test_a_fault_that_hits_several_threads_is_one() -> None:
     rules = FailureRules()
-    assert [rules.restart_thread(now, 0.0) for now in (10.0, 10.01, 10.5)] == [True] * 3
-    assert not rules.restart_thread(11.0, 10.5), "this one has been restarted already"
+    assert [rules.may_restart_thread(now, 0.0) for now in (10.0, 10.01, 10.5)] == [True] * 3
+    assert not rules.may_restart_thread(11.0, 10.5), "this one has been restarted already"
 
 
 def test_a_thread_is_restarted_once_a_minute_and_divergence_answered_once() -> None:
     rules = FailureRules()
-    assert [rules.restart_thread(now, began) for now, began in [
+    assert [rules.may_restart_thread(now, began) for now, began in [
         (10.0, 0.0), (71.0, 10.0), (130.0, 71.0), (191.0, 130.0)]] == [True, True, False, True]
-    assert [rules.go_back(), rules.go_back()] == [True, False]
+    assert [rules.may_go_back(), rules.may_go_back()] == [True, False]
 
 
 def test_a_thread_ends_or_fails_and_says_so() -> None:

@@ -49,7 +49,7 @@ class Checkpoints:
         also_saved: returns further arrays for the checkpoint, by name.
 
     Args:
-        record: is told what was saved, and says what stays.
+        record: gets an event of each; its `evaluating` is kept.
         agent_steps: those of the checkpoint that the run goes on from, else 0.
         wake: called from another thread when a write has ended; `collect` is then due.
     """

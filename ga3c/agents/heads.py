@@ -1,30 +1,12 @@
-"""Action heads: how an agent draws its actions from the outputs of the model."""
+"""How an agent draws its actions from the outputs of the model."""
 
 from __future__ import annotations
 
 from bisect import bisect
 from itertools import accumulate
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from ga3c.transport.fields import Outputs
-
-
-class ActionHead(Protocol):
-    """One way to draw actions."""
-
-    def sample(self, outputs: Outputs, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Actions (n,) for outputs of n observations."""
-
-
-class Categorical:
-    """Draws from the probabilities `policy` (n, A)."""
-
-    def sample(self, outputs: Outputs, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Actions (n,)."""
-        return sample(outputs["policy"], rng)
 
 
 def sample(policy: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.agents.heads import ActionHead, Categorical
+from ga3c.agents.heads import sample
 from ga3c.envs.base import Environment, Transition
 from ga3c.settings.schema import AlgorithmSettings, Settings
 from ga3c.transport.port import AGAIN, DRAIN, PREDICT, SUBMIT, TAKE, Request
@@ -56,7 +56,7 @@ class Progress:
 
 
 def play(environment: Environment, store: Slots, rng: np.random.Generator, at: Progress | None = None,
-         resumed: bool = False, head: ActionHead | None = None, discount: float | None = None) -> Player:
+         resumed: bool = False, discount: float | None = None) -> Player:
     """The life of an agent, until a prediction is granted with DRAIN. The environment must have been reset.
 
         request   granted with
@@ -69,10 +69,8 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
     Args:
         at: where the agent stands; kept up to date, so that it can be saved at every PREDICT.
         resumed: it goes on from `at` instead of beginning there.
-        head: draws the actions; None: `Categorical`.
         discount: gamma, with which `discounted_reward` is written; None: the slots have no such field.
     """
-    head = head or Categorical()
     T = store.rollout_length
     at = at or Progress.new(store.n_envs)
     if discount is not None and not at.discounted:
@@ -97,7 +95,7 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
                 store.following[at.slot] = store.observation[at.slot, at.step]
                 yield _filled(store, at.slot, at.step, store.value[at.slot, at.step])
             return
-        _step(environment, store, at, head.sample(store.outputs_at(at.slot, at.step), rng), discount)
+        _step(environment, store, at, sample(store.policy[at.slot, at.step], rng), discount)
         if not at.final:
             yield from _next_step(environment, store, at)
 

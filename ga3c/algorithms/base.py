@@ -1,9 +1,9 @@
 """What an algorithm is: the outputs it adds to a slot, what stays fixed over the passes of an update, and a loss.
 
 An algorithm is one file beside this one that fulfils `Algorithm`. Learner, backend, slots and metrics know no more of
-it than stands here. An update is one `prepare` and then, for each minibatch of each pass, one `loss`. An agent's loop
-also reads the output `value`. How an action is drawn is not part of it (`agents.heads.ActionHead`), nor where its
-batches come from, which is the schedule's (`service.batches`, `service.rounds`).
+it than stands here. An update is one `prepare` and then, for each minibatch of each pass, one `loss`. Agents draw their
+actions from the output `policy` (`agents.heads.sample`), and their loop reads the output `value`. Where batches come
+from is the schedule's matter (`service.batches`, `service.rounds`).
 
 Index order: B rollouts, T steps, E environments, A actions; N = B T E steps in a row.
 """

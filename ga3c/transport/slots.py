@@ -221,10 +221,6 @@ class Slots(_Facts):
         for row in rows:
             versions[row] = version
 
-    def outputs_at(self, slot: int, step: int) -> dict[str, NDArray]:
-        """The model's outputs for one step, arrays (E, ...) by name."""
-        return {name: getattr(self, name)[slot, step] for name in self.outputs}
-
     def gather(self, slots: Iterable[int], into: Batch, at: int) -> None:
         """Copies the rollouts in `slots` to places at, at + 1, ... of `into`."""
         for place, slot in enumerate(slots, at):

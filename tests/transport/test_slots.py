@@ -100,8 +100,9 @@ def test_an_algorithm_adds_its_outputs_to_a_slot() -> None:
     store = Slots(spec((2,)), 3, 2, 4, 2, {"quantiles": Field((5, 7), np.float32)})
     rows = [store.row(2, 3), store.row(0, 1)]
     store.answer(rows, {"quantiles": np.arange(140, dtype=np.float32).reshape(2, 2, 5, 7)}, 6)
-    assert store.outputs_at(2, 3)["quantiles"].ravel().tolist() == list(range(70))
-    assert store.outputs_at(0, 1)["quantiles"].ravel().tolist() == list(range(70, 140))
+    quantiles = store.quantiles  # type: ignore[attr-defined]
+    assert quantiles[2, 3].ravel().tolist() == list(range(70))
+    assert quantiles[0, 1].ravel().tolist() == list(range(70, 140))
     assert store.version[2, 3] == store.version[0, 1] == 6 and store.version.sum() == 12
     assert store.empty_batch(1).arrays["quantiles"].shape == (1, 3, 2, 5, 7)
 

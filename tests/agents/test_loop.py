@@ -187,6 +187,25 @@ def test_an_episode_that_was_cut_short_has_no_score_and_the_next_has_all_of_its_
     assert driver.store.score[:30, :, 0][lengths > 0].tolist() == [n * (n + 1) / 2 for n in whole]
 
 
+def test_a_score_is_of_the_whole_game_though_the_learners_episodes_end_with_each_life() -> None:
+    driver = Driver(counting(rollout_length=2, n_envs=1), [1.0, 0.0])
+    step = driver.environment.step
+
+    def with_lives(action: np.ndarray) -> Transition:
+        told = step(action)  # a game has two lives: this world truncates every second episode
+        return told._replace(score_ended=told.truncated, score=7 * told.reward)
+
+    driver.environment.step = with_lives  # type: ignore[method-assign]
+    while len(driver.submitted) < 40:
+        driver.answer()
+        driver.until_prediction()
+    ended = driver.store.episode_length[:40, :, 0] > 0
+    lives = [(Counting.length(2 * number), Counting.length(2 * number + 1)) for number in range(ended.sum())]
+    assert len(lives) > 2 and driver.store.episode_length[:40, :, 0][ended].tolist() == list(map(sum, lives))
+    assert driver.store.score[:40, :, 0][ended].tolist() == [
+        7 * sum(n * (n + 1) / 2 for n in game) for game in lives], "by the score of the game, not by the reward"
+
+
 @pytest.mark.parametrize("steps_before", range(7))
 def test_a_drained_agent_submits_every_step_it_has_played_and_ends(steps_before: int) -> None:
     driver = Driver(counting(rollout_length=2, n_envs=3), [1.0, 0.0])

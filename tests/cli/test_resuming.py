@@ -88,6 +88,13 @@ def test_another_game_or_network_is_not_gone_on_with(train_here: Command) -> Non
     assert net.returncode == 2 and net.stderr.count("\n") == 1
 
 
+@pytest.mark.usefixtures("run_with_two_checkpoints")
+def test_a_new_run_with_those_weights_has_neither_the_limits_nor_the_directory_of_theirs(train_here: Command) -> None:
+    theirs, own = (train_here("--resume", "run", *more, "--print-config").stdout for more in ([], ["--weights-only"]))
+    assert re.search(r"^  steps: \d+", theirs, re.MULTILINE) and re.search(r"^  steps: null", own, re.MULTILINE)
+    assert re.search(r"^  run_dir: null", own, re.MULTILINE) and re.search(r"^  game: toy:catch", own, re.MULTILINE)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("run_with_two_checkpoints")
 def test_what_shapes_learning_is_refused_on_resume_and_allowed_for_a_new_run_with_those_weights() -> None:

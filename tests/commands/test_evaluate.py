@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import pytest
@@ -22,6 +23,8 @@ from ga3c.commands.evaluate import evaluate
 from ga3c.evaluation.background import Evaluator
 from ga3c.evaluation.policy import find, write_policy
 from ga3c.settings.files import configured
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -73,10 +76,25 @@ def test_what_a_policy_without_a_run_plays_prints_to_standard_error(run: Callabl
     ("Blocks", 3, r"'odd:Blocks-v0' did not answer for 4 s \(agent_timeout\) while it played")])
 def test_a_game_that_fails_is_told_in_one_line(
         run: Callable[..., Path], capfd: pytest.CaptureFixture[str], name: str, code: int, told: str) -> None:
-    run(name, agent_timeout=4.0)
+    run(name, agent_timeout=4.0 if name == "Blocks" else 60.0)
     assert evaluate(["run", "--json", "--episodes", "3"]) == code
     out, err = capfd.readouterr()
     assert out == "" and re.fullmatch(f"ga3c-eval: {told}\n", err), err
+
+
+def test_an_evaluation_plays_by_the_flags_given_else_as_in_training(
+        run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float | None]] = []
+
+    def noted(settings: Settings, *others: object) -> NoReturn:
+        asked.append((settings.env.noop_max, settings.env.sticky_actions))
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("ga3c.evaluation.players.playing", noted)
+    run("Plain", sticky_actions=0.125)
+    for flags in ([], ["--noop-max", "7", "--sticky-actions", "0.5"]):
+        assert evaluate(["run", *flags]) == 2
+    assert asked == [(30, 0.125), (7, 0.5)]
 
 
 def test_episodes_that_were_cut_short_are_said(run: Callable[..., Path], capfd: pytest.CaptureFixture[str]) -> None:

@@ -214,6 +214,26 @@ def test_a_sticky_action_lasts_at_each_frame_with_its_probability(make: Make) ->
     assert (error < 4 * np.sqrt(expected * (1 - expected) / len(late))).all() and len(late) > 5900
 
 
+def test_what_is_held_is_the_action_of_the_last_frame_played_where_the_skip_is_drawn(make: Make) -> None:
+    environment = make("Pong-v0", noop_max=0)
+    environment.reset(0)
+    frames = set()
+    for step in range(200):
+        recording, = recorded(environment)
+        environment.step(np.array([2 + step % 2]))
+        frames.add(len(recording.played))
+        assert isinstance(environment, AtariEnvironment)
+        assert ale_py.Action(int(environment._held[0])).name == recording.played[-1]
+    assert frames == {2, 3, 4}
+
+
+def test_after_an_opening_fire_that_is_what_is_held(make: Make) -> None:
+    environment = make("Breakout", fire_reset=True, sticky_actions=0.5, noop_max=0)
+    environment.reset(0)
+    assert isinstance(environment, AtariEnvironment)
+    assert ale_py.Action(int(environment._held[0])).name == "FIRE"
+
+
 def test_nothing_is_held_over_from_the_game_before(make: Make) -> None:
     environment = make("Pong", sticky_actions=0.5, noop_max=0)
     recording, = recorded(environment)

@@ -24,7 +24,7 @@ from ga3c.learner.checkpoint import Checkpoint, CheckpointError
 from ga3c.settings.files import check_agents, configured
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.presets import BEFORE
-from ga3c.settings.schema import Settings
+from ga3c.settings.schema import EnvSettings, Settings
 
 CATCH = configured(game="toy:catch", seed=3)
 
@@ -64,6 +64,10 @@ def test_a_policy_file_keeps_how_the_game_was_played_and_one_of_an_earlier_versi
     write_policy(tmp_path / "old.npz", trained)
     assert read_policy(tmp_path / "old.npz").settings == configured(
         game="PongNoFrameskip-v0", frame_skip=3, contrast=False)
+
+
+def test_a_policy_file_keeps_all_settings_of_the_game_but_those_of_training_alone() -> None:
+    assert {*EnvSettings.model_fields} - {*policy._SETTINGS} == {"life_loss", "emulator"}
 
 
 # ------------------------------------------------------------------------------------------------ finding

@@ -62,6 +62,14 @@ def test_a_summary_by_hand() -> None:
     assert "human_normalised" not in made
 
 
+def test_intervals_are_of_their_statistic_and_the_mean_is_what_is_normalised() -> None:
+    scores = np.array([0.0, 0.0, 0.0, 100.0])
+    made = summarise(Played(scores, scores.astype(np.int64)), "Pong")
+    assert made["mean_interval"] == bootstrap_interval(scores, lambda some: float(some.mean()))
+    assert made["iqm_interval"] == bootstrap_interval(scores, interquartile_mean) != made["mean_interval"]
+    assert made["human_normalised"] == pytest.approx((25.0 + 20.7) / 35.3)
+
+
 @pytest.mark.parametrize(("score", "normalised"), [(-20.7, 0.0), (14.6, 1.0), (21.0, 41.7 / 35.3)])
 def test_a_score_is_normalised_by_random_play_and_the_human_tester(score: float, normalised: float) -> None:
     made = summarise(Played(np.array([score]), np.array([1])), "Pong")
@@ -92,3 +100,6 @@ def test_the_reference_table_knows_57_games_by_the_names_of_the_simulator() -> N
     assert len(table) == 57
     assert all(atari_id(game) == f"ALE/{game}-v5" for game in table)
     assert all(random < human for random, human in table.values())
+    assert {game: table[game] for game in ("Breakout", "Boxing", "Qbert", "SpaceInvaders", "UpNDown")} == {
+        "Breakout": (1.7, 30.5), "Boxing": (0.1, 12.1), "Qbert": (163.9, 13455.0), "SpaceInvaders": (148.0, 1668.7),
+        "UpNDown": (533.4, 11693.2)}

@@ -4,10 +4,36 @@ from __future__ import annotations
 
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from ga3c.runs.meter import Meter
+
+
+def test_each_kind_of_process_is_measured_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, now, ours = {7: 1.0, 8: 1.0, 9: 1.0, os.getpid(): 1.0}, [100.0], os.getpid()
+
+    class Process:
+        def __init__(self, pid: int) -> None:
+            self.pid = pid
+
+        def cpu_times(self) -> SimpleNamespace:
+            return SimpleNamespace(user=cpu[self.pid], system=0.0)
+
+        def memory_info(self) -> SimpleNamespace:
+            return SimpleNamespace(rss=3 * 2**20, shared=2**20)
+
+    monkeypatch.setattr("ga3c.runs.meter.psutil.Process", Process)
+    monkeypatch.setattr("ga3c.runs.meter.time", SimpleNamespace(monotonic=lambda: now[0]))
+    meter = Meter()
+    meter.used([7, 8], 9)
+    for pid, seconds in ((7, 1.0), (8, 2.0), (9, 0.25), (ours, 0.5)):
+        cpu[pid] += seconds
+    now[0] += 2.0
+    found = meter.used([7, 8], 9)
+    assert (found["cpu_agents"], found["cpu_server"], found["cpu_evaluator"]) == (1.5, 0.25, 0.125)
+    assert found["memory_mb"] == 8.0
 
 
 @pytest.mark.parametrize(("usable", "whole"), [(os.cpu_count() or 1, True), ((os.cpu_count() or 1) + 1, False)])

@@ -108,6 +108,14 @@ def test_the_preset_default_is_the_defaults() -> None:
     assert settled("--preset", "default") == settled() == Settings()
 
 
+@pytest.mark.parametrize(("preset", "rate", "final"), [
+    ("default", 1e-3, 1e-4), ("fast", 7e-4, 3e-5), ("quality", 2.5e-4, 2.5e-5), ("accelerated-a2c", 7e-4, None),
+    ("accelerated-ppo", 1e-3, 0.0), ("accelerated-appo", 2.5e-4, None), ("cule", 6.5e-4, None)])
+def test_the_learning_rate_of_each_preset(preset: str, rate: float, final: float | None) -> None:
+    found = settled("--preset", preset).algorithm
+    assert (found.learning_rate, found.learning_rate_final) == (rate, final)
+
+
 @pytest.mark.parametrize("algorithm", ["a3c", "a2c", "a3c-cpu"])
 def test_an_algorithm_of_one_pass_begins_with_what_fast_gives(algorithm: str) -> None:
     same = {"preset": "default", "algorithm": algorithm, "schedule": "alternating" if algorithm == "a2c" else "queues"}

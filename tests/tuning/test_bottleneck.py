@@ -41,6 +41,8 @@ IDLE = {**HEALTHY, "cpu_agents": 0.6, "cpu_server": 0.9, "cpu_machine": 1.6}
                  id="idle, agents play and updates just keep up"),
     pytest.param({**HEALTHY, "cpu_agents": 1.0, "cpu_server": 2.8}, "device", id="full, model most"),
     pytest.param({**HEALTHY, "cpu_agents": 1.2, "cpu_server": 1.0}, "external load", id="full, external load"),
+    pytest.param({**HEALTHY, "cpu_agents": 1.6, "cpu_server": 1.5}, "external load", id="full, a fifth external"),
+    pytest.param({**HEALTHY, "cpu_agents": 2.0, "cpu_server": 1.4}, "environments", id="full, an eighth external"),
     pytest.param({**HEALTHY, "cpu_agents": 1.2, "cpu_server": 1.0, "cpu_evaluator": 1.6}, "environments",
                  id="full, the run's own evaluator"),
     pytest.param({**IDLE, "play_ms": 20.0}, "environments", id="idle, agents play"),

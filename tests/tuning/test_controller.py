@@ -228,3 +228,10 @@ def test_the_longer_an_agent_takes_to_start_the_fewer_changes_of_agents_are_trie
     assert quiet[2:] == pytest.approx([usual] * (len(quiet) - 2), abs=25) and len(quiet) > 4
     assert start / START_SHARE <= min(np.diff(searches)), "also where the rate changes all the time"
     assert (len(searches) > 20) == (start == 0.3)
+
+
+@pytest.mark.parametrize("trainers", [1, 4])
+def test_above_the_lag_ceiling_less_lag_decides_and_not_the_rate(trainers: int) -> None:
+    controller = Fast((4, 1, trainers), (4, 1, 4), 5.0, 0)
+    play(controller, lambda setting, second: 1000.0 * setting[2], 300, noise=0.02, lag=lambda setting: 6.0 + setting[2])
+    assert controller.accepted[2] == 1

@@ -88,6 +88,12 @@ def test_the_paper_changes_one_by_one_and_accepts_what_is_faster() -> None:
     assert 10 <= controller.accepted[0] <= 15
 
 
+def test_each_trial_cools_by_three_per_cent() -> None:
+    controller = Paper((2, 1, 1), (8, 2, 2), None, 0, window=1.0, temperature=0.3)
+    trials = play(controller, hill, 50)
+    assert len(trials) > 10 and controller.state()["temperature"] == pytest.approx(0.3 * 0.97**len(trials))
+
+
 def test_without_temperature_nothing_slower_is_accepted_and_with_it_ever_less() -> None:
     def falling(setting: Setting, second: int) -> float:
         return 1000.0 / sum(setting)

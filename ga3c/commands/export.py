@@ -106,6 +106,8 @@ def write(directory: Path, policy: Policy, onnx: bool) -> dict[str, float]:
 
     Differences are relative to the largest output, where that is above 1: a value of 200 has single steps of 1.5e-5.
     """
+    import numpy as np
+
     from ga3c.evaluation.policy import write_policy
     observation = _played(policy)
     models = {"saved_model": _write_saved_model(directory / "saved_model", policy)}
@@ -114,8 +116,8 @@ def write(directory: Path, policy: Policy, onnx: bool) -> dict[str, float]:
     expected = policy.predict(observation)
     differences = {}
     for name, model in models.items():
-        differences[name] = max(float(abs(answer - right).max() / max(1.0, abs(right).max()))
-                                for answer, right in zip(model(observation), expected, strict=True))
+        differences[name] = float(np.max([abs(answer - right).max() / max(1.0, abs(right).max())
+                                          for answer, right in zip(model(observation), expected, strict=True)]))
         if not differences[name] <= TOLERANCE:
             raise ExportDiffers(f"{name} differs from the policy by {differences[name]:.1e}, more than {TOLERANCE:.0e}")
     write_policy(directory / "policy.npz", policy.trained)

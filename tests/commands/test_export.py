@@ -170,3 +170,16 @@ def test_large_values_are_compared_by_their_size(tmp_path: Path, monkeypatch: py
         else:
             with pytest.raises(ExportDiffers, match="saved_model differs from the policy by 1.0e-03, more than 1e-05"):
                 write(tmp_path / kind, policy, False)
+
+
+def test_a_model_that_is_not_finite_is_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_trained(tmp_path / "run", configured(game="toy:catch"))
+    policy = load_policy(tmp_path / "run")
+    answer = policy.predict
+    for number in range(2):
+        def answers(observation: np.ndarray, number: int = number) -> list[np.ndarray]:
+            return [output * np.nan if number == index else output for index, output in enumerate(answer(observation))]
+
+        monkeypatch.setattr(module, "_write_saved_model", lambda path, policy, answers=answers: answers)
+        with pytest.raises(ExportDiffers):
+            write(tmp_path / "run", policy, False)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import QUICK, RUN, Command, checkpoints, events, flip, rows, train
 
 from ga3c.learner import checkpoint
+from ga3c.runs.directory import lock_directory
+from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import recorded_values
 from ga3c.settings.presets import RENAMED
@@ -86,6 +90,51 @@ def test_another_game_or_network_is_not_gone_on_with(train_here: Command) -> Non
     assert game.returncode == 2 and "was trained on toy:catch" in game.stderr and game.stderr.count("\n") == 1
     net = train_here("--resume", "run", "--network", "small", "--steps", "5000")
     assert net.returncode == 2 and net.stderr.count("\n") == 1
+
+
+def test_checkpoints_newer_than_the_one_gone_on_from_are_set_aside(
+        run_with_two_checkpoints: list[Path], train_here: Command) -> None:
+    older, newest = run_with_two_checkpoints
+    done = train_here("--resume", str(older), "--steps", str(int(older.name) + 100))
+    assert done.returncode == 0 and newest.with_name(f"{newest.name}.abandoned").is_dir() and not newest.exists()
+    assert train_here("--resume", "run", "--steps", "1").returncode == 2, "the newest is of this branch now"
+
+
+@pytest.mark.usefixtures("run_with_two_checkpoints")
+def test_a_run_that_another_process_trains_is_not_gone_on_with(train_here: Command) -> None:
+    held = lock_directory(RUN)
+    try:
+        refused = train_here("--resume", "run", "--steps", "5000")
+    finally:
+        os.close(held)
+    assert refused.returncode == 2 and str(os.getpid()) in refused.stderr and refused.stderr.count("\n") == 1
+
+
+def test_a_new_run_begins_with_the_weights_that_it_was_given(
+        run_with_two_checkpoints: list[Path], train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[dict[str, np.ndarray], int, int]] = []
+
+    def run(service: Service) -> str:
+        begun.append(service._learner.state())
+        return "the test"
+
+    monkeypatch.setattr(Service, "run", run)
+    assert train_here("--resume", "run", "--weights-only", "--run-dir", "new").returncode == 0
+    arrays, version, agent_steps = begun[0]
+    theirs = checkpoint.load(run_with_two_checkpoints[1]).arrays
+    assert (version, agent_steps) == (0, 0)
+    assert all(np.array_equal(array, theirs[name]) for name, array in arrays.items() if name.startswith("network"))
+    assert not np.array_equal(arrays["optimizer.00"], theirs["optimizer.00"]), "the optimizer begins anew"
+
+
+@pytest.mark.usefixtures("run_with_two_checkpoints")
+def test_without_agents_the_exit_code_is_3(train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(service: Service) -> str:
+        raise AgentsLost("agents: all are lost")
+
+    monkeypatch.setattr(Service, "run", lost)
+    done = train_here("--resume", "run", "--steps", "5000")
+    assert done.returncode == 3 and "agents: all are lost" in done.stderr
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")

@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 
 import ga3c
 from ga3c import load_run
+from ga3c.commands import api
 from ga3c.learner import checkpoint
 from ga3c.settings.files import configured, resolve
 from ga3c.settings.messages import ConfigError
@@ -170,3 +171,21 @@ def test_an_interrupt_before_the_run_begins_leaves_nothing(tmp_path: Path, monke
     with pytest.raises(KeyboardInterrupt):
         ga3c.train(game="toy:catch", steps=300)
     assert not list((tmp_path / "runs").iterdir())
+
+
+def test_settings_become_the_flags_that_mean_them() -> None:
+    given = {"minutes": None, "dynamic": False, "serial": True, "wrappers": ["a:B", "c:D"], "learning_rate": 1e-4}
+    assert api._flags(given) == [
+        "--minutes=null", "--no-dynamic", "--serial", "--wrappers=a:B,c:D", "--learning-rate=0.0001"]
+
+
+def test_an_evaluation_is_asked_for_with_all_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: str, arguments: list[str], show: object, report: int) -> None:
+        asked.append(arguments)
+        os.write(report, b"{}")
+
+    monkeypatch.setattr(api, "_run", run)
+    ga3c.evaluate("run", episodes=5, seed=7, greedy=True, sticky_actions=0.25, envs=3)
+    assert {"run", "--episodes=5", "--seed=7", "--greedy", "--sticky-actions=0.25", "--envs=3"} <= {*asked[0]}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import QUICK, RUN, TRAIN, checkpoints, events, train
 
+from ga3c.commands.entry import guarded
 from ga3c.settings.files import configured, resolve, to_yaml
 from ga3c.settings.messages import for_shell
 
@@ -160,3 +161,14 @@ def test_figures_need_no_backend_of_a_notebook(monkeypatch: pytest.MonkeyPatch) 
     program = "from ga3c.commands.plot import main; main()"
     done = subprocess.run([sys.executable, "-c", program, "run"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("error", "code"), [
+    (KeyboardInterrupt(), 130), (KeyError("a mistake of ours"), 6), (OSError(28, "No space left"), 5)])
+def test_the_exit_code_says_what_ended_a_command(
+        error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        raise error
+
+    assert guarded("ga3c-test", work) == code
+    assert ("Traceback" in capsys.readouterr().err) == (code == 6)

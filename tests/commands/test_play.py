@@ -183,6 +183,20 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *argume
     return play(["run", "--record", "film.gif", "--zoom", "1", "--episodes", "2", *arguments])
 
 
+def test_a_film_is_of_the_seed_and_the_policy_asked_for_and_kept_if_interrupted(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def one(predict: object, watched: object, *how: object) -> Iterator[Moment]:
+        asked.append(how)
+        yield moment([1.0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ga3c.commands.play.moments", one)
+    assert recorded(tmp_path, monkeypatch, "Plain", "--seed", "7", "--greedy") == 0
+    assert asked == [(7, 2, True)] and Path("film.gif").is_file()
+
+
 @pytest.mark.parametrize(("name", "size", "brightest"), [
     ("Plain", (12, 8), 160), ("Grows", (12, 8), 200), ("ChannelsFirst", (12, 8), 200), ("Floats", (12, 8), 128),
     ("Bools", (12, 8), 255), ("Lists", (12, 8), 200), ("Nothing", (32, 16), 4), ("NoModes", (32, 16), 4)])

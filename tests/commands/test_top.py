@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -164,6 +165,10 @@ def test_q_leaves_and_the_terminal_is_as_it_was(run: Written, opened: Callable[.
     terminal.wait(lambda text: "at work; q leaves" in text)
     terminal.type(b"xq")
     assert terminal.finish() == 0
+    then = Terminal(["/bin/sh", "-c", f"{shlex.join([*TOP, str(run.path)])}; stty -a"])
+    then.wait(lambda text: "at work; q leaves" in text)
+    then.type(b"q")
+    assert then.finish() == 0 and " icanon" in then.text and " echo " in then.text
 
 
 def test_a_run_that_writes_no_more_is_called_silent_and_one_that_was_resumed_at_work(run: Written) -> None:

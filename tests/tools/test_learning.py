@@ -16,6 +16,7 @@ import learning
 import pytest
 from programs import TOOLS
 
+from ga3c.runs.directory import lock_directory
 from ga3c.settings.files import configured, to_yaml
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -273,6 +274,17 @@ def test_time_that_is_up_while_the_run_ends_does_not_end_it_at_once(
     assert signals == [signal.SIGTERM]
 
 
+def test_a_run_that_another_process_trains_is_left_alone(tmp_path: Path, called: list[Any]) -> None:
+    (tmp_path / "one").mkdir()
+    held = lock_directory(tmp_path / "one")
+    try:
+        with pytest.raises(ConfigError, match=str(os.getpid())):
+            learning.make(table(tmp_path, TWO), tmp_path, 5)
+    finally:
+        os.close(held)
+    assert called == [] and (tmp_path / "one").is_dir()
+
+
 @pytest.mark.parametrize("ends", ["in time", "with its steps"])
 def test_an_interrupt_ends_the_call_with_the_run_that_is_on(
         ends: str, tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch,
@@ -286,16 +298,18 @@ def test_an_interrupt_ends_the_call_with_the_run_that_is_on(
             if ends == "in time":
                 raise SystemExit("it was interrupted") from None
 
+    timers: list[tuple[int, float]] = []
+    monkeypatch.setattr(signal, "setitimer", lambda *timer: timers.append(timer))
     monkeypatch.setattr(learning, "train", interrupted)
     monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path), "--minutes-left", "9"])
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
     try:
         assert learning.main() == 130
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in kept.items():
             signal.signal(number, handler)
     assert called == ["one"] and "the same command goes on" in capsys.readouterr().err
+    assert timers == [(signal.ITIMER_REAL, 540.0)]
 
 
 @pytest.mark.slow

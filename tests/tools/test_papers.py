@@ -16,7 +16,7 @@ import pytest
 from programs import tool
 from rows import rows
 
-from ga3c.settings.files import to_yaml
+from ga3c.settings.files import configured, to_yaml
 from ga3c.settings.plan import plan
 from ga3c.settings.schema import Settings
 
@@ -173,6 +173,29 @@ def test_an_interrupt_ends_the_tool_with_what_to_do(
     monkeypatch.setattr(paper_speed, "speed", interrupted)
     assert call("environments", "--game", "toy:catch") == 130
     assert "the same command goes on" in capsys.readouterr().err
+
+
+def test_what_was_measured_before_an_interrupt_is_kept(tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    def measure(conditions: Any) -> dict[str, Any]:
+        asked.append(conditions)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return {"rate": 1.0}
+
+    wanted = [{"agents": 1}, {"agents": 2}]
+    with pytest.raises(KeyboardInterrupt):
+        figure_runs.completed(tmp_path / "log", wanted, measure, str)
+    assert len((tmp_path / "log").read_text().splitlines()) == 1
+    assert len(figure_runs.completed(tmp_path / "log", wanted, measure, str)) == 2 and len(asked) == 3
+
+
+def test_a_run_that_was_interrupted_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figure_runs.ga3c, "train", lambda settings, quiet: None)
+    monkeypatch.setattr(figure_runs, "reached", lambda run, settings: False)
+    with pytest.raises(KeyboardInterrupt):
+        figure_runs.speed(configured(game="toy:catch"), 10.0)
 
 
 def test_every_command_is_explained() -> None:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from emulator_check import Pair, Variant, check, policy_actions, proven_exact, variants
 from numpy.typing import NDArray
-from probe_programs import random_instructions, random_picture
+from probe_programs import cartridge_of, lines, random_instructions, random_picture
 from scripted import Make
 
 # One of each cartridge, paddles, swapped ports, code in RAM, strobes after HMOVE, short frames, and plain ones.
-GAMES = ("alien", "asterix", "boxing", "breakout", "freeway", "montezuma_revenge", "pong", "qbert", "robotank",
-         "solaris", "up_n_down", "wizard_of_wor")
+GAMES = ("alien", "asterix", "boxing", "breakout", "carnival", "freeway", "montezuma_revenge", "ms_pacman", "pong",
+         "pooyan", "qbert", "robotank", "solaris", "up_n_down", "wizard_of_wor")
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -89,3 +89,13 @@ def played(folder: Path, image: bytes, seed: int) -> list[str]:
         if found := [line for line in pair.play(pair.actions[0]) if not line.startswith(("reward", "lives", "over"))]:
             return found
     return []
+
+
+@pytest.mark.parametrize("code", [
+    pytest.param([0xA9, 0x7F, 0x18, 0x69, 1, 0xB8], id="CLV after an overflow"),
+    pytest.param([0xA9, 0xFF, 0xA2, 7, 0xCB, 7], id="SBX of equal numbers"),
+    pytest.param([0xA9, 0xFF, 0xA2, 7, 0xCB, 8], id="SBX that borrows"),
+    pytest.param([0xA9, 0xF3, 0x4B, 0xAB], id="ASR with a carry")])
+def test_opcodes_that_random_programs_hardly_draw(code: list[int], tmp_path: Path) -> None:
+    saved = [0x08, 0x85, 0xF0, 0x68, 0x85, 0xF1, 0x86, 0xF2]  # A, the flags and X into RAM
+    assert played(tmp_path, cartridge_of([*code, *saved, *lines(20)]), 0) == []

@@ -52,6 +52,7 @@ def side_by_side(game: str, n: int, steps: int, seed: int = 0, **options: object
     ("boxing", {"max_num_frames_per_episode": 99, "autoreset_mode": "SameStep"}),
     ("boxing", {"grayscale": False, "stack_num": 1, "maxpool": False}),
     ("boxing", {"frameskip": 1, "img_height": 210, "img_width": 160, "full_action_space": True}),
+    ("berzerk", {}), ("montezuma_revenge", {"num_threads": 3}),
     ("breakout", {"frameskip": 3, "img_height": 42, "use_fire_reset": False, "reward_clipping": False})])
 def test_all_that_ale_pys_shows(game: str, options: dict[str, object]) -> None:
     ends = sum(int((terminated | truncated).sum()) for terminated, truncated, _ in side_by_side(
@@ -154,3 +155,9 @@ def test_after_a_first_reset_that_failed_nothing_has_begun() -> None:
     with pytest.raises(gymnasium.error.ResetNeeded):
         made.step(np.zeros(2, np.int64))
     made.close()
+
+
+def test_threads_share_no_memory_that_they_write_to() -> None:
+    with closing(AtariVectorEnv("montezuma_revenge", 4, num_threads=2)) as made:
+        one, other = made._consoles._threads
+        assert not any(np.shares_memory(mine, theirs) for mine, theirs in zip(one[2:], other[2:], strict=True))

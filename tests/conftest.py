@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from statistics import median
 from subprocess import CompletedProcess
@@ -38,6 +40,8 @@ examples.register_profile("explore", deadline=None)
 examples.register_profile("long", deadline=None, max_examples=20_000, suppress_health_check=list(HealthCheck))
 examples.load_profile("same")
 
+PR_SET_CHILD_SUBREAPER = 36
+
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
@@ -55,21 +59,17 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                                     f"longest {max(stop_seconds):.1f} s")
 
 
-def _helpers(process: psutil.Process) -> bool:
-    """The fork server and the resource tracker, which multiprocessing keeps until the interpreter ends."""
-    command = " ".join(process.cmdline())
-    return process.ppid() == os.getpid() and ("multiprocessing.forkserver" in command or "resource_tracker" in command)
+def pytest_configure() -> None:
+    # Whoever loses its parent becomes a child of this process, not of init: so it is seen when it is left behind.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _strangers(known: set[int]) -> list[psutil.Process]:
-    strangers = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if process.pid not in known and not _helpers(process):
-                strangers.append(process)
-        except psutil.NoSuchProcess:
-            continue
-    return strangers
+    """All descendants but those `known`, and multiprocessing's fork server and resource tracker of this process."""
+    # It keeps them until the interpreter ends.
+    own = {forkserver._forkserver._forkserver_pid,  # type: ignore[attr-defined]
+           resource_tracker._resource_tracker._pid}  # type: ignore[attr-defined]
+    return [process for process in psutil.Process().children(recursive=True) if process.pid not in known | own]
 
 
 def wait_until(true: Callable[[], bool], otherwise: str) -> None:

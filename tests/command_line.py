@@ -64,9 +64,13 @@ def learning() -> bool:
 
 
 def told(err: str) -> str:
-    """Standard error without what TensorFlow says where it is imported before it can be kept quiet."""
+    """Standard error without what TensorFlow says where it is imported before it can be kept quiet.
+
+    Nor is the emulator's line told, which a first start on a machine prints.
+    """
     return "".join(line for line in err.splitlines(keepends=True) if "oneDNN" not in line and "cudart" not in line
-                   and "absl::InitializeLog" not in line and "cpu_feature_guard" not in line and "rebuild" not in line)
+                   and "absl::InitializeLog" not in line and "cpu_feature_guard" not in line and "rebuild" not in line
+                   and "Compiling the emulator" not in line)
 
 
 class Started:

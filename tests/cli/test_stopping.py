@@ -76,7 +76,7 @@ def test_a_signal_while_the_emulator_is_compiled_ends_cleanly(
     each.wait_for(lambda: (tmp_path / "empty").exists())  # something has been compiled; it takes half a minute in all
     each.process.send_signal(signal.SIGINT)
     out, err, seconds = each.end()
-    assert (each.process.returncode, err) == (130, "") and seconds < 10
+    assert (each.process.returncode, told(err)) == (130, "") and seconds < 10
     assert out.splitlines()[-1] == "Ended by SIGINT before the run began" and not Path("run").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -39,8 +40,10 @@ def helpers() -> list[psutil.Process]:
     """What the environments have started, if it lives."""
     found = []
     for pid in Path("started").read_text().split() if Path("started").exists() else []:
-        if psutil.pid_exists(int(pid)):
-            found.append(psutil.Process(int(pid)))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(int(pid))
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
     return found
 
 

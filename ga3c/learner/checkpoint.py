@@ -1,10 +1,10 @@
 """Checkpoints: a directory each, written aside, checksummed, then renamed into place. No pickle anywhere.
 
-    checkpoints/000001234560/       named by agent steps
-        arrays.npz                  weights, optimizer, the algorithm's state; in serial mode the agents', too
-        progress.json               counters, recent scores, the controller's state, settings, versions
-        manifest.json               sha256 of the other two
-    checkpoints/best.json           which of them played best when it was evaluated, see `set_best`
+    checkpoints/000001234560/: one checkpoint, named by its agent steps.
+        arrays.npz: weights, optimizer, the algorithm's state. In serial mode it holds the agents' state, too.
+        progress.json: counters, recent scores, the controller's state, settings, versions.
+        manifest.json: sha256 of the other two.
+    checkpoints/best.json: which of them played best when it was evaluated, see `set_best`.
 """
 
 from __future__ import annotations

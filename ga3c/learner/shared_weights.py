@@ -138,10 +138,11 @@ class SharedWeights:
                          if name.startswith("shared.") and not name.startswith("shared.optimizer.")}
 
     def push(self, worker: int, settings: AlgorithmSettings, learning_rate: float, gradients: Sequence[NDArray],
-             changes: Mapping[str, NDArray], agent_steps: int) -> tuple[int, int]:
+             state: Mapping[str, NDArray], agent_steps: int) -> tuple[int, int]:
         """One update by these gradients, one for each of `statistics`, with the statistics of now.
 
-        changes: what is added to the algorithm's variables. Returns (version, agent steps) after it.
+        state: what the algorithm's variables become. The last worker's stand: sums of what several workers added to a
+        decaying mean would not decay. Returns (version, agent steps) after it.
         """
         step = self._total(2, "updates") + 1
         for at, part, weights, *kept in self._parts():
@@ -150,7 +151,7 @@ class SharedWeights:
                 adam(weights, kept[0], kept[1], by, learning_rate, settings.adam_epsilon, step)
             else:
                 rmsprop(weights, kept[0], by, learning_rate, settings.rmsprop_decay, settings.rmsprop_epsilon)
-        self._change(changes)
+        self._set_state(state)
         return self.count(worker, agent_steps)
 
     def steps(self, settings: AlgorithmSettings, pulled: Mapping[str, NDArray]) -> MultiStepAdam:
@@ -167,11 +168,11 @@ class SharedWeights:
         self._block.arrays["agent_steps"][worker] += agent_steps
         return self.version, self.agent_steps
 
-    def add(self, steps: MultiStepAdam, changes: Mapping[str, NDArray]) -> None:
-        """Adds updates that were counted when they were made. changes: as of `push`."""
+    def add(self, steps: MultiStepAdam, state: Mapping[str, NDArray]) -> None:
+        """Adds updates that were counted when they were made. state: as of `push`."""
         for at, part, *arrays in self._parts():
             steps.add(at, part, *arrays)
-        self._change(changes)
+        self._set_state(state)
 
     def _parts(self) -> Iterator[tuple[Any, ...]]:
         """(which of `statistics`, part, that part of the flat weights and of each of their statistics)"""
@@ -181,9 +182,9 @@ class SharedWeights:
                 part = slice(begin, begin + _CHUNK)
                 yield at, part, *(array[part] for array in flat)
 
-    def _change(self, changes: Mapping[str, NDArray]) -> None:
-        for name, change in changes.items():
-            self._block.arrays[f"shared.{name}"][...] += change
+    def _set_state(self, state: Mapping[str, NDArray]) -> None:
+        for name, array in state.items():
+            self._block.arrays[f"shared.{name}"][...] = array
 
     def tell(self, slot: int, pushed: Pushed) -> None:
         """Leaves word of the rollout in this slot, before it is submitted."""

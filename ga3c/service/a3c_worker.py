@@ -66,14 +66,14 @@ class LocalModel:
 
     def _pull(self) -> None:
         self._version, self._pulled = self._shared.pull()
-        self._begun = {name: self._pulled[name] for name in self._pulled if not name.startswith("network.")}
         self._steps = self._shared.steps(self._settings, self._pulled) if self._settings.local_updates > 1 else None
         self._weights = self._backend.taken(self._pulled)
 
     def _share(self) -> None:
         """Adds the worker's own steps to the weights of all, unless those that it began from were given up."""
         if self._steps and self._steps.taken and self._version >= self._shared.min_valid_version:
-            self._shared.add(self._steps, {name: self._pulled[name] - before for name, before in self._begun.items()})
+            self._shared.add(self._steps, {name: self._pulled[name] for name in self._pulled
+                                           if not name.startswith("network.")})
         self._steps = None  # they are the others' now
 
     def _predict(self, slot: int, step: int) -> None:
@@ -99,9 +99,8 @@ class LocalModel:
                 version, agent_steps = shared.count(self._port.agent, batch.agent_steps)
                 self._version += 1
             else:
-                changes = {name: after - self._pulled[name] for name, after in found.state.items()}
                 version, agent_steps = shared.push(self._port.agent, self._settings, rates.learning_rate,
-                                                   found.gradients, changes, batch.agent_steps)
+                                                   found.gradients, found.state, batch.agent_steps)
         if version and self._steps and self._steps.taken < self._settings.local_updates:
             self._weights = self._backend.taken(self._pulled)
         else:

@@ -106,9 +106,23 @@ def test_one_learners_steps_are_adams_however_rarely_it_shares_them(lengths: lis
             assert shared.count(0, 5) == (number, 5 * number)
             for variable, name in zip(variables, SHAPES, strict=True):
                 np.testing.assert_allclose(pulled[name], variable.numpy(), rtol=1e-5, atol=1e-6)
-        shared.add(steps, {"advantage.00": np.ones(2, np.float32)})
+        shared.add(steps, {"advantage.00": np.full(2, number, np.float32)})
     found = assert_as_after(shared, one, variables, rtol=1e-5)
-    assert found["optimizer.00"] == number and (found["advantage.00"] == len(lengths)).all()
+    assert found["optimizer.00"] == number and (found["advantage.00"] == number).all()
+
+
+def test_a_running_mean_of_many_workers_who_share_rarely_stays_one() -> None:
+    """Sums of what each added would grow without bound: sixteen workers of twenty updates each are enough."""
+    s, workers, kept, random = settings(optimizer="adam").algorithm, 16, 0.99**20, np.random.default_rng(0)
+    shared = made(2)
+    pulled = [shared.pull()[1]["advantage.00"] for _ in range(workers)]
+    for number in range(1000):
+        worker = number % workers
+        mean = kept * pulled[worker] + (1 - kept) * np.array([random.uniform(2, 3), 1], np.float32)
+        shared.push(worker % WORKERS, s, 0.0, gradients(0), {"advantage.00": mean}, 1)
+        pulled[worker] = shared.pull()[1]["advantage.00"]
+        total, weight = pulled[worker]
+        assert 0 < weight <= 1 and 2 <= total / weight <= 3, number
 
 
 def test_what_two_learners_share_is_the_sum_of_their_steps() -> None:

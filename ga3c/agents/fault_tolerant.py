@@ -20,6 +20,7 @@ from ga3c.envs.containment import contained
 RETRIES = 5        # failures in a row, without one good step between, before an agent gives up
 _STRIDE = 7919     # between the seeds of one agent's environments, more than it has of them
 _MOST = math.sqrt(float(np.finfo(np.float32).max))
+_OWN = "fault_tolerant"  # what a state has beside that of the environments: seed, failures in a row
 
 
 class NotFinite(ValueError):
@@ -97,12 +98,15 @@ class FaultTolerantEnvironment:
         return transition
 
     def state(self) -> State | None:
-        """As of the environments."""
-        return self._environment.state()
+        """As of the environments, and with which seed the next ones begin."""
+        state = self._environment.state()
+        return None if state is None else {**state, _OWN: np.array([self._seed, self._in_a_row])}
 
     def restore(self, state: State) -> None:
-        """As of the environments."""
-        self._environment.restore(state)
+        """As of the environments. A state of an earlier version has nothing of ours in it."""
+        if _OWN in state:
+            self._seed, self._in_a_row = map(int, state[_OWN])
+        self._environment.restore({name: array for name, array in state.items() if name != _OWN})
 
     def close(self) -> None:
         """Frees what the simulator holds."""

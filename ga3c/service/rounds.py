@@ -162,12 +162,14 @@ class Rounds:
     def state(self) -> dict[str, Any]:
         """Plain values; what agents ask for is not in it. Nor is what `left` needs: agents of serial mode stay."""
         agents = sorted(self._agents.items())
-        return {"updates": self.updates, "turn": self._turn, "played": self._played,
+        return {"plan": list(self.plan), "updates": self.updates, "turn": self._turn, "played": self._played,
                 "slots": [(agent, each.slot) for agent, each in agents if each.takes_part],
                 "submitted": [(agent, each.submitted) for agent, each in agents if each.takes_part]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from a `state`; agents ask again."""
+        """Goes on from a `state`; agents ask again. Raises ValueError if it is of another plan."""
+        if state.get("plan") != list(self.plan):
+            raise ValueError("they are of another schedule")
         self.updates, self._turn, self._played = int(state["updates"]), int(state["turn"]), list(state["played"])
         submitted = {int(agent): list(slots) for agent, slots in state["submitted"]}
         self._agents = {int(agent): _Participant(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ga3c.agents.fault_tolerant import RETRIES
 from ga3c.envs import wrapper_statistics
-from ga3c.envs.containment import Kept, contained, told
+from ga3c.envs.containment import Kept, told
 from ga3c.envs.wrapper_statistics import Statistics
 from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
@@ -64,9 +64,8 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
         raise AgentsLost(f"agents: the environments of agent {agents.given_up} failed {RETRIES + 1} times in a row; "
                          f"the last time: {told(error)}") from error
     finally:
-        with contained():
-            for failure in agents.close():
-                recorder.note(f"An environment failed when it was closed, which harms nothing: {failure}")
+        for failure in agents.close():
+            recorder.note(f"An environment failed when it was closed, which harms nothing: {failure}")
         signals.hold()
 
 

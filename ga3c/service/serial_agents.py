@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -68,26 +69,29 @@ class Agents:
         random_steps = 0 if began_at else settings.agents.random_start_steps
         self._base, self._agents = statistics, list[_SerialAgent]()
         seed_global_streams(int(agent_seed(settings, self.n, 1, began_at).generate_state(1)[0]))
-        for agent in range(self.n):
-            seed = agent_seed(settings, agent, 1, began_at)
-            environment_seed, rng = seeded(seed)
-            seen = WrapperStatistics(statistics)
-            with contained():
-                environment = FaultTolerantEnvironment(functools.partial(self._make, settings, seen),
-                                                       functools.partial(failed, agent))
-                with telling(f"game: {settings.env.game!r} fails when it is reset", ConfigError):
-                    environment.reset(environment_seed)
-                mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
-            self._agents.append(_SerialAgent(environment, seen, rng, Progress.new(
-                self._n_envs, schedule.first(agent), mixed.tolist())))
-        if saved is not None:
-            self._restore(saved)
-        for each in self._agents:
-            each.player = play(each.environment, self.store, each.rng, each.progress, resumed=saved is not None,
-                               discount=reward_discount(settings.algorithm))
-        for agent in range(self.n):
-            self._advance(agent, None, lambda agent, slot: GO_ON)
-        self._order.begin(self)
+        with contextlib.ExitStack() as undo:
+            for agent in range(self.n):
+                seed = agent_seed(settings, agent, 1, began_at)
+                environment_seed, rng = seeded(seed)
+                seen = WrapperStatistics(statistics)
+                with contained():
+                    environment = FaultTolerantEnvironment(functools.partial(self._make, settings, seen),
+                                                           functools.partial(failed, agent))
+                    undo.callback(_closed, environment)
+                    with telling(f"game: {settings.env.game!r} fails when it is reset", ConfigError):
+                        environment.reset(environment_seed)
+                    mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
+                self._agents.append(_SerialAgent(environment, seen, rng, Progress.new(
+                    self._n_envs, schedule.first(agent), mixed.tolist())))
+            if saved is not None:
+                self._restore(saved)
+            for each in self._agents:
+                each.player = play(each.environment, self.store, each.rng, each.progress, resumed=saved is not None,
+                                   discount=reward_discount(settings.algorithm))
+            for agent in range(self.n):
+                self._advance(agent, None, lambda agent, slot: GO_ON)
+            self._order.begin(self)
+            undo.pop_all()
 
     def _make(self, settings: Settings, seen: WrapperStatistics) -> Environment:
         made = make_environment(settings, self._n_envs)
@@ -145,13 +149,7 @@ class Agents:
 
     def close(self) -> list[str]:
         """Closes the environments; what those raised that failed at it, one line each."""
-        failures = []
-        for each in self._agents:
-            try:
-                each.environment.close()
-            except BaseException as error:  # noqa: B036  # users' code; all is played
-                failures.append(told(error))
-        return failures
+        return [failure for each in self._agents if (failure := _closed(each.environment))]
 
     # ------------------------------------------------------------------------------------ in checkpoints
 
@@ -208,6 +206,16 @@ class Agents:
                  if slot is not None]
         if sorted([*self.free, *self._order.held(), *taken]) != list(slots):
             raise ValueError("a slot is in two places, or in none")
+
+
+def _closed(environment: Environment) -> str:
+    """What it raised, in one line; "" for nothing."""
+    with contained():
+        try:
+            environment.close()
+        except BaseException as error:  # noqa: B036  # users' code; nothing more is played
+            return told(error)
+    return ""
 
 
 def _bytes(data: bytes) -> NDArray[np.uint8]:

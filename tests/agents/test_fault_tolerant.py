@@ -135,6 +135,28 @@ def test_without_failures_it_is_as_if_it_was_not_there() -> None:
         environment.close()
 
 
+def test_after_a_restore_the_next_ones_begin_with_the_seed_that_was_next() -> None:
+    class Saves(Script):
+        def state(self) -> State | None:
+            return {"place": np.zeros(1)}
+
+        def restore(self, state: State) -> None:
+            assert state.keys() == {"place"}
+
+    def fails() -> Transition:
+        raise RuntimeError
+
+    seeds = list[int]()
+    first, again = (FaultTolerantEnvironment(lambda: Saves([fails], seeds, []), lambda: None) for _ in range(2))
+    first.reset(5)
+    first.step(np.zeros(2, np.int64))
+    again.reset(5)
+    again.restore(first.state() or {})
+    again.step(np.zeros(2, np.int64))
+    assert np.diff(seeds).tolist() == [7919, -7919, 2 * 7919]
+    again.restore({"place": np.zeros(1)})  # of an earlier version
+
+
 def test_a_replacement_that_cannot_begin_is_one_more_failure_and_is_replaced_in_turn() -> None:
     begun = []
 

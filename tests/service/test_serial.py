@@ -20,6 +20,7 @@ from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
+from ga3c.service import serial_agents
 from ga3c.service.serial import run_serial
 from ga3c.service.serial_agents import SAVED, Agents
 from ga3c.service.signals import Signals
@@ -145,6 +146,45 @@ def test_where_other_agents_are_asked_for_new_episodes_begin(
     assert "New episodes begin" in said
 
 
+@pytest.mark.parametrize(("before", "after"), [
+    ("synchronous", "alternating"), ("alternating", "synchronous"), ("queues", "synchronous"),
+    ("synchronous", "queues")])
+def test_where_another_schedule_is_asked_for_new_episodes_begin(
+        before: str, after: str, learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    first, _ = learned("toy:catch", 600, schedule=before)
+    last, said = learned("toy:catch", 900, first, schedule=after)
+    assert "New episodes begin" in said
+    assert learned("toy:catch", 1000, last, schedule=after)[1].count("New episodes") == 0
+
+
+def test_multi_batch_with_other_groups_begins_new_episodes(learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    one = {"schedule": "multi-batch", "rollout_length": 8, "update_groups": 4, "steps_per_update": 2, "agents": 4}
+    first, _ = learned("toy:catch", 600, **one)
+    assert "New episodes begin" in learned("toy:catch", 900, first, **one | {"update_groups": 2,
+                                                                             "steps_per_update": 4})[1]
+
+
+def test_environments_that_a_checkpoint_does_not_fit_are_closed(
+        learned: Callable[..., tuple[Checkpoint, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    made, is_open = serial_agents.make_environment, list[Environment]()
+
+    def make(settings: Settings, n_envs: int) -> Environment:
+        environment = made(settings, n_envs)
+        right = environment.close
+
+        def close() -> None:
+            is_open.remove(environment)
+            right()
+
+        is_open.append(environment)
+        environment.close = close  # type: ignore[method-assign]
+        return environment
+
+    monkeypatch.setattr(serial_agents, "make_environment", make)
+    before, _ = learned("toy:catch", 100)
+    assert "New episodes begin" in learned("toy:catch", 200, before, agents=2)[1] and not is_open
+
+
 def places(**changes: object) -> Callable[[Checkpoint], np.ndarray]:
     def tampered(before: Checkpoint) -> np.ndarray:
         found = json.loads(before.arrays[f"{SAVED}places"].tobytes()) | changes
@@ -168,7 +208,6 @@ def test_what_was_tampered_with_is_not_gone_on_from(
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[range], None]:
     """Environments whose steps with these numbers, counted over all of them, fail."""
-    from ga3c.service import serial_agents
     made, played = serial_agents.make_environment, itertools.count()
 
     def fail(numbers: range) -> None:

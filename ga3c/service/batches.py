@@ -138,18 +138,20 @@ class RolloutQueue:
 class Reused:
     """The batches of a source, `uses` times each (as the circular buffer of IMPACT: Luo et al., 2020).
 
-    After each new batch come those before it, the newest first. At the end come the uses that are left. Agent steps,
-    episodes and agents' seconds count at the first use alone (`Batch.again`).
+    After each new batch come those before it, the newest first. At the end of the run come the uses that are left; not
+    where a trainer is dismissed in its midst, as others have newer batches. Agent steps, episodes and agents' seconds
+    count at the first use alone (`Batch.again`).
 
     Args:
         source: its last `uses` batches must stay valid.
         refused: as of the source; asked again before each use. What it refuses has been trained on, so none is dropped.
+        ending: whether the run ends.
         over: whether time is up: what is left is then not used again.
     """
 
     def __init__(self, source: BatchSource, uses: int, refused: Callable[[Batch], NDArray[np.bool_]],
-                 over: Callable[[], bool] = lambda: False) -> None:
-        self._source, self._uses, self._refused, self._over = source, uses, refused, over
+                 ending: Callable[[], bool] = lambda: True, over: Callable[[], bool] = lambda: False) -> None:
+        self._source, self._uses, self._refused, self._ending, self._over = source, uses, refused, ending, over
 
     def batches(self) -> Generator[Collected]:
         """As of any source."""
@@ -159,6 +161,8 @@ class Reused:
                 recent.appendleft(collected)
                 if collected is not None:
                     yield collected
+                elif not self._ending():
+                    return
                 for before in itertools.islice(recent, 1, None):
                     if before is not None and not self._over() and (again := self._again(before)).steps.any():
                         yield Collected(again, before.filled, 0.0, 0.0)

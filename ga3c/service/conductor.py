@@ -91,7 +91,9 @@ class Conductor:
             return
         while not self._over() and (due := self._rounds.due(self._channel.connected)) is not None:
             if isinstance(due, Update):
+                began = time.thread_time()
                 self._update(due)
+                predictor.leave_out(time.thread_time() - began)
             else:
                 self._answer(predictor, due.agents)
                 self._rounds.answered(due)

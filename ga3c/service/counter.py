@@ -23,7 +23,11 @@ def run_counter(channel: Channel, store: Slots, learner: SharedLearner, count: P
         with channel.collect(1) as (slots, ended):
             for slot in slots:
                 batch = store.view(slot)
-                update, pushed = learner.learned(slot, batch)
+                try:
+                    update, pushed = learner.learned(slot, batch)
+                except BaseException:
+                    dropped(batch)
+                    raise
                 count.predictions += pushed.predictions
                 count.calls += pushed.calls
                 count.predicting += pushed.predicting

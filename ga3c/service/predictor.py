@@ -18,6 +18,10 @@ class Predictor:
         self._room, self._outside_since = store.empty_observations(most), time.thread_time()
         self._shared: dict[int, Observed] = {}  # the front of the room, by the number of requests
 
+    def leave_out(self, seconds: float) -> None:
+        """So much processor time of this thread since the last answer was for something else than predictions."""
+        self._outside_since += seconds
+
     def answer(self, requests: Requests) -> None:
         """One inference for all of them, and their answers. Raises what the learner raises; then nobody is answered."""
         n, taken, store, count, room = len(requests), time.monotonic(), self._store, self._count, self._room

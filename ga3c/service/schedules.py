@@ -66,7 +66,7 @@ class QueueThreads:
         self.predictors, self.trainers = settings.tuning.predictors, settings.tuning.trainers
         self._settings, self._channel, self._store, self._learner = settings, channel, store, learner
         self._statistics, self._report, self._halved = recorder.statistics, report, halved
-        self._late = False
+        self._ending = self._late = False
 
     def predict(self) -> None:
         """As of any schedule."""
@@ -82,11 +82,12 @@ class QueueThreads:
         uses = s.batching.batch_reuse
         source: BatchSource = RolloutQueue(self._channel, self._store, rollouts_per_batch(s), refused, dropped, uses)
         if uses > 1:
-            source = Reused(source, uses, refused, lambda: self._late)
+            source = Reused(source, uses, refused, lambda: self._ending, lambda: self._late)
         run_trainer(source, learner, self._report, self._halved, dropped)
 
     def drain(self) -> None:
-        """Predictors answer until they are dismissed: nothing is to be done."""
+        """As of any schedule. Predictors answer until they are dismissed."""
+        self._ending = True
 
     def hurry(self) -> None:
         """As of any schedule."""

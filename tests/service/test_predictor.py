@@ -12,9 +12,12 @@ from counting import busy
 
 from ga3c.envs.base import EnvSpec
 from ga3c.runs.statistics import PredictionCount, Statistics
-from ga3c.service.predictor import run_predictor
+from ga3c.service.conductor import Conductor
+from ga3c.service.predictor import Predictor, run_predictor
+from ga3c.service.rounds import Update
 from ga3c.service.schedules import QueueThreads
 from ga3c.settings.files import configured
+from ga3c.settings.plan import Plan
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Slots
 
@@ -45,6 +48,30 @@ def test_a_request_of_an_agent_that_has_died_has_waited_for_nothing() -> None:
     channel.dismiss_predictor()
     run_predictor(channel, store, cast(Any, Uniform()), 8, count)
     assert count.requests == 2 and 0.5 <= count.queued < 5.0
+    channel.close()
+
+
+def test_what_the_same_thread_takes_for_updates_is_not_outside_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy:
+        version = min_valid_version = 0
+
+        def update(self, batch: Any) -> None:
+            busy(0.3)
+
+    store = Slots(SPEC, 1, 1, 2)
+    channel, count = Channel(store, 2), PredictionCount()
+    predictor = Predictor(channel, store, cast(Any, Uniform()), 1, count)
+    conductor = Conductor(channel, store, cast(Any, Busy()), Plan(1), 1, 1, cast(Any, None), lambda batch: None,
+                          lambda: False)
+    due = iter([Update({}), None])
+    monkeypatch.setattr(conductor._rounds, "due", lambda present: next(due))
+    port = channel.open(0)
+    conductor._work(predictor)
+    channel._predictions.put(0, 0, 0, port.generation)
+    channel.dismiss_predictor()
+    predictor.answer(next(channel.requests(1)))
+    assert count.outside < 0.1
+    port.close()
     channel.close()
 
 

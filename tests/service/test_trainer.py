@@ -66,11 +66,11 @@ def waiting(rollouts: int, version: Callable[[int], int] = lambda slot: 7) -> It
 def run(channel: Channel, store: Slots, learner: Any, n_rollouts: int,
         report: Callable[..., object] = lambda update, batch, spent: None,
         dropped: Callable[[Batch], object] = lambda batch: None, uses: int = 1, max_lag: float = math.inf,
-        over: Callable[[], bool] = lambda: False, **more: Any) -> None:
+        ending: Callable[[], bool] = lambda: True, over: Callable[[], bool] = lambda: False, **more: Any) -> None:
     """A trainer over the queue."""
     refused = refusal(max_lag, lambda: learner.version, lambda: learner.min_valid_version)
     queue = RolloutQueue(channel, store, n_rollouts, refused, cast(Any, dropped), uses)
-    source = Reused(queue, uses, refused, over) if uses > 1 else queue
+    source = Reused(queue, uses, refused, ending, over) if uses > 1 else queue
     run_trainer(source, learner, cast(Any, report), dropped=cast(Any, dropped), **more)
 
 
@@ -300,12 +300,21 @@ def test_a_stop_that_takes_long_ends_the_use_of_earlier_batches(monkeypatch: pyt
         threads = QueueThreads(configured(batch_reuse=3, algorithm="appo"), channel, store, learner, record,
                                cast(Any, None), cast(Any, None))
         threads.train()
-        assert not sources[0]._over()
+        assert not sources[0]._over() and not sources[0]._ending()
+        threads.drain()
+        assert not sources[0]._over() and sources[0]._ending()
         threads.hurry()
         assert sources[0]._over() and learner.hurried
         channel.dismiss_trainer()
         with channel.collect(9):
             pass
+
+
+def test_a_trainer_that_is_dismissed_in_the_midst_of_a_run_leaves_the_uses_that_are_left() -> None:
+    learner = Counts()
+    with waiting(4) as (channel, store):
+        run(channel, store, learner, 2, uses=4, ending=lambda: False)
+    assert learner.of == [[0, 1], [2, 3], [0, 1]]
 
 
 def test_where_time_is_up_a_trainer_ends_with_what_is_new() -> None:

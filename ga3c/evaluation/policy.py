@@ -92,6 +92,7 @@ class Policy:
         from ga3c.algorithms.networks import build_network
         from ga3c.algorithms.normalizing import RunningMoments, scaling
         from ga3c.learner.device import share_gpus
+        from ga3c.learner.learner import make_algorithm
         share_gpus()
         if spec is None:
             spec = probe(trained.settings)
@@ -111,13 +112,14 @@ class Policy:
         for name, variable in variables.items():
             variable.assign(trained.weights[name])
         self.network = network
+        self._algorithm = make_algorithm(trained.settings)
         # Arrays, so that they become constants of what is exported.
         self._scaling = [np.asarray(each) for each in scaling(moments.now())] if moments else []
         self._constant = tf.constant
         self._infer = self.function().get_concrete_function()
 
     def function(self) -> Any:
-        """The network as a `tf.function`: observation (n, *shape) -> {"policy": (n, A), "value": (n,)}.
+        """How the algorithm acts, as a `tf.function`: observation (n, *shape) -> {"policy": (n, A), "value": (n,)}.
 
         Observations are as the game gives them. With `normalize_observations` the function normalises them.
         """
@@ -125,11 +127,12 @@ class Policy:
 
         from ga3c.algorithms.normalizing import normalized
 
+        def network(observation: Any, training: bool = False) -> Any:
+            return self.network(normalized(observation, *self._scaling) if self._scaling else observation)
+
         def infer(observation: Any) -> dict[str, Any]:
-            if self._scaling:
-                observation = normalized(observation, *self._scaling)
-            policy, value = self.network(observation, training=False)
-            return {"policy": policy, "value": value[:, 0]}
+            outputs = self._algorithm.act(network, observation)
+            return {name: outputs[name] for name in ("policy", "value")}
 
         shape, dtype = self.spec.observation_shape, self.spec.observation_dtype
         return tf.function(infer, autograph=False,

@@ -15,6 +15,7 @@ from command_line import Command
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.check import check, probe
 from ga3c.envs.factory import make_environment
+from ga3c.evaluation.policy import Policy, find
 from ga3c.runs import reader as record
 from ga3c.settings.files import configured, resolve
 from ga3c.settings.messages import ConfigError
@@ -67,6 +68,25 @@ def test_an_algorithm_of_ones_own_learns(train_here: Command) -> None:
     assert trained.returncode == 0, trained.stderr
     last = record.rows(Path("run")).new()[-1]
     assert last["score_mean"] > 0.9 and last["kl"] > 0.0 and last["passes"] == 3.0 and last["lag_mean"] == 0.0
+
+
+def test_an_algorithm_that_acts_in_its_own_way_does_so_in_evaluations(train_here: Command, here: Path) -> None:
+    (here / "turned.py").write_text(
+        "from ga3c.algorithms.a3c import A3C\n"
+        "class Turned(A3C):\n"
+        "    def act(self, network, observation):\n"
+        "        outputs = super().act(network, observation)\n"
+        "        return outputs | {'policy': outputs['policy'][:, ::-1]}\n")
+    trained = train_here("--game", "corridor:Corridor-v0", "--algorithm", "turned:Turned", "--steps", "3000", *QUICK)
+    assert trained.returncode == 0, trained.stderr
+    found = find("run")
+    ours, plain = Policy(found), Policy(found._replace(settings=found.settings.changed(algorithm="a3c")))
+    observations = np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
+    turned, value = ours.predict(observations)
+    straight, same = plain.predict(observations)
+    np.testing.assert_array_equal(turned, straight[:, ::-1])
+    np.testing.assert_array_equal(value, same)
+    assert np.abs(turned - straight).max() > 1e-3
 
 
 @pytest.mark.slow

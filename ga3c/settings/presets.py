@@ -4,8 +4,8 @@ fast: the most steps a second. quality: the most from each step.
 paper, ga3c: GA3C (Babaeizadeh et al., 2017). a3c-cpu: what GA3C is compared with, Asynchronous Methods for Deep
 Reinforcement Learning (Mnih et al., 2016). accelerated-a2c, -ppo, -appo: Stooke and Abbeel, Accelerated Methods for
 Deep Reinforcement Learning (2018). cule: Dalton et al., Accelerating Reinforcement Learning through GPU Atari
-Emulation (2020), the fastest row of 120 environments in table 3. Values that those papers do not give are their
-published code's.
+Emulation (2020), the fastest row of 120 environments in table 3; cule-ppo: its PPO. Values that those papers do not
+give are their published code's.
 
 Two of Stooke and Abbeel's depend on the number of environments, as their batches grew: see `grown`.
 """
@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+_UNCORRECTED = ("a2c", "ppo")  # they take samples as those of the weights that learn
 _ONE_PASS: Mapping[str, Any] = {"passes": 1, "minibatches": 1}
 _ATARI: Mapping[str, Any] = {
     "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
@@ -92,6 +93,13 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "gae_lambda": 1.0, "value_coef": 0.5, "entropy_coef": 0.01, "entropy_coef_final": None, "max_grad_norm": 0.5,
         "network": "nature",
     },
+    "cule-ppo": {
+        **_ATARI, "algorithm": "ppo", "schedule": "synchronous", "agents": 16, "envs_per_agent": 16,
+        "rollout_length": 4, "passes": 4, "minibatches": 4, "optimizer": "adam", "learning_rate": 5e-4,
+        "learning_rate_final": None, "adam_epsilon": 1.5e-4, "clip_range": 0.1, "clip_range_final": None,
+        "gae_lambda": 1.0, "value_coef": 0.25, "entropy_coef": 0.01, "entropy_coef_final": None, "max_grad_norm": 0.5,
+        "normalize_advantages": True, "network": "nature",
+    },
 }
 """Values by setting, over the defaults."""
 
@@ -104,8 +112,16 @@ def beginning(preset: str, algorithm: str) -> Mapping[str, Any]:
     if preset != "default":
         return PRESETS[preset]
     of_one_pass = PRESETS["fast"] if algorithm in ("a3c", "a2c", "a3c-cpu") else {}
-    without_lag = {"schedule": "alternating"} if algorithm in ("a2c", "ppo") else {}
+    without_lag = {"schedule": "alternating"} if algorithm in _UNCORRECTED else {}
     return {**of_one_pass, **without_lag}
+
+
+def notes_on_lag(algorithm: str, schedule: str) -> list[str]:
+    """A line for whoever has asked for lag, and for an algorithm that does not correct for it."""
+    if algorithm not in _UNCORRECTED or schedule not in ("queues", "multi-batch"):
+        return []
+    return [f"{algorithm} does not correct for policy lag, which --schedule {schedule} has: it may not learn. "
+            "--schedule alternating has none; --algorithm appo corrects for it."]
 
 
 def grown(preset: str, environments: int, rollout_length: int) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from parsing import mistake, settled
@@ -10,7 +11,7 @@ from parsing import mistake, settled
 from ga3c.service.batches import rollouts_per_batch
 from ga3c.settings.files import recorded, to_yaml, yaml_scalar
 from ga3c.settings.machine import usable_cores
-from ga3c.settings.presets import PRESETS, REMOVED, RENAMED
+from ga3c.settings.presets import PRESETS, REMOVED, RENAMED, notes_on_lag
 from ga3c.settings.plan import plan
 from ga3c.settings.schema import ALL, Settings
 
@@ -110,7 +111,8 @@ def test_the_preset_default_is_the_defaults() -> None:
 
 @pytest.mark.parametrize(("preset", "rate", "final"), [
     ("default", 1e-3, 1e-4), ("fast", 7e-4, 3e-5), ("quality", 2.5e-4, 2.5e-5), ("accelerated-a2c", 7e-4, None),
-    ("accelerated-ppo", 1e-3, 0.0), ("accelerated-appo", 2.5e-4, None), ("cule", 6.5e-4, None)])
+    ("accelerated-ppo", 1e-3, 0.0), ("accelerated-appo", 2.5e-4, None), ("cule", 6.5e-4, None),
+    ("cule-ppo", 5e-4, None)])
 def test_the_learning_rate_of_each_preset(preset: str, rate: float, final: float | None) -> None:
     found = settled("--preset", preset).algorithm
     assert (found.learning_rate, found.learning_rate_final) == (rate, final)
@@ -133,6 +135,41 @@ def test_a_papers_preset_sees_images_as_the_paper_does(preset: str) -> None:
     assert not settled("--preset", preset).algorithm.contrast
 
 
+# As the papers and their published code have them.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "accelerated-a2c": {
+        "algorithm": "a2c", "schedule": "alternating", "rollout_length": 5, "optimizer": "rmsprop",
+        "rmsprop_decay": 0.9, "rmsprop_epsilon": 1e-6, "max_grad_norm": 0.5, "value_coef": 0.25, "entropy_coef": 0.01,
+        "entropy_coef_final": None, "gae_lambda": 1.0, "random_start_steps": 2000, "passes": 1, "minibatches": 1,
+        "normalize_advantages": False},
+    "accelerated-ppo": {
+        "algorithm": "ppo", "schedule": "alternating", "rollout_length": 256, "passes": 4, "minibatches": 4,
+        "optimizer": "adam", "adam_epsilon": 1e-5, "gae_lambda": 0.95, "clip_range": 0.2, "clip_range_final": 0.0,
+        "value_coef": 1.0, "entropy_coef": 0.01, "max_grad_norm": 0.5, "random_start_steps": 2000,
+        "normalize_advantages": True},
+    "accelerated-appo": {
+        "algorithm": "appo", "schedule": "queues", "passes": 4, "minibatches": 4, "adam_epsilon": 1e-5,
+        "clip_range": 0.2, "clip_range_final": None, "gae_lambda": 0.95, "value_coef": 1.0, "max_grad_norm": 0.5},
+    "cule": {
+        "algorithm": "a3c", "correction": "vtrace", "schedule": "multi-batch", "update_groups": 20,
+        "rollout_length": 20, "steps_per_update": 1, "optimizer": "rmsprop", "rmsprop_decay": 0.99,
+        "rmsprop_epsilon": 1e-5, "value_coef": 0.5, "entropy_coef": 0.01, "max_grad_norm": 0.5, "passes": 1,
+        "normalize_advantages": False},
+    "cule-ppo": {
+        "algorithm": "ppo", "schedule": "synchronous", "rollout_length": 4, "passes": 4, "minibatches": 4,
+        "optimizer": "adam", "adam_epsilon": 1.5e-4, "clip_range": 0.1, "gae_lambda": 1.0, "entropy_coef": 0.01,
+        "value_coef": 0.25, "max_grad_norm": 0.5, "normalize_advantages": True}}
+
+
+@pytest.mark.parametrize("preset", PUBLISHED)
+def test_a_preset_has_the_numbers_of_its_paper(preset: str) -> None:
+    found = settled("--preset", preset).flat()
+    images = {"frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "gamma": 0.99,
+              "reward_clip": 1.0, "loss_reduction": "mean", "precision": "float32", "network": "nature"}
+    for name, value in {**images, **PUBLISHED[preset]}.items():
+        assert found[name] == value, name
+
+
 def test_the_papers_ppo_falls_to_nothing_over_the_papers_50_million_steps() -> None:
     s = settled("--preset", "accelerated-ppo").algorithm
     assert (s.anneal_steps, s.learning_rate_final, s.clip_range_final) == (50_000_000, 0.0, 0.0)
@@ -142,6 +179,14 @@ def test_what_does_not_correct_for_lag_begins_without_it_unless_it_is_asked_for(
     assert settled("--algorithm", "ppo").flat() == Settings().flat() | {"algorithm": "ppo", "schedule": "alternating"}
     assert settled("--algorithm", "ppo", "--schedule", "queues").batching.schedule == "queues"
     assert settled("--algorithm", "a2c", "--preset", "fast").batching.schedule == "queues"
+
+
+def test_who_asks_for_lag_without_a_correction_is_told() -> None:
+    for without in (("ppo", "alternating"), ("appo", "queues"), ("my:Own", "queues")):
+        assert notes_on_lag(*without) == []
+    note, = notes_on_lag("ppo", "queues")
+    assert note.startswith("ppo does not correct for policy lag, which --schedule queues has")
+    assert len(notes_on_lag("a2c", "multi-batch")) == 1
 
 
 def test_a_preset_that_is_named_holds_for_another_algorithm_too() -> None:
@@ -171,5 +216,5 @@ def test_a_preset_goes_together_and_leaves_nothing_that_its_paper_gives_to_our_d
     batch = settings.algorithm.rollout_length * environments // schedule.groups
     assert (environments, batch if schedule.in_rounds else settings.batching.training_batch_min) == {
         "paper": (32, 40), "ga3c": (32, 40), "accelerated-a2c": (16, 80), "accelerated-ppo": (8, 2048),
-        "accelerated-appo": (8, 2048), "cule": (120, 120)}[preset]
+        "accelerated-appo": (8, 2048), "cule": (120, 120), "cule-ppo": (256, 1024)}[preset]
     assert schedule.in_rounds == (settings.batching.schedule != "queues")

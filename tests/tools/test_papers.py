@@ -123,8 +123,14 @@ def test_the_rate_of_a2c_grows_with_the_root_of_the_batch(
         assert one.algorithm.learning_rate == pytest.approx({16: 7e-4, 1024: 3e-3}[size])
         assert one.algorithm.algorithm == "a2c" and one.run.steps and not one.run.minutes
     assert [row[1:3] for row in table(tmp_path / "batch.md")] == [
-        [label, seed] for label in ("16 environments, rate 0.0007", "1024 environments, rate 0.003") for seed in "01"]
+        [label, seed] for label in ("16 environments", "1024 environments") for seed in "01"]
     assert (tmp_path / "batch.png").exists()
+
+
+def test_with_another_preset_its_batches_grow_as_that_says(call: Call, trained: dict[str, Settings]) -> None:
+    assert call("batch", "--preset", "accelerated-ppo", "--environments", 8, 64, "--agents", 4) == 0
+    assert {(one.algorithm.rollout_length, one.algorithm.learning_rate) for one in trained.values()} == {
+        (256, 1e-3), (32, 1e-3)}
 
 
 def test_norms_are_of_both_optimizers_and_told(call: Call, trained: dict[str, Settings], tmp_path: Path) -> None:

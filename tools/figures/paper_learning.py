@@ -24,7 +24,6 @@ PONG_GOAL = 18.0
 _TITLE = "K,N,SPU = "
 
 NORMS = ("weight-norm", "gradient-norm", "step-norm")
-_RATE, _RATE_MOST, _RATE_ENVIRONMENTS = 7e-4, 3e-3, 16  # A2C's, with how many environments (Accelerated Methods)
 
 
 def learned(options: argparse.Namespace, variants: Sequence[Variant], common: Sequence[str],
@@ -76,12 +75,10 @@ def curves(runs: Mapping[str, Mapping[str, Sequence[Path]]]) -> list[Group]:
 
 
 def batch(options: argparse.Namespace) -> list[str]:
-    """A2C with each number of environments."""
+    """A2C, or what the preset names, with each number of environments. The preset says what grows with them."""
     def variant(number: int) -> Variant:
-        rate = min(_RATE_MOST, _RATE * (number / _RATE_ENVIRONMENTS) ** 0.5)
-        return Variant(f"{number} environments, rate {rate:.2g}", f"environments{number}",
-                       ("--agents", str(options.agents), "--envs-per-agent", str(shared(number, options.agents)),
-                        "--learning-rate", repr(rate)))
+        return Variant(f"{number} environments", f"environments{number}", (
+            "--agents", str(options.agents), "--envs-per-agent", str(shared(number, options.agents))))
 
     def show(runs: dict[str, dict[str, list[Path]]]) -> str:
         rows = listed(runs)

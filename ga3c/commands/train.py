@@ -20,6 +20,7 @@ from ga3c.settings.files import check_agents, current_names, recorded, resolve, 
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.presets import notes_on_lag
 from ga3c.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -164,7 +165,8 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
                 told += begins
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
-        told += [*told_at_start(settings.env), *told_of_emulator(settings.env), *notes]
+        told += [*told_at_start(settings.env), *told_of_emulator(settings.env), *notes,
+                 *notes_on_lag(settings.algorithm.algorithm, settings.batching.schedule)]
         statistics = restored.arrays.get(SAVED)
         if statistics is not None and statistics.shape != (spec.n_statistics, 3):
             del restored.arrays[SAVED]
@@ -229,7 +231,8 @@ def _run(settings: Settings, spec: EnvSpec, model: Learner | SharedLearner, kern
             finish("lost agents", skip_checkpoint=not model.readable())
             return _failed(str(error), 3)
         ending = True
-        evaluations.evaluate_last(model, interruption)
+        with contextlib.suppress(Interrupted):  # that it is in a hurry is said below
+            evaluations.evaluate_last(model, interruption)
         finish(reason, skip_checkpoint=interruption.hurried)
         return 128 + interruption.signum if interruption.signum else 0
     except ConfigError:

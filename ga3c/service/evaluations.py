@@ -111,14 +111,16 @@ class Evaluations:
     def evaluate_last(self, model: Model, interruption: Signals) -> None:
         """Training is over: evaluates the last checkpoint, if checkpoints are evaluated, and waits for the outcome.
 
-        A signal ends the waiting. Raises OSError or DeviceFailed if there is no checkpoint.
+        A signal ends the waiting. Raises OSError or DeviceFailed if there is no checkpoint, Interrupted if a second
+        Ctrl-C came while it was written.
         """
         recorder = self._recorder
         recorder.end_training()
         self._record()
         if self._settings.run.evaluation_minutes is None or interruption.signum:
             return
-        last = recorder.checkpoints.save_last(model)
+        with interruption.hurrying():
+            last = recorder.checkpoints.save_last(model)
         if last is None:
             return
         if last != self._evaluated:

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from ga3c.evaluation.background import Outcome
 from ga3c.learner import checkpoint
 from ga3c.runs.recorder import Recorder
 from ga3c.service.evaluations import Evaluations
-from ga3c.service.signals import Signals
+from ga3c.service.signals import Interrupted, Signals
 
 PLAYED = checkpoint.Best("", 0.0, {"episodes": 7})
 
@@ -34,13 +35,21 @@ class Stub:
         self.started: list[tuple[str, int, int]] = []
         self.ended: Outcome | None = None
         self.error: OSError | None = None
+        self.changed = threading.Condition()
 
     def start(self, path: Path, episodes: int, seed: int, video: bool) -> None:
         assert self.checkpoint is None and path.is_dir()
         if self.error:
             raise self.error
-        self.checkpoint = path
-        self.started.append((path.name, episodes, seed))
+        with self.changed:
+            self.checkpoint = path
+            self.started.append((path.name, episodes, seed))
+            self.changed.notify_all()
+
+    def wait_for(self, name: str) -> None:
+        """Until an evaluation of that checkpoint is under way."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: bool(self.started) and self.started[-1][0] == name, 60)
 
     def end(self, mean: float | None, episodes: int = 7) -> None:
         assert self.checkpoint is not None
@@ -230,20 +239,19 @@ def test_the_last_checkpoint_is_evaluated_when_training_is_over(
     if not under_way:
         seconds(record, ours, clock, 4, 5)
     last = 3 if under_way else 5
-    rows_meanwhile: list[int] = []
 
     def evaluate() -> None:
         interruption.wake()  # of something else
-        time.sleep(0.05)
-        rows_meanwhile.append(len(rows(tmp_path)))
+        evaluator.wait_for(f"{10 * last:012d}")
+        while len(rows(tmp_path)) <= last:  # the last row does not wait for the evaluation
+            time.sleep(0.01)
         evaluator.end(4.0)
         interruption.wake()  # as the end of an evaluation does
 
-    ending = threading.Timer(0.1, evaluate)
-    ending.start()
-    ours.evaluate_last(model(last), interruption)
-    ending.join()
-    assert rows_meanwhile == [last + 1], "the last row is there, whatever becomes of the evaluation"
+    with ThreadPoolExecutor(1) as pool:
+        ending = pool.submit(evaluate)
+        ours.evaluate_last(model(last), interruption)
+        ending.result()
     clock.now += 100.0
     ours.stop()
     end(record, model(last), f"--steps {10 * last}")
@@ -259,14 +267,36 @@ def test_whoever_interrupts_the_last_evaluation_does_without_it(
         interruption: Signals) -> None:
     record, evaluator, ours = evaluated()
     seconds(record, ours, clock, 1, 2)
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    ours.evaluate_last(model(2), interruption)
-    timer.join()
+
+    def interrupt() -> None:
+        evaluator.wait_for("000000000020")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool:
+        interrupting = pool.submit(interrupt)
+        ours.evaluate_last(model(2), interruption)
+        interrupting.result()
     assert evaluator.started == [("000000000020", 7, 21)] and interruption.signum == signal.SIGINT
     ours.stop()
     end(record, model(2), "--steps 20")
     assert [event["event"] for event in evaluations(tmp_path)] == ["evaluation_stopped"] and names(tmp_path) == [20]
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_checkpoint_that_is_to_be_evaluated(
+        clock: Clock, evaluated: Callable[..., Evaluated], interruption: Signals,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    record, evaluator, ours = evaluated()
+    seconds(record, ours, clock, 1, 2)
+
+    def held(learner: object) -> None:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        raise AssertionError("it waits on")
+
+    monkeypatch.setattr(record.checkpoints, "save_last", held)
+    with pytest.raises(Interrupted):
+        ours.evaluate_last(model(2), interruption)
+    assert interruption.hurried and not evaluator.started
 
 
 def test_a_last_evaluation_that_cannot_begin_is_told(

@@ -48,16 +48,24 @@ def slow_samples(s: Settings, batch: Batch, policy: np.ndarray, value: np.ndarra
     return returns, advantage
 
 
-def slow_gradients(s: Settings, batch: Batch, model: Learner) -> tuple[np.ndarray, float]:
-    """The whole loss's derivatives by the biases of the policy's (A,) and of the value's head, by differences."""
+def slow_gradients(s: Settings, batch: Batch, model: Learner, later: Learner | None = None) -> tuple[np.ndarray, float]:
+    """The whole loss's derivatives by the biases of the policy's (A,) and of the value's head, by differences.
+
+    later: of a further pass, whose targets are the `model`'s.
+    """
     a = s.algorithm
-    outputs, _ = model.predict(batch.observation.reshape(-1, 3))
-    policy = outputs["policy"].reshape(batch.policy.shape).astype(np.float64)
-    value = outputs["value"].reshape(batch.value.shape).astype(np.float64)
+
+    def outputs_of(learner: Learner) -> tuple[np.ndarray, np.ndarray]:
+        outputs, _ = learner.predict(batch.observation.reshape(-1, 3))
+        return (outputs["policy"].reshape(batch.policy.shape).astype(np.float64),
+                outputs["value"].reshape(batch.value.shape).astype(np.float64))
+
+    policy, value = outputs_of(model)
     following = model.predict(batch.following.reshape(-1, 3))[0]["value"].reshape(len(batch), 2)
     returns, advantage = slow_samples(s, batch, policy, value, following)
     filled = np.broadcast_to(batch.filled, batch.reward.shape)
     proximal = (batch.policy if a.algorithm == "ppo" else policy)[filled]
+    policy, value = outputs_of(later or model)
     action, policy, value = batch.action[filled], policy[filled], value[filled]
     proximal = proximal[np.arange(len(action)), action] + a.log_epsilon
 
@@ -100,6 +108,29 @@ def test_one_update_is_a_step_down_the_whole_loss(kind: dict[str, Any], normaliz
     np.testing.assert_allclose(after[logits] - before[logits], -STEP * by_logits, rtol=5e-3, atol=2e-5)
     np.testing.assert_allclose(after[baseline] - before[baseline], -STEP * by_value, rtol=5e-3, atol=2e-5)
     assert np.abs(by_logits).max() > 0.01 and abs(by_value) > 1e-3
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "appo"])
+def test_a_second_pass_is_a_step_down_the_loss_whose_targets_are_of_before_the_first(algorithm: str) -> None:
+    def asked(passes: int) -> Settings:
+        return settings(**{**DESCENT, "algorithm": algorithm, "normalize_advantages": True, "entropy_coef": 0.7,
+                           "value_coef": 0.3, "clip_range": 0.05, "log_epsilon": 0.01, "passes": passes})
+
+    def learner(passes: int) -> Learner:
+        made = Learner(asked(passes), VECTOR)
+        far_from_uniform = {name: 100 * array for name, array in weights(made).items() if array.shape[-1] == 4}
+        made.restore(made.state()[0] | far_from_uniform, 0, 0)
+        return made
+
+    before, once, twice, batch = learner(1), learner(1), learner(2), random_batch(6, seed=9)
+    for model in (once, twice):
+        assert model.update(batch) is not None
+    slopes = slow_gradients(asked(2), batch, before, once)
+    first, second = weights(once), weights(twice)
+    for n, slope in zip((4, 1), slopes, strict=True):
+        name, = (name for name, array in first.items() if array.shape == (n,))
+        np.testing.assert_allclose(second[name] - first[name], -STEP * slope, rtol=5e-3, atol=2e-5)
+    assert np.abs(slow_gradients(asked(1), batch, before)[0] - slopes[0]).max() > 0.01, "the passes differ"
 
 
 def test_the_rates_of_an_update_follow_the_agent_steps() -> None:

@@ -88,6 +88,9 @@ def test_processes_do_what_one_thread_does(schedule: str, make_run: MakeRun, int
         assert ages.max() == (3 if "twice" in schedule else 1)
     if "twice" not in schedule:
         one.assert_nothing_doubled()
+    for uses in one.trained.values() if "twice" in schedule else ():
+        # N / (SPU K) = 4 / (1 * 2); the run ended before the newest eight steps had had their second update.
+        assert [uses[moment] for moment in sorted(uses)[:-8]] == [2] * (len(uses) - 8)
     one.assert_no_gap()
 
 
@@ -167,6 +170,8 @@ def test_what_was_trained_on_is_not_dropped_when_its_agent_dies(make_run: MakeRu
     run = make_run(in_rounds(**SCHEDULES["multi-batch, twice"], steps=None, minutes=1))
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     run.statistics.drain()
+    died = [line for line in (run.directory / "events.jsonl").read_text().splitlines() if '"agent_died"' in line]
+    assert len(died) == 4
     assert run.statistics.dropped_steps <= 4 * 2 * 2, "what half of the agents had not been trained on, twice"
     assert all(set(ages) <= {0, 1, 2, 3} for ages in model.ages)
 
@@ -247,15 +252,18 @@ def test_a_thread_that_fails_goes_on_where_it_was(make_run: MakeRun, interruptio
     assert model.digests == played(settings.changed(serial=True), make_run, interruption).digests
 
 
-@pytest.mark.parametrize(("schedule", "updates"), [
-    ("synchronous", 30), ("alternating", 30), ("multi-batch", 76), ("multi-batch, twice", 151)])
+PPO = {"algorithm": "ppo", "passes": 2, "minibatches": 2}
+
+
+@pytest.mark.parametrize(("schedule", "updates", "algorithm"), [
+    ("synchronous", 30, PPO), ("alternating", 30, PPO), ("multi-batch", 76, PPO), ("multi-batch, twice", 151, PPO),
+    ("multi-batch, twice", 151, {"algorithm": "a3c", "correction": "vtrace", "passes": 1, "minibatches": 1})])
 def test_weights_are_those_of_the_serial_run_to_the_byte(
-        schedule: str, updates: int, make_run: MakeRun, interruption: Signals) -> None:
+        schedule: str, updates: int, algorithm: dict[str, Any], make_run: MakeRun, interruption: Signals) -> None:
     from ga3c.learner.learner import Learner
     states = []
     for serial in (True, False):
-        settings = in_rounds(game="toy:catch", serial=serial, algorithm="ppo", passes=2, minibatches=2,
-                             learning_rate=1e-2, **SCHEDULES[schedule])
+        settings = in_rounds(game="toy:catch", serial=serial, learning_rate=1e-2, **algorithm, **SCHEDULES[schedule])
         run = make_run(settings)
         model = Learner(settings, run.spec)
         (run_serial if serial else lambda *given: Service(*given).run())(settings, run, model, interruption)

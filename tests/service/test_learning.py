@@ -110,14 +110,15 @@ def test_it_learns(game: str, mode: str, envs: int, make_run: Callable[..., Reco
 
 
 def every_algorithm_and_schedule() -> list[Any]:
-    """(game, algorithm, schedule, mode): two of them in an ordinary run.
+    """(game, algorithm, schedule, mode): four of them in an ordinary run.
 
     In rounds a service learns what serial mode learns, to the byte (`test_conductor.py`). Catch stands for all games
     there.
     """
     pairs = [(algorithm, schedule) for algorithm in ("a3c", "a2c", "ppo", "appo")
              for schedule in ("queues", "synchronous", "alternating", "multi-batch")]
-    often = {("toy:catch", "ppo", "synchronous", "serial"), ("toy:catch", "appo", "queues", "serial")}
+    often = {("toy:catch", *each, "serial") for each in (
+        ("ppo", "synchronous"), ("appo", "queues"), ("a2c", "alternating"), ("a3c", "multi-batch"))}
     return [pytest.param(*each, id="-".join(each), marks=[] if each in often else pytest.mark.slow)
             for game in WORLDS for algorithm, schedule in pairs for mode in ("serial", "service")
             if game == "toy:catch" or mode == "serial" or schedule == "queues"
@@ -140,8 +141,8 @@ def test_every_algorithm_learns_by_every_schedule(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("game", "optimizer", "local_updates"), [
-    ("toy:catch", "rmsprop", 1), ("toy:catch", "adam", 1), ("toy:catch", "adam", 4), ("CartPole-v1", "adam", 1),
-    ("CartPole-v1", "adam", 4)])
+    ("toy:catch", "rmsprop", 1), ("toy:catch", "adam", 1), ("toy:catch", "adam", 4), ("CartPole-v1", "rmsprop", 1),
+    ("CartPole-v1", "adam", 1), ("CartPole-v1", "adam", 4)])
 def test_two_workers_that_learn_by_themselves_learn(
         game: str, optimizer: str, local_updates: int, make_run: Callable[..., Recorder],
         interruption: Signals) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from io import BytesIO
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NoReturn
 
 import psutil
 import pytest
+from PIL import Image
 from trained import make_trained
 
 import ga3c
@@ -127,6 +131,45 @@ def test_a_report_in_the_background_has_a_channel_of_its_own(run: Callable[..., 
         made.stop()
     assert outcome is not None and outcome.report is not None, outcome
     assert (outcome.report["scores"], outcome.cause) == ([5.0, 5.0], "")
+
+
+def test_an_evaluation_in_the_background_films_what_has_pictures(tmp_path: Path) -> None:
+    make_trained(tmp_path / "run", configured(game="Pong", network="dense"))
+    made = Evaluator(0)
+    try:
+        made.start(tmp_path / "run/checkpoints/000000000010", 1, 7, video=True)
+        assert wait(made.sentinels, 200)
+        outcome = made.collect()
+    finally:
+        made.stop()
+    assert outcome is not None and outcome.report is not None, outcome
+    with Image.open(BytesIO(base64.b64decode(outcome.report["video"]))) as film:
+        assert getattr(film, "n_frames", 1) > 50
+
+
+def test_a_run_that_cannot_be_written_to_is_evaluated_and_that_is_said(
+        run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def refused(trained: object, found: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied", "run/events.jsonl")
+
+    run("Plain")
+    monkeypatch.setattr("ga3c.evaluation.scores.record", refused)
+    assert evaluate(["run", "--episodes", "2", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert len(json.loads(out)["scores"]) == 2
+    assert err.splitlines()[-1] == "ga3c-eval: not recorded: [Errno 13] Permission denied: 'run/events.jsonl'"
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_and_named(
+        run: Callable[..., Path], capfd: pytest.CaptureFixture[str]) -> None:
+    whole = run("Plain") / "checkpoints/000000000010"
+    damaged = whole.with_name("000000000020")
+    shutil.copytree(whole, damaged)
+    (damaged / "manifest.json").write_text("{")
+    assert evaluate(["run", "--episodes", "2", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["agent_steps"] == 10
+    assert err.startswith("ga3c-eval: passed over: ") and "000000000020" in err.splitlines()[0]
 
 
 def test_python_gets_the_report_though_a_game_prints_one(run: Callable[..., Path]) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -194,3 +194,93 @@ def test_what_a_resume_repeats_is_not_dropped_by_wandb(monkeypatch: pytest.Monke
     tracker = TRACKERS["wandb"]("ga3c", "run", {}, None)
     tracker.send([(step, {"pps": 1.0 * step}) for step in (10, 20, 30, 20, 40)])
     assert [values["agent_steps"] for values in taken] == [10, 20, 30, 20, 40] and defined == {"*": "agent_steps"}
+
+
+class Client:
+    """MLflow's, as far as it is called; what it was told stays in the class."""
+
+    told: ClassVar[list[tuple]] = []
+    experiments: ClassVar[dict[str, str]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments, **named: self.told.append((name, *arguments, *named.values()))
+
+    def get_experiment_by_name(self, name: str) -> SimpleNamespace | None:
+        return SimpleNamespace(experiment_id=self.experiments[name]) if name in self.experiments else None
+
+    def create_experiment(self, name: str) -> str:
+        return self.experiments.setdefault(name, "experiment-1")
+
+    def create_run(self, experiment: str, run_name: str) -> SimpleNamespace:
+        self.told.append(("create_run", experiment, run_name))
+        return SimpleNamespace(info=SimpleNamespace(run_id="run-1"))
+
+
+@pytest.fixture
+def mlflow(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    """What a client of MLflow is told."""
+    def metric(*values: object) -> tuple[object, ...]:
+        return values
+
+    monkeypatch.setattr(Client, "told", [])
+    monkeypatch.setattr(Client, "experiments", {})
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=Client))
+    monkeypatch.setitem(sys.modules, "mlflow.entities", SimpleNamespace(Metric=metric, Param=metric))
+    return Client.told
+
+
+def test_mlflow_gets_a_run_in_the_experiment_and_goes_on_with_it(run: Path, mlflow: list[tuple]) -> None:
+    write_rows(run, 1, 2, end=True)
+    assert track([str(run), "--to", "mlflow", "--project", "atari"]) == 0
+    assert Client.experiments == {"atari": "experiment-1"}
+    assert mlflow[0] == ("create_run", "experiment-1", "run")
+    assert mlflow[1] == ("log_batch", "run-1", [("game", "toy:catch"), ("seed", "3")])
+    assert mlflow[2][:2] == ("log_batch", "run-1") and mlflow[-1] == ("set_terminated", "run-1")
+    assert {(key, value, step) for key, value, _, step in mlflow[2][2] if key in ("pps", "seconds")} == {
+        ("seconds", 1.0, 10), ("pps", 1.5, 10), ("seconds", 2.0, 20), ("pps", 3.0, 20)}
+    mlflow.clear()
+    write_rows(run, 3, end=True)
+    assert track([str(run), "--to", "mlflow", "--project", "atari"]) == 0
+    assert mlflow[0] == ("update_run", "run-1", "RUNNING")
+    assert {step for *_, step in mlflow[1][2]} == {30}
+
+
+def test_mlflow_gets_at_most_a_thousand_metrics_at_a_time(mlflow: list[tuple]) -> None:
+    tracker = TRACKERS["mlflow"]("ga3c", "run", {}, "run-1")
+    tracker.send([(step, {str(n): 1.0 for n in range(15)}) for step in range(200)])
+    sent = [metrics for name, _, metrics, *_ in mlflow if name == "log_batch"]
+    assert [len(metrics) for metrics in sent] == [1000, 1000, 1000]
+    assert len({(key, step) for metrics in sent for key, _, _, step in metrics}) == 3000
+
+
+def test_trackio_gets_the_step_and_the_name_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(
+        init=lambda **about: told.append(about), log=lambda values, step: told.append({"step": step, **values}),
+        finish=lambda: None))
+    tracker = TRACKERS["trackio"]("atari", "run", {"seed": 3}, "run-1")
+    tracker.send([(10, {"pps": 1.0})])
+    assert told == [{"project": "atari", "config": {"seed": 3}, "resume": "allow", "name": "run-1"},
+                    {"step": 10, "agent_steps": 10, "pps": 1.0}]
+
+
+@pytest.mark.parametrize("note", ["{}", "nothing", '{"id": "run-1", "rows": "many"}'])
+def test_a_damaged_note_is_told_and_left_alone(
+        run: Path, note: str, mlflow: list[tuple], capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows(run, 1, end=True)
+    (run / "track-mlflow.json").write_text(note)
+    assert track([str(run), "--to", "mlflow"]) == 2
+    assert capsys.readouterr().err == (
+        f"ga3c-track: {run}/track-mlflow.json is damaged; remove it to send everything anew\n")
+    assert (run / "track-mlflow.json").read_text() == note and not mlflow
+
+
+def test_a_tracker_that_does_not_begin_is_told(
+        run: Path, mlflow: list[tuple], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def away(self: Client, name: str) -> str:
+        raise ConnectionError("no server")
+
+    monkeypatch.setattr(Client, "create_experiment", away)
+    write_rows(run, 1, end=True)
+    assert track([str(run), "--to", "mlflow"]) == 2
+    assert capsys.readouterr().err == "ga3c-track: --to: mlflow does not begin: ConnectionError: no server\n"

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import faulty
@@ -102,11 +103,11 @@ def test_an_agent_that_its_environment_ends_or_holds_up_is_restarted(
                 if event["agent"] == planned()[-1]["agent"] and event["time"] >= planned()[-1]["time"]]
 
     Service(settings, run, Dropping(stop), interruption).run()
-    assert again()[0] < 2.0
+    assert again()[0] < 10.0
     log = (run.directory / "log.txt").read_text()
     if cause == "hung":
         hung = [event for event in events(run, "agent_hung") if event["agent"] == planned()[-1]["agent"]]
-        assert "in stall" in log and hung[-1]["where"] == places[where] and 4.0 <= hung[-1]["silent"] < 6.0
+        assert "in stall" in log and hung[-1]["where"] == places[where] and 4.0 <= hung[-1]["silent"] < 10.0
     if cause == "signal":
         assert "Fatal Python error: Segmentation fault" in log
 
@@ -284,9 +285,32 @@ def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: 
     died = events(run, "agent_died")
     assert {"hung", "signal"} == {event["cause"] for event in died}
     rows = [json.loads(line) for line in (run.directory / "metrics.jsonl").read_text().splitlines()]
-    assert all(row["tps"] > 0 for row in rows[:-1] if row["time"] >= 3)
+    still = [row["tps"] == 0 for row in rows[:-1] if row["time"] >= 3]  # who is shot at once waits half a second
+    assert still and not any(map(all, pairwise(still))), "two seconds without an update"
     model.assert_nothing_doubled()
     model.assert_no_gap()
+
+
+def test_agents_that_are_to_leave_but_are_stuck_in_a_step_are_killed(
+        make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_pool, "DRAIN_SECONDS", 0.5)
+    (tmp_path / "stuck_but_one.py").write_text(
+        "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.envs.toys import Counting\n"
+        "gymnasium.register('Stuck-v0', lambda: Faulty(Counting(), 'stall', 'step', 50, None, 'agent-0'))\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def change(updates: int) -> None:
+        if updates == 100:  # agents 1 and 2 have stood still for long
+            service.resize(1, 1, 1)
+        elif updates > 100 and updates % 20 == 0 and len(events(run, "agent_left")) == 2:
+            end_run()
+
+    run = make_run(counting_with_faults(game="stuck_but_one:Stuck-v0", steps=None))
+    service = Service(run.settings, run, CheckingModel(change), interruption)
+    assert service.run() == "SIGTERM"
+    left = sorted((event["agent"], event["exitcode"]) for event in events(run, "agent_left"))
+    assert left == [(1, -signal.SIGKILL), (2, -signal.SIGKILL)] and not events(run, "agent_died")
 
 
 def test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment(tmp_path: Path) -> None:
@@ -308,5 +332,5 @@ def test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment(tmp_p
     finally:
         process.kill()
         process.wait()
-    _, alive = psutil.wait_procs(others, timeout=2)
+    _, alive = psutil.wait_procs(others, timeout=20)
     assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]

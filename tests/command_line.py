@@ -98,7 +98,9 @@ class Started:
     def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
-            assert self.process.poll() is None and time.monotonic() < deadline, self.process.communicate()
+            if self.process.poll() is not None or time.monotonic() >= deadline:
+                self.process.kill()
+                raise AssertionError(self.process.communicate())
             time.sleep(0.02)
 
     def end(self) -> tuple[str, str, float]:

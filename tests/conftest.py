@@ -21,6 +21,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", os.path.expanduser("~/.cache/ga3c"))
 import psutil
 import pytest
 from command_line import Command, stop_seconds
+from counting import noticed
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 from recording import SPEC, Clock
@@ -94,6 +95,14 @@ def nothing_left_behind() -> Iterator[None]:
         thread.join(5)
         assert not thread.is_alive(), f"thread left behind: {thread}"
     wait_until(lambda: set(os.listdir("/dev/shm")) <= shared_memory, "shared memory left behind")
+
+
+@pytest.fixture(autouse=True)
+def nothing_noticed() -> Iterator[None]:
+    """What a counting model finds wrong fails the test, though the service goes on."""
+    noticed.clear()
+    yield
+    assert not noticed
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,8 @@ from ga3c.transport.slots import Batch
 
 Moment = tuple[int, int]  # episode, step
 
+noticed: list[Exception] = []  # by the models of this test
+
 
 def counting(**changes: object) -> Settings:
     """Settings of a short run of the counting world."""
@@ -98,6 +100,13 @@ class CheckingModel:
         return {"policy": np.stack([share, 1 - share], axis=1), "value": value}, self.version
 
     def update(self, batch: Batch) -> UpdateStats:
+        try:
+            return self.checked(batch)
+        except Exception as error:  # of which the service forgives one
+            noticed.append(error)
+            raise
+
+    def checked(self, batch: Batch) -> UpdateStats:
         with self.lock:
             for i, steps in enumerate(batch.steps.tolist()):
                 for e in range(batch.reward.shape[2] if steps else 0):  # a last batch may have rollouts without a step

@@ -48,7 +48,7 @@ def started() -> Iterator[Callable[..., Started]]:
     yield start
     for each in made:
         # The fork server and the resource tracker end when they see that their parent has.
-        _, left = psutil.wait_procs(each.group(), timeout=2)
+        _, left = psutil.wait_procs(each.group(), timeout=20)
         for process in left:
             process.kill()
         each.process.communicate()

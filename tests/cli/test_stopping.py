@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -49,11 +50,20 @@ def test_a_signal_in_any_phase_ends_cleanly(
         assert train("--resume", "run", "--steps", str(int(checkpoints(Path("run"))[-1].name) + 50)).returncode == 0
 
 
+def words(processes: list[psutil.Process]) -> list[str]:
+    """Their command lines, but of those that have ended meanwhile."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += process.cmdline()
+    return found
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_while_the_game_is_checked_ends_cleanly(
         number: signal.Signals, started: Callable[..., Started]) -> None:
     each = started("--game", "odd:BlocksUnmade-v0", "--run-dir", "run")
-    each.wait_for(lambda: any("ga3c.envs.check" in word for process in each.group() for word in process.cmdline()))
+    each.wait_for(lambda: any("ga3c.envs.check" in word for word in words(each.group())))
     each.process.send_signal(number)
     out, err, seconds = each.end()
     assert (each.process.returncode, err) == (128 + number, "") and seconds < 10
@@ -97,7 +107,7 @@ def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Sta
     assert len(others) >= 3
     each.process.kill()
     each.process.communicate()
-    _, alive = psutil.wait_procs(others, timeout=2)
+    _, alive = psutil.wait_procs(others, timeout=20)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
@@ -130,11 +140,11 @@ def test_a_second_ctrl_c_skips_the_checkpoint_and_a_third_ends_it_at_once(
         os.kill(agent, signal.SIGSTOP)  # so that the first one takes its time
     for _ in range(presses):
         each.process.send_signal(signal.SIGINT)
-        time.sleep(0.1)
+        time.sleep(0.5)  # two at once are one
     out, err, _ = each.end()
     assert (each.process.returncode, err) == (code, "") and says in out
     assert not Path("run/checkpoints").exists()
-    assert time.monotonic() - began < (10 if presses == 2 else 2)
+    assert time.monotonic() - began < (10 if presses == 2 else 5)
 
 
 def test_a_second_ctrl_c_does_not_wait_for_a_checkpoint_that_is_being_written(
@@ -160,9 +170,10 @@ def test_agents_leave_signals_to_the_main_process_and_nobody_is_on_the_network(s
         assert int(blocked, 16) & 1 << (signal.SIGINT - 1)
     for pid in [each.process.pid, *agents]:
         assert not psutil.Process(pid).net_connections("inet"), "nothing is on the network"
-    ours, main, *theirs = [int(Path(f"/proc/{pid}/oom_score_adj").read_text())
-                           for pid in ("self", each.process.pid, *agents)]
-    assert main == ours and set(theirs) == {max(ours, 500)}, "agents are to be killed first if memory runs out"
+    ours, main = [int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in ("self", each.process.pid)]
+    assert main == ours
+    each.wait_for(lambda: all(  # one may not have begun, though there was an update
+        int(Path(f"/proc/{pid}/oom_score_adj").read_text()) == max(ours, 500) for pid in agents))
     before = len(rows(Path("run")))
     os.killpg(each.process.pid, signal.SIGHUP)  # its terminal goes away
     each.wait_for(lambda: len(rows(Path("run"))) > before + 2)
@@ -227,5 +238,6 @@ def test_it_stops_whatever_it_is_doing(doing: str, number: signal.Signals, start
     os.killpg(each.process.pid, number) if number == signal.SIGINT else each.process.send_signal(number)
     out, err, seconds = each.end()
     assert each.process.returncode == (128 + number if code is None else code), (out, err)
-    assert seconds < 10 and told(err).count("\n") == (code is not None)
+    # A trainer is waited for 7.5 s, and then for what can be read of the learner.
+    assert seconds < (20 if doing == "a trainer stuck" else 10) and told(err).count("\n") == (code is not None)
     assert says in out.splitlines()[-1] + err

@@ -94,13 +94,13 @@ def test_a_run_whose_directory_is_no_text_is_recorded_and_goes_on_as_it_says(
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
     run = Path(NOT_TEXT)
-    how = [*TRAIN, "--game", "toy:catch", "--agents", "2", "--run-dir", NOT_TEXT, "--minutes", "0.03"]
+    how = [*TRAIN, "--game", "toy:catch", "--agents", "2", "--run-dir", NOT_TEXT, "--steps", "4000"]
     done = subprocess.run(how, capture_output=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, b""), done.stderr
     assert list((run / "tensorboard").iterdir()) and b"\xff [bold]" in (done.stdout.splitlines()[-1])
     said = (run / "log.txt").read_text(encoding="utf-8").splitlines()[-1]
     pasted = said.partition("go on with: ga3c-train ")[2]
-    goes_on = f'"{sys.executable}" -m ga3c {pasted} --minutes 0.04'
+    goes_on = f'"{sys.executable}" -m ga3c {pasted} --steps 8000'
     done = subprocess.run(["bash", "-c", goes_on], capture_output=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, b""), done.stderr
     starts = [event for event in events(run) if event["event"] == "start"]

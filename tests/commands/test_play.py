@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,17 +122,20 @@ def test_q_closes_the_window(no_screen: None) -> None:
     window.close()
 
 
-def test_a_person_plays_by_the_keyboard(no_screen: None, capsys: pytest.CaptureFixture[str]) -> None:
-    import gymnasium.utils.play  # noqa: F401  # which may take seconds
+def test_a_person_plays_by_the_keyboard(
+        no_screen: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import pygame
+    from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+    resets, right = [], CartPoleEnv.reset
 
-    def end() -> None:
-        pygame.event.post(pygame.event.Event(pygame.QUIT))
+    def reset(self: CartPoleEnv, **options: object) -> object:
+        resets.append(1)
+        if len(resets) == 3:  # without a key the pole has fallen twice
+            pygame.event.post(pygame.event.Event(pygame.QUIT))
+        return right(self, **options)
 
-    timer = threading.Timer(2.0, end)  # without a key the pole falls after well under a second
-    timer.start()
+    monkeypatch.setattr(CartPoleEnv, "reset", reset)
     assert play(["--game", "CartPole-v1", "--human"]) == 0
-    timer.join()
     said = capsys.readouterr().out
     assert "Keys: left and right" in said and "Episode 1: score " in said and "Episode 2: score " in said
 

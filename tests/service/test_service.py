@@ -215,9 +215,12 @@ def test_killed_agents_are_replaced_and_their_rollouts_not_mixed_up(
     model.assert_no_gap()
 
 
-def test_a_death_is_noticed_and_mended_within_two_seconds(make_run: MakeRun, interruption: Signals) -> None:
+def test_a_death_is_noticed_and_mended_within_seconds(make_run: MakeRun, interruption: Signals) -> None:
+    killed = []
+
     def kill(updates: int) -> None:
         if updates == 200:
+            killed.append(run.time)
             agent_processes()[0].kill()
         elif updates > 200 and updates % 10 == 0 and len(events(run, "agent_started")) == 3:
             end_run()
@@ -229,7 +232,7 @@ def test_a_death_is_noticed_and_mended_within_two_seconds(make_run: MakeRun, int
     died, = events(run, "agent_died")
     again = [event for event in events(run, "agent_started") if event["time"] >= died["time"]]
     assert [event["agent"] for event in again] == [died["agent"]] and again[0]["generation"] == 2
-    assert again[0]["time"] - died["time"] < 2.0
+    assert again[0]["time"] - killed[0] < 5.0
     assert run.disturbances == 1 + len(events(run, "checkpoint"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import signal
@@ -13,7 +12,6 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 from counting import CheckingModel, agent_processes, counting, end_run, events
@@ -121,9 +119,7 @@ def test_agents_are_restarted_when_the_process_they_were_forked_from_has_died(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         assert blocked[0] & 1 << (number - 1), "the new one is left alone by whoever asks for a checkpoint"
     assert len(before) == 3
-    for process in before:
-        with contextlib.suppress(psutil.NoSuchProcess):  # or whoever inherits them has not looked yet
-            assert process.status() == psutil.STATUS_ZOMBIE
+    assert not psutil.wait_procs(before, timeout=5)[1]
     assert len(events(run, "agent_started")) == 6
     assert {event["exitcode"] for event in events(run, "agent_died")} == {255}
     model.assert_nothing_doubled()
@@ -134,25 +130,30 @@ def test_agents_are_restarted_when_the_process_they_were_forked_from_has_died(
 def test_a_fork_server_that_is_just_ending_is_waited_for_once(
         times: int, kind: type[Exception], make_run: MakeRun, interruption: Signals,
         monkeypatch: pytest.MonkeyPatch) -> None:
-    start, refused = ForkServerProcess.start, []
+    start, asked, refused_twice_at = ForkServerProcess.start, [], []
 
     def refusing(process: ForkServerProcess) -> None:
-        if process.name == "agent-2" and len(refused) < times:
-            refused.append(time.monotonic())
-            raise kind
+        if process.name == "agent-2":
+            asked.append(time.monotonic())
+            if len(asked) <= times:
+                raise kind
         start(process)
 
     def stop(updates: int) -> None:
-        if times == 1 and updates % 10 == 0 and len(events(run, "agent_started")) == 3:
-            end_run()  # refused twice it shall not be tried again for a while
+        if len(asked) == times == 2:
+            refused_twice_at.append(updates)
+            if updates > refused_twice_at[0] + 50:  # it shall not be tried again for a while
+                end_run()
+        elif updates % 10 == 0 and len(events(run, "agent_started")) == 3:
+            end_run()
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
     monkeypatch.setattr("ga3c.service.agent_pool.FORKSERVER_SECONDS", 1.0)
-    run = make_run(counting(steps=None, minutes=1 if times == 1 else 0.07))
-    Service(run.settings, run, CheckingModel(stop), interruption).run()
-    assert len(events(run, "agent_not_started")) == len(refused) == times
+    run = make_run(counting(steps=None, minutes=1))
+    assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
+    assert len(events(run, "agent_not_started")) == times and len(asked) == 2
     assert len(events(run, "agent_started")) == 4 - times, "that it is refused again is no matter of waiting"
-    assert np.all(np.diff(refused) >= 1.0)
+    assert asked[1] - asked[0] >= 1.0
 
 
 def test_no_agent_is_started_while_a_fork_server_is_just_ending(

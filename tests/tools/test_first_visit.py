@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import os
 import subprocess
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from PIL import Image
 def test_a_terminal_of_the_first_visit_waits_for_commands_and_is_drawn(tmp_path: Path) -> None:
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".venv/bin/activate").write_text("VISITED=yes\n")
-    with first_visit.terminal("test", tmp_path) as shell:
+    with first_visit.terminal(f"test-{os.getpid()}", tmp_path) as shell:
         assert "yes\n" in shell.run("echo $VISITED")
         shell.screenshot(tmp_path / "screen.png")
         with pytest.raises(first_visit.Failed, match="exit code 3"):
@@ -25,5 +26,6 @@ def test_a_terminal_of_the_first_visit_waits_for_commands_and_is_drawn(tmp_path:
             shell.end(0.3)
     with Image.open(tmp_path / "screen.png") as picture:
         assert picture.height == 2 * (first_visit.SIZE + 4) + 16 and len(picture.getcolors(1000) or []) > 2
-    left = subprocess.run(["tmux", "has-session", "-t", "first-visit-test"], capture_output=True, check=False)
+    session = f"first-visit-test-{os.getpid()}"
+    left = subprocess.run(["tmux", "has-session", "-t", session], capture_output=True, check=False)
     assert left.returncode != 0

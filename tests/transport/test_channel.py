@@ -39,6 +39,12 @@ def answer_once(channel: Channel, version: int = 0, most: int = 8) -> list[Ticke
     return requests.tickets
 
 
+def waits_for_a_slot(channel: Channel) -> None:
+    """Waits until agent 0 does."""
+    while channel._store.state[0] != AgentStatus.WAITING_FOR_SLOT:
+        threading.Event().wait(0.001)
+
+
 def in_thread(call) -> tuple[threading.Thread, list]:
     outcome: list = []
 
@@ -230,6 +236,7 @@ def test_an_agent_without_a_free_slot_waits_until_a_trainer_frees_one(channel: C
     for _ in range(2):
         serve(channel, port, (SUBMIT, serve(channel, port, (TAKE, 0, 0)), 0))
     thread, outcome = in_thread(lambda: serve(channel, port, (TAKE, 0, 0)))
+    waits_for_a_slot(channel)
     assert not outcome
     assert collected(channel, 1) == ([0], False)
     thread.join(5)
@@ -252,6 +259,7 @@ def test_a_stop_message_before_a_slot_is_free_does_not_end_the_wait(channel: Cha
     for _ in range(2):
         serve(channel, port, (SUBMIT, serve(channel, port, (TAKE, 0, 0)), 0))
     thread, outcome = in_thread(lambda: serve(channel, port, (TAKE, 0, 0)))
+    waits_for_a_slot(channel)
     channel.stop(0)
     assert collected(channel, 1) == ([0], False)
     thread.join(5)

@@ -86,7 +86,7 @@ USERS_GUARDS = [
             "                raise")]),
     Guard(51, "what a close raises ends a serial run",
           "test_a_run_in_one_thread_survives_all_at_once_and_ends_on_a_signal",
-          [("service/serial_agents", "except BaseException as error:  # noqa: B036  # users' code; all is played",
+          [("service/serial_agents", "except BaseException as error:  # noqa: B036  # users' code; nothing follows",
             "except ZeroDivisionError as error:")]),
     Guard(52, "a list of one number is no reward",
           "test_what_has_one_meaning_is_taken[reward-list]",

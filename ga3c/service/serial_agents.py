@@ -213,7 +213,7 @@ def _closed(environment: Environment) -> str:
     with contained():
         try:
             environment.close()
-        except BaseException as error:  # noqa: B036  # users' code; nothing more is played
+        except BaseException as error:  # noqa: B036  # users' code; nothing follows
             return told(error)
     return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -100,7 +101,8 @@ def test_a_run_whose_directory_is_no_text_is_recorded_and_goes_on_as_it_says(
     assert list((run / "tensorboard").iterdir()) and b"\xff [bold]" in (done.stdout.splitlines()[-1])
     said = (run / "log.txt").read_text(encoding="utf-8").splitlines()[-1]
     pasted = said.partition("go on with: ga3c-train ")[2]
-    goes_on = f'"{sys.executable}" -m ga3c {pasted} --steps 8000'
+    seconds = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["time"]
+    goes_on = f'"{sys.executable}" -m ga3c {pasted} --steps 1000000000 --minutes {seconds / 60 + 0.05}'
     done = subprocess.run(["bash", "-c", goes_on], capture_output=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, b""), done.stderr
     starts = [event for event in events(run) if event["event"] == "start"]

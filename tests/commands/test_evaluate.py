@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -134,7 +133,7 @@ def test_a_report_in_the_background_has_a_channel_of_its_own(run: Callable[..., 
 
 
 def test_an_evaluation_in_the_background_films_what_has_pictures(tmp_path: Path) -> None:
-    make_trained(tmp_path / "run", configured(game="Pong", network="dense"))
+    make_trained(tmp_path / "run", configured(game="Pong"))
     made = Evaluator(0)
     try:
         made.start(tmp_path / "run/checkpoints/000000000010", 1, 7, video=True)
@@ -143,7 +142,7 @@ def test_an_evaluation_in_the_background_films_what_has_pictures(tmp_path: Path)
     finally:
         made.stop()
     assert outcome is not None and outcome.report is not None, outcome
-    with Image.open(BytesIO(base64.b64decode(outcome.report["video"]))) as film:
+    with Image.open(BytesIO(outcome.video)) as film:
         assert getattr(film, "n_frames", 1) > 50
 
 

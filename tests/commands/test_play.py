@@ -130,7 +130,7 @@ def test_a_person_plays_by_the_keyboard(
 
     def reset(self: CartPoleEnv, **options: object) -> object:
         resets.append(1)
-        if len(resets) == 3:  # without a key the pole has fallen twice
+        if len(resets) == 4:  # the player begins with two, and without a key the pole has fallen twice since
             pygame.event.post(pygame.event.Event(pygame.QUIT))
         return right(self, **options)
 

@@ -25,8 +25,8 @@ class DiscreteActorCritic:
     """Outputs are the policy, probabilities, and the value, the expected return.
 
     A subclass says what stays fixed over the passes (`samples` gives it) and the policy's part of the loss
-    (`whole_loss` adds the rest). settings: the group `algorithm`. decay: of the advantages' running deviation. It
-    remembers the last hundred or so updates, which may be small.
+    (`whole_loss` adds the rest). settings: the group `algorithm`. decay: what the advantages' running deviation keeps
+    at each update. 0.99 remembers some hundred updates, as the batch of one may be small.
     """
 
     decay = 0.99

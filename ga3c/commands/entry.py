@@ -27,7 +27,7 @@ EXIT_SECONDS = 5.0  # that what is registered with `atexit` may take
 
 def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
     """Does the command with the arguments of this process, then ends the process with its exit code."""
-    atexit.register(_no_sooner)  # the first is the last
+    atexit.register(_stop_timer)  # what is registered first is done last
     _open_streams()
     code: object
     try:
@@ -58,10 +58,10 @@ def _open_streams() -> None:
 def _end(code: object) -> NoReturn:
     """Ends the process, also if threads of users' code never end: the interpreter would wait for them.
 
-    Nor does it wait for long until what that code wants to be done at exit is done.
+    What that code has registered with `atexit` gets `EXIT_SECONDS`.
     """
     number = code if isinstance(code, int) else 0 if code is None else 1
-    atexit.register(_end_soon, number)  # the last is the first
+    atexit.register(_start_timer, number)  # what is registered last is done first
     if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
         sys.exit(code)  # type: ignore[arg-type]  # what sys.exit was given
     if isinstance(code, str):
@@ -70,13 +70,14 @@ def _end(code: object) -> NoReturn:
     _leave(number)
 
 
-def _end_soon(number: int) -> None:
+def _start_timer(number: int) -> None:
+    """Ends the process when the time is up."""
     signal.signal(signal.SIGALRM, lambda *signalled: _leave(number))
     signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
 
 
-def _no_sooner() -> None:
-    """All is done that was wanted. What the interpreter and libraries still do the timer would end by a signal."""
+def _stop_timer() -> None:
+    """All that was registered is done. Now the interpreter ends, and the timer's signal must not come then."""
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 

@@ -88,7 +88,7 @@ def _prepare(argv: Sequence[str]) -> int:
     interruption.at_once = True  # until the run begins
     try:
         return _train(settings, directory, checkpoint, anew, bool(options.get("verbose")), interruption)
-    except (Interrupted, ConfigError):  # which the former may have become on its way
+    except (Interrupted, ConfigError):  # Interrupted becomes ConfigError where users' code is called
         if interruption.signum is None or not interruption.at_once:
             raise
         _print(f"Ended by {interruption.name} before the run began")

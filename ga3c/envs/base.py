@@ -43,7 +43,7 @@ class Transition(NamedTuple):
     final_observation (E, *shape), of the spec's dtype: to be read where `truncated`; None if no environment was.
     dropped: the environments failed. All episodes end here, their scores do not count, and there is no final
     observation.
-    score (E,) float32: what the score is the sum of: the rewards of the innermost environments. None: it is `reward`.
+    score (E,) float32: rewards of the innermost environments, whose sum is the score. None: they are `reward`.
     """
 
     reward: NDArray[np.float32]
@@ -56,7 +56,7 @@ class Transition(NamedTuple):
 
     @property
     def scored(self) -> NDArray[np.float32]:
-        """What the score is the sum of, (E,)."""
+        """The rewards whose sum is the score, (E,)."""
         return self.reward if self.score is None else self.score
 
 

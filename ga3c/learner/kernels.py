@@ -39,7 +39,7 @@ from ga3c.transport.slots import Batch, Slots, aligned
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2}
 """The most that outputs and gradient may differ from the reference's, relative to its norm."""
 
-ADVANTAGE = 0.97  # of the usual kernel's time; who is not faster than that does not take its place
+ADVANTAGE = 0.97  # another library may take at most this share of the usual one's time, or it is not chosen
 ROUNDS, SECONDS = 5, 0.15  # measured in turn, so long each time
 DEADLINE = 40.0   # seconds for everything; a busy machine measures again at the next run
 _PREDICTED = 32   # observations of a measured prediction

@@ -74,7 +74,7 @@ class AgentPool:
         self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
         self._looked_at = self._attentive_since = time.monotonic()
         n = recorder.spec.n_statistics
-        self._seen: Statistics = np.zeros((n, 3)) if statistics is None else statistics  # but by those alive
+        self._seen: Statistics = np.zeros((n, 3)) if statistics is None else statistics  # of ended agents
         self._start_times: deque[float] = deque(maxlen=START_TIMES)
 
     # ------------------------------------------------------------------------------------ what there is

@@ -27,7 +27,7 @@ class Conductor:
         n_rollouts, rollout_length: of a batch.
         report: gets each update.
         dropped: gets rollouts that are not trained on.
-        over: whether no update is to follow. Nobody is answered then until the agents are to end.
+        over: whether the last update was made. From then on nobody is answered until the agents are told to end.
     """
 
     def __init__(self, channel: Channel, store: Slots, learner: Learner, plan: Plan, n_rollouts: int,

@@ -55,7 +55,7 @@ class Schedule(Protocol):
         """A stop takes long: the update under way ends early, and no batch is used again."""
 
 
-class QueueThreads:
+class QueueSchedule:
     """GA3C: predictors answer what waits, trainers train on any rollouts, and nobody waits for anybody."""
 
     trains, agents_first = True, False
@@ -94,7 +94,7 @@ class QueueThreads:
         self._late = self._learner.hurried = True
 
 
-class RoundsThread:
+class RoundsSchedule:
     """The schedules of `rounds.py`: one thread, the conductor, answers agents and makes the updates."""
 
     entry, predictors, trainers, trains, agents_first = staticmethod(agent_main), 0, 1, True, True
@@ -124,7 +124,7 @@ class RoundsThread:
         self._learner.hurried = True
 
 
-class CounterThread:
+class WorkersSchedule:
     """A3C on processors: agents predict and learn by themselves; one thread counts what they have done."""
 
     predictors, trainers, trains, agents_first = 0, 1, False, False
@@ -162,8 +162,8 @@ def make_schedule(settings: Settings, channel: Channel, store: Slots, learner: L
     """That of the settings. `report` gets each update, `halved` what `run_trainer` says of one."""
     if settings.workers_learn:
         assert isinstance(learner, SharedLearner)
-        return CounterThread(channel, store, learner, recorder, report)
+        return WorkersSchedule(channel, store, learner, recorder, report)
     assert not isinstance(learner, SharedLearner)
     if plan(settings).in_rounds:
-        return RoundsThread(settings, channel, store, learner, recorder, report)
-    return QueueThreads(settings, channel, store, learner, recorder, report, halved)
+        return RoundsSchedule(settings, channel, store, learner, recorder, report)
+    return QueueSchedule(settings, channel, store, learner, recorder, report, halved)

@@ -123,7 +123,7 @@ class WorkerThread:
 
 
 class WorkerPool:
-    """The threads of one kind. `resize` starts and dismisses; the one that takes the dismissal is the one to end."""
+    """The threads of one kind. `resize` starts some or dismisses some. Whichever thread takes a dismissal ends."""
 
     def __init__(self, name: str, work: Callable[[], None], dismiss: Callable[[], None],
                  failed: Callable[[BaseException, float], None]) -> None:

@@ -42,7 +42,10 @@ class Plan(NamedTuple):
         return self.steps * (agent % self.groups + 1) if generation == 1 else self.segment
 
     def begins(self, agent: int, generation: int) -> int:
-        """u % groups of the updates u at which an agent may join. Its first rollout then ends at its group's next."""
+        """An agent may join at the updates u of which u % groups is this number.
+
+        Its first rollout then ends at the next update of its group.
+        """
         return (agent + 1 - self.first(agent, generation) // self.steps) % self.groups
 
 

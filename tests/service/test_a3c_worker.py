@@ -23,7 +23,7 @@ from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent
 from ga3c.service.a3c_worker import LocalModel, _signs_of_life
-from ga3c.service.schedules import CounterThread
+from ga3c.service.schedules import WorkersSchedule
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
@@ -346,7 +346,7 @@ def test_a_killed_worker_is_replaced_and_its_row_of_counts_goes_on(make_run: Mak
     run = make_run(chosen)
     model, updates = SharedLearner(chosen, run.spec), list[UpdateStats]()
     service = Service(chosen, run, model, interruption)
-    assert isinstance(service._schedule, CounterThread)
+    assert isinstance(service._schedule, WorkersSchedule)
     report, mixed, killed, held = service._schedule.report, set[int](), list[int](), dict[str, bool]()
 
     def rows() -> list[int]:

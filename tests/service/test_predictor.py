@@ -15,7 +15,7 @@ from ga3c.runs.statistics import PredictionCount, Statistics
 from ga3c.service.conductor import Conductor
 from ga3c.service.predictor import Predictor, run_predictor
 from ga3c.service.rounds import Update
-from ga3c.service.schedules import QueueThreads
+from ga3c.service.schedules import QueueSchedule
 from ga3c.settings.files import configured
 from ga3c.settings.plan import Plan
 from ga3c.transport.channel import Channel
@@ -118,6 +118,6 @@ def test_the_service_has_its_predictors_wait_as_it_is_set(monkeypatch: pytest.Mo
     given: list[Any] = []
     monkeypatch.setattr("ga3c.service.schedules.run_predictor", lambda *arguments: given.extend(arguments))
     nothing, record = cast(Any, None), cast(Any, SimpleNamespace(statistics=Statistics(1)))
-    QueueThreads(configured(prediction_batch_min=7, prediction_batch_max=90), nothing, nothing, nothing, record,
+    QueueSchedule(configured(prediction_batch_min=7, prediction_batch_max=90), nothing, nothing, nothing, record,
                  nothing, nothing).predict()
     assert given[3] == 90 and given[5] == 7

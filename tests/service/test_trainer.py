@@ -18,7 +18,7 @@ from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import TooLarge
 from ga3c.runs.statistics import Spent, Statistics
 from ga3c.service.batches import Reused, RolloutQueue, refusal, stale
-from ga3c.service.schedules import QueueThreads
+from ga3c.service.schedules import QueueSchedule
 from ga3c.service.trainer import run_trainer
 from ga3c.settings.files import configured
 from ga3c.transport.channel import Channel
@@ -297,7 +297,7 @@ def test_a_stop_that_takes_long_ends_the_use_of_earlier_batches(monkeypatch: pyt
     monkeypatch.setattr("ga3c.service.schedules.run_trainer", lambda source, *others: sources.append(source))
     learner, record = cast(Any, Learner()), cast(Any, SimpleNamespace(statistics=Statistics(1)))
     with waiting(4) as (channel, store):
-        threads = QueueThreads(configured(batch_reuse=3, algorithm="appo"), channel, store, learner, record,
+        threads = QueueSchedule(configured(batch_reuse=3, algorithm="appo"), channel, store, learner, record,
                                cast(Any, None), cast(Any, None))
         threads.train()
         assert not sources[0]._over() and not sources[0]._ending()

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.learner.steps import MultiStepAdam, adam, rmsprop
+from ga3c.learner.numpy_optimizers import MultiStepAdam, adam, rmsprop
 from ga3c.settings.schema import AlgorithmSettings
 from ga3c.transport.block import Block
 from ga3c.transport.fields import Field

@@ -260,18 +260,18 @@ class _Built:
     """
 
     def __init__(self, settings: Settings, spec: EnvSpec) -> None:
-        from ga3c.learner.backend import Backend
+        from ga3c.learner.backend import UpdatingBackend
         from ga3c.learner.learner import make_algorithm
         self._passes, steps = settings.algorithm.passes, settings.batching.training_batch_min
         steps = -(-steps // settings.algorithm.minibatches)
         settings = settings.changed(passes=1, minibatches=1, optimizer="rmsprop", rmsprop_epsilon=1e6)
         algorithm = make_algorithm(settings)
-        self._backend = Backend(settings, spec, algorithm)
+        self._backend = UpdatingBackend(settings, spec, algorithm)
         self._batch = _batch(settings, spec, algorithm.outputs(spec), steps)
         self._observation = aligned((_PREDICTED, *spec.observation_shape), spec.observation_dtype)
         self._observation[:] = self._batch.observation.reshape(-1, *spec.observation_shape)[
             np.arange(_PREDICTED) % self._batch.agent_steps]
-        self._weights = self._backend.weights()
+        self._weights = self._backend.variables.weights()
 
     def answers(self) -> Answers | None:
         """What it computes; the weights have moved down the gradient then. None on a GPU."""
@@ -292,7 +292,7 @@ class _Built:
             self._backend.inputs(self._batch), Rates(learning_rate, 0.01, 0.1), self._weights).weights
 
     def _flat(self) -> NDArray[np.float32]:
-        return np.concatenate([array.ravel() for name, array in self._backend.arrays().items()
+        return np.concatenate([array.ravel() for name, array in self._backend.variables.arrays().items()
                                if name.startswith("network.")])
 
 

@@ -23,8 +23,10 @@ from ga3c.algorithms.base import Algorithm, Rates
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import contained, telling
 from ga3c.envs.factory import imported
-from ga3c.learner.backend import Backend, Observed, Weights
+from ga3c.learner.backend import UpdatingBackend
+from ga3c.learner.compiler import Observed
 from ga3c.learner.failures import DeviceFailed, TooLarge, on_device
+from ga3c.learner.variables import Weights
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import ALGORITHMS, AlgorithmSettings, Settings
 from ga3c.transport.fields import Field, Outputs
@@ -137,13 +139,13 @@ class Learner:
         self._settings, self._seed = settings.algorithm, settings.run.seed
         algorithm = make_algorithm(settings)
         self.outputs = algorithm.outputs(env)
-        self._backend = Backend(settings, env, algorithm)
+        self._backend = UpdatingBackend(settings, env, algorithm)
         self.precision, self.device = self._backend.precision, self._backend.device
         self.version = self.min_valid_version = self.agent_steps = 0
         self.learning_rate_factor, self.hurried = 1.0, False
         self.skipped = self._skipped_in_a_row = 0
         self._update_lock = threading.Lock()
-        self._snapshot = Snapshot(0, self._backend.weights())
+        self._snapshot = Snapshot(0, self._backend.variables.weights())
 
     def snapshot(self) -> Snapshot:
         """What predictions are made with at this moment."""
@@ -185,7 +187,7 @@ class Learner:
                 metrics, weights = self._backend.update(inputs, rates, self._snapshot.weights,
                                                         (self._seed, self.version), lambda: self.hurried)
             except Exception:  # the minibatches before it have changed the weights
-                self._snapshot = Snapshot(self.version, self._backend.weights())
+                self._snapshot = Snapshot(self.version, self._backend.variables.weights())
                 raise
             if not all(map(math.isfinite, metrics.values())):
                 self._skip(metrics)
@@ -220,7 +222,7 @@ class Learner:
         Raises DeviceFailed, also if an update takes so long that it will hardly end.
         """
         with self._between_updates(), on_device("a checkpoint"):
-            return self._backend.arrays(), self.version, self.agent_steps
+            return self._backend.variables.arrays(), self.version, self.agent_steps
 
     def readable(self) -> bool:
         """Whether `state` can be had: no update is stuck, and the weights can be read from their device."""
@@ -238,15 +240,15 @@ class Learner:
 
         Raises ValueError, changing nothing, if they do not fit.
         """
-        self._backend.assign(self._backend.fitting(arrays, only=("network.", "observation.")))
-        self._snapshot = Snapshot(self.version, self._backend.weights())
+        self._backend.variables.assign(self._backend.variables.fitting(arrays, only=("network.", "observation.")))
+        self._snapshot = Snapshot(self.version, self._backend.variables.weights())
 
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
         """Goes on from `state`; arrays of other owners are left out.
 
         Raises ValueError, changing nothing, if it is another network's; DeviceFailed, as `state` does.
         """
-        arrays = self._backend.fitting(arrays)
+        arrays = self._backend.variables.fitting(arrays)
         with self._between_updates(), on_device("a checkpoint"):
             self.agent_steps = agent_steps
             self._go_on_from(arrays, version)
@@ -257,13 +259,13 @@ class Learner:
         `min_valid_version` becomes the version of these weights, so that rollouts of the weights given up show.
         Raises as `restore`.
         """
-        arrays = self._backend.fitting(arrays)
+        arrays = self._backend.variables.fitting(arrays)
         with self._between_updates(), on_device("a checkpoint"):
             self._go_on_from(arrays, self.version + 1)
             self.min_valid_version = self.version
 
     def _go_on_from(self, arrays: dict[str, NDArray], version: int) -> None:
-        self._backend.assign(arrays)
+        self._backend.variables.assign(arrays)
         self.version = version
-        self._snapshot = Snapshot(version, self._backend.weights())
+        self._snapshot = Snapshot(version, self._backend.variables.weights())
         self._skipped_in_a_row = 0

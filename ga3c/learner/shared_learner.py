@@ -10,7 +10,7 @@ import math
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.backend import Backend
+from ga3c.learner.backend import GradientBackend
 from ga3c.learner.learner import SKIPS_MAX, UpdateStats, diverged, make_algorithm
 from ga3c.learner.shared_weights import Pushed, SharedWeights
 from ga3c.settings.schema import Settings
@@ -26,12 +26,12 @@ class SharedLearner:
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
         algorithm = make_algorithm(settings)
-        self._backend = Backend(settings, env, algorithm, updates=False)
+        self._backend = GradientBackend(settings, env, algorithm)
         self.precision, self.device = self._backend.precision, self._backend.device
         self.settings, self.outputs = settings.changed(precision=self.precision), algorithm.outputs(env)
         self._metrics = (*self._backend.metrics, "passes", "learning_rate")
         workers = settings.agent_capacity
-        self.shared = SharedWeights(self._backend.arrays(), self._backend.statistics(), workers,
+        self.shared = SharedWeights(self._backend.variables.arrays(), self._backend.variables.statistics(), workers,
                                     workers * settings.agents.slots_per_agent, len(self._metrics))
         self.skipped = self._skipped_in_a_row = 0
 
@@ -83,15 +83,15 @@ class SharedLearner:
 
     def start_from(self, arrays: dict[str, NDArray]) -> None:
         """As `Learner.start_from`."""
-        fitting = self._backend.fitting(arrays, only=("network.", "observation."))
+        fitting = self._backend.variables.fitting(arrays, only=("network.", "observation."))
         self.shared.set({**self.shared.arrays(), **fitting}, 0, 0, 0)
 
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
         """As `Learner.restore`."""
-        self.shared.set(self._backend.fitting(arrays), version, agent_steps, self.shared.min_valid_version)
+        self.shared.set(self._backend.variables.fitting(arrays), version, agent_steps, self.shared.min_valid_version)
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
         """As `Learner.go_back`. A worker that has pulled the weights given up pushes nothing more of them."""
         version = self.version + 1
-        self.shared.set(self._backend.fitting(arrays), version, self.agent_steps, version)
+        self.shared.set(self._backend.variables.fitting(arrays), version, self.agent_steps, version)
         self._skipped_in_a_row = 0

@@ -39,11 +39,11 @@ class LocalModel:
 
     def __init__(self, port: Port, store: Slots, settings: Settings, env: EnvSpec, shared: SharedWeights) -> None:
         # Not before `before_tensorflow`, and never in the fork server: a process must not be forked with its threads.
-        from ga3c.learner.backend import Backend
+        from ga3c.learner.backend import GradientBackend
         from ga3c.learner.learner import make_algorithm, rates_at
         self._port, self._store, self._shared, self._settings = port, store, shared, settings.algorithm
         self._rates = functools.partial(rates_at, settings.algorithm)
-        self._backend = Backend(settings, env, make_algorithm(settings), updates=False)
+        self._backend = GradientBackend(settings, env, make_algorithm(settings))
         self._predictions = self._calls = 0
         self._predicting = 0.0
         self._pull()
@@ -67,7 +67,7 @@ class LocalModel:
     def _pull(self) -> None:
         self._version, self._pulled = self._shared.pull()
         self._steps = self._shared.steps(self._settings, self._pulled) if self._settings.local_updates > 1 else None
-        self._weights = self._backend.taken(self._pulled)
+        self._weights = self._backend.variables.taken(self._pulled)
 
     def _share(self) -> None:
         """Adds the worker's own steps to the weights of all, unless those that it began from were given up."""
@@ -102,7 +102,7 @@ class LocalModel:
                 version, agent_steps = shared.push(self._port.agent, self._settings, rates.learning_rate,
                                                    found.gradients, found.state, batch.agent_steps)
         if version and self._steps and self._steps.taken < self._settings.local_updates:
-            self._weights = self._backend.taken(self._pulled)
+            self._weights = self._backend.variables.taken(self._pulled)
         else:
             self._share()
             self._pull()

@@ -16,7 +16,7 @@ from batches import IMAGE, VECTOR, random_batch, settings, weights
 
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.backend import Backend
+from ga3c.learner.backend import UpdatingBackend
 from ga3c.learner.device import precision
 from ga3c.learner.failures import DeviceFailed, TooLarge
 from ga3c.learner.learner import Learner
@@ -217,7 +217,7 @@ def test_aligned_observations_are_used_as_they_stand_and_others_copied(spec: Env
     expected = model.predict(odd)[0]
     np.testing.assert_equal(model.predict(ours)[0], expected)
     for array, shared in ((ours, True), (odd, False), (ours[:, ::-1], False), (ours[:0], False)):
-        tensor = model._backend._tensor(array)
+        tensor = model._backend._compiler.tensor(array)
         before = tensor.numpy().copy()
         array += 1
         assert np.array_equal(tensor.numpy(), array if shared else before) and tensor.shape == array.shape
@@ -234,7 +234,7 @@ def test_predictions_are_the_networks_own_after_updates_and_restoring(kind: str,
     close = {"rtol": 0, "atol": 1e-3 if precision == "bfloat16" and kind != "dense" else 1e-5}
 
     def own(of: Learner) -> list[np.ndarray]:
-        compiled = tf.function(lambda given: of._backend._network(given, training=False), autograph=False)
+        compiled = tf.function(lambda given: of._backend.variables.network(given, training=False), autograph=False)
         return [each.numpy() for each in compiled(tf.constant(observation))]
 
     before = np.zeros(())
@@ -282,15 +282,15 @@ class Guesser:
 
 
 def test_an_algorithm_brings_its_own_outputs_loss_metrics_and_state() -> None:
-    backend, batch = Backend(settings(optimizer="adam"), VECTOR, Guesser()), random_batch()
-    weights, errors = backend.weights(), []
+    backend, batch = UpdatingBackend(settings(optimizer="adam"), VECTOR, Guesser()), random_batch()
+    weights, errors = backend.variables.weights(), []
     for _ in range(30):
         metrics, weights = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
         assert metrics.keys() == {"error", "gradient_norm", "passes"}
         errors.append(metrics["error"])
-    assert errors[-1] < 0.5 * errors[0] and backend.arrays()["guesser.00"] == 30
+    assert errors[-1] < 0.5 * errors[0] and backend.variables.arrays()["guesser.00"] == 30
     guess, = backend.predict(batch.observation.reshape(-1, 3), weights).values()
     assert guess.shape == (24,) and np.mean((guess - batch.reward.ravel())**2) < errors[-1]
     batch.reward[0] = np.nan
     metrics, _ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
-    assert np.isnan(metrics["error"]) and backend.arrays()["guesser.00"] == 30, "it was not finite"
+    assert np.isnan(metrics["error"]) and backend.variables.arrays()["guesser.00"] == 30, "it was not finite"

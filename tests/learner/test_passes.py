@@ -14,7 +14,7 @@ from batches import VECTOR, random_batch, settings, weights
 
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.backend import Backend
+from ga3c.learner.backend import UpdatingBackend
 from ga3c.learner.learner import Diverged, Learner, TooLarge
 from ga3c.settings.messages import ConfigError
 from ga3c.transport.fields import Field
@@ -60,20 +60,20 @@ class Counting:
 def test_each_filled_row_is_in_one_minibatch_of_each_pass_and_targets_stay_as_they_were(
         passes: int, minibatches: int, steps: list[int]) -> None:
     counting = Counting()
-    backend = Backend(settings(optimizer="adam", passes=passes, minibatches=minibatches), VECTOR, counting)
-    batch, weights = random_batch(), backend.weights()
+    backend = UpdatingBackend(settings(optimizer="adam", passes=passes, minibatches=minibatches), VECTOR, counting)
+    batch, weights = random_batch(), backend.variables.weights()
     batch.steps[:] = steps
     filled = np.broadcast_to(batch.filled, batch.reward.shape).ravel()
     value = backend.predict(batch.observation.reshape(-1, 3), weights)["value"]
     updated = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.1), weights, (0, 0))
-    counts = backend.arrays()["counted.00"]
+    counts = backend.variables.arrays()["counted.00"]
     if passes * minibatches > 1:  # in one call of everything rows are not picked: the loss weighs them
         assert counts.tolist() == np.where(filled, passes, 0).tolist()
         parts = min(max(1, round(minibatches * filled.sum() / ROWS)), filled.sum())
         assert updated.metrics["size"] == pytest.approx(filled.sum() / parts)
         if filled.sum() % parts == 0:
             assert updated.metrics["target"] == pytest.approx((value + batch.reward.ravel())[filled].mean(), rel=1e-4)
-    assert backend.arrays()["counted.01"] == 1.0 and updated.metrics["passes"] == passes
+    assert backend.variables.arrays()["counted.01"] == 1.0 and updated.metrics["passes"] == passes
     now, then = (backend.predict(batch.observation.reshape(-1, 3), each)["value"]
                  for each in (updated.weights, weights))
     assert np.abs(now - then).max() > 1e-3 and np.array_equal(then, value), "a snapshot never changes"
@@ -93,13 +93,13 @@ def test_the_same_seed_and_version_shuffle_alike_and_others_do_not() -> None:
 
 def test_rows_are_shuffled_anew_in_each_pass_of_each_update() -> None:
     model, picked = Learner(settings(**PPO, passes=2, minibatches=2), VECTOR), list[list[int]]()
-    step = model._backend._step[0]
+    step = model._backend._update._step
 
     def noting(*inputs: Any) -> list[Tensor]:
-        picked.append(inputs[-len(inputs) + len(model._backend._rows)].numpy().tolist())
+        picked.append(inputs[-len(inputs) + len(model._backend._update._rows)].numpy().tolist())
         return step(*inputs)
 
-    model._backend._step = [noting]
+    model._backend._update._step = noting
     for _ in range(2):
         model.update(random_batch())
     orders = [first + second for first, second in zip(picked[::2], picked[1::2], strict=True)]
@@ -147,14 +147,14 @@ def test_a_batch_that_is_not_full_has_fewer_minibatches_of_the_usual_size(steps:
 
 def test_an_update_in_a_hurry_ends_after_the_minibatch_it_is_in() -> None:
     model = Learner(settings(**PPO, passes=3, minibatches=4), VECTOR)
-    step, calls = model._backend._step[0], list[int]()
+    step, calls = model._backend._update._step, list[int]()
 
     def hurrying(*inputs: Any) -> list[Tensor]:
         calls.append(model.version)
         model.hurried = len(calls) == 5
         return step(*inputs)
 
-    model._backend._step = [hurrying]
+    model._backend._update._step = hurrying
     update = model.update(random_batch())
     assert len(calls) == 5 and update.metrics["passes"] == 1.25 and (update.version, update.agent_steps) == (1, 24)
     policy = model.predict(random_batch().observation[0, 0])[0]["policy"]
@@ -164,7 +164,7 @@ def test_an_update_in_a_hurry_ends_after_the_minibatch_it_is_in() -> None:
 
 def test_after_a_failure_between_minibatches_one_acts_with_the_weights_that_there_are() -> None:
     model = Learner(settings(**PPO, passes=3, minibatches=4), VECTOR)
-    step, calls = model._backend._step[0], list[int]()
+    step, calls = model._backend._update._step, list[int]()
 
     def failing(*inputs: Any) -> list[Tensor]:
         calls.append(model.version)
@@ -172,7 +172,7 @@ def test_after_a_failure_between_minibatches_one_acts_with_the_weights_that_ther
             raise tf.errors.ResourceExhaustedError(None, None, "it is full")
         return step(*inputs)
 
-    model._backend._step = [failing]
+    model._backend._update._step = failing
     with pytest.raises(TooLarge):
         model.update(random_batch())
     policy = model.predict(random_batch().observation[0, 0])[0]["policy"]

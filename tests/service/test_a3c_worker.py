@@ -17,7 +17,7 @@ from ga3c.agents.loop import Progress, agent_seed, play, seeded
 from ga3c.envs.base import Environment
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
-from ga3c.learner.backend import Backend
+from ga3c.learner.backend import GradientBackend
 from ga3c.learner.learner import SKIPS_MAX, Diverged, Learner, UpdateStats, make_algorithm, rates_at
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
@@ -46,9 +46,9 @@ def settings(**changes: Any) -> Settings:
 
 def gradients_by(arrays: dict[str, np.ndarray], world: World, batch: Batch) -> list[np.ndarray]:
     """Those of a batch by a model with these weights."""
-    backend = Backend(world.settings, world.spec, make_algorithm(world.settings), updates=False)
+    backend = GradientBackend(world.settings, world.spec, make_algorithm(world.settings))
     rates = rates_at(world.settings.algorithm, 0, 1.0)
-    return backend.gradients(backend.inputs(batch), rates, backend.taken(arrays)).gradients
+    return backend.gradients(backend.inputs(batch), rates, backend.variables.taken(arrays)).gradients
 
 
 class World:

@@ -119,5 +119,5 @@ def test_the_service_has_its_predictors_wait_as_it_is_set(monkeypatch: pytest.Mo
     monkeypatch.setattr("ga3c.service.schedules.run_predictor", lambda *arguments: given.extend(arguments))
     nothing, record = cast(Any, None), cast(Any, SimpleNamespace(statistics=Statistics(1)))
     QueueSchedule(configured(prediction_batch_min=7, prediction_batch_max=90), nothing, nothing, nothing, record,
-                 nothing, nothing).predict()
+                  nothing, nothing).predict()
     assert given[3] == 90 and given[5] == 7

@@ -298,7 +298,7 @@ def test_a_stop_that_takes_long_ends_the_use_of_earlier_batches(monkeypatch: pyt
     learner, record = cast(Any, Learner()), cast(Any, SimpleNamespace(statistics=Statistics(1)))
     with waiting(4) as (channel, store):
         threads = QueueSchedule(configured(batch_reuse=3, algorithm="appo"), channel, store, learner, record,
-                               cast(Any, None), cast(Any, None))
+                                cast(Any, None), cast(Any, None))
         threads.train()
         assert not sources[0]._over() and not sources[0]._ending()
         threads.drain()

@@ -1,0 +1,150 @@
+"""The variables of a model: the network's, the optimizer's, the algorithm's and those of the running moments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from ga3c.algorithms.base import Algorithm, Prepared, Tensor
+from ga3c.algorithms.networks import Bound, build_network, folded
+from ga3c.algorithms.normalizing import RunningMoments, inverse_deviation, merged, scaling
+from ga3c.envs.base import EnvSpec
+from ga3c.learner.optimizers import build_optimizer
+from ga3c.settings.schema import Settings
+
+Weights = Sequence[Tensor]
+"""What predictions are made with: the network's weights, folded once an update, and the scaling of observations."""
+
+
+def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]) -> str:
+    """The first difference in name or shape; "" if there is none."""
+    for name in sorted(variables.keys() | arrays.keys()):
+        ours, theirs = (tuple(found[name].shape) if name in found else "missing" for found in (variables, arrays))
+        if ours != theirs:
+            return f"{name} is {theirs}, here {ours}"
+    return ""
+
+
+class Variables:
+    """All of them by name, as in "network.00" and "optimizer.00".
+
+    network, optimizer: of Keras. algorithm: what was given. reads: the fields of a batch that an update needs.
+    """
+
+    def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm, precision: str) -> None:
+        self.algorithm = algorithm
+        self.network = build_network(settings, env, precision)
+        self.optimizer = build_optimizer(settings.algorithm, self.network.trainable_variables)
+        self._observations = (RunningMoments("observation", env.observation_shape)
+                              if settings.algorithm.normalize_observations else None)
+        self._rewards = RunningMoments("return", ()) if settings.algorithm.normalize_rewards else None
+        needed = (*(("observation", "filled") if self._observations else ()),
+                  *(("reward", "discounted_reward", "filled") if self._rewards else ()))
+        self.reads = tuple(dict.fromkeys((*algorithm.reads, *needed)))
+        # Compiled, as within an update: the same to the bit.
+        self._fold = tf.function(self.folded, autograph=False)
+        self._take = tf.function(self._taken, autograph=False)
+
+    # ------------------------------------------------------------------------ what is compiled: tensors in and out
+
+    def folded(self) -> list[Tensor]:
+        """`Weights` of the variables as they are now."""
+        return [*folded(self.network), *(scaling(self._observations.now()) if self._observations else ())]
+
+    def _taken(self, arrays: Mapping[str, Tensor]) -> list[Tensor]:
+        self.assign(arrays)
+        return self.folded()
+
+    def bound(self, weights: Sequence[Tensor]) -> Bound:
+        """The network with these `Weights`."""
+        n = len(weights) - (2 if self._observations else 0)
+        return Bound(self.network, weights[:n], weights[n:])
+
+    def prepared(self, reads: Sequence[Tensor], weights: Sequence[Tensor]) -> tuple[
+            Prepared, Sequence[Tensor], dict[str, Tensor]]:
+        """What the algorithm prepares of a batch's `reads`; weights to go on with; what variables become, by name.
+
+        Observations and rewards are normalised by moments that the batch is in. So the first update is not made from
+        numbers of any size.
+        """
+        batch, moments = dict(zip(self.reads, reads, strict=True)), list[Tensor]()
+        if self._observations:
+            seen = merged(self._observations.now(), batch["observation"], batch["filled"])
+            weights = [*weights[:-2], *scaling(seen)]
+            moments += seen
+        if self._rewards:
+            sums = merged(self._rewards.now(), batch["discounted_reward"], batch["filled"])
+            batch = batch | {"reward": batch["reward"] * inverse_deviation(sums)}
+            moments += sums
+        found = self.algorithm.prepare(self.bound(weights), batch)
+        return found, weights, {**found.state, **dict(zip(self._moments(), moments, strict=True))}
+
+    def keep(self, values: Mapping[str, Tensor]) -> None:
+        """Assigns to the variables of the algorithm and of the running moments, by name."""
+        variables = {**self.algorithm.variables, **self._moments()}
+        for name, value in values.items():
+            variables[name].assign(value)
+
+    # ------------------------------------------------------------------------------------------------ arrays
+
+    def weights(self) -> Weights:
+        """What to predict with, from the variables as they are now."""
+        found: Weights = self._fold()
+        return found
+
+    def taken(self, arrays: Mapping[str, NDArray]) -> Weights:
+        """Assigns a copy of `arrays`, which are all variables or some, and returns the new `weights`: in one call."""
+        return list(self._take({name: tf.constant(array) for name, array in arrays.items()}))
+
+    def _moments(self) -> dict[str, keras.Variable]:
+        """What the running moments are kept in, in the order of `prepared`."""
+        return {name: variable for running in (self._observations, self._rewards) if running
+                for name, variable in running.variables.items()}
+
+    def _named(self) -> dict[str, Any]:
+        # By position: Keras numbers names by what else the process has built.
+        return {f"{owner}.{number:02d}": variable
+                for owner, variables in (("network", self.network.weights), ("optimizer", self.optimizer.variables))
+                for number, variable in enumerate(variables)} | dict(self.algorithm.variables) | self._moments()
+
+    def arrays(self) -> dict[str, NDArray]:
+        """A copy of all by name."""
+        return {name: variable.numpy() for name, variable in self._named().items()}
+
+    def assign(self, arrays: Mapping[str, NDArray | Tensor]) -> None:
+        """Sets those that are named in `arrays`, which are `fitting`."""
+        variables = self._named()
+        for name, array in arrays.items():
+            variables[name].assign(array)
+
+    def fitting(self, arrays: dict[str, NDArray], only: tuple[str, ...] = ("",)) -> dict[str, NDArray]:
+        """Those of `arrays` that are of these variables, or of those whose names begin with one of `only`.
+
+        Running moments that `arrays` has nothing of, as their setting was off, begin from nothing. Raises ValueError if
+        anything else is missing, or of another shape.
+        """
+        variables = {name: variable for name, variable in self._named().items() if name.startswith(only)}
+        owners, theirs = ({name.split(".")[0] for name in found} for found in (variables, arrays))
+        new = {name: np.zeros(variable.shape) for name, variable in self._moments().items()
+               if name in variables and name.split(".")[0] not in theirs}
+        arrays = {name: array for name, array in arrays.items() if name.split(".")[0] in owners} | new
+        wrong = _difference(variables, arrays)
+        if wrong:
+            raise ValueError(f"its weights are of another network: {wrong}")
+        return arrays
+
+    def statistics(self) -> list[tuple[str, ...]]:
+        """For each trainable variable of the network: its name, and those of the optimizer's statistics of it.
+
+        These are the mean square, or Adam's two moments.
+        """
+        names = {id(variable): name for name, variable in self._named().items()}
+        trainable, optimizer = self.network.trainable_variables, self.optimizer.variables[2:]
+        kinds = len(optimizer) // len(trainable)  # they stand variable by variable, after iteration and learning rate
+        return [(names[id(variable)], *(names[id(each)] for each in optimizer[at * kinds:(at + 1) * kinds]))
+                for at, variable in enumerate(trainable)]

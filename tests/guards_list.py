@@ -187,7 +187,7 @@ SERVICE_GUARDS = [
             "        except ZeroDivisionError as error:\n            passed_over")]),
     Guard(22, "games are not compared",
           "test_another_game_or_network_is_not_gone_on_with",
-          [("commands/train", '        if ours != theirs:\n            raise ConfigError(f"--',
+          [("runs/beginning", '        if ours != theirs:\n            raise ConfigError(f"--',
             '        if False:\n            raise ConfigError(f"--'),
            ("learner/variables", "        wrong = _difference(variables, arrays)", "        wrong = ''")]),
     Guard(23, "the optimiser is not restored",

@@ -8,15 +8,15 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ga3c.commands.entry import fail, guarded, quiet, run_command
-from ga3c.envs.base import EnvSpec
-from ga3c.learner.checkpoint import Checkpoint, CheckpointError, best, clean, load, newest, set_aside_after, unusable
+from ga3c.learner.checkpoint import clean, set_aside_after
+from ga3c.runs.beginning import Beginning, going_on, located, with_weights
 from ga3c.service.signals import Interrupted, Signals
-from ga3c.settings.files import check_agents, current_names, recorded, resolve, settings_of, to_yaml, yaml_scalar
+from ga3c.settings.files import check_agents, recorded, resolve, to_yaml
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
@@ -24,8 +24,9 @@ from ga3c.settings.presets import notes_on_lag
 from ga3c.settings.schema import Settings
 
 if TYPE_CHECKING:
-    from ga3c.learner.learner import Learner, Model
+    from ga3c.learner.learner import Learner
     from ga3c.learner.shared_learner import SharedLearner
+    from ga3c.runs.recorder import Recorder
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
 
@@ -76,7 +77,7 @@ def _prepare(argv: Sequence[str]) -> int:
         if misplaced:
             raise ConfigError(f"--{misplaced[0].replace('_', '-')}: --resume goes on with its own directory and "
                               "config.yaml; use other flags")
-        directory, checkpoint = _resumed(options["resume"])
+        directory, checkpoint = located(options["resume"])
         if anew:  # what ended that run, and where it is, is not this one's
             given = {"run_dir": None, "steps": None, "frames": None, "minutes": None, "episodes": None, **given}
     settings = recorded(directory / "config.yaml", given) if directory else resolve(given, options.get("config"))
@@ -98,19 +99,6 @@ def _prepare(argv: Sequence[str]) -> int:
         interruption.close()
 
 
-def _resumed(argument: str) -> tuple[Path, Path | None]:
-    """(run directory, checkpoint named explicitly or None) of `--resume`; "best" is the one that was chosen."""
-    path = Path(argument)
-    if (path / "config.yaml").is_file():
-        return path, None
-    run = path.parent.parent
-    if path.name == "best" and (chosen := best(path.parent)):
-        path = path.with_name(chosen.checkpoint)
-    if path.name.isdigit() and (run / "config.yaml").is_file():
-        return run, path
-    raise ConfigError(f"--resume: {argument} is neither a run (no config.yaml in it) nor a checkpoint of one")
-
-
 def _train(settings: Settings, directory: Path | None, named: Path | None, anew: bool, verbose: bool,
            interruption: Signals) -> int:
     from ga3c.agents.process import start_forkserver
@@ -118,7 +106,6 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     from ga3c.envs.atari_games import told_at_start
     from ga3c.envs.check import check
     from ga3c.envs.which_emulator import told_of_emulator
-    from ga3c.envs.wrapper_statistics import SAVED
     from ga3c.learner.kernels import choose
     from ga3c.runs.directory import check_unused
     from ga3c.service.resources import preflight
@@ -145,34 +132,28 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
         from ga3c.learner.learner import Learner
         from ga3c.learner.shared_learner import SharedLearner
         from ga3c.runs.directory import create_directory, lock_directory
+        from ga3c.runs.recorder import Recorder
         start_tensorflow(settings)
         learns_here = settings.run.serial or not settings.workers_learn
         model = (Learner if learns_here else SharedLearner)(settings.changed(precision=kernel.precision), spec)
 
     interruption.at_once = False
-    restored = Checkpoint({}, {})
-    checkpoint_path: Path | None = None
     with contextlib.ExitStack() as held:
         named = here / named if named is not None else None
         if directory is not None and not anew:
             held.callback(os.close, lock_directory(here / directory))
             cleaned = clean(here / directory / "checkpoints")
-            checkpoint_path, restored, passed_over = _restore(settings, spec, model, here / directory, named)
-            told += [*cleaned, *(f"Passed over: {reason}" for reason in passed_over)]
+            beginning = going_on(settings, spec, model, here / directory, named)
+            told += cleaned
         else:
-            if directory is not None:
-                begins, restored = _begin_with_weights(settings, spec, model, here / directory, named)
-                told += begins
+            beginning = Beginning() if directory is None else with_weights(
+                settings, spec, model, here / directory, named)
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
-        told += [*told_at_start(settings.env), *told_of_emulator(settings.env), *notes,
+        told += [*beginning.notes, *told_at_start(settings.env), *told_of_emulator(settings.env), *notes,
                  *notes_on_lag(settings.algorithm.algorithm, settings.batching.schedule)]
-        statistics = restored.arrays.get(SAVED)
-        if statistics is not None and statistics.shape != (spec.n_statistics, 3):
-            del restored.arrays[SAVED]
-            told.append("The wrappers' statistics of the checkpoint are of other wrappers: new ones begin.")
-        return _run(settings, spec, model, kernel.library, here, directory, restored, checkpoint_path, told,
-                    interruption)
+        run = Recorder(settings, spec, here / directory, beginning.progress, interruption.wake, shown=directory)
+        return _run(run, model, beginning, told, kernel.library, interruption)
 
 
 def _print(line: str) -> None:
@@ -180,19 +161,16 @@ def _print(line: str) -> None:
         print(line, flush=True)
 
 
-def _run(settings: Settings, spec: EnvSpec, model: Learner | SharedLearner, kernels: str, here: Path, directory: Path,
-         restored: Checkpoint, checkpoint_path: Path | None, told: list[str], interruption: Signals) -> int:
+def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, told: list[str], kernels: str,
+         interruption: Signals) -> int:
+    """Trains, and closes the record. told: lines for the user; kernels: the library that computes."""
     from ga3c.learner.learner import DeviceFailed, Diverged, Learner
-    from ga3c.envs.wrapper_statistics import SAVED
     from ga3c.runs.directory import write_settings
-    from ga3c.runs.recorder import Recorder
     from ga3c.service.agent_pool import AgentsLost
     from ga3c.service.evaluations import Evaluations
     from ga3c.service.serial import run_serial
     from ga3c.service.supervisor import Service
-    run = Recorder(settings, spec, here / directory, restored.progress, interruption.wake, shown=directory)
-    evaluations = Evaluations(run)
-    ending = False
+    settings, evaluations, ending = run.settings, Evaluations(run), False
 
     def finish(reason: str, skip_checkpoint: bool) -> None:
         evaluations.stop()
@@ -210,22 +188,22 @@ def _run(settings: Settings, spec: EnvSpec, model: Learner | SharedLearner, kern
     try:
         reached = run.reached(model.agent_steps)
         if reached:
-            raise ConfigError(f"--resume: {directory} has already reached {reached}; give a higher limit")
-        if checkpoint_path is not None:
-            set_aside_after(checkpoint_path)
+            raise ConfigError(f"--resume: {run.shown} has already reached {reached}; give a higher limit")
+        if beginning.path is not None:
+            set_aside_after(beginning.path)
         write_settings(run.directory, settings)
         run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told, versions=run.versions,
                   kernels=kernels, precision=model.precision, device=model.device)
         for line in told:
             run.say(line)
-        run.say(f"{spec.name}: {'going on' if restored.progress else 'a new run'} in {directory}")
+        run.say(f"{run.spec.name}: {'going on' if beginning.path else 'a new run'} in {run.shown}")
         try:
-            statistics = restored.arrays.get(SAVED)
             if settings.run.serial:
                 assert isinstance(model, Learner)
-                reason = run_serial(settings, run, model, interruption, restored.arrays, evaluations, statistics)
+                reason = run_serial(settings, run, model, interruption, beginning.arrays, evaluations,
+                                    beginning.statistics)
             else:
-                reason = Service(settings, run, model, interruption, evaluations, statistics).run()
+                reason = Service(settings, run, model, interruption, evaluations, beginning.statistics).run()
         except AgentsLost as error:
             ending = True
             finish("lost agents", skip_checkpoint=not model.readable())
@@ -253,55 +231,3 @@ def _run(settings: Settings, spec: EnvSpec, model: Learner | SharedLearner, kern
     finally:
         evaluations.close()
         run.close()
-
-
-def _restore(settings: Settings, spec: EnvSpec, model: Model, directory: Path,
-             named: Path | None) -> tuple[Path, Checkpoint, list[str]]:
-    """Puts the newest whole checkpoint, or the one named, into `model`: path, itself, why others were passed over."""
-    passed_over: list[str] = []
-    if named is not None:
-        checkpoint, path = load(named), named
-    else:
-        checkpoint, path, passed_over = newest(directory / "checkpoints")
-    progress = checkpoint.progress
-    wrong = unusable(progress)
-    if wrong:
-        raise CheckpointError(f"{path} cannot be gone on from: {wrong}")
-    trained_on = current_names(progress)
-    for name, ours in (("game", settings.env.game), ("rollout_length", settings.algorithm.rollout_length)):
-        theirs = trained_on.get(name, ours)
-        if ours != theirs:
-            raise ConfigError(f"--{name.replace('_', '-')}: {ours}, but {path} was trained on {theirs}; "
-                              "--weights-only begins a new run with its weights")
-    _check_contrast(settings, spec, path, progress)
-    try:
-        model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
-        model.learning_rate_factor = progress.get("learning_rate_factor", 1.0)
-    except ValueError as error:
-        raise ConfigError(f"--resume: {path}: {error}") from None
-    return path, checkpoint, passed_over
-
-
-def _check_contrast(settings: Settings, spec: EnvSpec, path: Path, progress: Mapping[str, Any]) -> None:
-    """Raises ConfigError if the weights are of a first layer that sees otherwise: they fit, but play differently."""
-    ours = settings.algorithm.contrast
-    theirs = settings_of(progress).get("contrast", ours)
-    if ours != theirs and len(spec.observation_shape) == 3:
-        raise ConfigError(f"--contrast: {yaml_scalar(ours)}, but {path} was trained with {yaml_scalar(theirs)}")
-
-
-def _begin_with_weights(settings: Settings, spec: EnvSpec, model: Model, directory: Path,
-                        named: Path | None) -> tuple[list[str], Checkpoint]:
-    """Gives a new model the weights of the newest whole checkpoint, or of the one named; says so.
-
-    Also returns what else a new run begins with: the statistics of wrappers, which the weights were trained with.
-    """
-    from ga3c.envs.wrapper_statistics import SAVED
-    checkpoint, path, _ = (load(named), named, []) if named is not None else newest(directory / "checkpoints")
-    _check_contrast(settings, spec, path, checkpoint.progress)
-    try:
-        model.start_from(checkpoint.arrays)
-    except ValueError as error:
-        raise ConfigError(f"--weights-only: {path}: {error}") from None
-    kept = {name: array for name, array in checkpoint.arrays.items() if name == SAVED}
-    return [f"Begins with the weights of {path}"], Checkpoint(kept, {})

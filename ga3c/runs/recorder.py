@@ -11,7 +11,7 @@ import copy
 import faulthandler
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -59,21 +59,22 @@ class Recorder:
         tuning: the controller's last decision, for the display.
         checkpoints: those of the run; `tick` begins the ones that are due.
         evaluator: evaluates checkpoints meanwhile; None in a run without evaluations.
+        shown: the directory as messages name it.
 
     Args:
         resumed: `progress` of the checkpoint that the run goes on from, {} for a new run.
         wake: called from another thread when a checkpoint has been written or has failed; `tick` is then due.
-        shown: the directory as messages name it; `directory` if not given.
+        shown: `directory` if not given.
     """
 
-    def __init__(self, settings: Settings, spec: EnvSpec, directory: Path, resumed: dict[str, Any],
+    def __init__(self, settings: Settings, spec: EnvSpec, directory: Path, resumed: Mapping[str, Any],
                  wake: Callable[[], None] = lambda: None, shown: Path | None = None) -> None:
-        self.settings, self.spec, self.directory, self._shown = settings, spec, directory, shown or directory
+        self.settings, self.spec, self.directory, self.shown = settings, spec, directory, shown or directory
         self.statistics = Statistics(
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
             resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("dropped_steps", 0),
             resumed.get("recent_scores", ()), Trace() if settings.run.trace else None)
-        self.display = Display(f"GA3C  {spec.name}  {self._shown}", settings.flat(), usable_cores())
+        self.display = Display(f"GA3C  {spec.name}  {self.shown}", settings.flat(), usable_cores())
         self.checkpoints = Checkpoints(
             directory / "checkpoints", settings.run, self, resumed.get("agent_steps", 0), wake)
         self.log_path = str(directory / "log.txt")
@@ -262,7 +263,7 @@ class Recorder:
         if self.statistics.trace is not None:
             try:
                 self.statistics.trace.write(self.directory / "trace.json")
-                self.say(f"Trace of the last minute or so: {self._shown / 'trace.json'}, for https://ui.perfetto.dev")
+                self.say(f"Trace of the last minute or so: {self.shown / 'trace.json'}, for https://ui.perfetto.dev")
             except OSError as error:
                 self.say(f"No trace: {error}")
         self.display.leave_panel()
@@ -270,12 +271,12 @@ class Recorder:
         if self._diagnosis is not None:
             self.say(f"Bottleneck: {self._diagnosis}.")
         if (best := self.checkpoints.best) is not None:
-            self.say(f"Best evaluation: {best.mean:.2f}, by {self._shown / 'checkpoints' / best.checkpoint}")
+            self.say(f"Best evaluation: {best.mean:.2f}, by {self.shown / 'checkpoints' / best.checkpoint}")
         found = checkpoint.saved(self.checkpoints.directory)
         why = "it was not waited for" if skipped else "nothing was learned yet"
-        self.say(f"Newest checkpoint: {self._shown / 'checkpoints' / found[0].name}   go on with: "
-                 f"ga3c-train --resume {for_shell(self._shown)}" if found else
-                 f"No checkpoint: {why}. The record is in {self._shown}")
+        self.say(f"Newest checkpoint: {self.shown / 'checkpoints' / found[0].name}   go on with: "
+                 f"ga3c-train --resume {for_shell(self.shown)}" if found else
+                 f"No checkpoint: {why}. The record is in {self.shown}")
 
     def close(self) -> None:
         """Closes all files."""

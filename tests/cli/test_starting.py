@@ -17,6 +17,7 @@ from ga3c.commands import train as cli
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import Best, set_best
 from ga3c.learner.kernels import Kernel
+from ga3c.runs.beginning import located
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import EnvSettings, Settings
@@ -62,12 +63,12 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says:
 
 def test_a_run_goes_on_from_a_checkpoint_that_is_named_or_was_chosen() -> None:
     make_trained(Path("run"), configured(game="toy:catch"), (10, 20))
-    assert cli._resumed("run") == (Path("run"), None)
-    assert cli._resumed("run/checkpoints/000000000020") == (Path("run"), Path("run/checkpoints/000000000020"))
+    assert located("run") == (Path("run"), None)
+    assert located("run/checkpoints/000000000020") == (Path("run"), Path("run/checkpoints/000000000020"))
     with pytest.raises(ConfigError, match="run/checkpoints/best is neither a run"):
-        cli._resumed("run/checkpoints/best")
+        located("run/checkpoints/best")
     set_best(Path("run/checkpoints"), Best("000000000010", 1.0, None))
-    assert cli._resumed("run/checkpoints/best") == (Path("run"), Path("run/checkpoints/000000000010"))
+    assert located("run/checkpoints/best") == (Path("run"), Path("run/checkpoints/000000000010"))
 
 
 def test_a_run_whose_agent_steps_are_single_frames_says_so_at_its_start(train_here: Command) -> None:

@@ -1,0 +1,114 @@
+"""What a run begins with: nothing, the weights of another run, or a checkpoint of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from ga3c.envs.base import EnvSpec
+from ga3c.learner.checkpoint import Checkpoint, CheckpointError, best, load, newest, unusable
+from ga3c.settings.files import current_names, settings_of, yaml_scalar
+from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from ga3c.envs.wrapper_statistics import Statistics
+    from ga3c.learner.learner import Model
+
+
+class Beginning(NamedTuple):
+    """What was found, and is in the model now. Of a new run everything is empty.
+
+    path, progress, arrays: of the checkpoint that the run goes on from. statistics: what wrappers have seen, also of
+    the weights that a new run begins with. notes: lines for the user.
+    """
+
+    path: Path | None = None
+    progress: Mapping[str, Any] = MappingProxyType({})
+    arrays: Mapping[str, NDArray] = MappingProxyType({})
+    statistics: Statistics | None = None
+    notes: tuple[str, ...] = ()
+
+
+def located(where: str) -> tuple[Path, Path | None]:
+    """(run directory, checkpoint or None) that `where` names: one of either; "best" is the checkpoint that was chosen.
+
+    Raises ConfigError.
+    """
+    path = Path(where)
+    if (path / "config.yaml").is_file():
+        return path, None
+    run = path.parent.parent
+    if path.name == "best" and (chosen := best(path.parent)):
+        path = path.with_name(chosen.checkpoint)
+    if path.name.isdigit() and (run / "config.yaml").is_file():
+        return run, path
+    raise ConfigError(f"--resume: {where} is neither a run (no config.yaml in it) nor a checkpoint of one")
+
+
+def going_on(settings: Settings, spec: EnvSpec, model: Model, directory: Path, named: Path | None) -> Beginning:
+    """Restores the newest whole checkpoint, or the one `named`. Raises ConfigError, CheckpointError."""
+    checkpoint, path, passed_over = _loaded(directory, named)
+    progress = checkpoint.progress
+    wrong = unusable(progress)
+    if wrong:
+        raise CheckpointError(f"{path} cannot be gone on from: {wrong}")
+    trained_on = current_names(progress)
+    for name, ours in (("game", settings.env.game), ("rollout_length", settings.algorithm.rollout_length)):
+        theirs = trained_on.get(name, ours)
+        if ours != theirs:
+            raise ConfigError(f"--{name.replace('_', '-')}: {ours}, but {path} was trained on {theirs}; "
+                              "--weights-only begins a new run with its weights")
+    _check_contrast(settings, spec, path, progress)
+    try:
+        model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
+        model.learning_rate_factor = progress.get("learning_rate_factor", 1.0)
+    except ValueError as error:
+        raise ConfigError(f"--resume: {path}: {error}") from None
+    statistics, notes = _statistics(checkpoint, spec)
+    return Beginning(path, progress, checkpoint.arrays, statistics, (*passed_over, *notes))
+
+
+def with_weights(settings: Settings, spec: EnvSpec, model: Model, directory: Path, named: Path | None) -> Beginning:
+    """Gives a new model the weights of the newest whole checkpoint, or of the one `named`.
+
+    Also what wrappers had seen, which the weights were trained with. Raises ConfigError, CheckpointError.
+    """
+    checkpoint, path, passed_over = _loaded(directory, named)
+    _check_contrast(settings, spec, path, checkpoint.progress)
+    try:
+        model.start_from(checkpoint.arrays)
+    except ValueError as error:
+        raise ConfigError(f"--weights-only: {path}: {error}") from None
+    statistics, notes = _statistics(checkpoint, spec)
+    return Beginning(statistics=statistics, notes=(*passed_over, f"Begins with the weights of {path}", *notes))
+
+
+def _loaded(directory: Path, named: Path | None) -> tuple[Checkpoint, Path, list[str]]:
+    """It, its path, and why newer ones were passed over."""
+    if named is not None:
+        return load(named), named, []
+    checkpoint, path, reasons = newest(directory / "checkpoints")
+    return checkpoint, path, [f"Passed over: {reason}" for reason in reasons]
+
+
+def _check_contrast(settings: Settings, spec: EnvSpec, path: Path, progress: dict[str, Any]) -> None:
+    """Raises ConfigError if the weights are of a first layer that sees otherwise: they fit, but play differently."""
+    ours = settings.algorithm.contrast
+    theirs = settings_of(progress).get("contrast", ours)
+    if ours != theirs and len(spec.observation_shape) == 3:
+        raise ConfigError(f"--contrast: {yaml_scalar(ours)}, but {path} was trained with {yaml_scalar(theirs)}")
+
+
+def _statistics(checkpoint: Checkpoint, spec: EnvSpec) -> tuple[Statistics | None, list[str]]:
+    """Those of wrappers, if they are of such wrappers; they leave the checkpoint's arrays if not."""
+    from ga3c.envs.wrapper_statistics import SAVED  # with gymnasium, which `--help` does without
+    found = checkpoint.arrays.get(SAVED)
+    if found is None or found.shape == (spec.n_statistics, 3):
+        return found, []
+    del checkpoint.arrays[SAVED]
+    return None, ["The wrappers' statistics of the checkpoint are of other wrappers: new ones begin."]

@@ -63,15 +63,15 @@ def stale(batch: Batch, version: int, max_lag: float) -> NDArray[np.bool_]:
     return version - mean > max_lag
 
 
-def join(store: Slots, slots: Iterable[list[int]], room: Batch) -> None:
-    """Fills the room with rollouts, each of the slots of one agent, the oldest first; the rest gets no step.
+def join(store: Slots, slots: Iterable[list[int]], buffer: Batch) -> None:
+    """Fills the buffer with rollouts, each of the slots of one agent, the oldest first; the rest gets no step.
 
     Of several slots all but the last have been trained on before: their steps count no more (`Batch.reused`).
     """
-    room.clear(slice(None))
+    buffer.clear(slice(None))
     for place, parts in enumerate(slots):
         for slot in parts:
-            store.append(slot, room, place)
+            store.append(slot, buffer, place)
 
 
 class RolloutQueue:
@@ -106,27 +106,27 @@ class RolloutQueue:
                     began = time.monotonic()
 
     def _copied(self) -> Generator[Collected]:
-        rooms = itertools.cycle([self._store.empty_batch(self._n_rollouts) for _ in range(self._n_buffers)])
-        room, filled, ended = next(rooms), 0, False
+        buffers = itertools.cycle([self._store.empty_batch(self._n_rollouts) for _ in range(self._n_buffers)])
+        buffer, filled, ended = next(buffers), 0, False
         began, gathering = time.monotonic(), 0.0
         try:
             while not ended:
                 with self._channel.collect(self._n_rollouts - filled) as (slots, ended):
                     before = time.monotonic()
-                    self._store.gather(slots, room, filled)
+                    self._store.gather(slots, buffer, filled)
                     gathering += time.monotonic() - before
                 filled += len(slots)
                 if filled == self._n_rollouts or ended:
-                    sound = self._sound(room[:filled])
-                    filled = filled if sound.all() else room.keep(sound)
+                    sound = self._sound(buffer[:filled])
+                    filled = filled if sound.all() else buffer.keep(sound)
                 if filled == self._n_rollouts or (ended and filled):
-                    room.clear(slice(filled, None))
+                    buffer.clear(slice(filled, None))
                     full, filled = filled, 0
-                    yield Collected(room, full, time.monotonic() - began - gathering, gathering)
-                    room, began, gathering = next(rooms), time.monotonic(), 0.0
+                    yield Collected(buffer, full, time.monotonic() - began - gathering, gathering)
+                    buffer, began, gathering = next(buffers), time.monotonic(), 0.0
         finally:
             if filled:
-                self._dropped(room[:filled])
+                self._dropped(buffer[:filled])
 
     def _sound(self, batch: Batch) -> NDArray[np.bool_]:
         refused = self._refused(batch)

@@ -35,7 +35,7 @@ class Conductor:
                  dropped: Callable[[Batch], None], over: Callable[[], bool]) -> None:
         self._channel, self._store, self._learner = channel, store, learner
         self._report, self._dropped, self._over = report, dropped, over
-        self._rounds, self._room = Rounds(plan), store.empty_batch(n_rollouts, rollout_length)
+        self._rounds, self._buffer = Rounds(plan), store.empty_batch(n_rollouts, rollout_length)
         self._tickets: dict[int, Ticket] = {}   # of the agents that wait
         self._generations: dict[int, int] = {}  # of the agents that the rounds know
         self._ending = False                    # agents drain: whoever asks is answered
@@ -105,15 +105,15 @@ class Conductor:
 
     def _update(self, due: Update) -> None:
         before = time.monotonic()
-        join(self._store, due.slots.values(), self._room)
+        join(self._store, due.slots.values(), self._buffer)
         self._channel.release(self._rounds.updated())
         gathered = time.monotonic()
         try:
-            update = self._learner.update(self._room)
+            update = self._learner.update(self._buffer)
         except BaseException:
-            self._dropped(self._room)
+            self._dropped(self._buffer)
             raise
         if update is None:
-            self._dropped(self._room)
+            self._dropped(self._buffer)
         else:
-            self._report(update, self._room, Spent(0.0, gathered - before, time.monotonic() - gathered, 0.0))
+            self._report(update, self._buffer, Spent(0.0, gathered - before, time.monotonic() - gathered, 0.0))

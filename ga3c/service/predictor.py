@@ -15,8 +15,8 @@ class Predictor:
 
     def __init__(self, channel: Channel, store: Slots, learner: Learner, most: int, count: PredictionCount) -> None:
         self._channel, self._store, self._learner, self._count = channel, store, learner, count
-        self._room, self._outside_since = store.empty_observations(most), time.thread_time()
-        self._shared: dict[int, Observed] = {}  # the front of the room, by the number of requests
+        self._buffer, self._outside_since = store.empty_observations(most), time.thread_time()
+        self._shared: dict[int, Observed] = {}  # the front of the buffer, by the number of requests
 
     def leave_out(self, seconds: float) -> None:
         """So much processor time of this thread since the last answer was for something else than predictions."""
@@ -24,10 +24,10 @@ class Predictor:
 
     def answer(self, requests: Requests) -> None:
         """One inference for all of them, and their answers. Raises what the learner raises; then nobody is answered."""
-        n, taken, store, count, room = len(requests), time.monotonic(), self._store, self._count, self._room
-        store.observations(requests.rows, room)
+        n, taken, store, count, buffer = len(requests), time.monotonic(), self._store, self._count, self._buffer
+        store.observations(requests.rows, buffer)
         if n not in self._shared:
-            self._shared[n] = self._learner.shared(room[:n].reshape(-1, *room.shape[2:]))
+            self._shared[n] = self._learner.shared(buffer[:n].reshape(-1, *buffer.shape[2:]))
         gathered, before = time.monotonic(), time.thread_time()
         count.outside += before - self._outside_since
         outputs, version = self._learner.predict(self._shared[n])

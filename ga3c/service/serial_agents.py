@@ -124,9 +124,9 @@ class Agents:
     def answer(self, agents: Sequence[int], predict: Predict) -> int:
         """These agents are answered by one call of `predict`; returns how many observations."""
         n, rows = len(agents), [self.store.row(*self.pending(agent)) for agent in agents]
-        room = self.store.empty_observations(n)
-        self.store.observations(rows, room)
-        outputs, version = predict(room.reshape(-1, *self._shape))
+        buffer = self.store.empty_observations(n)
+        self.store.observations(rows, buffer)
+        outputs, version = predict(buffer.reshape(-1, *self._shape))
         self.store.answer(rows, {name: array.reshape(n, self._n_envs, *array.shape[1:])
                                  for name, array in outputs.items()}, version)
         return n * self._n_envs

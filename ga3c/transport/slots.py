@@ -32,9 +32,9 @@ class AgentStatus(enum.IntEnum):
 def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray:
     """An array of zeros that a model on a processor can use without copying it."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    room = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    found: NDArray = room[start:start + size].view(dtype).reshape(shape)
+    whole = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -whole.ctypes.data % ALIGNMENT
+    found: NDArray = whole[start:start + size].view(dtype).reshape(shape)
     return found
 
 

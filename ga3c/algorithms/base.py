@@ -68,7 +68,7 @@ class Network(Protocol):
 
 
 class Algorithm(Protocol):
-    """How one acts and learns. An object is made once a run, before the network."""
+    """How one acts and learns. An object is made for each model that learns or plays."""
 
     @property
     def reads(self) -> Sequence[str]:
@@ -82,7 +82,10 @@ class Algorithm(Protocol):
         """The outputs that `act` gives for one observation. They are fields of a slot; an agent draws from them."""
 
     def act(self, network: Network, observation: Tensor) -> Outputs:
-        """The outputs for observations (n, *shape). Compiled: tensors in and out."""
+        """The outputs for observations (n, *shape). Compiled: tensors in and out.
+
+        By the network alone: evaluations and exports do not have the trained `variables`.
+        """
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """What the passes need of a batch with at least one filled step. Compiled: tensors in and out.

@@ -128,7 +128,8 @@ class Policy:
         from ga3c.algorithms.normalizing import normalized
 
         def network(observation: Any, training: bool = False) -> Any:
-            return self.network(normalized(observation, *self._scaling) if self._scaling else observation)
+            observation = normalized(observation, *self._scaling) if self._scaling else observation
+            return self.network(observation, training=training)
 
         def infer(observation: Any) -> dict[str, Any]:
             outputs = self._algorithm.act(network, observation)
@@ -209,7 +210,8 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
 def write_policy(path: Path, trained: Trained) -> None:
     """Writes `trained` as a policy file, without optimizer state and run, wholly or not at all. Raises OSError."""
     settings = trained.settings.flat()
-    metadata = {"format": _FORMAT, "settings": {name: settings[name] for name in _SETTINGS},
+    own = ("algorithm",) if ":" in settings["algorithm"] else ()  # which may act in its own way; ours act alike
+    metadata = {"format": _FORMAT, "settings": {name: settings[name] for name in (*_SETTINGS, *own)},
                 "progress": {name: trained.progress[name] for name in _PROGRESS if name in trained.progress}}
     metadata["sha256"] = _digest(metadata, trained.arrays)
     aside = path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,8 +1,8 @@
 """The one learner of the service: predict, update, weights. Owns the update lock, the version, and what changes with
 agent steps: learning rate, entropy weight, clip range.
 
-Predictions do not wait for an update to end, as in the paper; updates take turns. What computes is `backend.Backend`,
-what is learned an algorithm, see `algorithms.base`.
+Predictions do not wait for an update to end, as in the paper; updates take turns. What computes is
+`backend.UpdatingBackend`, what is learned an algorithm, see `algorithms.base`.
 
 Next hop of an observation, after `predict`: `transport.channel.Channel.answer`, back to its agent. After `update` there
 is none.

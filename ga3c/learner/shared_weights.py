@@ -47,11 +47,11 @@ class Pushed(NamedTuple):
 
 
 class SharedWeights:
-    """Arrays by name, as `Backend.arrays` has them, for `workers` processes. Passing it to one shares it.
+    """Arrays by name, as `Variables.arrays` has them, for `workers` processes. Passing it to one shares it.
 
     Args:
         arrays: what they begin with.
-        statistics: for each trainable array its name and those of its statistics, as of `Backend.statistics`.
+        statistics: for each trainable array its name and those of its statistics, as of `Variables.statistics`.
         slots: of all workers.
         metrics: how many numbers a worker tells of an update.
     """

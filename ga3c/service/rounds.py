@@ -168,7 +168,8 @@ class Rounds:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on from a `state`; agents ask again. Raises ValueError if it is of another plan."""
-        if state.get("plan") != list(self.plan):
+        of = state.get("plan", list(self.plan))  # not everything that was saved has one
+        if of != list(self.plan) or len(state["played"]) != self.plan.turns:
             raise ValueError("they are of another schedule")
         self.updates, self._turn, self._played = int(state["updates"]), int(state["turn"]), list(state["played"])
         submitted = {int(agent): list(slots) for agent, slots in state["submitted"]}

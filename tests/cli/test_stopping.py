@@ -160,6 +160,20 @@ def test_a_second_ctrl_c_does_not_wait_for_a_checkpoint_that_is_being_written(
     assert "No checkpoint: it was not waited for" in out
 
 
+def test_a_second_ctrl_c_does_not_wait_for_the_checkpoint_that_is_to_be_evaluated(
+        started: Callable[..., Started]) -> None:
+    each = started(*QUICK, "--run-dir", "run", "--steps", "2000", "--evaluation-minutes", "9",
+                   changed=SLOW.format("checkpoint.save", HELD.format("True", 60)))
+    assert each.process.stdout is not None
+    assert any(line == "held\n" for line in each.process.stdout)
+    for _ in range(2):
+        each.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    out, err, seconds = each.end()
+    assert (each.process.returncode, told(err)) == (130, "") and seconds < 10
+    assert "No checkpoint: it was not waited for" in out and events(Path("run"))[-1]["event"] == "end"
+
+
 def test_agents_leave_signals_to_the_main_process_and_nobody_is_on_the_network(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run")
     each.wait_for(learning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import signal
 import sys
@@ -67,6 +68,7 @@ def test_environments_that_fail_again_and_again_end_the_run_with_their_cause(
 def test_what_a_step_changes_for_the_process_is_put_back(
         trained: Callable[[str], tuple[Checkpoint, Recorder]]) -> None:
     limit = signal.setitimer(signal.ITIMER_REAL, 0.0)  # of the tests themselves
+    faulthandler.dump_traceback_later(250, exit=True)  # which another one takes the place of
     try:
         with contained():
             streams, depth = (sys.stdout, sys.stderr), sys.getrecursionlimit()
@@ -75,4 +77,5 @@ def test_what_a_step_changes_for_the_process_is_put_back(
                 assert (sys.stdout, sys.stderr) == streams and sys.getrecursionlimit() == depth, name
                 assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), name
     finally:
+        faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, *limit)

@@ -15,7 +15,7 @@ from command_line import Command
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.check import check, probe
 from ga3c.envs.factory import make_environment
-from ga3c.evaluation.policy import Policy, find
+from ga3c.evaluation.policy import Policy, find, read_policy, write_policy
 from ga3c.runs import reader as record
 from ga3c.settings.files import configured, resolve
 from ga3c.settings.messages import ConfigError
@@ -87,6 +87,8 @@ def test_an_algorithm_that_acts_in_its_own_way_does_so_in_evaluations(train_here
     np.testing.assert_array_equal(turned, straight[:, ::-1])
     np.testing.assert_array_equal(value, same)
     assert np.abs(turned - straight).max() > 1e-3
+    write_policy(Path("turned.npz"), found)
+    np.testing.assert_array_equal(Policy(read_policy(Path("turned.npz"))).predict(observations)[0], turned)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,8 +21,9 @@ from ga3c.learner.backend import GradientBackend
 from ga3c.learner.learner import SKIPS_MAX, Diverged, Learner, UpdateStats, make_algorithm, rates_at
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
-from ga3c.runs.statistics import Spent
+from ga3c.runs.statistics import PredictionCount, Spent
 from ga3c.service.a3c_worker import LocalModel, _signs_of_life
+from ga3c.service.counter import run_counter
 from ga3c.service.schedules import WorkersSchedule
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
@@ -309,6 +310,21 @@ def test_what_is_not_finite_is_not_pushed_and_weights_given_up_push_nothing(worl
     assert all((before[name] == after[name]).all() for name in before) and learner.skipped == SKIPS_MAX
     update, _ = other.rollout()
     assert update is not None and update.version == 4
+
+
+def test_a_rollout_at_which_it_diverges_is_counted_as_dropped(world: Callable[..., World]) -> None:
+    class Diverges:
+        def learned(self, slot: int, batch: Batch) -> Any:
+            raise Diverged("at once")
+
+    made, dropped = world(), list[int]()
+    worker, kind = made.worker(0), PREDICT
+    while kind != SUBMIT:
+        kind, *_ = worker.grant()
+    with pytest.raises(Diverged):
+        run_counter(made.channel, made.store, cast(Any, Diverges()), PredictionCount(), cast(Any, None),
+                    lambda batch: dropped.append(batch.agent_steps))
+    assert dropped == [T * made.store.n_envs]
 
 
 def test_a_worker_gives_signs_of_life_while_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

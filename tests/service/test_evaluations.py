@@ -239,12 +239,15 @@ def test_the_last_checkpoint_is_evaluated_when_training_is_over(
     if not under_way:
         seconds(record, ours, clock, 4, 5)
     last = 3 if under_way else 5
+    rows_meanwhile: list[int] = []
 
     def evaluate() -> None:
         interruption.wake()  # of something else
         evaluator.wait_for(f"{10 * last:012d}")
-        while len(rows(tmp_path)) <= last:  # the last row does not wait for the evaluation
+        deadline = time.monotonic() + 30
+        while len(rows(tmp_path)) <= last and time.monotonic() < deadline:
             time.sleep(0.01)
+        rows_meanwhile.append(len(rows(tmp_path)))
         evaluator.end(4.0)
         interruption.wake()  # as the end of an evaluation does
 
@@ -252,6 +255,7 @@ def test_the_last_checkpoint_is_evaluated_when_training_is_over(
         ending = pool.submit(evaluate)
         ours.evaluate_last(model(last), interruption)
         ending.result()
+    assert rows_meanwhile == [last + 1], "the last row is there, whatever becomes of the evaluation"
     clock.now += 100.0
     ours.stop()
     end(record, model(last), f"--steps {10 * last}")

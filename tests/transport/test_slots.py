@@ -163,17 +163,17 @@ def test_rollouts_that_are_kept_move_to_the_front_and_others_are_copied_out() ->
     assert batch.keep(np.array([False, False, False, False])) == 0
 
 
-def test_observations_are_copied_to_the_front_of_the_room() -> None:
+def test_observations_are_copied_to_the_front_of_the_buffer() -> None:
     spec = EnvSpec("none", (3,), np.dtype(np.float32), 2, 1)
     store = Slots(spec, rollout_length=2, n_envs=2, n_slots=40_000)  # slot x row is more than 16 bits hold
     store.observation[:] = np.arange(store.observation.size).reshape(store.observation.shape)
     store.following[:] = -1.0 - np.arange(store.following.size).reshape(store.following.shape)
-    room = store.empty_observations(4)
+    buffer = store.empty_observations(4)
     slots, rows = [39_999, 0, 7], [2, 0, 1]
-    store.observations([store.row(*each) for each in zip(slots, rows, strict=True)], room)
-    assert np.array_equal(room[0], store.following[39_999]), "of a truncated episode"
-    assert np.array_equal(room[1:3], store.observation[slots[1:], rows[1:]]) and not room[3].any()
-    assert room.ctypes.data % 64 == 0
+    store.observations([store.row(*each) for each in zip(slots, rows, strict=True)], buffer)
+    assert np.array_equal(buffer[0], store.following[39_999]), "of a truncated episode"
+    assert np.array_equal(buffer[1:3], store.observation[slots[1:], rows[1:]]) and not buffer[3].any()
+    assert buffer.ctypes.data % 64 == 0
 
 
 @examples(max_examples=60)

@@ -1,0 +1,78 @@
+"""Ours and another program after the same time on machines of one size: a table, and the curves as a picture.
+
+    python tools/figures/equal_time.py OURS.json THEIRS.json -o PICTURE.png [--minutes 45]
+
+OURS.json: numbers of `learning.py`; seeds are one curve, of which the first counts in the table. THEIRS.json: by game
+an object with `program` (a name, then what it was asked after a comma), `processor`, and the lists `agent_steps`,
+`minutes` and `score`, a point of the curve each. A score is the mean of the last hundred games.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from figure_output import Column, markdown
+
+from ga3c.commands.plot import Group, figure_by_game
+from ga3c.settings.messages import ConfigError
+
+_COLUMNS = (
+    Column("game", "game"), Column("ours, on", "processor"), Column("score", "score", "{:,.1f}"),
+    Column("agent steps", "agent_steps", "{:,}"), Column("minutes", "minutes", "{:.1f}"),
+    Column("theirs, on", "their_processor"), Column("score", "their_score", "{:,.1f}"),
+    Column("agent steps", "their_agent_steps", "{:,}"), Column("minutes", "their_minutes", "{:.1f}"))
+
+
+def rows_of(curve: Mapping[str, list[Any]], minutes: float) -> list[dict[str, Any]]:
+    """The points of a curve until so many minutes, as rows of metrics."""
+    return [{"agent_steps": steps, "time": 60 * at, "score_mean": score} for steps, at, score
+            in zip(curve["agent_steps"], curve["minutes"], curve["score"], strict=True) if at <= minutes]
+
+
+def compared(ours: Mapping[str, Any], theirs: Mapping[str, Any], minutes: float) -> tuple[
+        list[dict[str, Any]], dict[str, list[Group]]]:
+    """(rows of the table, curves by game) of the games that both have played. Raises ConfigError if there is none."""
+    rows, curves = list[dict[str, Any]](), dict[str, list[Group]]()
+    for game, their in theirs.items():
+        seeds = [run for run in ours.values() if run["game"] == game and run["curve"]["score"]]
+        if not seeds:
+            continue
+        drawn, their_drawn = [rows_of(run["curve"], minutes) for run in seeds], rows_of(their, minutes)
+        row = {"game": game, "processor": seeds[0]["processor"], "their_processor": their["processor"]}
+        for whose, point in (("", drawn[0][-1]), ("their_", their_drawn[-1])):
+            row |= {f"{whose}score": point["score_mean"], f"{whose}agent_steps": point["agent_steps"],
+                    f"{whose}minutes": point["time"] / 60}
+        rows.append(row)
+        name = their["program"].partition(",")[0]
+        curves[game] = [Group("ours", drawn, {}, [[]] * len(drawn)), Group(name, [their_drawn], {}, [[]])]
+    if not rows:
+        raise ConfigError("no game is in both files")
+    return rows, curves
+
+
+def main() -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ours", type=Path)
+    parser.add_argument("theirs", type=Path)
+    parser.add_argument("-o", "--output", type=Path, required=True, help="picture")
+    parser.add_argument("--minutes", type=float, default=45.0, help="of training that count [%(default)g]")
+    options = parser.parse_args()
+    try:
+        ours, theirs = (json.loads(file.read_text(encoding="utf-8")) for file in (options.ours, options.theirs))
+        rows, curves = compared(ours, theirs, options.minutes)
+    except (OSError, ValueError, ConfigError) as error:
+        print(f"equal_time.py: {error}", file=sys.stderr)
+        return 2
+    print(markdown(rows, _COLUMNS), end="")
+    figure_by_game(curves, "score-time").savefig(options.output, dpi=150)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,7 +24,8 @@ from ga3c.service.supervisor import Service
 MakeRun = Callable[..., Recorder]
 
 
-def test_others_take_the_place_of_quarantined_agents(make_run: MakeRun, interruption: Signals) -> None:
+def test_others_take_the_place_of_quarantined_agents(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = [{0, 1, 2}, {0, 1, 3}, {0, 1, 3, 4}]
     end = [math.inf]
 
@@ -36,15 +37,16 @@ def test_others_take_the_place_of_quarantined_agents(make_run: MakeRun, interrup
             return
         del stages[0]
         if len(stages) == 2:
-            service._agents.agents[2].failed = lambda *how: False  # as if it had failed five times in a row
-            service._agents.agents[2].process.kill()
+            failing = service._agents.agents[2]
+            monkeypatch.setattr(failing, "note_failure", lambda *how: False)  # as if for the fifth time in a row
+            failing.process.kill()
         elif stages:
             service.resize(5, 1, 1)  # one more than there can be
         else:
             end[0] = updates + 300
 
     model = CheckingModel(change)
-    run = make_run(counting(steps=None, agents=3, agents_max=5))
+    run = make_run(counting(steps=None, minutes=1, agents=3, agents_max=5))
     service = Service(run.settings, run, model, interruption)
     assert service.run() == "SIGTERM" and not stages
     assert sorted(event["agent"] for event in events(run, "agent_started")) == [0, 1, 2, 3, 4]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from figure_output import Column, markdown
+from figure_runs import points
 
 from ga3c.commands.plot import Group, figure_by_game
 from ga3c.settings.messages import ConfigError
@@ -30,8 +31,7 @@ _COLUMNS = (
 
 def rows_of(curve: Mapping[str, list[Any]], minutes: float) -> list[dict[str, Any]]:
     """The points of a curve until so many minutes, as rows of metrics."""
-    return [{"agent_steps": steps, "time": 60 * at, "score_mean": score} for steps, at, score
-            in zip(curve["agent_steps"], curve["minutes"], curve["score"], strict=True) if at <= minutes]
+    return [row for row in points(curve) if row["time"] <= 60 * minutes]
 
 
 def compared(ours: Mapping[str, Any], theirs: Mapping[str, Any], minutes: float) -> tuple[

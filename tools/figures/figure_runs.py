@@ -192,6 +192,12 @@ def curve(run: Path, points: int = 100) -> dict[str, list[float]]:
             "score": [round(float(number), 1) for number in score[kept]]}
 
 
+def points(curve: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """The points of such a curve, as rows of metrics."""
+    return [{"agent_steps": steps, "time": 60 * minutes, "score_mean": score} for steps, minutes, score
+            in zip(curve["agent_steps"], curve["minutes"], curve["score"], strict=True)]
+
+
 # ------------------------------------------------------------------------------------------ speed
 
 def speed(settings: Settings, seconds: float) -> dict[str, float | None]:

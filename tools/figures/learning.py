@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 import yaml
 from figure_output import write_whole
-from figure_runs import Variant, asked, curve, done, exit_code, train
+from figure_runs import Variant, asked, curve, done, exit_code, points, train
 from learning_figures import evaluated, goal
 
 import ga3c
@@ -183,11 +183,9 @@ def curves(rows: list[Row], found: dict[str, dict[str, Any]]) -> dict[str, list[
     """By game, what is to be drawn in its panel: seeds are one curve."""
     runs: dict[str, dict[str, list[list[dict[str, Any]]]]] = {}
     for row in rows:
-        points = found.get(row.name, {}).get("curve", {"score": []})
-        if points["score"]:
-            runs.setdefault(row.game, {}).setdefault(row.label, []).append(
-                [{"agent_steps": steps, "time": 60 * minutes, "score_mean": score} for steps, minutes, score
-                 in zip(points["agent_steps"], points["minutes"], points["score"], strict=True)])
+        drawn = found.get(row.name, {}).get("curve", {"score": []})
+        if drawn["score"]:
+            runs.setdefault(row.game, {}).setdefault(row.label, []).append(points(drawn))
     return {game: [Group(label if len(seeds) == 1 else f"{label} ({len(seeds)} seeds)", seeds, {}, [[]] * len(seeds))
                    for label, seeds in by_label.items()] for game, by_label in runs.items()}
 

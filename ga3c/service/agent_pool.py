@@ -21,19 +21,19 @@ from ga3c.agents.process import agent_main, forkserver_ended, start
 from ga3c.envs.process_group import kill_group, signal_name
 from ga3c.envs.wrapper_statistics import Statistics, merged
 from ga3c.runs.recorder import Recorder
-from ga3c.service.workers import Agent, AgentState
+from ga3c.service import workers
+from ga3c.service.workers import Agent, AgentState, Cause
 from ga3c.settings.machine import oom_kills
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import AgentStatus, Slots
 
 DRAIN_SECONDS = 3.0      # an agent takes one step to drain; a slow environment gets this long
-START_PAUSE = 30.0       # after the system had no process for an agent
-LONGEST_START_PAUSE = 3600.0
 STACKS_SECONDS = 0.9     # looks come every second, but two may follow one another closely after a late one
-FORKSERVER_SECONDS = 1.0  # a fork server that was killed takes this long, at the most, until multiprocessing notices
 INATTENTION = 3.0        # after such a gap between two looks (suspend, SIGSTOP, a slow disk) old heartbeats say nothing
 START_TIMES = 20         # newest start-up times that the median is taken of
+_HOW = {Cause.OUT_OF_MEMORY: "was killed, likely because memory ran out,",
+        Cause.FORK_SERVER: "was lost with the process that agents are forked from,"}
 
 
 class AgentsLost(Exception):
@@ -64,11 +64,7 @@ class AgentPool:
         self.agents = [Agent(number) for number in range(store.n_agents)]
         self._vacated: deque[int] = deque()  # written by trainers' threads
         self._fit = len(self.agents)         # as many as fit into memory
-        self._allowed = len(self.agents)     # as many as the system has processes for, until `_asked_again_at`
-        self._asked_again_at = 0.0
-        self._refused_at = float("-inf")      # when the fork server last died of a start
-        self._server_died_at = float("-inf")  # when such a death last took running agents with it
-        self._refusals = 0                    # such deaths in a row; each doubles the pause
+        self._refusals = workers.Refusals(len(self.agents))
         self._fault_kinds: set[tuple[str, ...]] = set()
         self._last_fault = ""
         self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
@@ -117,7 +113,7 @@ class AgentPool:
 
     @property
     def _most(self) -> int:
-        return min(self._fit, self._allowed)
+        return min(self._fit, self._refusals.allowed)
 
     @property
     def start_seconds(self) -> float | None:
@@ -154,13 +150,12 @@ class AgentPool:
     def reconcile(self, wanted: int) -> None:
         """Starts and stops agents so that `wanted` are at work."""
         now = time.monotonic()
-        if now >= self._asked_again_at:
-            self._allowed = len(self.agents)
+        self._refusals.forget(now)
         while self._vacated:
             agent = self.agents[self._vacated.popleft()]
             if agent.state is AgentState.GONE:
                 agent.state = AgentState.VACANT
-                agent.start_after = max(agent.start_after, self._refused_at + FORKSERVER_SECONDS)
+                agent.start_after = max(agent.start_after, self._refusals.server_back_at)
         self._note_playing()
         at_work = self._at_work
         ready = [agent for agent in self._in(AgentState.VACANT) if agent.start_after <= now]
@@ -213,29 +208,24 @@ class AgentPool:
         self._channel.hang_up(agent.number)
         now, cause = time.monotonic(), f"{type(error).__name__}: {error}"
         self._recorder.event("agent_not_started", agent=agent.number, cause=cause)
-        if isinstance(error, (ConnectionError, EOFError)) and now - self._refused_at > 2 * FORKSERVER_SECONDS:
-            self._refused_at = now  # the fork server has died: multiprocessing starts another
+        if isinstance(error, (ConnectionError, EOFError)) and self._refusals.server_died(now):
             for vacant in self._in(AgentState.VACANT):
-                vacant.start_after = max(vacant.start_after, now + FORKSERVER_SECONDS)
-            if isinstance(error, EOFError) and alive:
-                chance = now - self._server_died_at > 2 * LONGEST_START_PAUSE  # one in two hours may be
-                self._server_died_at, self._refusals = now, 0 if chance else self._refusals + 1
-                if not chance:
-                    self._refuse(agent, cause, alive, START_PAUSE * 2.0**(self._refusals - 1))
+                vacant.start_after = max(vacant.start_after, self._refusals.server_back_at)
+            if isinstance(error, EOFError) and alive and (pause := self._refusals.took_agents(now)):
+                self._refuse(agent, cause, alive, pause)
             return
         if not self.processes:
             raise AgentsLost(f"agents: not one can be started: {cause}; `ulimit -u` and the container's limit of "
                              "processes say how many there may be")
-        self._refuse(agent, cause, alive, START_PAUSE)
+        self._refuse(agent, cause, alive, workers.START_PAUSE)
 
     def _refuse(self, agent: Agent, cause: str, alive: int, seconds: float) -> None:
         """As many agents as there were, for so long."""
-        pause = min(seconds, LONGEST_START_PAUSE)
-        agent.start_after = time.monotonic() + pause
-        self._allowed, self._asked_again_at = alive, agent.start_after
+        now = time.monotonic()
+        agent.start_after = self._refusals.refused(now, alive, seconds)
         self._recorder.disturbances += 1
-        self._recorder.say(f"Agent {agent.number} cannot be started ({cause}): {self._allowed} agents for now; the "
-                           f"next try is in {pause:.0f} s.")
+        self._recorder.say(f"Agent {agent.number} cannot be started ({cause}): {alive} agents for now; the next try is "
+                           f"in {agent.start_after - now:.0f} s.")
 
     def stop_all(self, at_once: bool) -> None:
         """Ends every process: by the stop message, unless `at_once`, then by hanging up, then by SIGKILL."""
@@ -301,28 +291,39 @@ class AgentPool:
     def _died(self, agent: Agent, exitcode: int) -> None:
         now, recorder = time.monotonic(), self._recorder
         lived = now - agent.started_at
-        how = f"was killed by {signal_name(-exitcode)}" if exitcode < 0 else f"ended with exit code {exitcode}"
-        hung = agent.interrupted_at is not None and exitcode in (-signal.SIGKILL, -signal.SIGUSR1)
-        raised = exitcode == 1 and agent.faults_seen > 0  # else its environment ended the process so
-        cause = "hung" if hung else "signal" if exitcode < 0 else "exception" if raised else "exit"
-        if exitcode == -signal.SIGKILL and not hung and self._ran_out_of_memory():
-            cause, how = "out of memory", "was killed, likely because memory ran out,"
+        cause = self._cause(agent, exitcode)
+        how = _HOW.get(cause) or (f"was killed by {signal_name(-exitcode)}" if exitcode < 0 else
+                                  f"ended with exit code {exitcode}")
+        if cause is Cause.OUT_OF_MEMORY:
             self._fit = max(1, len(self.processes))
-        if cause != "exception":
-            self._last_fault = how
+        if cause is not Cause.EXCEPTION:
+            self._last_fault = how.rstrip(",")
         recorder.statistics.agent_deaths += 1
         recorder.disturbances += 1
-        shot = exitcode == -signal.SIGKILL and cause != "out of memory"
-        if lost := exitcode == 255 and forkserver_ended(agent.forked_from):
-            cause, how, agent.start_after = "fork server", "was lost with the process that agents are forked from,", now
-        restarts = lost or agent.note_failure(self._channel.has_delivered(agent.number), shot, lived, now)
+        if cause is Cause.FORK_SERVER:
+            restarts, agent.start_after = True, now
+        else:
+            shot = exitcode == -signal.SIGKILL and cause is not Cause.OUT_OF_MEMORY
+            restarts = agent.note_failure(self._channel.has_delivered(agent.number), shot, lived, now)
         agent.state = AgentState.GONE if restarts else AgentState.QUARANTINED
-        recorder.event("agent_died", agent=agent.number, exitcode=exitcode, cause=cause, after=round(lived, 3),
+        recorder.event("agent_died", agent=agent.number, exitcode=exitcode, cause=cause.value, after=round(lived, 3),
                        quarantined=not restarts)
         then = ("is quarantined: it failed again and again" if not restarts else "is restarted"
                 if agent.start_after <= now else f"is restarted in {agent.start_after - now:.1f} s")
-        why = f" ({self._last_fault})" if cause == "exception" else ""
+        why = f" ({self._last_fault})" if cause is Cause.EXCEPTION else ""
         recorder.say(f"Agent {agent.number} {how} after {lived:.1f} s{why} and {then}.")
+
+    def _cause(self, agent: Agent, exitcode: int) -> Cause:
+        """Why its process has ended. The kernel's count of kills for want of memory is taken note of."""
+        if agent.interrupted_at is not None and exitcode in (-signal.SIGKILL, -signal.SIGUSR1):
+            return Cause.HUNG
+        if exitcode == -signal.SIGKILL and self._ran_out_of_memory():
+            return Cause.OUT_OF_MEMORY
+        if exitcode < 0:
+            return Cause.SIGNAL
+        if exitcode == 255 and forkserver_ended(agent.forked_from):
+            return Cause.FORK_SERVER
+        return Cause.EXCEPTION if exitcode == 1 and agent.faults_seen > 0 else Cause.EXIT
 
     def _ran_out_of_memory(self) -> bool:
         """Whether the kernel has just killed for want of memory, and this was not reported before."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,9 @@ HEALTHY_SECONDS = 10.0   # of life, after which earlier failures are forgotten
 QUARANTINE_AFTER = 5     # failures in a row of an agent that submitted nothing
 QUARANTINE_DELIVERING = 10  # ... of one that did: it may be worth its restarts for longer
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds of back-off
+START_PAUSE = 30.0       # seconds after the system had no process for an agent
+LONGEST_START_PAUSE = 3600.0
+FORKSERVER_SECONDS = 1.0  # a fork server that was killed takes this long, at the most, until multiprocessing notices
 THREAD_PEACE = 60.0
 THREAD_PAUSE = 30.0      # seconds until a thread that could not be started is tried again
 
@@ -42,6 +46,17 @@ class AgentState(enum.Enum):
     DRAINING = 3       # it was sent the stop message -> GONE
     GONE = 4           # no process, and its slots are not all back yet -> VACANT
     QUARANTINED = 5    # it failed too often; it stays so
+
+
+class Cause(enum.Enum):
+    """Why an agent's process ended unasked, as events name it."""
+
+    HUNG = "hung"                    # it gave no sign of life, and was killed
+    OUT_OF_MEMORY = "out of memory"  # the kernel killed it
+    SIGNAL = "signal"                # others did
+    EXCEPTION = "exception"          # its environment raised
+    EXIT = "exit"                    # its environment ended the process
+    FORK_SERVER = "fork server"      # what it was forked from has ended
 
 
 @dataclasses.dataclass
@@ -89,6 +104,48 @@ class Agent:
         elif not delivered or self.failures > 1:
             self.start_after = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**(self.failures - 1))
         return True
+
+
+class Refusals:
+    """How many agents there may be while the system has no process for more. Times are monotonic seconds.
+
+    Some systems kill the fork server instead, and all agents with it. As it may have died of something else, the first
+    such death in two hours costs no agent its place. Each further one doubles the pause.
+    """
+
+    def __init__(self, agents: int) -> None:
+        self.allowed = self._agents = agents
+        self._again_at = 0.0
+        self._refused_at = self._took_agents_at = -math.inf  # when the fork server last died of a start; with agents
+        self._in_a_row = 0  # deaths that took agents
+
+    def forget(self, now: float) -> None:
+        """All agents are allowed again once the pause is over."""
+        if now >= self._again_at:
+            self.allowed = self._agents
+
+    def refused(self, now: float, alive: int, seconds: float) -> float:
+        """Only as many as there were from now on, for so many seconds. Returns when one more may be tried."""
+        self.allowed, self._again_at = alive, now + min(seconds, LONGEST_START_PAUSE)
+        return self._again_at
+
+    def server_died(self, now: float) -> bool:
+        """A start failed as there was no fork server. False if so did the one before: that is a refusal."""
+        if now - self._refused_at <= 2 * FORKSERVER_SECONDS:
+            return False
+        self._refused_at = now
+        return True
+
+    @property
+    def server_back_at(self) -> float:
+        """When multiprocessing starts another fork server, at the latest."""
+        return self._refused_at + FORKSERVER_SECONDS
+
+    def took_agents(self, now: float) -> float:
+        """It took running agents with it. Returns the seconds of a pause, 0 if it may be chance."""
+        chance = now - self._took_agents_at > 2 * LONGEST_START_PAUSE
+        self._took_agents_at, self._in_a_row = now, 0 if chance else self._in_a_row + 1
+        return 0.0 if chance else START_PAUSE * 2.0**(self._in_a_row - 1)
 
 
 class ThreadState(enum.Enum):

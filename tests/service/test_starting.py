@@ -93,7 +93,7 @@ def test_an_agent_that_was_refused_is_tried_again_later(
             end_run()
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
-    monkeypatch.setattr("ga3c.service.agent_pool.START_PAUSE", 0.3)
+    monkeypatch.setattr("ga3c.service.workers.START_PAUSE", 0.3)
     run = make_run(counting(steps=None, minutes=1))
     assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
     assert [event["agent"] for event in events(run, "agent_started")] == [0, 1, 2]
@@ -149,7 +149,7 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
             end_run()
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
-    monkeypatch.setattr("ga3c.service.agent_pool.FORKSERVER_SECONDS", 1.0)
+    monkeypatch.setattr("ga3c.service.workers.FORKSERVER_SECONDS", 1.0)
     run = make_run(counting(steps=None, minutes=1))
     assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
     assert len(events(run, "agent_not_started")) == times and len(asked) == 2
@@ -174,7 +174,7 @@ def test_no_agent_is_started_while_a_fork_server_is_just_ending(
             end_run()
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
-    monkeypatch.setattr("ga3c.service.agent_pool.FORKSERVER_SECONDS", 1.0)
+    monkeypatch.setattr("ga3c.service.workers.FORKSERVER_SECONDS", 1.0)
     run = make_run(counting(steps=None, minutes=1))
     Service(run.settings, run, CheckingModel(stop), interruption).run()
     again = [(process.name, when) for process, when in begun[2:]]

@@ -17,9 +17,10 @@ import pytest
 from PIL import Image
 from trained import make_trained
 
-from ga3c.commands.play import Moment, Painter, Window, moments, play
+from ga3c.commands.play import Window, play
 from ga3c.envs.watched import Watched
 from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
+from ga3c.evaluation.moments import Moment, Painter, moments
 from ga3c.evaluation.players import playing
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings

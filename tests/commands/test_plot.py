@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ga3c.commands.plot import PANELS, Group, curve, figure_by_game, figure_of, grouped, plot, spread
+from ga3c.commands.plot import plot
+from ga3c.runs.figures import PANELS, Group, curve, figure_by_game, figure_of, grouped, spread
 from ga3c.runs.policy_lag import Lag, histograms
 from ga3c.settings.files import configured, to_yaml
 from ga3c.settings.messages import ConfigError

@@ -19,7 +19,7 @@ from typing import Any
 from figure_output import Column, markdown
 from figure_runs import points
 
-from ga3c.commands.plot import Group, figure_by_game
+from ga3c.runs.figures import Group, figure_by_game
 from ga3c.settings.messages import ConfigError
 
 _COLUMNS = (

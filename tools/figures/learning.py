@@ -44,9 +44,9 @@ from figure_runs import Variant, asked, curve, done, exit_code, points, train
 from learning_figures import evaluated, goal
 
 import ga3c
-from ga3c.commands.plot import Group, figure_by_game
 from ga3c.runs import reader
 from ga3c.runs.directory import lock_directory
+from ga3c.runs.figures import Group, figure_by_game
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 

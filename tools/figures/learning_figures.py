@@ -45,9 +45,9 @@ from figure_output import write_whole
 from figure_runs import Variant, asked, done, exit_code, run_name, train_all
 
 import ga3c
-from ga3c.commands.plot import SUFFIXES, figure_by_game, grouped
 from ga3c.learner import checkpoint
 from ga3c.runs import reader
+from ga3c.runs.figures import SUFFIXES, figure_by_game, grouped
 from ga3c.settings.messages import ConfigError
 
 # Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes that begin as people

@@ -14,8 +14,8 @@ import numpy as np
 from figure_output import Column, markdown, write
 from figure_runs import Variant, asked, done, run_name, shared, train_all
 
-from ga3c.commands.plot import Group, figure_by_game, figure_of, grouped
 from ga3c.runs import reader
+from ga3c.runs.figures import Group, figure_by_game, figure_of, grouped
 from ga3c.settings.messages import ConfigError
 
 # K,N,SPU -> minutes and million frames until Pong's score is 18, with 120 environments (Dalton et al., 2020, table 3).

@@ -1,0 +1,105 @@
+"""A policy at play, moment by moment, and as pictures with its thoughts beside them.
+
+Episode i of a seed is the one that `ga3c-eval` plays: the same environment, no-ops and draws of actions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ga3c.envs.watched import Watched
+    from ga3c.evaluation.episodes import Predict
+
+_SIDE = 190          # pixels of what is drawn beside the frame
+_WIDTH = 1200        # pixels that a frame is not enlarged beyond
+_VALUES = 150        # agent steps of the value's curve
+
+
+class Moment(NamedTuple):
+    """One agent step: the frames it showed, what the agent thought before it; `ended`: the episode's last one."""
+
+    frames: list[NDArray[np.uint8]]
+    policy: NDArray[np.float32]
+    value: float
+    action: int
+    episode: int
+    score: float
+    length: int
+    lives: int | None
+    ended: bool
+
+
+def moments(predict: Predict, watched: Watched, seed: int, episodes: int, greedy: bool) -> Iterator[Moment]:
+    """Plays the episodes of `seed`, one agent step at a time."""
+    from ga3c.agents.heads import sample
+    from ga3c.agents.loop import seeded
+    for episode in range(episodes):
+        world, rng = seeded(np.random.SeedSequence(seed, spawn_key=(episode,)))
+        watched.reset(world)
+        frames, score, length, ended = watched.frames, 0.0, 0, False
+        while not ended:
+            policy, value = predict(watched.observation)
+            action = policy.argmax(axis=1) if greedy else sample(policy, rng)
+            transition = watched.step(action)
+            score, length = score + float(transition.scored[0]), length + 1
+            ended = bool(transition.score_ended[0])
+            frames = frames + (watched.frames[:-1] if ended and len(watched.frames) > 1 else watched.frames)
+            yield Moment(frames, policy[0], float(value[0]), int(action[0]), episode, score, length, watched.lives,
+                         ended)
+            frames = []
+
+
+class Painter:
+    """Frames as they are shown: enlarged, and with `names` of the actions the thoughts of the agent beside them."""
+
+    def __init__(self, zoom: int | None, names: Sequence[str] | None) -> None:
+        self._zoom, self._names = zoom, names
+        self._values: deque[float] = deque(maxlen=_VALUES)
+
+    def paint(self, moment: Moment) -> list[NDArray[np.uint8]]:
+        """The moment's pictures, all of one size with even sides, RGB uint8."""
+        self._values.append(moment.value)
+        zoom = self._zoom or max(1, min(round(400 / moment.frames[0].shape[0]), _WIDTH // moment.frames[0].shape[1]))
+        frames = [frame.repeat(zoom, axis=0).repeat(zoom, axis=1) for frame in moment.frames]
+        if self._names is not None:
+            side = self._side(moment, max(260, frames[0].shape[0]))
+            gap = ((0, side.shape[0] - frames[0].shape[0]), (0, 0), (0, 0))
+            frames = [np.concatenate([np.pad(frame, gap), side], axis=1) for frame in frames]
+        height, width = frames[0].shape[:2]
+        return [np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0))) for frame in frames]
+
+    def _side(self, moment: Moment, height: int) -> NDArray[np.uint8]:
+        from PIL import Image, ImageDraw, ImageFont
+        assert self._names is not None
+        image = Image.new("RGB", (_SIDE, height), (24, 26, 32))
+        draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
+        facts = [("score", f"{moment.score:,.6g}"), ("step", f"{moment.length:,}"), ("value", f"{moment.value:+.2f}")]
+        if moment.lives:
+            facts.insert(1, ("lives", str(moment.lives)))
+        y = 10
+        for name, value in facts:
+            draw.text((12, y), name, (150, 155, 165), font)
+            draw.text((_SIDE - 12, y), value, (255, 255, 255), font, anchor="ra")
+            y += 19
+        low, high = min(self._values), max(self._values)
+        span = max(high - low, 1e-6)
+        points = [(12 + (_SIDE - 24) * i / (_VALUES - 1), y + 40 - 36 * (value - low) / span)
+                  for i, value in enumerate(self._values)]
+        if len(points) > 1:
+            draw.line(points, (86, 180, 233), 2)
+        y += 52
+        row = max(6, min(18, (height - y - 8) // len(self._names)))
+        small = ImageFont.load_default(max(6, min(12, row - 2)))
+        for action, (name, share) in enumerate(zip(self._names, moment.policy.tolist(), strict=True)):
+            chosen = action == moment.action
+            draw.text((12, y), name.lower(), (255, 255, 255) if chosen else (150, 155, 165), small)
+            length = round((_SIDE - 116) * share)
+            draw.rectangle((104, y + 2, 104 + length, y + row - 4), (230, 159, 0) if chosen else (90, 95, 105))
+            y += row
+        return np.asarray(image)

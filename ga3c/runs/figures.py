@@ -1,0 +1,277 @@
+"""What runs recorded, as figures: score, speed, workers, policy lag; runs of several seeds as one curve.
+
+Runs of the same settings but for the seed are a group: the line is their mean and the band goes from the lowest to the
+highest of them, as far as all of them go; what goes on alone is a thin line. Dots are evaluations during training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga3c.runs import policy_lag as lag
+from ga3c.runs import reader as record
+from ga3c.runs.reader import column, find_run, is_number, whole_settings
+from ga3c.settings.messages import ConfigError, printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""x (n,) ascending and y (n,), both float64 and without NaN."""
+
+SUFFIXES = (".png", ".svg", ".pdf")
+_NOT_COMPARED = {"seed", "run_dir", "steps", "frames", "minutes", "episodes", "checkpoint_minutes", "checkpoints_kept",
+                 "evaluation_minutes", "evaluation_episodes", "tensorboard", "remember", "trace", "norms"}
+_POINTS = 500
+STYLE: Any = {
+    "font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+    "legend.fontsize": 7, "lines.linewidth": 1.4, "axes.grid": True, "grid.alpha": 0.25, "grid.linewidth": 0.6,
+    "svg.fonttype": "none", "pdf.fonttype": 42}  # text stays text
+"""What to draw and to save with, for `matplotlib.rc_context`."""
+
+# Okabe and Ito's colours, which people who see colours differently can tell apart.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_X = {"steps": ("agent_steps", 1e6, "million agent steps"), "frames": ("frames", 1e6, "million frames"),
+      "time": ("time", 60.0, "minutes of training")}
+
+
+class _Panel(NamedTuple):
+    x: str
+    y: str
+    title: str
+
+
+PANELS = {
+    "score-steps": _Panel("steps", "score_mean", "Score, mean of the last 100 episodes"),
+    "score-frames": _Panel("frames", "score_mean", "Score, mean of the last 100 episodes"),
+    "score-time": _Panel("time", "score_mean", "Score, mean of the last 100 episodes"),
+    "pps": _Panel("time", "pps", "Predictions per second (PPS)"),
+    "tps": _Panel("time", "tps", "Trainings per second (TPS)"),
+    "workers": _Panel("time", "agents", "Agents, predictors, trainers"),
+    "lag": _Panel("time", "lag_mean", "Policy lag, mean, in updates"),
+    "entropy": _Panel("steps", "entropy", "Entropy of the policy"),
+    "explained-variance": _Panel("steps", "explained_variance", "Share of the returns' variance that values explain"),
+    "kl": _Panel("steps", "kl", "Divergence (KL) of the policy in an update (ppo, appo)"),
+    "clip-fraction": _Panel("steps", "clip_fraction", "Share of samples that were clipped (ppo, appo)"),
+    "weight-norm": _Panel("steps", "weight_norm", "Norm of the weights (--norms)"),
+    "gradient-norm": _Panel("steps", "gradient_norm", "Norm of the gradient, before clipping"),
+    "step-norm": _Panel("steps", "step_norm", "Norm of the optimizer's step (--norms)"),
+    "lag-updates": _Panel("lag", "updates", "Policy lag, where samples aged"),
+    "lag-ms": _Panel("lag", "ms", "Age of samples when trained on"),
+}
+
+_LAG_STYLES: dict[str, tuple[Any, str]] = {
+    "updates": ("-", "in all"), "in_flight": ("--", "in flight"), "queued": (":", "queued"),
+    "in_flight_ms": ("--", "in flight"), "queued_ms": (":", "queued")}
+
+
+class Group(NamedTuple):
+    """Runs to be drawn as one curve: `label`, the rows of each run while it was at work, their histograms of lag, and
+    for each run the evaluations made while it trained.
+    """
+
+    label: str
+    runs: list[list[dict[str, Any]]]
+    lag: dict[str, NDArray[np.int64]]
+    evaluations: list[list[dict[str, Any]]]
+
+
+def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[Group]:
+    """The runs in groups of equal settings, named by game and by what differs between groups. Raises ConfigError."""
+    found: dict[str, tuple[dict[str, Any], Group, list[dict[str, Any]], set[str]]] = {}
+    for run in runs:
+        rows = [row for row in record.lasting(record.rows(find_run(run)).new()) if row["agents"]]
+        if not rows:
+            raise ConfigError(f"{run} has no second of training in its metrics.jsonl")
+        settings = whole_settings(run)
+        compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
+        key = repr(sorted(compared.items(), key=str)) if compared else str(run)
+        _, group, lags, seeds = found.setdefault(
+            key, (compared or {"game": printable(run.name)}, Group("", [], {}, []), [], set()))
+        seeds.add(repr(settings.get("seed")))  # whatever stands there
+        group.runs.append(rows)
+        events = record.lasting_events(run) if (run / "events.jsonl").is_file() else []
+        lags += [event for event in events if event["event"] == "lag"]
+        group.evaluations.append([event for event in events if event["event"] == "evaluation"
+                                  and is_number(event.get("mean"))])
+    all_settings = [compared for compared, *_ in found.values()]
+    names = [_name(compared, all_settings) for compared in all_settings]
+    if labels and len(labels) != len(names):
+        raise ConfigError(f"--labels: {len(labels)} names for {len(names)} curves: {', '.join(names)}")
+    return [group._replace(lag=lag.added(lags), label=(
+                plain if (n := len(group.runs)) == 1 else f"{plain} ({n} {'seeds' if len(seeds) == n else 'runs'})"))
+            for plain, (_, group, lags, seeds) in zip(
+                [label.replace("$", r"\$") for label in labels or names],  # else matplotlib reads a formula
+                found.values(), strict=True)]
+
+
+def _name(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
+    differing = [name for name in own if name not in ("game", "preset")
+                 and any(other.get(name, own[name]) != own[name] for other in all_settings)]
+    if len(differing) > 4 and own.get("preset", "default") != "default":
+        differing = ["preset"]
+    return " ".join([str(own.get("game", "")), *(f"{name}={own[name]}" for name in differing)])
+
+
+def curve(rows: Sequence[Mapping[str, Any]], panel: _Panel, smooth: float) -> Curve:
+    """A run's numbers for a panel; agent steps and frames in millions, time in minutes.
+
+    Rates and lag are means over the `smooth` seconds that end there; scores and workers are as they are.
+    """
+    name, unit, _ = _X[panel.x]
+    x, y, time = column(rows, name) / unit, column(rows, panel.y), column(rows, "time")
+    known = ~np.isnan(y)
+    x, y, time = x[known], y[known], time[known]
+    if panel.y in ("score_mean", "agents") or not len(y):
+        return x, y
+    after = np.arange(len(y)) + 1
+    first = np.minimum(np.searchsorted(time, time - smooth, side="right"), after - 1)
+    total = np.concatenate([[0.0], np.cumsum(y)])
+    means = (total[after] - total[first]) / (after - first)
+    whole = (time - time[0] >= smooth) | (time[-1] - time[0] < 2 * smooth)  # the first seconds are of too few
+    return x[whole], means[whole]
+
+
+def _evaluated(group: Group, over: str) -> Curve:
+    """The mean of each evaluation during training, where its checkpoint was."""
+    name, unit, _ = _X[over]
+    x = [np.interp(column(events, "agent_steps"), column(rows, "agent_steps"), column(rows, name)) / unit
+         for rows, events in zip(group.runs, group.evaluations, strict=True)]
+    return np.concatenate(x), np.concatenate([column(events, "mean") for events in group.evaluations])
+
+
+def spread(curves: Sequence[Curve]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """(x, mean, lowest, highest) of several curves, each (500,), where all of them are known."""
+    low, high = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    grid = np.linspace(low, max(low, high), _POINTS)
+    values = np.stack([np.interp(grid, x, y) for x, y in curves])
+    return grid, values.mean(axis=0), values.min(axis=0), values.max(axis=0)
+
+
+# ------------------------------------------------------------------------------------------------ the figure
+
+def figure_of(groups: Sequence[Group], panels: Sequence[str], columns: int, smooth: float) -> Figure:
+    """A figure of the panels. Needs matplotlib; no display."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    with matplotlib.rc_context(STYLE):
+        columns = min(columns, len(panels))
+        lines = -(-len(panels) // columns)
+        figure = Figure(figsize=(2.7 * columns + 0.3, 2.1 * lines + 0.3), layout="constrained")
+        axes = figure.subplots(lines, columns, squeeze=False).ravel()
+        for name, axis in zip(panels, axes, strict=False):
+            _draw(axis, groups, name, smooth)
+        for spare in axes[len(panels):]:
+            spare.remove()
+        if len(groups) > 1 or len(groups[0].runs) > 1:
+            _explain(figure)
+        else:
+            figure.suptitle(groups[0].label, fontsize=9)
+    return figure
+
+
+def _explain(figure: Figure) -> None:
+    """A legend of the first panel's curves below all panels, in as many columns as fit; the figure grows with it."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    width, height = figure.get_size_inches()
+    for columns in range(min(3, len(labels)), 0, -1):
+        legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+        extent = legend.get_window_extent()
+        if columns == 1 or extent.width <= figure.dpi * width:
+            break
+        legend.remove()
+    width, more = max(width, extent.width / figure.dpi + 0.2), extent.height / figure.dpi - 0.3
+    figure.set_size_inches(width, height + max(0.0, more))
+
+
+def figure_by_game(games: Mapping[str, Sequence[Group]], panel: str, frames: bool = False) -> Figure:
+    """One panel for each game, named by it, with its own legend; `frames`: which says what each curve has played."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    with matplotlib.rc_context(STYLE):
+        columns = min(3, len(games))
+        lines = -(-len(games) // columns)
+        figure = Figure(figsize=(3.8 * columns + 0.3, 2.8 * lines + 0.3), layout="constrained")
+        axes = figure.subplots(lines, columns, squeeze=False).ravel()
+        for (game, groups), axis in zip(games.items(), axes, strict=False):
+            if frames:
+                played = [np.mean([rows[-1]["frames"] for rows in group.runs]) / 1e6 for group in groups]
+                groups = [group._replace(label=f"{group.label}: {millions:.1f} M frames")
+                          for group, millions in zip(groups, played, strict=True)]
+            _draw(axis, groups, panel, 30.0)
+            axis.set_title(game.replace("$", r"\$"))
+            axis.set_ylabel(PANELS[panel].title)
+            axis.legend()
+        for spare in axes[len(games):]:
+            spare.remove()
+    return figure
+
+
+def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None:
+    from matplotlib.lines import Line2D
+    panel = PANELS[name]
+    axis.set_title(panel.title)
+    axis.set_xlabel({"updates": "updates", "ms": "milliseconds"}[panel.y] if panel.x == "lag" else _X[panel.x][2])
+    for number, group in enumerate(groups):
+        colour = _COLOURS[number % len(_COLOURS)]
+        if name == "workers":
+            _draw_workers(axis, group, [colour] * 3 if len(groups) > 1 else list(_COLOURS[:3]))
+            continue
+        if panel.x == "lag":
+            _draw_lag(axis, group, panel.y, colour)
+            continue
+        curves = [found for rows in group.runs if len((found := curve(rows, panel, smooth))[0])]
+        if len(curves) > 1:
+            x, mean, low, high = spread(curves)
+            axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+            axis.plot(x, mean, color=colour, label=group.label)
+            for own, y in (each for each in curves if each[0][-1] > x[-1]):  # these go on alone
+                axis.plot(own[own >= x[-1]], y[own >= x[-1]], color=colour, linewidth=0.6)
+        elif curves:
+            axis.plot(*curves[0], color=colour, label=group.label)
+        else:
+            axis.plot([], [], color=colour, label=group.label)  # so that the legend names it
+        if panel.y == "score_mean" and any(group.evaluations):
+            axis.plot(*_evaluated(group, panel.x), "o", markersize=2.5, color=colour)
+    if panel.x != "lag":
+        axis.set_xlim(left=0)
+    else:  # what the styles mean
+        styles = [both for name, both in _LAG_STYLES.items() if lag.unit(name) == panel.y]
+        axis.legend([Line2D([], [], linestyle=style, color="black") for style, _ in styles],
+                    [label for _, label in styles], loc="lower right")
+    if panel.y != "score_mean" and name != "workers":
+        axis.set_ylim(bottom=0)
+
+
+def _draw_workers(axis: Axes, group: Group, colours: Sequence[str]) -> None:
+    """The path of the three numbers, a step where one changes, on a scale on which doubling is always as high."""
+    kinds = (("agents", "$N_A$", "-"), ("predictors", "$N_P$", "--"), ("trainers", "$N_T$", ":"))
+    for rows in group.runs:
+        for (kind, label, style), colour in zip(kinds, colours, strict=True):
+            axis.step(column(rows, "time") / 60, column(rows, kind), style, where="post", color=colour, linewidth=1.2,
+                      label=group.label if kind == "agents" and rows is group.runs[0] else f"_{label}")
+            if rows is group.runs[-1]:
+                axis.annotate(label, (rows[-1]["time"] / 60, rows[-1][kind]), xytext=(3, 0), color=colour, fontsize=7,
+                              textcoords="offset points", va="bottom" if kind == "predictors" else "top")
+    axis.set_yscale("log", base=2)
+    axis.set_ylim(bottom=0.7)  # room for a name below 1
+    axis.yaxis.set_major_formatter("{x:g}")
+
+
+def _draw_lag(axis: Axes, group: Group, unit: str, colour: str) -> None:
+    """Shares of samples that were at most so old: in flight (dashed), in the queue (dotted), and in updates both."""
+    edges = lag.EDGES[unit]
+    axis.plot([], [], color=colour, label=group.label)  # so that the legend names it
+    for name, (style, _) in _LAG_STYLES.items():
+        counts = group.lag[name]
+        if lag.unit(name) != unit or not counts.any():
+            continue
+        x = np.array([*edges[1:], 2 * edges[-1]]) - (unit == "updates")  # the most that a bin holds; updates are whole
+        axis.plot(x, counts.cumsum() / counts.sum(), style, color=colour, drawstyle="steps-post")
+    axis.set_xscale("symlog" if unit == "updates" else "log", base=2)

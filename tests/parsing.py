@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 from ga3c.commands.train import parser
+from ga3c.settings.algorithms import ALGORITHMS
 from ga3c.settings.files import resolve
 from ga3c.settings.flags import parse
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schema import ALGORITHMS, GROUPS, MAX_SLOTS, NETWORKS, Settings
+from ga3c.settings.schema import GROUPS, MAX_SLOTS, NETWORKS, Settings
 
 
 def settled(*argv: str) -> Settings:

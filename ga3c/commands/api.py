@@ -84,10 +84,9 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
         made = None
         if resume is not None:
             configured(**settings)
-            directory = Path(resume)
-            arguments = ["--resume", str(directory), *_flags(settings)]
-            if directory.parent.name == "checkpoints":
-                directory = directory.parent.parent
+            arguments = ["--resume", os.fspath(resume), *_flags(settings)]
+            found = record.located(resume)
+            directory = found[0] if found else Path(resume)  # which the command refuses
         else:
             config = config or configured(**settings)
             directory = made = (Path(config.run.run_dir) if config.run.run_dir else

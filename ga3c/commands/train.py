@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.learner.checkpoint import clean, set_aside_after
-from ga3c.runs.beginning import Beginning, going_on, located, with_weights
+from ga3c.runs.beginning import Beginning, going_on, with_weights
+from ga3c.runs.reader import located
 from ga3c.service.signals import Interrupted, Signals
 from ga3c.settings.files import check_agents, recorded, resolve, to_yaml
 from ga3c.settings.flags import Parser, add_settings, parse
@@ -68,17 +69,21 @@ def _prepare(argv: Sequence[str]) -> int:
     raise_limits()
     given, options = parse(parser(), argv)
     directory = checkpoint = None
-    anew = bool(options.get("weights_only"))
-    if anew and "resume" not in options:
+    weights_only = bool(options.get("weights_only"))
+    if weights_only and "resume" not in options:
         raise ConfigError("--weights-only: goes with --resume RUN, whose weights are taken")
     if "resume" in options:
-        own = ("config", "preset") if anew else ("config", "run_dir", "preset")
+        own = ("config", "preset") if weights_only else ("config", "run_dir", "preset")
         misplaced = [name for name in own if name in options or name in given]
         if misplaced:
             raise ConfigError(f"--{misplaced[0].replace('_', '-')}: --resume goes on with its own directory and "
                               "config.yaml; use other flags")
-        directory, checkpoint = located(options["resume"])
-        if anew:  # what ended that run, and where it is, is not this one's
+        found = located(options["resume"])
+        if found is None or found[1] and not found[1].name.isdigit():
+            raise ConfigError(f"--resume: {options['resume']} is neither a run (no config.yaml in it) nor a checkpoint "
+                              "of one")
+        directory, checkpoint = found
+        if weights_only:  # what ended that run, and where it is, is not this one's
             given = {"run_dir": None, "steps": None, "frames": None, "minutes": None, "episodes": None, **given}
     settings = recorded(directory / "config.yaml", given) if directory else resolve(given, options.get("config"))
     check_agents(settings)
@@ -88,7 +93,7 @@ def _prepare(argv: Sequence[str]) -> int:
     interruption = Signals()
     interruption.at_once = True  # until the run begins
     try:
-        return _train(settings, directory, checkpoint, anew, bool(options.get("verbose")), interruption)
+        return _train(settings, directory, checkpoint, weights_only, bool(options.get("verbose")), interruption)
     except (Interrupted, ConfigError):  # Interrupted becomes ConfigError where users' code is called
         if interruption.signum is None or not interruption.at_once:
             raise
@@ -99,7 +104,7 @@ def _prepare(argv: Sequence[str]) -> int:
         interruption.close()
 
 
-def _train(settings: Settings, directory: Path | None, named: Path | None, anew: bool, verbose: bool,
+def _train(settings: Settings, directory: Path | None, named: Path | None, weights_only: bool, verbose: bool,
            interruption: Signals) -> int:
     from ga3c.agents.process import start_forkserver
     from ga3c.algorithms.fitting import fitting_network
@@ -113,7 +118,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     spec, notes = check(settings)
     # Mistakes are told before TensorFlow is imported, which takes seconds.
     fitting_network(settings.algorithm, spec)
-    if directory is None or anew:
+    if directory is None or weights_only:
         check_unused(settings, here)
     for finding in preflight(settings, here / (directory or settings.run.run_dir or "runs")):
         if not finding.ok:
@@ -133,6 +138,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
         from ga3c.learner.shared_learner import SharedLearner
         from ga3c.runs.directory import create_directory, lock_directory
         from ga3c.runs.recorder import Recorder
+        from ga3c.service.batches import notes_on_minibatches
         start_tensorflow(settings)
         learns_here = settings.run.serial or not settings.workers_learn
         model = (Learner if learns_here else SharedLearner)(settings.changed(precision=kernel.precision), spec)
@@ -140,7 +146,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
     interruption.at_once = False
     with contextlib.ExitStack() as held:
         named = here / named if named is not None else None
-        if directory is not None and not anew:
+        if directory is not None and not weights_only:
             held.callback(os.close, lock_directory(here / directory))
             cleaned = clean(here / directory / "checkpoints")
             beginning = going_on(settings, spec, model, here / directory, named)
@@ -151,7 +157,8 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, anew:
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
         told += [*beginning.notes, *told_at_start(settings.env), *told_of_emulator(settings.env), *notes,
-                 *notes_on_lag(settings.algorithm.algorithm, settings.batching.schedule)]
+                 *notes_on_lag(settings.algorithm.algorithm, settings.batching.schedule),
+                 *notes_on_minibatches(settings)]
         run = Recorder(settings, spec, here / directory, beginning.progress, interruption.wake, shown=directory)
         return _run(run, model, beginning, told, kernel.library, interruption)
 

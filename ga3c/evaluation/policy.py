@@ -23,6 +23,7 @@ from ga3c.envs.check import probe
 from ga3c.envs.wrapper_statistics import SAVED, Statistics
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import CheckpointError
+from ga3c.runs.reader import located
 from ga3c.settings.files import of_flat, recorded, settings_of
 from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
@@ -173,19 +174,14 @@ def find(where: str | os.PathLike[str]) -> Trained:
     Raises ConfigError if it is none of these or does not fit its run, CheckpointError if it is damaged.
     """
     path = Path(where)
-    if (path / "config.yaml").is_file():
-        if not checkpoint.saved(path / "checkpoints"):
-            raise ConfigError(f"{path}: this run has no checkpoint yet")
-        return _of_run(path, *checkpoint.newest(path / "checkpoints"))
-    absolute = Path(os.path.abspath(path))
-    if absolute.parent.name == "checkpoints" and (absolute.parent.parent / "config.yaml").is_file():
-        if path.name == "best":
-            best = checkpoint.best(absolute.parent)
-            if best is None:
-                raise ConfigError(f"{path}: no evaluation during training has chosen a best checkpoint")
-            path = path.with_name(best.checkpoint)
-        if path.is_dir():
-            return _of_run(absolute.parent.parent, checkpoint.load(path), path, [])
+    found = located(where)
+    if found is not None:
+        run, named = found
+        if named is not None:
+            return _of_run(run, checkpoint.load(named), named, [])
+        if not checkpoint.saved(run / "checkpoints"):
+            raise ConfigError(f"{run}: this run has no checkpoint yet")
+        return _of_run(run, *checkpoint.newest(run / "checkpoints"))
     if path.is_file():
         return read_policy(path)
     names = {file.stem: file for file in sorted(SHIPPED.glob("*.npz"))}

@@ -27,8 +27,9 @@ from ga3c.learner.backend import UpdatingBackend
 from ga3c.learner.compiler import Observed
 from ga3c.learner.failures import DeviceFailed, TooLarge, on_device
 from ga3c.learner.variables import Weights
+from ga3c.settings.algorithms import facts
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schema import ALGORITHMS, AlgorithmSettings, Settings
+from ga3c.settings.schema import AlgorithmSettings, Settings
 from ga3c.transport.fields import Field, Outputs
 from ga3c.transport.slots import Batch
 
@@ -96,7 +97,7 @@ def make_algorithm(settings: Settings) -> Algorithm:
     """The algorithm named in the settings: one of ours, or a class `module:Class` of the user's. Raises ConfigError."""
     name = settings.algorithm.algorithm
     with contained(), telling(f"algorithm: {name!r} cannot be made", ConfigError):
-        made: Algorithm = imported(ALGORITHMS.get(name, name), "algorithm")(settings.algorithm)
+        made: Algorithm = imported(facts(name).path, "algorithm")(settings.algorithm)
         return made
 
 

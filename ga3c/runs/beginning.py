@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.checkpoint import Checkpoint, CheckpointError, best, load, newest, unusable
+from ga3c.learner.checkpoint import Checkpoint, CheckpointError, load, newest, unusable
 from ga3c.settings.files import current_names, settings_of, yaml_scalar
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -32,22 +32,6 @@ class Beginning(NamedTuple):
     arrays: Mapping[str, NDArray] = MappingProxyType({})
     statistics: Statistics | None = None
     notes: tuple[str, ...] = ()
-
-
-def located(where: str) -> tuple[Path, Path | None]:
-    """(run directory, checkpoint or None) that `where` names: one of either; "best" is the checkpoint that was chosen.
-
-    Raises ConfigError.
-    """
-    path = Path(where)
-    if (path / "config.yaml").is_file():
-        return path, None
-    run = path.parent.parent
-    if path.name == "best" and (chosen := best(path.parent)):
-        path = path.with_name(chosen.checkpoint)
-    if path.name.isdigit() and (run / "config.yaml").is_file():
-        return run, path
-    raise ConfigError(f"--resume: {where} is neither a run (no config.yaml in it) nor a checkpoint of one")
 
 
 def going_on(settings: Settings, spec: EnvSpec, model: Model, directory: Path, named: Path | None) -> Beginning:

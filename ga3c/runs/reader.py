@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.learner import checkpoint
 from ga3c.settings.files import recorded_values
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -152,3 +154,25 @@ def find_run(where: Path | None) -> Path:
     if not (where / "metrics.jsonl").is_file():
         raise ConfigError(f"{where} is no run: it has no metrics.jsonl")
     return where
+
+
+def located(where: str | os.PathLike[str]) -> tuple[Path, Path | None] | None:
+    """(run directory, checkpoint) that `where` names: RUN, whose checkpoint is None, RUN/checkpoints/N or best.
+
+    None if it names neither. Raises ConfigError if no checkpoint was chosen as the best.
+    """
+    path = Path(where)
+    if (path / "config.yaml").is_file():
+        return path, None
+    checkpoints = Path(os.path.abspath(path)).parent
+    run = checkpoints.parent if path.is_absolute() else Path(os.path.relpath(checkpoints.parent))
+    if checkpoints.name != "checkpoints" or not (run / "config.yaml").is_file():
+        return None
+    name = path.name
+    if name == "best":
+        chosen = checkpoint.best(checkpoints)
+        if chosen is None:
+            raise ConfigError(f"{path}: no evaluation during training has chosen a best checkpoint")
+        name = chosen.checkpoint
+    found = run / "checkpoints" / name
+    return (run, found) if found.is_dir() else None

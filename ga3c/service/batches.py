@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.settings.algorithms import facts
 from ga3c.settings.plan import plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
@@ -49,6 +50,18 @@ def rollouts_per_batch(settings: Settings) -> int:
         return schedule.rollouts(settings.agent_count)
     steps = settings.algorithm.rollout_length * settings.agents.envs_per_agent
     return -(-settings.batching.training_batch_min // steps)
+
+
+def notes_on_minibatches(settings: Settings) -> list[str]:
+    """A line for whoever asks for more minibatches than there are rollouts, where rollouts are taken whole."""
+    asked, rollouts = settings.algorithm.minibatches, rollouts_per_batch(settings)
+    algorithm = settings.algorithm.algorithm
+    if not facts(algorithm).rollouts_whole or asked <= rollouts:
+        return []
+    steps = f"{rollouts} step{'' if rollouts == 1 else 's'} of the optimizer"
+    larger = "More --agents make" if plan(settings).in_rounds else "--training-batch-min makes"
+    return [f"--minibatches {asked}: {algorithm} takes rollouts whole, and an update has {rollouts}. A pass is "
+            f"{steps}. {larger} updates larger."]
 
 
 def lag_limit(settings: Settings) -> float:

@@ -16,7 +16,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-_UNCORRECTED = ("a2c", "ppo")  # they take samples as those of the weights that learn
+from ga3c.settings.algorithms import facts
+
 _ONE_PASS: Mapping[str, Any] = {"passes": 1, "minibatches": 1}
 _ATARI: Mapping[str, Any] = {
     "frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "fire_reset": False,
@@ -111,14 +112,14 @@ def beginning(preset: str, algorithm: str) -> Mapping[str, Any]:
     """
     if preset != "default":
         return PRESETS[preset]
-    of_one_pass = PRESETS["fast"] if algorithm in ("a3c", "a2c", "a3c-cpu") else {}
-    without_lag = {"schedule": "alternating"} if algorithm in _UNCORRECTED else {}
+    of_one_pass = PRESETS["fast"] if facts(algorithm).one_pass else {}
+    without_lag = {} if facts(algorithm).corrects_lag else {"schedule": "alternating"}
     return {**of_one_pass, **without_lag}
 
 
 def notes_on_lag(algorithm: str, schedule: str) -> list[str]:
     """A line for whoever has asked for lag, and for an algorithm that does not correct for it."""
-    if algorithm not in _UNCORRECTED or schedule not in ("queues", "multi-batch"):
+    if facts(algorithm).corrects_lag or schedule not in ("queues", "multi-batch"):
         return []
     return [f"{algorithm} does not correct for policy lag, which --schedule {schedule} has: it may not learn. "
             "--schedule alternating has none; --algorithm appo corrects for it."]

@@ -16,15 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from ga3c.settings.algorithms import ALGORITHMS, facts
 from ga3c.settings.machine import usable_cores, usable_memory
 from ga3c.settings.messages import nearest
 
 MAX_SLOTS = 65_535
 """The most slots a ticket can name."""
-
-ALGORITHMS = {"a3c": "ga3c.algorithms.a3c:A3C", "appo": "ga3c.algorithms.appo:APPO", "a2c": "ga3c.algorithms.a2c:A2C",
-              "ppo": "ga3c.algorithms.ppo:PPO", "a3c-cpu": "ga3c.algorithms.a3c:A3C"}
-"""Where each of ours is; a user's own is named so itself."""
 
 NETWORKS = ("auto", "small", "large", "nature", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
@@ -115,7 +112,7 @@ class BatchingSettings(Group):
     schedule: Literal["queues", "synchronous", "alternating", "multi-batch"] = _setting(
         "queues", "queues (paper); synchronous: all agents, then an update; alternating: in two halves; multi-batch")
     update_groups: int = _setting(
-        5, "multi-batch: groups of agents, of which an update takes one, the next each time", ge=1, le=1024)
+        4, "multi-batch: groups of agents, of which an update takes one, the next each time", ge=1, le=1024)
     steps_per_update: int | None = _setting(
         None, "multi-batch: agent steps of each environment between updates; null: so that each is in one update",
         ge=1, le=1024)
@@ -136,7 +133,7 @@ class AlgorithmSettings(Group):
         "module:Class", "NAME")
     passes: int = _setting(3, "passes over a training batch (paper: 1)", ge=1, le=64)
     minibatches: int = _setting(
-        8, "parts that each pass takes the batch in, one step of the optimizer each, shuffled anew (paper: 1)",
+        8, "parts that each pass takes the batch in, one step of the optimizer each, shuffled again (paper: 1)",
         ge=1, le=1024)
     rollout_length: int = _setting(64, "agent steps of each environment in a rollout (paper: t_max, 5)", ge=1, le=1024)
     gamma: float = _setting(0.99, "discount of the return per agent step (paper: 0.99)", "X", ge=0.0, le=1.0)
@@ -298,7 +295,7 @@ class Settings(Group):
     @property
     def workers_learn(self) -> bool:
         """Whether it is A3C on processors: agents have a model each, and learn by themselves."""
-        return self.algorithm.algorithm == "a3c-cpu"
+        return facts(self.algorithm.algorithm).workers_learn
 
     @property
     def agent_count(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import QUICK, Command, recorded, train
+from command_line import QUICK, Command, recorded, told, train
 from trained import make_trained
 
 from ga3c.commands import evaluate
@@ -17,7 +17,7 @@ from ga3c.commands import train as cli
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import Best, set_best
 from ga3c.learner.kernels import Kernel
-from ga3c.runs.beginning import located
+from ga3c.runs.reader import located
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import EnvSettings, Settings
@@ -56,19 +56,24 @@ def test_a_question_is_answered_without_anything_heavy(command: str, flag: str) 
 def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
     done = train(*arguments)
     assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+    assert told(done.stderr).count("\n") == 1 and says in done.stderr, done.stderr
     assert "TensorFlow" not in done.stdout, "a mistake is told before it is imported"
     assert not Path("runs").exists()
 
 
-def test_a_run_goes_on_from_a_checkpoint_that_is_named_or_was_chosen() -> None:
+def test_a_run_goes_on_from_a_checkpoint_that_is_named_or_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     make_trained(Path("run"), configured(game="toy:catch"), (10, 20))
     assert located("run") == (Path("run"), None)
     assert located("run/checkpoints/000000000020") == (Path("run"), Path("run/checkpoints/000000000020"))
-    with pytest.raises(ConfigError, match="run/checkpoints/best is neither a run"):
+    with pytest.raises(ConfigError, match="run/checkpoints/best: no evaluation"):
         located("run/checkpoints/best")
     set_best(Path("run/checkpoints"), Best("000000000010", 1.0, None))
     assert located("run/checkpoints/best") == (Path("run"), Path("run/checkpoints/000000000010"))
+    for nothing in (".", "run/checkpoints", "run/checkpoints/7", "run/config.yaml", "run/checkpoints/config.yaml"):
+        assert located(nothing) is None, nothing
+    monkeypatch.chdir("run/checkpoints")
+    assert located("best") == located("000000000010") == (Path(".."), Path("../checkpoints/000000000010"))
+    assert located("../checkpoints/000000000020/") == (Path(".."), Path("../checkpoints/000000000020"))
 
 
 def test_a_run_whose_agent_steps_are_single_frames_says_so_at_its_start(train_here: Command) -> None:

@@ -125,7 +125,10 @@ def test_a_checkpoint_is_found_by_its_path_from_anywhere(run: Path, monkeypatch:
     monkeypatch.chdir(run / "checkpoints")
     for where in (run / "checkpoints/000000000010", "000000000010", "../checkpoints/000000000010/"):
         found = find(where)
-        assert (found.progress["agent_steps"], found.run) == (10, run)
+        assert found.run is not None and found.run.samefile(run)
+        assert found.progress["agent_steps"] == 10
+    Path("000000000020").rename("000000000020.abandoned")
+    assert find("000000000020.abandoned").progress["agent_steps"] == 20
 
 
 def test_the_best_checkpoint_is_found_once_there_is_one(run: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from parsing import mistake, settled
 
-from ga3c.service.batches import rollouts_per_batch
-from ga3c.settings.files import recorded, to_yaml, yaml_scalar
+from ga3c.service.batches import notes_on_minibatches, rollouts_per_batch
+from ga3c.settings.files import check_agents, recorded, to_yaml, yaml_scalar
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.presets import PRESETS, REMOVED, RENAMED, notes_on_lag
 from ga3c.settings.plan import plan
@@ -187,6 +187,27 @@ def test_who_asks_for_lag_without_a_correction_is_told() -> None:
     note, = notes_on_lag("ppo", "queues")
     assert note.startswith("ppo does not correct for policy lag, which --schedule queues has")
     assert len(notes_on_lag("a2c", "multi-batch")) == 1
+
+
+@pytest.mark.parametrize("algorithm", ["appo", "a3c", "a2c", "ppo"])
+@pytest.mark.parametrize("schedule", ["queues", "synchronous", "alternating", "multi-batch"])
+def test_each_schedule_begins_by_its_name_alone_on_two_cores(
+        algorithm: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga3c.settings.schema.usable_cores", lambda: 2)
+    check_agents(settled("--algorithm", algorithm, "--schedule", schedule))
+
+
+def test_who_asks_for_more_minibatches_than_a3c_has_rollouts_is_told() -> None:
+    assert notes_on_minibatches(settled("--algorithm", "a3c")) == []
+    assert notes_on_minibatches(settled("--algorithm", "appo", "--minibatches", "16")) == []
+    assert notes_on_minibatches(settled("--algorithm", "a3c", "--minibatches", "4", "--training-batch-min",
+                                        "1280")) == []
+    note, = notes_on_minibatches(settled("--algorithm", "a3c", "--passes", "3", "--minibatches", "8"))
+    rounds, = notes_on_minibatches(settled("--algorithm", "a3c", "--minibatches", "8", "--schedule", "synchronous",
+                                           "--agents", "4"))
+    assert rounds.endswith("an update has 4. A pass is 4 steps of the optimizer. More --agents make updates larger.")
+    assert note == ("--minibatches 8: a3c takes rollouts whole, and an update has 1. A pass is 1 step of the optimizer."
+                    " --training-batch-min makes updates larger.")
 
 
 def test_a_preset_that_is_named_holds_for_another_algorithm_too() -> None:

@@ -95,6 +95,7 @@ def forkserver_running(settings: EnvSettings, n_envs: int) -> Iterator[None]:
     would end it, too. Should it die, multiprocessing starts the next one just so.
     """
     context = multiprocessing.get_context("forkserver")
+    # By name, as it forks what commands and evaluations run, too: they stand above agents, which import none of them.
     context.set_forkserver_preload(["ga3c.agents.process", "ga3c.commands.train", "ga3c.evaluation.players",
                                     "ga3c.envs.preload"])
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_DIRECTORY:

@@ -1,4 +1,4 @@
-"""`ga3c-doctor`: is everything here that a run needs, and how fast is it? Each failure with what mends it."""
+"""`ga3c-doctor`: is everything here that a run needs, and how fast is it? Each failure with what fixes it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _show(findings: Sequence[Finding]) -> None:
     console = Console(highlight=False)
     console.print(table)
     wrong = sum(not finding.ok for finding in findings)
-    console.print(f"{wrong} of {len(findings)} need mending." if wrong else "All is well.", style="bold")
+    console.print(f"{wrong} of {len(findings)} need fixing." if wrong else "All is well.", style="bold")
 
 
 # ------------------------------------------------------------------------------------------------ what is there
@@ -175,7 +175,7 @@ def _environments(settings: Settings) -> list[Finding]:
             rate = elsewhere(settings, "from ga3c.commands.doctor import measure; measure()",
                              MEASURED + settings.agents.agent_timeout, f"played for {MEASURED:g} s")["rate"]
         except ConfigError as error:
-            return [*found, Finding("environments", False, str(error), "mend the game")]
+            return [*found, Finding("environments", False, str(error), "fix the game")]
     return [*found, Finding("environments", True, f"{rate:,.0f} agent steps/s of {spec.name} by one core that does "
                             "nothing else", "")]
 

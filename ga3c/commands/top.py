@@ -80,7 +80,7 @@ class Followed:
         with contextlib.suppress(FileNotFoundError):  # a record that somebody has kept without its events
             for event in self._events.new():
                 with contextlib.suppress(LookupError, TypeError, ValueError, ArithmeticError):  # of another version
-                    self._hear(event)
+                    self._note(event)
         new = self._rows.new()
         for row in new:
             self.view.add(row)
@@ -89,7 +89,7 @@ class Followed:
         self.rows += len(new)
         return new
 
-    def _hear(self, event: Mapping[str, Any]) -> None:
+    def _note(self, event: Mapping[str, Any]) -> None:
         kind, at = event["event"], f"{event['time']:,.0f} s: "
         if kind == "start":
             self.ended, self._trained = None, False

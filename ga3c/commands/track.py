@@ -23,7 +23,7 @@ from ga3c.settings.flags import Parser
 from ga3c.settings.messages import ConfigError
 
 PERIOD = 5.0      # seconds between looks; what a tracker costs is mostly per call
-PATIENCE = 600.0  # seconds without a row after which a run is taken for dead
+TIMEOUT = 600.0  # seconds without a row after which a run is taken for dead
 _PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds after something could not be sent; doubled each time
 _BATCH = 200      # rows sent at a time
 
@@ -137,7 +137,7 @@ def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]
             noted = json.loads(note.read_text(encoding="utf-8"))
             known, sent = str(noted["id"]), int(noted["rows"])
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"{note} is damaged; remove it to send everything anew") from None
+            raise ConfigError(f"{note} is damaged; remove it to send everything again") from None
     try:
         return TRACKERS[name](project, run.resolve().name, record.settings(run), known), sent
     except ImportError as error:
@@ -188,7 +188,7 @@ def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], Non
         if not rows and last.get("event") == "end":
             return f"the run has ended, {sent:,} rows sent"
         idle = 0.0 if new or rows else idle + PERIOD
-        if idle >= PATIENCE:
-            return f"no row for {PATIENCE:.0f} s, {sent:,} rows sent; start it again if the run goes on"
+        if idle >= TIMEOUT:
+            return f"no row for {TIMEOUT:.0f} s, {sent:,} rows sent; start it again if the run goes on"
         if not rows:
             wait(PERIOD)

@@ -31,6 +31,7 @@ from ga3c.settings.imports import python_path
 TIMEOUT = 3600.0  # seconds of an evaluation; its episodes are cut short long before
 PLAY_MINUTES = 40.0  # of an evaluation, if all of its episodes are cut short
 
+# The command, in a process of its own; nothing of it is imported here.
 _PROGRAM = "from ga3c.commands.evaluate import main; main()"
 
 

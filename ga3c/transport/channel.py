@@ -319,6 +319,27 @@ class Channel:
             if vacant:
                 self._on_vacant(agent)
 
+    def dismiss_trainer(self) -> None:
+        """One trainer ends once the rollouts that are already waiting have been collected; its last batch may not be
+        full.
+        """
+        self._rollouts.put(CLOSE)
+
+    def drop_rollouts(self) -> list[int]:
+        """Takes the rollouts that wait for trainers away, for good; returns their slots. Trainers must be dismissed."""
+        with self._intake:  # a trainer that holds it lets go at its own dismissal
+            self._rollouts.put(CLOSE)  # one more than trainers, so that this loop ends
+            dropped, ended = list[int](), False
+            while not ended:
+                tickets, ended = self._rollouts.without_close(self._rollouts.take(8192))
+                dropped += [slot for _, slot, _, _ in tickets if slot != FENCE]
+            return dropped
+
+    @property
+    def training_queue(self) -> int:
+        """Rollouts waiting for a trainer."""
+        return len(self._rollouts)
+
     # ---------------------------------------------------------------------------------- for schedules in rounds
 
     @property
@@ -348,26 +369,7 @@ class Channel:
         """The slots of these (agent, slot) belong to their agents again."""
         self._release(rollouts)
 
-    def dismiss_trainer(self) -> None:
-        """One trainer ends once the rollouts that are already waiting have been collected; its last batch may not be
-        full.
-        """
-        self._rollouts.put(CLOSE)
-
-    def drop_rollouts(self) -> list[int]:
-        """Takes the rollouts that wait for trainers away, for good; returns their slots. Trainers must be dismissed."""
-        with self._intake:  # a trainer that holds it lets go at its own dismissal
-            self._rollouts.put(CLOSE)  # one more than trainers, so that this loop ends
-            dropped, ended = list[int](), False
-            while not ended:
-                tickets, ended = self._rollouts.without_close(self._rollouts.take(8192))
-                dropped += [slot for _, slot, _, _ in tickets if slot != FENCE]
-            return dropped
-
-    @property
-    def training_queue(self) -> int:
-        """Rollouts waiting for a trainer."""
-        return len(self._rollouts)
+    # ---------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
         """Closes all pipes; nobody may be using the channel any more."""

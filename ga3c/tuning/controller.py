@@ -144,7 +144,7 @@ class Controller(ABC, Generic[S]):
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on from `state`. Raises ValueError if it does not fit, and changes nothing then."""
         if not isinstance(state, dict) or state.keys() != self.state().keys():
-            raise ValueError("it is of another process or version")
+            raise ValueError("it is of another controller or version")
         try:
             found: S = TypeAdapter(type(self._state)).validate_json(json.dumps(state))
         except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The default process: steps that grow while they pay, and comparisons that end as soon as the difference is clear."""
+"""The default controller: steps grow while they pay, comparisons end as soon as the difference is clear."""
 
 from __future__ import annotations
 

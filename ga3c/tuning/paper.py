@@ -1,4 +1,4 @@
-"""The process of the GA3C paper: one of the three numbers changes by one, minute after minute."""
+"""The controller of the GA3C paper: one of the three numbers changes by one, minute after minute."""
 
 from __future__ import annotations
 

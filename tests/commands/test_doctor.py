@@ -1,4 +1,4 @@
-"""The examination of a machine: what is wrong is found, and told with what mends it."""
+"""The examination of a machine: what is wrong is found, and told with what fixes it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_what_is_wrong_is_said_with_its_remedy_and_the_exit_code(
     monkeypatch.setattr(examined, "_environments", lambda settings: [])
     assert doctor([]) == 1
     said = capsys.readouterr().out
-    assert "NO  disk" in said and "-> make room" in said and "1 of 6 need mending" in said and "never" not in said
+    assert "NO  disk" in said and "-> make room" in said and "1 of 6 need fixing" in said and "never" not in said
     monkeypatch.setattr(examined, "preflight", lambda settings, directory: [])
     assert doctor([]) == 0
     assert "All is well." in capsys.readouterr().out

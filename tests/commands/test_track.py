@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from ga3c.commands import track as module
-from ga3c.commands.track import PATIENCE, TRACKERS, Point, follow, track
+from ga3c.commands.track import TIMEOUT, TRACKERS, Point, follow, track
 
 # A tracker as its users meet one: a module of this name that writes down what it was told.
 STUB = '''
@@ -115,7 +115,7 @@ def test_a_run_that_was_killed_is_not_waited_for_without_end_but_a_resumed_one_i
     waited: list[float] = []
     recorder = Recorder()
     assert "no row for 600 s, 2 rows sent" in follow(run, recorder, 0, lambda rows: None, waited.append)
-    assert steps(recorder.points) == [10, 20] and abs(sum(waited) - PATIENCE) <= 2 * module.PERIOD
+    assert steps(recorder.points) == [10, 20] and abs(sum(waited) - TIMEOUT) <= 2 * module.PERIOD
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ def test_a_damaged_note_is_told_and_left_alone(
     (run / "track-mlflow.json").write_text(note)
     assert track([str(run), "--to", "mlflow"]) == 2
     assert capsys.readouterr().err == (
-        f"ga3c-track: {run}/track-mlflow.json is damaged; remove it to send everything anew\n")
+        f"ga3c-track: {run}/track-mlflow.json is damaged; remove it to send everything again\n")
     assert (run / "track-mlflow.json").read_text() == note and not mlflow
 
 

@@ -127,7 +127,7 @@ def test_a_state_of_another_process_or_version_is_refused(kind: str) -> None:
               "process": type(controller).__name__, "rng": {"bit_generator": "PCG64"}}
     missing = {key: value for key, value in before.items() if key != "heard"}
     for state in (other, of_0_8, missing, {}, [], None, "2/1/1"):
-        with pytest.raises(ValueError, match="another process or version"):
+        with pytest.raises(ValueError, match="another controller or version"):
             controller.restore(state)  # type: ignore[arg-type]
         assert controller.state() == before
 

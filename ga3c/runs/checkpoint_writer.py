@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
 
-Then = Callable[[Path | None], None]
-
 
 class Written(NamedTuple):
     """What came of one write: the checkpoint's path and its agent steps, or the error that prevented it."""
@@ -47,7 +45,6 @@ class CheckpointWriter:
         self._directory, self._keep, self._ended = directory, keep, ended
         self._lock = threading.Lock()
         self._under_way: tuple[Path, int, Future[Path]] | None = None
-        self._then: list[Then] = []
 
     @property
     def busy(self) -> bool:
@@ -81,16 +78,6 @@ class CheckpointWriter:
     def _notify(self, outcome: Future[Path]) -> None:
         with self._lock:
             self._ended()
-
-    def afterwards(self, then: Then) -> None:
-        """Has `call_back` call `then` with the path of the checkpoint under way, or with None if it fails."""
-        self._then.append(then)
-
-    def call_back(self, path: Path | None) -> None:
-        """Tells everyone who waits for a checkpoint that it is at `path`, or that it failed."""
-        waiting, self._then = self._then, []
-        for then in waiting:
-            then(path)
 
     def wait(self, seconds: float | None = None) -> None:
         """Waits for the write under way to end, if there is one, for `seconds` at most."""

@@ -4,37 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import DeviceFailed, Model
-from ga3c.runs.checkpoint_writer import CheckpointWriter, Then, Written, newest_finite
+from ga3c.runs.checkpoint_writer import CheckpointWriter, Written, newest_finite
 from ga3c.settings.schema import RunSettings
+
+if TYPE_CHECKING:
+    from ga3c.runs.recorder import Recorder
 
 SKIP_SECONDS = 2.0     # a write under way gets so long when the last checkpoint is to be skipped
 GO_BACK_SECONDS = 5.0  # a write under way gets so long before older weights are read
-
-
-class Record(Protocol):
-    """What checkpoints need of the run's record, `recorder.Recorder`. over: training is."""
-
-    disturbances: int
-    over: bool
-
-    @property
-    def time(self) -> float: ...  # noqa: E704
-
-    @property
-    def evaluating(self) -> Path | None: ...  # noqa: E704
-
-    def say(self, text: str) -> None: ...  # noqa: E704
-
-    def event(self, kind: str, **facts: Any) -> None: ...  # noqa: E704
-
-    def progress(self) -> dict[str, Any]: ...  # noqa: E704
+Then = Callable[[Path | None], None]
 
 
 class Checkpoints:
@@ -54,13 +39,14 @@ class Checkpoints:
         wake: called from another thread when a write has ended; `collect` is then due.
     """
 
-    def __init__(self, directory: Path, settings: RunSettings, record: Record, agent_steps: int,
+    def __init__(self, directory: Path, settings: RunSettings, record: Recorder, agent_steps: int,
                  wake: Callable[[], None]) -> None:
         self.directory, self.due_at = directory, 0.0
         self.best: checkpoint.Best | None = None
         self.also_saved: Callable[[], dict[str, NDArray]] = dict
         self._record, self._seconds = record, 60.0 * settings.checkpoint_minutes
         self._writer = CheckpointWriter(directory, settings.checkpoints_kept, agent_steps, wake)
+        self._waiting: list[Then] = []
 
     def start(self) -> None:
         """Training begins now: the first checkpoint is due after the usual time."""
@@ -84,7 +70,7 @@ class Checkpoints:
                 is being written, `then` gets that one.
         """
         if then is not None:
-            self._writer.afterwards(then)
+            self._waiting.append(then)
         if self._writer.busy:
             if then is None:
                 self.due_at = self._record.time
@@ -117,7 +103,7 @@ class Checkpoints:
         self._record.disturbances += 1
         self._record.event("checkpoint", path=str(written.path.relative_to(self.directory.parent)),
                            agent_steps=written.agent_steps)
-        self._writer.call_back(written.path)
+        self._call_back(written.path)
 
     def _failed(self, error: OSError | DeviceFailed) -> None:
         seconds = min(self._seconds, 60.0)
@@ -127,7 +113,13 @@ class Checkpoints:
         goes_on = "" if self._record.over else f"; training goes on, the next try is in {seconds:.0f} s"
         self._record.say(f"No checkpoint: {getattr(error, 'strerror', None) or error}{goes_on}. "
                          "Earlier checkpoints are whole.")
-        self._writer.call_back(None)
+        self._call_back(None)
+
+    def _call_back(self, path: Path | None) -> None:
+        """Tells everyone who waits for a checkpoint that it is at `path`, or that it failed."""
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then(path)
 
     def wait(self, seconds: float | None = None) -> None:
         """Waits until a checkpoint that is being written is on disk or has failed, for `seconds` at most."""

@@ -37,7 +37,6 @@ class Conductor:
         self._report, self._dropped, self._over = report, dropped, over
         self._rounds, self._buffer = Rounds(plan), store.empty_batch(n_rollouts, rollout_length)
         self._tickets: dict[int, Ticket] = {}   # of the agents that wait
-        self._generations: dict[int, int] = {}  # of the agents that the rounds know
         self._ending = False                    # agents drain: whoever asks is answered
 
     def run(self, count: PredictionCount) -> None:
@@ -50,17 +49,17 @@ class Conductor:
 
     def _note(self, arrived: Arrivals) -> None:
         connected = self._channel.connected
-        for agent in [agent for agent, generation in self._generations.items() if connected.get(agent) != generation]:
-            del self._generations[agent]
+        for agent in [agent for agent, generation in self._rounds.generations.items()
+                      if connected.get(agent) != generation]:
             self._tickets.pop(agent, None)
             self._leave(agent)
         if arrived.over:
             self._ending = True
-            for agent in self._generations:  # no update follows
+            for agent in self._rounds.generations:  # no update follows
                 self._leave(agent)
         gone = []
         for agent, slot in arrived.rollouts:
-            if agent in self._generations and not self._ending:
+            if agent in self._rounds.generations and not self._ending:
                 self._rounds.submitted(agent, slot)
             else:
                 gone.append((agent, slot))
@@ -68,7 +67,7 @@ class Conductor:
         for ticket in arrived.tickets:
             agent, slot, step, generation = ticket
             if connected.get(agent) == generation:
-                self._generations[agent], self._tickets[agent] = generation, ticket
+                self._tickets[agent] = ticket
                 self._rounds.asked(agent, slot, step, generation)
 
     def _leave(self, agent: int) -> None:

@@ -72,6 +72,11 @@ class Rounds:
         self._played = [0] * plan.turns  # steps that each turn has been answered for
         self._agents: dict[int, _Participant] = {}
 
+    @property
+    def generations(self) -> dict[int, int]:
+        """Of each agent that it knows: how often it was started."""
+        return {agent: each.generation for agent, each in self._agents.items()}
+
     def asked(self, agent: int, slot: int, step: int, generation: int = 1) -> None:
         """The agent waits for a prediction. generation: how often it was started."""
         self._agents.setdefault(agent, _Participant(generation)).asked = slot, step

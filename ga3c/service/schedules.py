@@ -66,7 +66,7 @@ class QueueSchedule:
         self.predictors, self.trainers = settings.tuning.predictors, settings.tuning.trainers
         self._settings, self._channel, self._store, self._learner = settings, channel, store, learner
         self._statistics, self._report, self._halved = recorder.statistics, report, halved
-        self._ending = self._late = False
+        self._ending = False
 
     def predict(self) -> None:
         """As of any schedule."""
@@ -82,7 +82,7 @@ class QueueSchedule:
         uses = s.batching.batch_reuse
         source: BatchSource = RolloutQueue(self._channel, self._store, rollouts_per_batch(s), refused, dropped, uses)
         if uses > 1:
-            source = Reused(source, uses, refused, lambda: self._ending, lambda: self._late)
+            source = Reused(source, uses, refused, lambda: self._ending, lambda: learner.hurried)
         run_trainer(source, learner, self._report, self._halved, dropped)
 
     def drain(self) -> None:
@@ -91,7 +91,7 @@ class QueueSchedule:
 
     def hurry(self) -> None:
         """As of any schedule."""
-        self._late = self._learner.hurried = True
+        self._learner.hurried = True
 
 
 class RoundsSchedule:

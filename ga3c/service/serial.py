@@ -28,7 +28,7 @@ from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.batches import lag_limit, refusal
 from ga3c.service.evaluations import Evaluations
-from ga3c.service.serial_agents import SAVED, Agents
+from ga3c.service.serial_agents import PREFIX, Agents
 from ga3c.service.signals import Signals
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch
@@ -72,12 +72,12 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
 def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: Mapping[str, NDArray],
               failed: Callable[[int], None]) -> Agents | None:
     """The agents of a checkpoint; None if it has none, or other ones."""
-    if f"{SAVED}places" not in saved:
+    if f"{PREFIX}places" not in saved:
         if saved:
             recorder.say("New episodes begin: the checkpoint does not hold those that were under way.")
         return None
     try:
-        began_at = json.loads(saved[f"{SAVED}places"].tobytes())["began_at"]
+        began_at = json.loads(saved[f"{PREFIX}places"].tobytes())["began_at"]
         return Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed,
                       saved.get(wrapper_statistics.SAVED))
     except (ValueError, LookupError, TypeError, AttributeError, zlib.error, OverflowError) as error:

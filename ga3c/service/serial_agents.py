@@ -31,7 +31,7 @@ from ga3c.transport.fields import Field
 from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
 from ga3c.transport.slots import Slots
 
-SAVED = "serial."  # before the names of what `Agents.state` adds to a checkpoint
+PREFIX = "serial."  # before the names of what `Agents.state` adds to a checkpoint
 
 
 @dataclasses.dataclass
@@ -165,26 +165,26 @@ class Agents:
             state = each.environment.state()
             if state is None:
                 return {}
-            found |= {f"{SAVED}{agent}.{name}": array for name, array in state.items()}
+            found |= {f"{PREFIX}{agent}.{name}": array for name, array in state.items()}
         places = {"began_at": self._began_at, "free": list(self.free), **self._order.state(),
                   "progress": [vars(each.progress) for each in self._agents],
                   "rngs": [each.rng.bit_generator.state for each in self._agents], "shape": self._facts_shape(),
                   "global_streams": global_streams()}
         facts = b"".join(array.tobytes() for array in self.store.facts().values())
         # Most of it is observations, which are much alike.
-        return found | {f"{SAVED}places": _bytes(json.dumps(places).encode()),
-                        f"{SAVED}facts": _bytes(zlib.compress(facts, 1))}
+        return found | {f"{PREFIX}places": _bytes(json.dumps(places).encode()),
+                        f"{PREFIX}facts": _bytes(zlib.compress(facts, 1))}
 
     def _facts_shape(self) -> list[Any]:
         return [[name, str(array.dtype), list(array.shape)] for name, array in self.store.facts().items()]
 
     def _restore(self, saved: Mapping[str, NDArray]) -> None:
         """Raises ValueError or KeyError, LookupError, TypeError if `saved` does not fit."""
-        places = json.loads(saved[f"{SAVED}places"].tobytes())
+        places = json.loads(saved[f"{PREFIX}places"].tobytes())
         if places["shape"] != self._facts_shape():
             raise ValueError("it is of other agents")
         for agent, each in enumerate(self._agents):
-            own = f"{SAVED}{agent}."
+            own = f"{PREFIX}{agent}."
             each.environment.restore({name.removeprefix(own): array for name, array in saved.items()
                                       if name.startswith(own)})
             each.rng.bit_generator.state = places["rngs"][agent]
@@ -193,7 +193,7 @@ class Agents:
             restore_global_streams(places["global_streams"])
         facts, at = self.store.facts(), 0
         size = sum(array.nbytes for array in facts.values())
-        data = zlib.decompressobj().decompress(saved[f"{SAVED}facts"].tobytes(), size + 1)
+        data = zlib.decompressobj().decompress(saved[f"{PREFIX}facts"].tobytes(), size + 1)
         if len(data) != size:
             raise ValueError("its slots are of another size")
         for array in facts.values():

@@ -39,6 +39,7 @@ from ga3c.transport.slots import AgentStatus, Slots
 from ga3c.transport.tickets import CLOSE, FENCE, FREED, STOP, TICKET, Ticket, TicketQueue
 
 SHORTEST_DELAY, LONGEST_DELAY = 1e-4, 5e-3  # seconds of queue delay: a predictor waits for a larger batch
+MOST_TICKETS = 8192  # in one read, where all are wanted
 COUNT_SECONDS = 0.1  # after which a predictor counts again how many agents play
 
 
@@ -331,7 +332,7 @@ class Channel:
             self._rollouts.put(CLOSE)  # one more than trainers, so that this loop ends
             dropped, ended = list[int](), False
             while not ended:
-                tickets, ended = self._rollouts.without_close(self._rollouts.take(8192))
+                tickets, ended = self._rollouts.without_close(self._rollouts.take(MOST_TICKETS))
                 dropped += [slot for _, slot, _, _ in tickets if slot != FENCE]
             return dropped
 
@@ -359,10 +360,10 @@ class Channel:
             ready.poll()
             tickets, over = list[Ticket](), False
             if len(self._predictions):
-                tickets, over = self._predictions.without_close(self._predictions.take(8192))
+                tickets, over = self._predictions.without_close(self._predictions.take(MOST_TICKETS))
             rollouts: list[tuple[int, int]] = []
             if len(self._rollouts):
-                rollouts, ended = self._receive(8192)
+                rollouts, ended = self._receive(MOST_TICKETS)
             yield Arrivals(tickets, rollouts, over)
 
     def release(self, rollouts: list[tuple[int, int]]) -> None:

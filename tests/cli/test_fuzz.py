@@ -28,6 +28,7 @@ from ga3c.commands.api import RunRecord
 from ga3c.evaluation.policy import find, read_policy
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError
+from ga3c.runs import figures
 from ga3c.runs import reader as record
 from ga3c.runs.beginning import going_on
 from ga3c.settings.files import configured
@@ -115,8 +116,8 @@ def test_readers_of_a_run_stumble_over_nothing(
     (run / "versions.json").write_text(json.dumps({"cores": versions}))
     (run / "episodes.csv").write_text(episodes + "\n")
     quietly(lambda: top.top([str(run), "--once"]))
-    quietly(lambda: [plot.curve(rows, panel, 3.0) for group in plot.grouped([run]) for rows in group.runs
-                     for panel in plot.PANELS.values() if panel.x != "lag"])  # those are of the events, in `grouped`
+    quietly(lambda: [figures.curve(rows, panel, 3.0) for group in figures.grouped([run]) for rows in group.runs
+                     for panel in figures.PANELS.values() if panel.x != "lag"])  # those are of the events, in `grouped`
     quietly(lambda: [RunRecord(run).metrics(), RunRecord(run).episodes(), RunRecord(run).events()])
     quietly(lambda: [track.point(row) for row in record.rows(run).new()])
     quietly(lambda: profile_log.table({"run": found}) if (found := profile_log.window(

@@ -231,7 +231,6 @@ def test_what_waits_for_an_update_when_the_end_comes_is_counted_and_released() -
     conductor._rounds.asked(0, 0, 0, 1)
     conductor._rounds.asked(1, 7, 0, 1)
     assert conductor._rounds.due([0, 1])  # the rounds begin
-    conductor._generations = {0: 1, 1: 1}
     conductor._note(Arrivals([], [(1, 7)], False))
     assert not dropped and not released, "agent 0 still plays"
     conductor._note(Arrivals([], [(0, 0)], True))

@@ -20,7 +20,7 @@ from ga3c.learner import checkpoint
 from ga3c.learner.learner import Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.service.serial import run_serial
-from ga3c.service.serial_agents import SAVED
+from ga3c.service.serial_agents import PREFIX
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured, to_yaml
@@ -173,7 +173,7 @@ def test_with_breaks_normalised_runs_learn_what_they_learn_without(world: str, t
         part, _ = train(steps, part, **both)
     assert part is not None
     ours, theirs = arrays_of(whole), arrays_of(part)
-    assert ours.keys() == theirs.keys() and {"return.02", f"{SAVED}places"} <= ours.keys()
+    assert ours.keys() == theirs.keys() and {"return.02", f"{PREFIX}places"} <= ours.keys()
     for name, array in ours.items():
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
 

@@ -244,10 +244,10 @@ def test_the_plans_of_the_settings_and_what_does_not_go_together() -> None:
     assert plan(configured(rollout_length=7)) == Plan(7, in_rounds=False)
     assert plan(configured(schedule="synchronous", rollout_length=7)) == Plan(7)
     assert plan(configured(schedule="alternating", rollout_length=7)) == Plan(7, turns=2)
-    many = {"schedule": "multi-batch", "agents": 20}
-    assert plan(configured(**many, rollout_length=20, update_groups=20)) == Plan(1, 20)
-    assert plan(configured(**many, rollout_length=5, update_groups=1)) == Plan(5)
-    assert plan(configured(**many, rollout_length=20, update_groups=5, steps_per_update=2,
+    many = {"schedule": "multi-batch", "agents": 20, "update_groups": 5}
+    assert plan(configured(**many | {"update_groups": 20}, rollout_length=20)) == Plan(1, 20)
+    assert plan(configured(**many | {"update_groups": 1}, rollout_length=5)) == Plan(5)
+    assert plan(configured(**many, rollout_length=20, steps_per_update=2,
                            slots_per_agent=3)) == Plan(2, 5, 2)
     for changes, message in (({"rollout_length": 7}, "5 x steps_per_update 1 must divide rollout_length 7"),
                              ({"rollout_length": 5, "agents": 4}, "5 groups need as many agents, there are 4"),

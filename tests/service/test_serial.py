@@ -22,7 +22,7 @@ from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service import serial_agents
 from ga3c.service.serial import run_serial
-from ga3c.service.serial_agents import SAVED, Agents
+from ga3c.service.serial_agents import PREFIX, Agents
 from ga3c.service.signals import Signals
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
@@ -61,7 +61,7 @@ def test_with_breaks_a_run_learns_what_it_learns_without(
     for steps in (20, 1700, 2100, 2500):
         part, said = learned(game, steps, part, **changes)
         assert "new episodes" not in said.lower()
-    assert whole.arrays.keys() == part.arrays.keys() and f"{SAVED}places" in whole.arrays
+    assert whole.arrays.keys() == part.arrays.keys() and f"{PREFIX}places" in whole.arrays
     for name, array in whole.arrays.items():
         np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
 
@@ -78,7 +78,7 @@ def test_with_breaks_a_run_in_rounds_or_in_turn_learns_what_it_learns_without(
     for steps in (20, 500, 530, 900):
         part, said = learned("toy:counting", steps, part, **changes)
         assert "new episodes" not in said.lower()
-    assert whole.arrays.keys() == part.arrays.keys() and f"{SAVED}places" in whole.arrays
+    assert whole.arrays.keys() == part.arrays.keys() and f"{PREFIX}places" in whole.arrays
     for name, array in whole.arrays.items():
         np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
 
@@ -117,7 +117,7 @@ def test_atari_goes_on_as_if_it_had_never_ended(learned: Callable[..., tuple[Che
 def test_a_game_that_cannot_save_its_state_begins_new_episodes_and_says_so_once(
         learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     before, said = learned("CartPole-v1", 200)
-    assert said.count("cannot save its state") == 1 and not [name for name in before.arrays if name.startswith(SAVED)]
+    assert said.count("cannot save its state") == 1 and not [name for name in before.arrays if name.startswith(PREFIX)]
     _, said = learned("CartPole-v1", 400, before)
     assert said.count("New episodes begin") == 1
 
@@ -160,9 +160,9 @@ def test_where_another_schedule_is_asked_for_new_episodes_begin(
 def test_a_state_of_rounds_without_a_plan_is_gone_on_from_if_it_fits(
         learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     before, _ = learned("toy:catch", 600, schedule="synchronous")
-    found = json.loads(before.arrays[f"{SAVED}places"].tobytes())
+    found = json.loads(before.arrays[f"{PREFIX}places"].tobytes())
     del found["rounds"]["plan"]
-    before.arrays[f"{SAVED}places"] = np.frombuffer(json.dumps(found).encode(), np.uint8)
+    before.arrays[f"{PREFIX}places"] = np.frombuffer(json.dumps(found).encode(), np.uint8)
     assert "New episodes" not in learned("toy:catch", 900, before, schedule="synchronous")[1]
     assert "New episodes begin" in learned("toy:catch", 900, before, schedule="alternating")[1]
 
@@ -197,7 +197,7 @@ def test_environments_that_a_checkpoint_does_not_fit_are_closed(
 
 def places(**changes: object) -> Callable[[Checkpoint], np.ndarray]:
     def tampered(before: Checkpoint) -> np.ndarray:
-        found = json.loads(before.arrays[f"{SAVED}places"].tobytes()) | changes
+        found = json.loads(before.arrays[f"{PREFIX}places"].tobytes()) | changes
         return np.frombuffer(json.dumps(found).encode(), np.uint8)
 
     return tampered
@@ -206,11 +206,11 @@ def places(**changes: object) -> Callable[[Checkpoint], np.ndarray]:
 @pytest.mark.parametrize(("name", "value"), [
     ("places", places(moved=99)), ("places", places(free=[0, 0])), ("places", places(rngs=[])),
     ("places", places(progress=[{}] * 3)), ("places", lambda before: np.zeros(3, np.uint8)),
-    ("facts", lambda before: np.zeros(3, np.uint8)), ("facts", lambda before: before.arrays[f"{SAVED}facts"][:-9])])
+    ("facts", lambda before: np.zeros(3, np.uint8)), ("facts", lambda before: before.arrays[f"{PREFIX}facts"][:-9])])
 def test_what_was_tampered_with_is_not_gone_on_from(
         name: str, value: Callable[[Checkpoint], np.ndarray], learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     before, _ = learned("toy:catch", 100)
-    before.arrays[f"{SAVED}{name}"] = value(before)
+    before.arrays[f"{PREFIX}{name}"] = value(before)
     _, said = learned("toy:catch", 200, before)
     assert "New episodes begin" in said
 
@@ -256,7 +256,7 @@ def test_environments_that_fail_again_and_again_end_the_run_and_its_agents_are_n
     model = Learner(settings, run.spec)
     with pytest.raises(AgentsLost, match="failed 6 times in a row; the last time: SystemExit: the code"):
         run_serial(settings, run, model, interruption)
-    assert not [name for name in checkpoint.load(run.checkpoints.save(model)).arrays if name.startswith(SAVED)]
+    assert not [name for name in checkpoint.load(run.checkpoints.save(model)).arrays if name.startswith(PREFIX)]
 
 
 def test_each_step_is_in_as_many_updates_as_wanted_and_what_is_left_waits_for_the_resume(

@@ -32,7 +32,7 @@ class Learner:
     """Notes what it is given: steps of the rollouts, and rewards of their first step."""
 
     def __init__(self, oldest: int = 0) -> None:
-        self.version, self.min_valid_version = 7, oldest
+        self.version, self.min_valid_version, self.hurried = 7, oldest, False
         self.steps: list[list[int]] = []
         self.first_rewards: list[float] = []
 

@@ -150,6 +150,7 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
     monkeypatch.setattr("ga3c.service.workers.FORKSERVER_SECONDS", 1.0)
+    monkeypatch.setattr("ga3c.service.workers.START_PAUSE", 3600.0)  # what is refused comes back no more
     run = make_run(counting(steps=None, minutes=1))
     assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
     assert len(events(run, "agent_not_started")) == times and len(asked) == 2

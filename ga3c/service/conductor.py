@@ -48,18 +48,18 @@ class Conductor:
             self._work(predictor)
 
     def _note(self, arrived: Arrivals) -> None:
-        connected = self._channel.connected
-        for agent in [agent for agent, generation in self._rounds.generations.items()
-                      if connected.get(agent) != generation]:
+        connected, known = self._channel.connected, self._rounds.generations
+        for agent in [agent for agent, generation in known.items() if connected.get(agent) != generation]:
+            del known[agent]
             self._tickets.pop(agent, None)
             self._leave(agent)
         if arrived.over:
             self._ending = True
-            for agent in self._rounds.generations:  # no update follows
+            for agent in known:  # no update follows
                 self._leave(agent)
         gone = []
         for agent, slot in arrived.rollouts:
-            if agent in self._rounds.generations and not self._ending:
+            if agent in known and not self._ending:
                 self._rounds.submitted(agent, slot)
             else:
                 gone.append((agent, slot))

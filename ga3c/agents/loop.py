@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ga3c.agents.heads import sample
 from ga3c.envs.base import Environment, Transition
 from ga3c.settings.schema import AlgorithmSettings, Settings
-from ga3c.transport.port import AGAIN, DRAIN, PREDICT, SUBMIT, TAKE, Request
+from ga3c.transport.port import DRAIN, PREDICT, SUBMIT, TAKE, Request
 from ga3c.transport.slots import Slots
 
 Player = Generator[Request, int, None]
@@ -56,19 +56,20 @@ class Progress:
 
 
 def play(environment: Environment, store: Slots, rng: np.random.Generator, at: Progress | None = None,
-         resumed: bool = False, discount: float | None = None) -> Player:
+         resumed: bool = False, again: bool = False, discount: float | None = None) -> Player:
     """The life of an agent, until a prediction is granted with DRAIN. The environment must have been reset.
 
         request   granted with
         TAKE      a free slot
         PREDICT   GO_ON or DRAIN; outputs and version then stand in the named row
-        SUBMIT    GO_ON, or AGAIN: ask for the last prediction once more
+        SUBMIT    GO_ON
 
     A submitted slot belongs to the trainers. After DRAIN the agent submits the steps it has and ends, so none is lost.
 
     Args:
         at: where the agent stands; kept up to date, so that it can be saved at every PREDICT.
         resumed: it goes on from `at` instead of beginning there.
+        again: after a full rollout it asks once more for what it acts by, see `settings.plan.asks_again`.
         discount: gamma, with which `discounted_reward` is written; None: the slots have no such field.
     """
     T = store.rollout_length
@@ -88,7 +89,8 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
         # What was predicted is the next step's policy and, at step 0, also the full rollout's bootstrap value.
         if at.full is not None:
             full, at.full = at.full, None
-            if (yield _filled(store, full, int(store.steps[full]) or T, store.value[at.slot, 0])) == AGAIN:
+            yield _filled(store, full, int(store.steps[full]) or T, store.value[at.slot, 0])
+            if again:
                 granted = yield PREDICT, at.slot, at.step
         if granted == DRAIN:
             if at.step:

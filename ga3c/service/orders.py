@@ -17,7 +17,6 @@ from ga3c.service.rounds import Answer, Rounds, Update
 from ga3c.settings.plan import plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Outputs
-from ga3c.transport.port import AGAIN, GO_ON
 from ga3c.transport.slots import Batch
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Queue:
         """The rest of a round, or a whole one."""
         answered = 0
 
-        def submitted(agent: int, slot: int) -> int:
+        def submitted(agent: int, slot: int) -> None:
             self._submitted.append(slot)
             if len(self._submitted) == self._enough:
                 self._recent.appendleft([self._submitted.popleft() for _ in range(self._rollouts)])
@@ -80,7 +79,6 @@ class Queue:
                     update(self._batch.again() if age else self._batch)
                 if len(self._recent) == self._uses:
                     agents.free.extend(self._recent.pop())
-            return GO_ON
 
         if self.moved == agents.n:
             answered = agents.answer(range(agents.n), predict)
@@ -131,13 +129,9 @@ class InRounds:
         answered = agents.answer(due.agents, predict)
         self._rounds.answered(due)
         for agent in due.agents:
-            agents.move(agent, self._submitted)
+            agents.move(agent, self._rounds.submitted)
             self._rounds.asked(agent, *agents.pending(agent))
         return answered, 1
-
-    def _submitted(self, agent: int, slot: int) -> int:
-        self._rounds.submitted(agent, slot)
-        return AGAIN
 
     def held(self) -> list[int]:
         """Slots that wait for an update."""
@@ -169,13 +163,12 @@ class InTurn:
         answered = calls = 0
         learned = False
 
-        def submitted(agent: int, slot: int) -> int:
+        def submitted(agent: int, slot: int) -> None:
             nonlocal learned
             agents.store.gather([slot], self._batch, 0)
             agents.free.append(slot)
             update(self._batch)
             learned = True
-            return AGAIN
 
         while not learned and not over():
             answered += agents.answer([self._turn], predict)

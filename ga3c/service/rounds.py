@@ -10,7 +10,7 @@ Nobody acts with weights that an update under way will replace. Between two upda
 steps of every agent. So versions, ages and batches do not depend on who is fast.
 
 A full rollout needs the value of what follows it, by the weights that played it. Its agent asks for that, submits, and
-asks again for what it acts by: `transport.port.AGAIN`.
+asks again for what it acts by (`settings.plan.asks_again`).
 """
 
 from __future__ import annotations

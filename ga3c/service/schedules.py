@@ -22,7 +22,6 @@ from ga3c.service.trainer import run_trainer
 from ga3c.settings.plan import plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
-from ga3c.transport.port import AGAIN, GO_ON
 from ga3c.transport.slots import Batch, Slots
 
 Report = Callable[[UpdateStats, Batch, Spent], None]
@@ -150,11 +149,6 @@ class WorkersSchedule:
 
     def hurry(self) -> None:
         """No update is made here: nothing is to be done."""
-
-
-def after_rollout(settings: Settings) -> int:
-    """What an agent does when it has submitted a rollout: `AGAIN` or `GO_ON` of `transport.port`."""
-    return AGAIN if plan(settings).in_rounds or settings.workers_learn else GO_ON
 
 
 def make_schedule(settings: Settings, channel: Channel, store: Slots, learner: Learner | SharedLearner,

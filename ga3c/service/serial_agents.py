@@ -25,7 +25,7 @@ from ga3c.envs.random_streams import global_streams, restore_global_streams, see
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics, merged
 from ga3c.service.orders import Learn, Predict, make_order, slots_needed
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.plan import plan
+from ga3c.settings.plan import asks_again, plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field
 from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
@@ -87,9 +87,9 @@ class Agents:
                 self._restore(saved)
             for each in self._agents:
                 each.player = play(each.environment, self.store, each.rng, each.progress, resumed=saved is not None,
-                                   discount=reward_discount(settings.algorithm))
+                                   again=asks_again(settings), discount=reward_discount(settings.algorithm))
             for agent in range(self.n):
-                self._advance(agent, None, lambda agent, slot: GO_ON)
+                self._advance(agent, None, lambda agent, slot: None)
             self._order.begin(self)
             undo.pop_all()
 
@@ -107,14 +107,19 @@ class Agents:
         known += [each.seen.seen() for each in self._agents]
         return {wrapper_statistics.SAVED: functools.reduce(merged, known)}
 
-    def _advance(self, agent: int, granted: int | None, submitted: Callable[[int, int], int]) -> None:
+    def _advance(self, agent: int, granted: int | None, submitted: Callable[[int, int], None]) -> None:
         """Resumes one agent until it asks for a prediction."""
         player = self._agents[agent].player
         assert player is not None
         kind, slot, step = next(player) if granted is None else player.send(granted)
         while kind != PREDICT:
-            assert kind in (TAKE, SUBMIT)
-            kind, slot, step = player.send(self.free.popleft() if kind == TAKE else submitted(agent, slot))
+            if kind == TAKE:
+                granted = self.free.popleft()
+            else:
+                assert kind == SUBMIT
+                submitted(agent, slot)
+                granted = GO_ON
+            kind, slot, step = player.send(granted)
         self._agents[agent].pending = slot, step
 
     def pending(self, agent: int) -> tuple[int, int]:
@@ -131,10 +136,10 @@ class Agents:
                                  for name, array in outputs.items()}, version)
         return n * self._n_envs
 
-    def move(self, agent: int, submitted: Callable[[int, int], int]) -> None:
+    def move(self, agent: int, submitted: Callable[[int, int], None]) -> None:
         """An agent that was answered goes on to its next prediction.
 
-        `submitted` gets (agent, slot) of a rollout on the way, and says what that is granted with.
+        `submitted` gets (agent, slot) of a rollout on the way.
         """
         self._advance(agent, GO_ON, submitted)
 

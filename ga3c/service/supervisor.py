@@ -60,7 +60,7 @@ from ga3c.runs.statistics import Spent, Workers
 from ga3c.service.agent_pool import AgentPool
 from ga3c.service.batches import rollouts_per_batch
 from ga3c.service.evaluations import Evaluations
-from ga3c.service.schedules import after_rollout, make_schedule
+from ga3c.service.schedules import make_schedule
 from ga3c.service.signals import Signals
 from ga3c.service.workers import THREAD_PAUSE, FailureRules, WorkerPool
 from ga3c.settings.plan import plan
@@ -115,7 +115,7 @@ class Service:
             settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity, learner.outputs,
             settings.algorithm.normalize_rewards)
         self._channel = Channel(
-            self._store, settings.agents.slots_per_agent, self._on_vacant, after_rollout(settings))
+            self._store, settings.agents.slots_per_agent, self._on_vacant)
         self._schedule = schedule = make_schedule(
             settings, self._channel, self._store, learner, recorder, self._on_update, self._on_halved)
         self._agents = AgentPool(

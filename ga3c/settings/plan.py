@@ -49,6 +49,14 @@ class Plan(NamedTuple):
         return (agent + 1 - self.first(agent, generation) // self.steps) % self.groups
 
 
+def asks_again(settings: Settings) -> bool:
+    """Whether an update comes between a full rollout and the next step.
+
+    Then the value of what follows the rollout is of the weights before the update, and the next action of those after.
+    """
+    return plan(settings).in_rounds or settings.workers_learn
+
+
 def plan(settings: Settings) -> Plan:
     """The plan of the schedule named in the settings."""
     schedule, length = settings.batching.schedule, settings.algorithm.rollout_length

@@ -34,7 +34,7 @@ import numpy as np
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import MAX_SLOTS
 from ga3c.transport.fields import Outputs
-from ga3c.transport.port import GO_ON, Port
+from ga3c.transport.port import Port
 from ga3c.transport.slots import AgentStatus, Slots
 from ga3c.transport.tickets import CLOSE, FENCE, FREED, STOP, TICKET, Ticket, TicketQueue
 
@@ -115,17 +115,16 @@ class Channel:
     Args:
         store: the shared slots, `slots_per_agent` for each agent.
         slots_per_agent: at least 2: while a full rollout waits for its bootstrap value, the next one has begun.
-        submitted: what submissions are granted with, see `port`.
         on_vacant: called, from a trainer's thread, when a retired agent may be opened again.
     """
 
     def __init__(self, store: Slots, slots_per_agent: int,
-                 on_vacant: Callable[[int], None] = lambda agent: None, submitted: int = GO_ON) -> None:
+                 on_vacant: Callable[[int], None] = lambda agent: None) -> None:
         assert slots_per_agent >= 2 and store.n_slots == store.n_agents * slots_per_agent <= MAX_SLOTS
         self._store = store
         self._lines = [_Line(range(agent * slots_per_agent, (agent + 1) * slots_per_agent))
                        for agent in range(store.n_agents)]
-        self._on_vacant, self._submitted = on_vacant, submitted
+        self._on_vacant = on_vacant
         self._predictions, self._rollouts = TicketQueue(), TicketQueue()
         self._between = 0.0  # seconds from one request to the next while a predictor waits for more
         # Guards lines: nothing is written to an agent's slots or pipe after `hang_up`.
@@ -147,8 +146,7 @@ class Channel:
             store.faults[agent] = 0
             if "statistics" in vars(store):
                 store.statistics[agent] = 0.0
-            return Port(agent, line.slots, line.generation, self._predictions.writer, self._rollouts.writer, replies,
-                        self._submitted)
+            return Port(agent, line.slots, line.generation, self._predictions.writer, self._rollouts.writer, replies)
 
     def stop(self, agent: int) -> None:
         """With its next prediction the agent submits what it has and ends."""

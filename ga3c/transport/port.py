@@ -19,9 +19,8 @@ from ga3c.transport.tickets import FREED, STOP, TICKET
 TAKE, PREDICT, SUBMIT = range(3)
 Request = tuple[int, int, int]
 """What an agent asks for: (TAKE, 0, 0), (PREDICT, slot, step) or (SUBMIT, slot, 0)."""
-GO_ON, DRAIN, AGAIN = range(3)
-"""What a prediction is granted with: play on, or submit what there is and end. And a submission: play on by what was
-predicted, or ask for it again, as an update comes between."""
+GO_ON, DRAIN = range(2)
+"""What a prediction is granted with: play on, or submit what there is and end."""
 
 HEARTBEAT_SECONDS = 0.25  # between two signs of life of an agent that waits
 
@@ -35,13 +34,10 @@ class Port:
 
     It also keeps the agent's status row: its state, and a heartbeat at every request, and four times a second while it
     waits.
-
-    submitted: what submissions are granted with.
     """
 
     def __init__(self, agent: int, slots: range, generation: int, predictions: Connection, rollouts: Connection,
-                 replies: Connection, submitted: int = GO_ON) -> None:
-        self._submitted = submitted
+                 replies: Connection) -> None:
         self.agent, self.generation = agent, generation
         self._predictions, self._rollouts, self._replies = predictions, rollouts, replies
         self._free = deque(slots)
@@ -66,7 +62,7 @@ class Port:
         store.state[self.agent], store.heartbeat[self.agent] = state, time.monotonic()
 
     def grant(self, request: Request, store: Slots) -> int:
-        """Waits until the request is granted: a free slot; GO_ON or DRAIN; GO_ON or AGAIN. Raises ServerGone."""
+        """Waits until the request is granted: a free slot; GO_ON or DRAIN; GO_ON. Raises ServerGone."""
         kind, slot, step = request
         if kind == TAKE:
             if not self._free:
@@ -75,7 +71,7 @@ class Port:
         try:
             if kind == SUBMIT:
                 os.write(self._files[1], TICKET.pack(self.agent, slot, 0, self.generation))
-                return self._submitted
+                return GO_ON
             self._answered = False
             os.write(self._files[0], TICKET.pack(self.agent, slot, step, self.generation))
         except BrokenPipeError:

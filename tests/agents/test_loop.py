@@ -13,7 +13,7 @@ from ga3c.envs.factory import make_environment
 from ga3c.envs.toys import Counting
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
-from ga3c.transport.port import AGAIN, DRAIN, GO_ON, PREDICT, SUBMIT, TAKE
+from ga3c.transport.port import DRAIN, GO_ON, PREDICT, SUBMIT, TAKE
 from ga3c.transport.slots import Slots
 
 
@@ -21,15 +21,14 @@ class Driver:
     """Grants an agent's requests: slots in order, the policy and value given."""
 
     def __init__(self, settings: Settings, policy: list[float], slots: int = 100, first: int = 0,
-                 submitted: int = GO_ON) -> None:
+                 again: bool = False) -> None:
         self.environment = make_environment(settings, settings.agents.envs_per_agent)
         self.environment.reset(5)
         n_envs = settings.agents.envs_per_agent
         self.store = Slots(self.environment.spec, settings.algorithm.rollout_length, n_envs, slots,
                            discounted=settings.algorithm.normalize_rewards)
         self.rng, self.progress = np.random.default_rng(0), Progress.new(n_envs, first)
-        self.granted = submitted  # what a submission is granted with
-        self.player = play(self.environment, self.store, self.rng, self.progress,
+        self.player = play(self.environment, self.store, self.rng, self.progress, again=again,
                            discount=reward_discount(settings.algorithm))
         self.policy = policy
         self.submitted: list[int] = []
@@ -45,7 +44,7 @@ class Driver:
             else:
                 assert kind == SUBMIT
                 self.submitted.append(slot)
-                grant = self.granted
+                grant = GO_ON
             self.request = self.player.send(grant)
         return self.request[1:]
 
@@ -76,7 +75,7 @@ def test_a_rollout_holds_the_facts_and_is_submitted_with_the_value_after_its_las
 
 
 def test_where_an_update_comes_between_the_prediction_is_asked_for_again_and_acted_by() -> None:
-    driver = Driver(counting(rollout_length=2), [1.0, 0.0], submitted=AGAIN)
+    driver = Driver(counting(rollout_length=2), [1.0, 0.0], again=True)
     for _ in range(3):
         driver.answer()
     assert driver.until_prediction() == (1, 0) and driver.submitted == [0]

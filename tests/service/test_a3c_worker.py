@@ -29,9 +29,10 @@ from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
+from ga3c.settings.plan import asks_again
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
-from ga3c.transport.port import AGAIN, PREDICT, SUBMIT
+from ga3c.transport.port import PREDICT, SUBMIT
 from ga3c.transport.slots import AgentStatus, Batch, Slots
 
 MakeRun = Callable[..., Recorder]
@@ -60,7 +61,7 @@ class World:
         self.learner = SharedLearner(chosen, self.spec)
         self.store = Slots(self.spec, T, chosen.agents.envs_per_agent, 2 * chosen.agent_count, chosen.agent_count,
                            self.learner.outputs)
-        self.channel = Channel(self.store, 2, submitted=AGAIN)
+        self.channel = Channel(self.store, 2)
         self.environments: list[Environment] = []
 
     def worker(self, number: int) -> Worker:
@@ -82,7 +83,8 @@ class Worker:
         self.model = LocalModel(self.port, world.store, world.settings, world.spec, world.learner.shared)
         seed, rng = seeded(agent_seed(world.settings, number, 1, 0))
         environment.reset(seed)
-        self._player = play(environment, world.store, rng, Progress.new(world.store.n_envs))
+        self._player = play(environment, world.store, rng, Progress.new(world.store.n_envs),
+                            again=asks_again(world.settings))
         self._request = next(self._player)
 
     def grant(self) -> tuple[int, int, int]:

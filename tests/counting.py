@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from ga3c.envs.toys import Counting
-from ga3c.learner.learner import UpdateStats
+from ga3c.learner.learner import Skips, UpdateStats
 from ga3c.runs.recorder import Recorder
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
@@ -79,7 +79,7 @@ class CheckingModel:
         self.device = "CPU"
         self.outputs = {"policy": Field((2,), np.float32), "value": Field((), np.float32)}
         self.agent_steps = 0
-        self.learning_rate_factor, self.hurried = 1.0, False
+        self.learning_rate_factor, self.hurried, self.skips = 1.0, False, Skips()
         self.on_update = on_update
         self.lock = threading.Lock()
         self.predicted: dict[int, set[Moment]] = defaultdict(set)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner import checkpoint
-from ga3c.learner.learner import Learner, UpdateStats
+from ga3c.learner.learner import Learner, Skips, UpdateStats
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent, Workers
 from ga3c.transport.slots import Batch, Slots
@@ -33,6 +33,7 @@ class Learned:
 
     def __init__(self, version: int = 0) -> None:
         self.version, self.agent_steps, self.learning_rate_factor = version, 10 * version, 1.0
+        self.skips = Skips()
 
     def state(self) -> tuple[dict[str, np.ndarray], int, int]:
         return {"weights": np.full(3, self.version, np.float32)}, self.version, self.agent_steps

@@ -67,10 +67,25 @@ class Diverged(Exception):
     """Update after update is not finite. Each was skipped, but the weights lead nowhere."""
 
 
-def diverged(version: int, metrics: Mapping[str, float]) -> Diverged:
-    """What to raise when this update, and those before it, were not finite."""
-    shown = ", ".join(f"{name} {value}" for name, value in metrics.items())
-    return Diverged(f"update {version} is not finite: {shown}; a lower learning_rate or a max_grad_norm helps")
+class Skips:
+    """Updates that were not finite, and were skipped.
+
+    number: since the process began. in_a_row: since the last update that was made. last: what the last one was.
+    """
+
+    def __init__(self) -> None:
+        self.number = self.in_a_row = 0
+        self.last = ""
+
+    def count(self, version: int, metrics: Mapping[str, float]) -> None:
+        """One more, which would have led to `version`. Raises Diverged if it ends `SKIPS_MAX` in a row."""
+        self.number += 1
+        self.in_a_row += 1
+        shown = ", ".join(f"{name} {value}" for name, value in metrics.items())
+        self.last = f"update {version} is not finite: {shown}"
+        if self.in_a_row == SKIPS_MAX:
+            self.in_a_row = 0
+            raise Diverged(f"{self.last}; a lower learning_rate or a max_grad_norm helps")
 
 
 def stuck(seconds: float) -> DeviceFailed:
@@ -105,6 +120,7 @@ class Model(Protocol):
     """What the record, evaluations and the command need of a learner; `Learner` says what it means."""
 
     learning_rate_factor: float
+    skips: Skips
     outputs: dict[str, Field]
     precision: str
     device: str
@@ -131,7 +147,7 @@ class Learner:
 
     version: updates so far. agent_steps: agent steps trained on so far; `rates_at` follows it. min_valid_version: the
     version at the last return to a checkpoint; rollouts of earlier ones are not to be trained on. learning_rate_factor:
-    the scheduled learning rate is multiplied by it. skipped: updates that were not finite. hurried: whether an update
+    the scheduled learning rate is multiplied by it. skips: updates that were not finite. hurried: whether an update
     ends after the minibatch that it is in. outputs: the fields that `predict` gives, for `Slots`. precision: of the
     network's inner layers; device: what computes it.
     """
@@ -144,7 +160,7 @@ class Learner:
         self.precision, self.device = self._backend.precision, self._backend.device
         self.version = self.min_valid_version = self.agent_steps = 0
         self.learning_rate_factor, self.hurried = 1.0, False
-        self.skipped = self._skipped_in_a_row = 0
+        self.skips = Skips()
         self._update_lock = threading.Lock()
         self._snapshot = Snapshot(0, self._backend.variables.weights())
 
@@ -191,22 +207,14 @@ class Learner:
                 self._snapshot = Snapshot(self.version, self._backend.variables.weights())
                 raise
             if not all(map(math.isfinite, metrics.values())):
-                self._skip(metrics)
+                self.skips.count(self.version + 1, metrics)
                 return None
-            self._skipped_in_a_row = 0
+            self.skips.in_a_row = 0
             self.version += 1
             self._snapshot = Snapshot(self.version, weights)
             self.agent_steps += batch.agent_steps
             return UpdateStats(self.version, self.agent_steps, batch.size,
                                metrics | {"learning_rate": rates.learning_rate}, waited)
-
-    def _skip(self, metrics: dict[str, float]) -> None:
-        """Counts an update that was not finite. Raises Diverged if there were too many in a row."""
-        self.skipped += 1
-        self._skipped_in_a_row += 1
-        if self._skipped_in_a_row == SKIPS_MAX:
-            self._skipped_in_a_row = 0
-            raise diverged(self.version + 1, metrics)
 
     @contextlib.contextmanager
     def _between_updates(self) -> Iterator[None]:
@@ -269,4 +277,4 @@ class Learner:
         self._backend.variables.assign(arrays)
         self.version = version
         self._snapshot = Snapshot(version, self._backend.variables.weights())
-        self._skipped_in_a_row = 0
+        self.skips.in_a_row = 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.backend import GradientBackend
-from ga3c.learner.learner import SKIPS_MAX, UpdateStats, diverged, make_algorithm
+from ga3c.learner.learner import Skips, UpdateStats, make_algorithm
 from ga3c.learner.shared_weights import Pushed, SharedWeights
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch
@@ -21,7 +21,7 @@ class SharedLearner:
     """A `learner.Model` whose weights are in `shared`.
 
     settings: with the precision that workers compute in. outputs: the fields that the model gives, for `Slots`.
-    skipped: updates that were not finite.
+    skips: updates that were not finite.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
@@ -33,7 +33,7 @@ class SharedLearner:
         workers = settings.agent_capacity
         self.shared = SharedWeights(self._backend.variables.arrays(), self._backend.variables.statistics(), workers,
                                     workers * settings.agents.slots_per_agent, len(self._metrics))
-        self.skipped = self._skipped_in_a_row = 0
+        self.skips = Skips()
 
     @property
     def version(self) -> int:
@@ -62,14 +62,10 @@ class SharedLearner:
         pushed = self.shared.pushed(slot)
         metrics = dict(zip(self._metrics, pushed.metrics, strict=True))
         if pushed.version:
-            self._skipped_in_a_row = 0
+            self.skips.in_a_row = 0
             return UpdateStats(pushed.version, pushed.agent_steps, batch.agent_steps, metrics), pushed
         if batch.version[0, 0] >= self.shared.min_valid_version and not all(map(math.isfinite, metrics.values())):
-            self.skipped += 1
-            self._skipped_in_a_row += 1
-            if self._skipped_in_a_row == SKIPS_MAX:
-                self._skipped_in_a_row = 0
-                raise diverged(self.version + 1, metrics)
+            self.skips.count(self.version + 1, metrics)
         return None, pushed
 
     def state(self) -> tuple[dict[str, NDArray], int, int]:
@@ -94,4 +90,4 @@ class SharedLearner:
         """As `Learner.go_back`. A worker that has pulled the weights given up pushes nothing more of them."""
         version = self.version + 1
         self.shared.set(self._backend.variables.fitting(arrays), version, self.agent_steps, version)
-        self._skipped_in_a_row = 0
+        self.skips.in_a_row = 0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ga3c import __version__
 from ga3c.envs.base import EnvSpec
 from ga3c.learner import checkpoint
-from ga3c.learner.learner import Model
+from ga3c.learner.learner import SKIPS_MAX, Model, Skips
 from ga3c.runs import policy_lag
 from ga3c.runs.checkpoints import Checkpoints
 from ga3c.runs.directory import Log, versions
@@ -45,6 +45,21 @@ class EvaluatorProcess(Protocol):
 
     @property
     def pid(self) -> int | None: ...  # noqa: E704
+
+
+class _Growth:
+    """A count that users are told of when it has grown, once a minute at most."""
+
+    def __init__(self) -> None:
+        self._told, self._next = 0, 0.0
+
+    def news(self, count: int, now: float) -> int:
+        """By how much it has grown since they were told; 0 if there is nothing to tell now."""
+        grown = count - self._told
+        if not grown or now < self._next:
+            return 0
+        self._told, self._next = count, now + 60.0
+        return grown
 
 
 class Recorder:
@@ -87,14 +102,14 @@ class Recorder:
         self.disturbances, self.tuning = 0, ""
         self._time_before = float(resumed.get("time", 0.0))
         self._started: float | None = None
-        self._next_row = self._next_log = self._next_warning = 0.0
+        self._next_row = self._next_log = 0.0
         self._lags = policy_lag.histograms(policy_lag.NOTHING)
         self.versions = versions()
         self._meter = Meter()
         self._diagnoser = Diagnoser(usable_cores(), settings.agents.envs_per_agent,
                                     settings.tuning.max_lag if settings.tunes else None)
         self._diagnosis: Diagnosis | None = None
-        self._lost_before = 0  # lines of the record, as of the last warning
+        self._losses, self._skips = _Growth(), _Growth()
         self._log, self._metrics, self._events, self._episodes = self._logs = [
             Log(directory / name) for name in ("log.txt", "metrics.jsonl", "events.jsonl", "episodes.csv")]
         if self._episodes.empty:
@@ -170,17 +185,18 @@ class Recorder:
         self._next_row += 1.0
         if self._next_row <= now:  # after a stall no row is made up for
             self._next_row = now + 1.0
+        self.statistics.skipped_updates = model.skips.number
         row = self._record(now, workers, agent_pids)
         self.display.show(row, self._notes(), self._diagnosis)
-        self._warn_of_losses(now)
+        self._warn(now, model.skips)
         self.checkpoints.request_if_due(model)
         return row
 
-    def _warn_of_losses(self, now: float) -> None:
-        lost = sum(log.lost for log in self._logs)
-        if lost > self._lost_before and now >= self._next_warning:
-            self.say(f"{lost - self._lost_before} lines of the record could not be written; training goes on.")
-            self._lost_before, self._next_warning = lost, now + 60.0
+    def _warn(self, now: float, skips: Skips) -> None:
+        if lost := self._losses.news(sum(log.lost for log in self._logs), now):
+            self.say(f"{lost} lines of the record could not be written; training goes on.")
+        if new := self._skips.news(skips.number, now):
+            self.say(f"Skipped updates: {new}, the last because {skips.last}. {SKIPS_MAX} in a row are divergence.")
 
     def _record(self, now: float, workers: Workers, agent_pids: list[int]) -> dict[str, Any]:
         row, episodes = self.statistics.row(now, workers)

@@ -128,7 +128,7 @@ def test_a_minibatch_that_is_not_finite_is_left_out_and_a_batch_of_them_changes_
     assert any((array != before[name]).any() for name, array in after.items())
     assert all(np.isfinite(array).all() for array in after.values())
     batch.observation[:] = np.nan
-    assert model.update(batch) is None and model.skipped == 1
+    assert model.update(batch) is None and model.skips.number == 1
     assert all(np.array_equal(array, after[name]) for name, array in weights(model).items())
     with pytest.raises(Diverged):
         for _ in range(9):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +50,7 @@ def test_a_row_holds_the_facts_and_memory(
     row, = rows(tmp_path)
     assert set(row) == {
         "time", "agent_steps", "frames", "episodes", "trainings", "pps", "tps", "agents", "predictors", "trainers",
-        "prediction_queue", "training_queue", "agent_deaths", "environment_faults", "dropped_steps",
+        "prediction_queue", "training_queue", "agent_deaths", "environment_faults", "skipped_updates", "dropped_steps",
         "prediction_batch", "score", "score_mean", "training_batch", "lag_in_flight", "lag_queued", "lag_in_flight_ms",
         "lag_queued_ms", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "gradient_norm",
         "explained_variance", "learning_rate", "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms",
@@ -271,6 +272,25 @@ def test_a_full_disk_is_warned_of_each_minute_and_training_goes_on(
     clock.now += 60.0
     tick(record, learned(record, 300))
     assert names(tmp_path) == [10, 3000]
+
+
+def test_updates_that_were_skipped_are_counted_and_told_once_a_minute(
+        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture) -> None:
+    record = begin()
+    record.start()
+    ours = model(5)
+    told = []
+    for second in range(1, 131):
+        if second in (3, 4, 5, 70):
+            ours.skips.count(second, {"policy_loss": math.nan, "entropy": 1.5})
+        clock.now += 1.0
+        record.tick(ours, WORKERS, [])
+        told += [(second, line) for line in capsys.readouterr().out.splitlines() if "Skipped" in line]
+    end = "is not finite: policy_loss nan, entropy 1.5. 10 in a row are divergence."
+    assert told == [(3, f"Skipped updates: 1, the last because update 3 {end}"),
+                    (63, f"Skipped updates: 2, the last because update 5 {end}"),
+                    (123, f"Skipped updates: 1, the last because update 70 {end}")]
+    assert [row["skipped_updates"] for row in rows(tmp_path)] == [0] * 2 + [1, 2] + [3] * 65 + [4] * 61
 
 
 def test_a_tensorboard_writer_that_fails_is_given_up_and_training_goes_on(

@@ -303,13 +303,13 @@ def test_what_is_not_finite_is_not_pushed_and_weights_given_up_push_nothing(worl
         assert one.rollout()[0] is None
     with pytest.raises(Diverged, match="update 3 is not finite"):
         one.rollout()
-    assert learner.version == 2 and learner.skipped == SKIPS_MAX
+    assert learner.version == 2 and learner.skips.number == SKIPS_MAX
     learner.go_back(sound)
     assert learner.version == 3
     before = learner.state()[0]
     assert other.rollout()[0] is None and one.rollout()[0] is None, "both have pulled weights that were given up"
     after = learner.state()[0]
-    assert all((before[name] == after[name]).all() for name in before) and learner.skipped == SKIPS_MAX
+    assert all((before[name] == after[name]).all() for name in before) and learner.skips.number == SKIPS_MAX
     update, _ = other.rollout()
     assert update is not None and update.version == 4
 

@@ -15,7 +15,8 @@ import numpy as np
 import psutil
 
 from ga3c.envs.toys import Counting
-from ga3c.learner.learner import Skips, UpdateStats
+from ga3c.learner.learner import UpdateStats
+from ga3c.learner.skips import Skips
 from ga3c.runs.recorder import Recorder
 from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings

@@ -10,7 +10,8 @@ import numpy as np
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner import checkpoint
-from ga3c.learner.learner import Learner, Skips, UpdateStats
+from ga3c.learner.learner import Learner, UpdateStats
+from ga3c.learner.skips import Skips
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent, Workers
 from ga3c.transport.slots import Batch, Slots
@@ -66,7 +67,7 @@ def end(record: Recorder, learner: Learner, reason: str) -> None:
     """The end of a run, as the command makes it."""
     record.end_training()
     record.checkpoints.save_last(learner)
-    record.finish(learner.agent_steps, reason, skipped=False)
+    record.finish(learner.agent_steps, reason)
 
 
 def rows(directory: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:

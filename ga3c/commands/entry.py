@@ -37,6 +37,29 @@ def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
     _end(code)
 
 
+class _StandardError(io.TextIOWrapper):
+    """Once it cannot be written, what is written is lost. A run then ends as it would, with the same exit code."""
+
+    def write(self, text: str) -> int:
+        """As of any stream, without OSError."""
+        try:
+            return super().write(text)
+        except OSError:
+            self._give_up()
+            return len(text)
+
+    def flush(self) -> None:
+        """As of any stream, without OSError."""
+        try:
+            super().flush()
+        except OSError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), self.fileno())  # which takes what is still in the buffer
+
+
 def _open_streams() -> None:
     """Opens standard streams that are closed, and has the others escape what they cannot show.
 
@@ -53,6 +76,9 @@ def _open_streams() -> None:
         stream = getattr(sys, name)
         if descriptor and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ESCAPED)
+    sys.stderr.flush()
+    sys.stderr = _StandardError(open(2, "wb", closefd=False), encoding=sys.stderr.encoding, errors=ESCAPED,
+                                line_buffering=True)
 
 
 def _end(code: object) -> NoReturn:

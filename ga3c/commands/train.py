@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ga3c.commands.entry import fail, guarded, quiet, run_command
+from ga3c.envs.containment import told as told_of
 from ga3c.learner.checkpoint import clean, set_aside_after
 from ga3c.runs.beginning import Beginning, going_on, with_weights
 from ga3c.runs.reader import located
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ga3c.learner.shared_learner import SharedLearner
     from ga3c.runs.recorder import Recorder
 
+_NOT_WAITED_FOR = "it was not waited for"
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
 
 
@@ -179,18 +181,26 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, to
     from ga3c.service.supervisor import Service
     settings, evaluations, ending = run.settings, Evaluations(run), False
 
-    def finish(reason: str, skip_checkpoint: bool) -> None:
+    def finish(reason: str, unsaved: str = "", failed: Exception | None = None) -> None:
+        """unsaved: why no last checkpoint is made, if none is. failed: what has ended the run."""
         evaluations.stop()
         run.end_training()
-        if not skip_checkpoint:
-            try:
+        try:
+            if not unsaved:
                 with interruption.hurrying():
                     run.checkpoints.save_last(model)
-            except Interrupted:
-                skip_checkpoint = True
-        if skip_checkpoint:
+        except Interrupted:
+            unsaved = _NOT_WAITED_FOR
+        except Exception as error:
+            if failed is None:
+                raise
+            unsaved = f"it failed, {told_of(error)}"
+        if unsaved:
             run.checkpoints.skip_last()
-        run.finish(model.agent_steps, reason, skip_checkpoint)
+        run.finish(model.agent_steps, reason, unsaved, failed)
+
+    def unreadable() -> str:
+        return "" if model.readable() else "the weights cannot be read from their device"
 
     try:
         reached = run.reached(model.agent_steps)
@@ -213,27 +223,28 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, to
                 reason = Service(settings, run, model, interruption, evaluations, beginning.statistics).run()
         except AgentsLost as error:
             ending = True
-            finish("lost agents", skip_checkpoint=not model.readable())
+            finish("lost agents", unreadable(), error)
             return _failed(str(error), 3)
         ending = True
         with contextlib.suppress(Interrupted):  # that it is in a hurry is said below
             evaluations.evaluate_last(model, interruption)
-        finish(reason, skip_checkpoint=interruption.hurried)
+        finish(reason, _NOT_WAITED_FOR if interruption.hurried else "")
         return 128 + interruption.signum if interruption.signum else 0
     except ConfigError:
         raise
     except Diverged as error:
-        finish("divergence", skip_checkpoint=True)
+        finish("divergence", "the weights lead nowhere", error)
         return _failed(f"diverged: {error}", 4)
     except DeviceFailed as error:
-        finish("a failure of the device", skip_checkpoint=not model.readable())
+        run.note(traceback.format_exc())
+        finish("a failure of the device", unreadable(), error)
         return _failed(str(error), 6)
     except Exception as error:
         storage = isinstance(error, OSError) and (ending or error.errno in _STORAGE)
         run.say(f"Ended by a failure of storage: {error}" if storage else
                 f"An error in the service itself:\n{traceback.format_exc()}")
         with contextlib.suppress(OSError):
-            finish("an error", skip_checkpoint=storage or not model.readable())
+            finish("an error", "it cannot be written" if storage else unreadable(), error)
         return 5 if storage else 6
     finally:
         evaluations.close()

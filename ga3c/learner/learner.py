@@ -14,7 +14,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from ga3c.envs.factory import imported
 from ga3c.learner.backend import UpdatingBackend
 from ga3c.learner.compiler import Observed
 from ga3c.learner.failures import DeviceFailed, TooLarge, on_device
+from ga3c.learner.skips import Diverged, Skips
 from ga3c.learner.variables import Weights
 from ga3c.settings.algorithms import facts
 from ga3c.settings.messages import ConfigError
@@ -37,7 +38,6 @@ __all__ = ["DeviceFailed", "Diverged", "Learner", "Model", "Observed", "Outputs"
            "scheduled", "stuck"]
 
 UPDATE_TIMEOUT = 5.0  # seconds that a checkpoint waits for the end of an update
-SKIPS_MAX = 10  # updates in a row that were not finite, and skipped, before it counts as divergence
 
 
 class UpdateStats(NamedTuple):
@@ -61,31 +61,6 @@ class Snapshot(NamedTuple):
 
     version: int
     weights: Weights
-
-
-class Diverged(Exception):
-    """Update after update is not finite. Each was skipped, but the weights lead nowhere."""
-
-
-class Skips:
-    """Updates that were not finite, and were skipped.
-
-    number: since the process began. in_a_row: since the last update that was made. last: what the last one was.
-    """
-
-    def __init__(self) -> None:
-        self.number = self.in_a_row = 0
-        self.last = ""
-
-    def count(self, version: int, metrics: Mapping[str, float]) -> None:
-        """One more, which would have led to `version`. Raises Diverged if it ends `SKIPS_MAX` in a row."""
-        self.number += 1
-        self.in_a_row += 1
-        shown = ", ".join(f"{name} {value}" for name, value in metrics.items())
-        self.last = f"update {version} is not finite: {shown}"
-        if self.in_a_row == SKIPS_MAX:
-            self.in_a_row = 0
-            raise Diverged(f"{self.last}; a lower learning_rate or a max_grad_norm helps")
 
 
 def stuck(seconds: float) -> DeviceFailed:
@@ -147,7 +122,7 @@ class Learner:
 
     version: updates so far. agent_steps: agent steps trained on so far; `rates_at` follows it. min_valid_version: the
     version at the last return to a checkpoint; rollouts of earlier ones are not to be trained on. learning_rate_factor:
-    the scheduled learning rate is multiplied by it. skips: updates that were not finite. hurried: whether an update
+    the scheduled learning rate is multiplied by it. skips: what was not finite. hurried: whether an update
     ends after the minibatch that it is in. outputs: the fields that `predict` gives, for `Slots`. precision: of the
     network's inner layers; device: what computes it.
     """
@@ -201,16 +176,16 @@ class Learner:
                 return None
             rates = rates_at(self._settings, self.agent_steps, self.learning_rate_factor)
             try:
-                metrics, weights = self._backend.update(inputs, rates, self._snapshot.weights,
-                                                        (self._seed, self.version), lambda: self.hurried)
+                metrics, weights, skipped = self._backend.update(inputs, rates, self._snapshot.weights,
+                                                                 (self._seed, self.version), lambda: self.hurried)
             except Exception:  # the minibatches before it have changed the weights
                 self._snapshot = Snapshot(self.version, self._backend.variables.weights())
                 raise
             if not all(map(math.isfinite, metrics.values())):
-                self.skips.count(self.version + 1, metrics)
+                self.skips.not_made(self.version + 1, metrics)
                 return None
-            self.skips.in_a_row = 0
             self.version += 1
+            self.skips.made(self.version, skipped)
             self._snapshot = Snapshot(self.version, weights)
             self.agent_steps += batch.agent_steps
             return UpdateStats(self.version, self.agent_steps, batch.size,

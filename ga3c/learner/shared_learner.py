@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.backend import GradientBackend
-from ga3c.learner.learner import Skips, UpdateStats, make_algorithm
+from ga3c.learner.learner import UpdateStats, make_algorithm
 from ga3c.learner.shared_weights import Pushed, SharedWeights
+from ga3c.learner.skips import Skips
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch
 
@@ -21,7 +22,7 @@ class SharedLearner:
     """A `learner.Model` whose weights are in `shared`.
 
     settings: with the precision that workers compute in. outputs: the fields that the model gives, for `Slots`.
-    skips: updates that were not finite.
+    skips: what was not finite.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
@@ -62,10 +63,10 @@ class SharedLearner:
         pushed = self.shared.pushed(slot)
         metrics = dict(zip(self._metrics, pushed.metrics, strict=True))
         if pushed.version:
-            self.skips.in_a_row = 0
+            self.skips.made(pushed.version, 0)
             return UpdateStats(pushed.version, pushed.agent_steps, batch.agent_steps, metrics), pushed
         if batch.version[0, 0] >= self.shared.min_valid_version and not all(map(math.isfinite, metrics.values())):
-            self.skips.count(self.version + 1, metrics)
+            self.skips.not_made(self.version + 1, metrics)
         return None, pushed
 
     def state(self) -> tuple[dict[str, NDArray], int, int]:

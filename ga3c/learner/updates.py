@@ -30,7 +30,8 @@ class Signature(NamedTuple):
 
 class Updated(NamedTuple):
     """What one update gave: means of the algorithm's metrics and of `gradient_norm` over its minibatches, `passes`, and
-    what to predict with from now on. Nothing has changed if a metric is not finite.
+    what to predict with from now on. Nothing has changed if a metric is not finite. skipped: minibatches that were not
+    finite, of an update that was made of the others.
 
     With `settings.run.norms` also `weight_norm`, before a step of the optimizer, and `step_norm`, of the step itself.
     All norms are Euclidean, over all trained weights together; the gradient's is from before clipping.
@@ -38,6 +39,7 @@ class Updated(NamedTuple):
 
     metrics: dict[str, float]
     weights: Weights
+    skipped: int = 0
 
 
 class Gradients(NamedTuple):
@@ -163,7 +165,7 @@ class Passes:
             return Updated(self._descent.named(found[0]), self._variables.weights())
         self._variables.keep(dict(zip(self._kept, kept, strict=True)))
         metrics = self._descent.named(np.mean(finite, axis=0)) | {"passes": len(finite) / parts}
-        return Updated(metrics, self._variables.weights())
+        return Updated(metrics, self._variables.weights(), len(found) - len(finite))
 
     def _prepared(self, *inputs: Tensor) -> list[Tensor]:
         """Inputs: `reads` of a batch, weights.

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ga3c import __version__
 from ga3c.envs.base import EnvSpec
+from ga3c.envs.containment import told
 from ga3c.learner import checkpoint
-from ga3c.learner.learner import SKIPS_MAX, Model, Skips
+from ga3c.learner.learner import Model
+from ga3c.learner.skips import SKIPS_MAX
 from ga3c.runs import policy_lag
 from ga3c.runs.checkpoints import Checkpoints
 from ga3c.runs.directory import Log, versions
@@ -53,10 +55,10 @@ class _Growth:
     def __init__(self) -> None:
         self._told, self._next = 0, 0.0
 
-    def news(self, count: int, now: float) -> int:
+    def news(self, count: int, now: float, at_once: bool) -> int:
         """By how much it has grown since they were told; 0 if there is nothing to tell now."""
         grown = count - self._told
-        if not grown or now < self._next:
+        if not grown or not at_once and now < self._next:
             return 0
         self._told, self._next = count, now + 60.0
         return grown
@@ -185,18 +187,20 @@ class Recorder:
         self._next_row += 1.0
         if self._next_row <= now:  # after a stall no row is made up for
             self._next_row = now + 1.0
-        self.statistics.skipped_updates = model.skips.number
         row = self._record(now, workers, agent_pids)
         self.display.show(row, self._notes(), self._diagnosis)
-        self._warn(now, model.skips)
+        self._warn(now)
         self.checkpoints.request_if_due(model)
         return row
 
-    def _warn(self, now: float, skips: Skips) -> None:
-        if lost := self._losses.news(sum(log.lost for log in self._logs), now):
+    def _warn(self, now: float, at_once: bool = False) -> None:
+        if lost := self._losses.news(sum(log.lost for log in self._logs), now, at_once):
             self.say(f"{lost} lines of the record could not be written; training goes on.")
-        if new := self._skips.news(skips.number, now):
-            self.say(f"Skipped updates: {new}, the last because {skips.last}. {SKIPS_MAX} in a row are divergence.")
+        skips = self.statistics.skips
+        if self._skips.news(skips.updates + skips.minibatches, now, at_once):
+            self.event("skipped", updates=skips.updates, minibatches=skips.minibatches, cause=skips.last)
+            self.say(f"Not finite, so skipped: {skips.updates} updates and {skips.minibatches} minibatches so far. The "
+                     f"last: {skips.last}. {SKIPS_MAX} updates in a row are divergence.")
 
     def _record(self, now: float, workers: Workers, agent_pids: list[int]) -> dict[str, Any]:
         row, episodes = self.statistics.row(now, workers)
@@ -270,12 +274,20 @@ class Recorder:
         self.over = True
         self._time_before, self._started = self.time, None
         self._record(self.time, Workers(0, 0, 0, 0, 0), [])
+        self._warn(self.time, at_once=True)
         self._record_lag()
 
-    def finish(self, agent_steps: int, reason: str, skipped: bool) -> None:
-        """Says what ended the run and how to go on, once the last checkpoint is there, or was `skipped`."""
+    def finish(self, agent_steps: int, reason: str, unsaved: str = "", failed: Exception | None = None) -> None:
+        """Says what ended the run and how to go on.
+
+        unsaved: why there is no last checkpoint, if there is none. failed: what has ended the run, if something has.
+        """
         self.end_training()
-        self.event("end", reason=reason, agent_steps=agent_steps)
+        facts: dict[str, Any] = {"reason": reason, "agent_steps": agent_steps}
+        if failed is not None:
+            facts["cause"] = told(failed)
+            self.note(facts["cause"])
+        self.event("end", **facts)
         if self.statistics.trace is not None:
             try:
                 self.statistics.trace.write(self.directory / "trace.json")
@@ -289,10 +301,9 @@ class Recorder:
         if (best := self.checkpoints.best) is not None:
             self.say(f"Best evaluation: {best.mean:.2f}, by {self.shown / 'checkpoints' / best.checkpoint}")
         found = checkpoint.saved(self.checkpoints.directory)
-        why = "it was not waited for" if skipped else "nothing was learned yet"
         self.say(f"Newest checkpoint: {self.shown / 'checkpoints' / found[0].name}   go on with: "
                  f"ga3c-train --resume {for_shell(self.shown)}" if found else
-                 f"No checkpoint: {why}. The record is in {self.shown}")
+                 f"No checkpoint: {unsaved or 'nothing was learned yet'}. The record is in {self.shown}")
 
     def close(self) -> None:
         """Closes all files."""

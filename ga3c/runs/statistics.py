@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.learner.skips import Skips
 from ga3c.runs import policy_lag
 from ga3c.runs.policy_lag import Lag
 from ga3c.runs.trace import Trace
@@ -142,7 +143,7 @@ class Statistics:
     Attributes:
         agent_deaths, environment_faults: since the process began, counted by the supervisor: agents that ended
             unasked, and environments that their agents made again.
-        skipped_updates: since the process began, as the learner counted them: updates that were not finite.
+        skips: the learner's.
         dropped_steps: agent steps that were played and not trained on.
         lag: of what the last window trained on.
 
@@ -159,7 +160,8 @@ class Statistics:
         self.trace = trace
         self.agent_steps, self.trainings, self.episodes = agent_steps, trainings, episodes
         self.recent_scores = deque(scores, maxlen=100)
-        self.agent_deaths = self.environment_faults = self.skipped_updates = 0
+        self.agent_deaths = self.environment_faults = 0
+        self.skips = Skips()
         self.dropped_steps = dropped_steps
         self.lag = policy_lag.NOTHING
         self._reports: deque[_Report] = deque()
@@ -275,8 +277,8 @@ class Statistics:
     def _totals(self) -> dict[str, Any]:
         return {"agent_steps": self.agent_steps, "frames": self.agent_steps * self._frames_per_step,
                 "episodes": self.episodes, "trainings": self.trainings, "agent_deaths": self.agent_deaths,
-                "environment_faults": self.environment_faults, "skipped_updates": self.skipped_updates,
-                "dropped_steps": self.dropped_steps,
+                "environment_faults": self.environment_faults, "dropped_steps": self.dropped_steps,
+                "skipped_updates": self.skips.updates, "skipped_minibatches": self.skips.minibatches,
                 "score": self.recent_scores[-1] if self.recent_scores else None,
                 "score_mean": float(np.mean(self.recent_scores)) if self.recent_scores else None}
 

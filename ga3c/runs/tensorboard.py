@@ -35,7 +35,7 @@ _GROUPS = {
     "speed": ("pps", "tps", "frames", "trainings", "prediction_batch", "training_batch"),
     "lag": ("dropped_steps",),
     "workers": ("agents", "predictors", "trainers", "prediction_queue", "training_queue", "agent_deaths",
-                "environment_faults"),
+                "environment_faults", "skipped_updates", "skipped_minibatches"),
     "machine": ("memory_mb",),
 }
 _GROUP = {name: group for group, names in _GROUPS.items() for name in names}

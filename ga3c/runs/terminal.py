@@ -178,8 +178,9 @@ class View:
         table.add_row("RScore", _number(row["score_mean"], ".2f"), "Policy lag", lag)
         if row.get("dropped_steps"):
             table.add_row("Dropped steps", _number(row["dropped_steps"]))
-        if row.get("skipped_updates"):
-            table.add_row("Skipped updates", _number(row["skipped_updates"]))
+        if row.get("skipped_updates") or row.get("skipped_minibatches"):
+            table.add_row("Skipped updates", _number(row["skipped_updates"]),
+                          "Skipped minibatches", _number(row["skipped_minibatches"]))
         if "best_evaluation" in row:
             table.add_row("Best evaluation", f"{row['best_evaluation']:.2f}")
         return table

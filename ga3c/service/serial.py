@@ -22,11 +22,12 @@ from ga3c.agents.fault_tolerant import RETRIES
 from ga3c.envs import wrapper_statistics
 from ga3c.envs.containment import Kept, told
 from ga3c.envs.wrapper_statistics import Statistics
-from ga3c.learner.learner import Learner
+from ga3c.learner.learner import Diverged, Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.batches import lag_limit, refusal
+from ga3c.service.divergence import Divergence
 from ga3c.service.evaluations import Evaluations
 from ga3c.service.serial_agents import PREFIX, Agents
 from ga3c.service.signals import Signals
@@ -49,6 +50,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
         recorder.event("environment_failed", agent=agent, cause=told(error))
         recorder.note(traceback.format_exc())
 
+    recorder.statistics.skips = learner.skips
     agents = (_restored(settings, recorder, learner, saved or {}, failed)
               or Agents(settings, recorder.spec, learner.outputs, learner.agent_steps, failed=failed,
                         statistics=statistics))
@@ -92,6 +94,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
         recorder.say("This game cannot save its state: a resume of this run will begin new episodes.")
     recorder.checkpoints.also_saved = lambda: agents.state() | agents.statistics()
 
+    divergence = Divergence(recorder, learner)
     refused = refusal(lag_limit(recorder.settings), lambda: learner.version, lambda: learner.min_valid_version)
 
     def update(batch: Batch) -> None:
@@ -99,7 +102,11 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
         if old.any():
             recorder.statistics.report_dropped(batch[old])
             batch.clear(old)
-        stats = learner.update(batch)
+        stats = None
+        try:
+            stats = learner.update(batch)
+        except Diverged as error:
+            divergence.answer(error)
         if stats is None:
             recorder.statistics.report_dropped(batch)
         else:

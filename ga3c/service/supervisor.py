@@ -32,7 +32,7 @@ time, or all if a thread has failed, are hung up on, then killed; (c) trainers a
 submitted, as far as there is time, then the minibatch that they are at; (d) predictors are dismissed; (e) pipes are
 closed.
 
-What goes wrong comes to the main thread alone, which asks `workers.py` for the rule:
+What goes wrong comes to the main thread alone, which asks `workers.py` or `divergence.py` for the rule:
 
     environment fails     its agent makes it again (`agents/fault_tolerant.py`); counted, its traceback logged once
     process dies          a fence, then a new generation: at once, later, or never (quarantined)
@@ -59,6 +59,7 @@ from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent, Workers
 from ga3c.service.agent_pool import AgentPool
 from ga3c.service.batches import rollouts_per_batch
+from ga3c.service.divergence import Divergence
 from ga3c.service.evaluations import Evaluations
 from ga3c.service.schedules import make_schedule
 from ga3c.service.signals import Signals
@@ -110,6 +111,7 @@ class Service:
                  evaluations: Evaluations | None = None, statistics: Statistics | None = None) -> None:
         self._settings, self._recorder, self._signals, self._evaluations = settings, recorder, signals, evaluations
         self._learner: Model = learner
+        recorder.statistics.skips = learner.skips
         self._store = Slots(
             recorder.spec, plan(settings).segment, settings.agents.envs_per_agent,
             settings.agent_capacity * settings.agents.slots_per_agent, settings.agent_capacity, learner.outputs,
@@ -125,7 +127,7 @@ class Service:
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tunes else None
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, schedule.predictors, schedule.trainers))
-        self._rules = FailureRules()
+        self._rules, self._divergence = FailureRules(), Divergence(recorder, learner)
         self._stalls = _StallAlarm(rollouts_per_batch(settings))
         self._resumed_at = learner.agent_steps
         self._failures: deque[tuple[BaseException, float]] = deque()  # and when the thread began
@@ -254,8 +256,9 @@ class Service:
         while self._failures:
             error, began = self._failures[0]
             if isinstance(error, Diverged):
-                # A second one is another trainer's, of the same weights.
-                went_back = went_back or self._go_back(error)
+                if not went_back:  # else it is another trainer's, of the same weights
+                    self._divergence.answer(error)
+                went_back = True
             elif isinstance(error, Exception) and self._rules.may_restart_thread(time.monotonic(), began):
                 recorder.event("thread_failed", cause=f"{type(error).__name__}: {error}")
                 recorder.say(f"A thread failed and is restarted: {type(error).__name__}: {error}. If it fails again "
@@ -265,18 +268,6 @@ class Service:
                 raise error
             self._failures.popleft()
             recorder.disturbances += 1
-
-    def _go_back(self, error: Diverged) -> bool:
-        """Goes on from the newest finite checkpoint, once; else raises the error."""
-        recorder, learner = self._recorder, self._learner
-        path = recorder.checkpoints.back_to_finite(learner) if self._rules.may_go_back() else None
-        if path is None:
-            raise error
-        recorder.event("diverged", cause=str(error), back_to=str(path.relative_to(recorder.directory)),
-                       learning_rate_factor=learner.learning_rate_factor)
-        recorder.say(f"Diverged: {error}. Going on once from the weights in {path}, with "
-                     f"{learner.learning_rate_factor:g} times the learning rate.")
-        return True
 
     def _stop(self) -> bool:
         """Ends all workers; whether the trainers have ended."""

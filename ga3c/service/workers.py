@@ -224,18 +224,12 @@ class WorkerPool:
 
 
 class FailureRules:
-    """What is done about threads that fail and updates that diverge. Times are monotonic seconds."""
+    """What is done about threads that fail. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._thread_failed_at: float | None = None
-        self._diverged = False
 
     def may_restart_thread(self, now: float, began: float) -> bool:
         """Whether a failed thread, at work since `began`, is restarted; False: the run ends."""
         before, self._thread_failed_at = self._thread_failed_at, now
         return before is None or began < before or now - before > THREAD_PEACE
-
-    def may_go_back(self) -> bool:
-        """Whether a diverged run goes on from a checkpoint; False: it ends."""
-        first, self._diverged = not self._diverged, True
-        return first

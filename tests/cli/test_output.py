@@ -92,6 +92,10 @@ def test_divergence_is_told_in_one_line_with_exit_code_4_and_its_weights_are_not
     done = train_here(*QUICK, "--learning-rate", "1e30", "--run-dir", "run")
     assert done.returncode == 4 and done.stderr.count("\n") == 1, done.stderr
     assert "diverged: update" in done.stderr and not Path("run/checkpoints").exists()
+    ended, = recorded("end")
+    assert ended["cause"].startswith("Diverged: update") and ended["cause"] in Path("run/log.txt").read_text()
+    assert recorded("skipped")[-1]["updates"] == rows(Path("run"))[-1]["skipped_updates"] >= 10
+    assert "No checkpoint: the weights lead nowhere" in done.stdout.splitlines()[-1]
 
 
 def test_a_disk_that_is_gone_at_the_end_is_one_line_and_exit_code_5(

@@ -49,6 +49,14 @@ def test_no_file_takes_the_place_of_a_closed_stream(closed: str) -> None:
     assert not Path("file").read_text()
 
 
+@pytest.mark.parametrize("unwritable", ["2>/dev/full", "2> >(exec 0<&-)"])
+def test_a_standard_error_that_cannot_be_written_does_not_change_how_a_command_ends(unwritable: str) -> None:
+    done = ended("from ga3c.commands.entry import fail, guarded\n"
+                 "print('x' * 100_000, file=sys.stderr)\n"
+                 "return guarded('a command', lambda: fail('lost', 3, 'a command'))", unwritable)
+    assert done.returncode == 3, done
+
+
 def test_a_run_without_standard_streams_ends_as_any_other() -> None:
     command = " ".join([*TRAIN, *QUICK, "--steps", "1000", "--run-dir", "run"])
     done = subprocess.run(["bash", "-c", f"{command} <&- >&- 2>&-"], timeout=100, check=False)

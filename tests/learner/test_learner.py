@@ -30,7 +30,7 @@ def test_an_update_that_waited_while_the_weights_were_given_up_is_not_made() -> 
     arrays, _, _ = model.state()
     batch.version[:] = model.version
     model.go_back(arrays)
-    assert model.update(batch) is None and model.version == 1 and model.skips.number == 0
+    assert model.update(batch) is None and model.version == 1 and model.skips.updates == 0
     assert all(np.array_equal(array, arrays[name]) for name, array in weights(model).items())
     batch.version[:] = model.version
     assert model.update(batch) is not None
@@ -105,7 +105,7 @@ def test_an_update_that_is_not_finite_changes_nothing_and_ten_in_a_row_are_diver
         assert all(array.tobytes() == before[name].tobytes() for name, array in after[0].items())
         assert model.update(good) is not None, "nine are not ten"
         before, version, steps = model.state()
-    assert model.skips.number == 18
+    assert model.skips.updates == 18
     with pytest.raises(Diverged, match="update 4 is not finite: policy_loss nan"):
         for _ in range(10):
             model.update(bad)
@@ -163,7 +163,7 @@ def test_a_batch_without_a_step_is_no_update_and_no_failure() -> None:
     empty.clear(slice(None))
     before = model.state()
     model.skips.in_a_row = 9
-    assert model.update(empty) is None and model.skips.number == 0 and model.skips.in_a_row == 9
+    assert model.update(empty) is None and model.skips.updates == 0 and model.skips.in_a_row == 9
     after = model.state()
     assert after[1:] == before[1:] and all(np.array_equal(before[0][name], after[0][name]) for name in before[0])
 

@@ -124,11 +124,13 @@ def test_a_minibatch_that_is_not_finite_is_left_out_and_a_batch_of_them_changes_
     before = model.state()[0]
     update = model.update(batch)
     assert update.metrics["passes"] == pytest.approx(3 * 23 / 24) and all(map(np.isfinite, update.metrics.values()))
+    assert (model.skips.updates, model.skips.minibatches) == (0, 3)
+    assert model.skips.last == "3 minibatches of update 1 are not finite"
     after = weights(model)
     assert any((array != before[name]).any() for name, array in after.items())
     assert all(np.isfinite(array).all() for array in after.values())
     batch.observation[:] = np.nan
-    assert model.update(batch) is None and model.skips.number == 1
+    assert model.update(batch) is None and model.skips.updates == 1
     assert all(np.array_equal(array, after[name]) for name, array in weights(model).items())
     with pytest.raises(Diverged):
         for _ in range(9):

@@ -128,7 +128,7 @@ def test_who_skips_the_last_checkpoint_does_not_wait_for_one_under_way(
     record.start()
     record.checkpoints.request(model(1))
     record.checkpoints.skip_last()
-    record.finish(10, "SIGINT", skipped=True)
+    record.finish(10, "SIGINT", "it was not waited for")
     assert names(tmp_path) == [] and "No checkpoint: it was not waited for" in capsys.readouterr().out
 
 

@@ -50,7 +50,8 @@ def test_a_row_holds_the_facts_and_memory(
     row, = rows(tmp_path)
     assert set(row) == {
         "time", "agent_steps", "frames", "episodes", "trainings", "pps", "tps", "agents", "predictors", "trainers",
-        "prediction_queue", "training_queue", "agent_deaths", "environment_faults", "skipped_updates", "dropped_steps",
+        "prediction_queue", "training_queue", "agent_deaths", "environment_faults", "skipped_updates",
+        "skipped_minibatches", "dropped_steps",
         "prediction_batch", "score", "score_mean", "training_batch", "lag_in_flight", "lag_queued", "lag_in_flight_ms",
         "lag_queued_ms", "lag_mean", "lag_p95", "policy_loss", "value_loss", "entropy", "gradient_norm",
         "explained_variance", "learning_rate", "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms",
@@ -136,7 +137,7 @@ def test_three_seconds_with_the_same_workers_give_a_bottleneck_in_rows_log_and_l
     clock.now += 60.0
     record.tick(model(5), WORKERS._replace(agents=2), [os.getpid()])
     assert f"\nBottleneck: {rows(tmp_path)[-1]['bottleneck']}: " in (tmp_path / "log.txt").read_text()
-    record.finish(50, "a test", skipped=True)
+    record.finish(50, "a test", "it was not waited for")
     assert f"\nBottleneck: {rows(tmp_path)[-2]['bottleneck']}: " in capsys.readouterr().out
 
 
@@ -274,23 +275,30 @@ def test_a_full_disk_is_warned_of_each_minute_and_training_goes_on(
     assert names(tmp_path) == [10, 3000]
 
 
-def test_updates_that_were_skipped_are_counted_and_told_once_a_minute(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture) -> None:
-    record = begin()
+def test_what_was_skipped_is_counted_and_told_once_a_minute_and_at_the_end(
+        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
+    record, ours, told = begin(), model(5), []
+    record.statistics.skips = skips = ours.skips
     record.start()
-    ours = model(5)
-    told = []
-    for second in range(1, 131):
-        if second in (3, 4, 5, 70):
-            ours.skips.count(second, {"policy_loss": math.nan, "entropy": 1.5})
+    for second in range(1, 71):
+        if second in (3, 4, 5):
+            skips.not_made(second, {"policy_loss": math.nan, "entropy": 1.5})
+        if second in (10, 69):
+            skips.made(second, 7)
         clock.now += 1.0
         record.tick(ours, WORKERS, [])
-        told += [(second, line) for line in capsys.readouterr().out.splitlines() if "Skipped" in line]
-    end = "is not finite: policy_loss nan, entropy 1.5. 10 in a row are divergence."
-    assert told == [(3, f"Skipped updates: 1, the last because update 3 {end}"),
-                    (63, f"Skipped updates: 2, the last because update 5 {end}"),
-                    (123, f"Skipped updates: 1, the last because update 70 {end}")]
-    assert [row["skipped_updates"] for row in rows(tmp_path)] == [0] * 2 + [1, 2] + [3] * 65 + [4] * 61
+        told += [(second, line) for line in capsys.readouterr().out.splitlines() if "so skipped" in line]
+    end(record, ours, "a test")
+    told += [(0, line) for line in capsys.readouterr().out.splitlines() if "so skipped" in line]
+    said = ("Not finite, so skipped: {} updates and {} minibatches so far. The last: {}. "
+            "10 updates in a row are divergence.")
+    one, other, last = ("update 3 is not finite: policy_loss nan, entropy 1.5",
+                        "7 minibatches of update 10 are not finite", "7 minibatches of update 69 are not finite")
+    assert told == [(3, said.format(1, 0, one)), (63, said.format(3, 7, other)), (0, said.format(3, 14, last))]
+    assert [(event["updates"], event["minibatches"], event["cause"]) for event in rows(tmp_path, "events.jsonl")
+            if event["event"] == "skipped"] == [(1, 0, one), (3, 7, other), (3, 14, last)]
+    assert [row["skipped_updates"] for row in rows(tmp_path)] == [0] * 2 + [1, 2] + [3] * 67
+    assert rows(tmp_path)[-1]["skipped_minibatches"] == 14
 
 
 def test_a_tensorboard_writer_that_fails_is_given_up_and_training_goes_on(
@@ -330,7 +338,7 @@ def test_no_checkpoint_is_made_when_nothing_was_learned_or_it_is_skipped(
     record.start()
     if skip:
         record.checkpoints.skip_last()
-        record.finish(10 * steps_learned, "SIGINT", skipped=True)
+        record.finish(10 * steps_learned, "SIGINT", "it was not waited for")
     else:
         end(record, model(steps_learned), "SIGINT")
     assert checkpoint.saved(tmp_path / "checkpoints") == []

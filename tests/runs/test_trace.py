@@ -72,7 +72,7 @@ def test_a_run_leaves_a_track_for_everyone_who_worked_if_asked_to(
                               training_batch_min=30, dynamic=False, tensorboard=False, trace=on))
     model = CheckingModel()
     reason = Service(run.settings, run, model, interruption).run()
-    run.finish(model.agent_steps, reason, skipped=True)
+    run.finish(model.agent_steps, reason, "it was not waited for")
     assert (run.directory / "trace.json").exists() == on
     if on:
         events = json.loads((run.directory / "trace.json").read_text())["traceEvents"]

@@ -18,8 +18,9 @@ from ga3c.envs.base import Environment
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
 from ga3c.learner.backend import GradientBackend
-from ga3c.learner.learner import SKIPS_MAX, Diverged, Learner, UpdateStats, make_algorithm, rates_at
+from ga3c.learner.learner import Diverged, Learner, UpdateStats, make_algorithm, rates_at
 from ga3c.learner.shared_learner import SharedLearner
+from ga3c.learner.skips import SKIPS_MAX
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import PredictionCount, Spent
 from ga3c.service.a3c_worker import LocalModel, _signs_of_life
@@ -303,13 +304,13 @@ def test_what_is_not_finite_is_not_pushed_and_weights_given_up_push_nothing(worl
         assert one.rollout()[0] is None
     with pytest.raises(Diverged, match="update 3 is not finite"):
         one.rollout()
-    assert learner.version == 2 and learner.skips.number == SKIPS_MAX
+    assert learner.version == 2 and learner.skips.updates == SKIPS_MAX
     learner.go_back(sound)
     assert learner.version == 3
     before = learner.state()[0]
     assert other.rollout()[0] is None and one.rollout()[0] is None, "both have pulled weights that were given up"
     after = learner.state()[0]
-    assert all((before[name] == after[name]).all() for name in before) and learner.skips.number == SKIPS_MAX
+    assert all((before[name] == after[name]).all() for name in before) and learner.skips.updates == SKIPS_MAX
     update, _ = other.rollout()
     assert update is not None and update.version == 4
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counting import CheckingModel, decode
+from counting import CheckingModel, decode, events
 
 from ga3c.envs.base import Environment
 from ga3c.envs.factory import make_environment
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
-from ga3c.learner.learner import Learner
+from ga3c.learner.learner import Diverged, Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
@@ -270,6 +270,32 @@ def test_each_step_is_in_as_many_updates_as_wanted_and_what_is_left_waits_for_th
     assert run.statistics.agent_steps == model.agent_steps == 1200
     run.statistics.drain()
     assert run.statistics.row(1.0, Workers(3, 1, 1, 0, 0))[0]["training_batch"] == 20.0
+
+
+def test_a_run_that_diverges_goes_back_once_as_others_do(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = configured(**{**SERIAL, "game": "toy:catch", "steps": 2000})
+    run = make_run(settings)
+    model = Learner(settings, run.spec)
+    right, kept = model.update, dict[str, np.ndarray]()
+
+    def update(batch: Batch) -> Any:
+        if model.version == 5:
+            kept.update(model.state()[0])
+            run.checkpoints.save(model)
+        if model.version == 12:
+            assert all(np.array_equal(array, kept[name]) for name, array in model.state()[0].items())
+        if model.version in (11, 20):
+            raise Diverged(f"at {model.version}")
+        return right(batch)
+
+    monkeypatch.setattr(model, "update", update)
+    with pytest.raises(Diverged, match="at 20"):
+        run_serial(settings, run, model, interruption)
+    went, = events(run, "diverged")
+    assert (went["cause"], went["learning_rate_factor"], model.learning_rate_factor) == ("at 11", 0.5, 0.5)
+    run.statistics.drain()
+    assert run.statistics.dropped_steps >= 40, "that batch, and rollouts of the weights that were given up"
 
 
 class Playing(CheckingModel):

@@ -1,0 +1,26 @@
+"""What is done about updates that diverge: a run goes back to a checkpoint once, with half the learning rate."""
+
+from __future__ import annotations
+
+from ga3c.learner.learner import Diverged, Model
+from ga3c.runs.recorder import Recorder
+
+
+class Divergence:
+    """That of one run."""
+
+    def __init__(self, recorder: Recorder, model: Model) -> None:
+        self._recorder, self._model = recorder, model
+        self._went_back = False
+
+    def answer(self, error: Diverged) -> None:
+        """Goes on from the newest finite checkpoint, the first time; else raises the error."""
+        recorder, model = self._recorder, self._model
+        path = None if self._went_back else recorder.checkpoints.back_to_finite(model)
+        self._went_back = True
+        if path is None:
+            raise error
+        recorder.event("diverged", cause=str(error), back_to=str(path.relative_to(recorder.directory)),
+                       learning_rate_factor=model.learning_rate_factor)
+        recorder.say(f"Diverged: {error}. Going on once from the weights in {path}, with "
+                     f"{model.learning_rate_factor:g} times the learning rate.")

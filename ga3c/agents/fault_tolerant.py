@@ -82,7 +82,7 @@ class FaultTolerantEnvironment:
             transition = self._environment.step(action)
             reward = transition.reward
             if not math.hypot(*reward.tolist()) < _MOST:
-                raise NotFinite(f"a reward is not finite or too large: {reward[~_sound(reward)][:4]}")
+                raise _not_finite("a reward", reward)
             if not self._exact:
                 self._check("an observation", self._environment.observation)
                 if transition.final_observation is not None:
@@ -115,7 +115,7 @@ class FaultTolerantEnvironment:
     def _check(self, what: str, observation: NDArray) -> None:
         # One dot product for NaN, infinity and what is too large: a tenth of the time of isfinite and all.
         if not np.vdot(observation, observation) < math.inf:
-            raise NotFinite(f"{what} is not finite or too large: {observation[~_sound(observation)].ravel()[:4]}")
+            raise _not_finite(what, observation)
 
     def _count(self) -> None:
         """One more failure, whose exception is being handled; raises it if there were too many."""
@@ -139,6 +139,9 @@ class FaultTolerantEnvironment:
         return True
 
 
-def _sound(numbers: NDArray) -> NDArray[np.bool_]:
-    sound: NDArray[np.bool_] = np.abs(numbers) < _MOST
-    return sound
+def _not_finite(what: str, numbers: NDArray) -> NotFinite:
+    """numbers: (E, ...), some of which are not as they should be."""
+    wrong = ~(np.abs(numbers) < _MOST)
+    environments = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1)).tolist()
+    return NotFinite(f"{what} is not finite or too large: {numbers[wrong][:4]}, of environments {environments[:16]} of "
+                     f"{len(wrong)}, counted from 0")

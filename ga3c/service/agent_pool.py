@@ -22,6 +22,7 @@ from ga3c.envs.process_group import kill_group, signal_name
 from ga3c.envs.wrapper_statistics import Statistics, merged
 from ga3c.runs.recorder import Recorder
 from ga3c.service import workers
+from ga3c.service.environment_faults import EnvironmentFaults
 from ga3c.service.workers import Agent, AgentState, Cause
 from ga3c.settings.machine import oom_kills
 from ga3c.settings.schema import Settings
@@ -65,8 +66,7 @@ class AgentPool:
         self._vacated: deque[int] = deque()  # written by trainers' threads
         self._fit = len(self.agents)         # as many as fit into memory
         self._refusals = workers.Refusals(len(self.agents))
-        self._fault_kinds: set[tuple[str, ...]] = set()
-        self._last_fault = ""
+        self._faults, self._last_fault = EnvironmentFaults(recorder), ""
         self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
         self._looked_at = self._attentive_since = time.monotonic()
         n = recorder.spec.n_statistics
@@ -335,23 +335,13 @@ class AgentPool:
         return True
 
     def _count_faults(self, agent: Agent) -> None:
-        """Counts the environments that failed since the last look; logs each kind once."""
+        """Counts the environments that failed since the last look."""
         count, trace = self._channel.faults(agent.number)
         new = count - agent.faults_seen
         if new <= 0:
             return
         agent.faults_seen = count
-        self._recorder.statistics.environment_faults += new
-        lines = trace.strip().splitlines() or ["unknown"]
-        self._last_fault = lines[-1][:200]
-        # Its type and where it was raised: a message may have a number in it that is different each time.
-        kind = (lines[-1].split(":")[0], *[line for line in lines if line.startswith("  File ")][-1:])
-        if kind not in self._fault_kinds and len(self._fault_kinds) < 1000:
-            self._fault_kinds.add(kind)
-            self._recorder.event("environment_failed", agent=agent.number, cause=self._last_fault)
-            self._recorder.say(f"An environment of agent {agent.number} failed: {self._last_fault}. Others of this "
-                               f"kind are only counted; the traceback is in {self._recorder.log_path}")
-            self._recorder.note(trace)
+        self._last_fault = self._faults.note(agent.number, new, trace)
 
     def watch(self) -> float:
         """Once a second: counts faults, kills agents without a sign of life. Returns since when we look regularly."""

@@ -11,7 +11,6 @@ a resumed run equals one that never ended. Other games begin new episodes on a r
 from __future__ import annotations
 
 import json
-import sys
 import traceback
 import zlib
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.batches import lag_limit, refusal
 from ga3c.service.divergence import Divergence
+from ga3c.service.environment_faults import EnvironmentFaults
 from ga3c.service.evaluations import Evaluations
 from ga3c.service.serial_agents import PREFIX, Agents
 from ga3c.service.signals import Signals
@@ -43,12 +43,10 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     `saved` are the arrays of the checkpoint that `learner` was restored from. If they are of such a serial run, its
     agents go on; else new ones begin.
     """
+    faults = EnvironmentFaults(recorder)
+
     def failed(agent: int) -> None:
-        recorder.statistics.environment_faults += 1
-        error = sys.exception()
-        assert error is not None
-        recorder.event("environment_failed", agent=agent, cause=told(error))
-        recorder.note(traceback.format_exc())
+        faults.note(agent, 1, traceback.format_exc())
 
     recorder.statistics.skips = learner.skips
     agents = (_restored(settings, recorder, learner, saved or {}, failed)

@@ -85,9 +85,15 @@ class _StallAlarm:
         self._raised = False
 
     def check(self, now: float, not_before: float, predictions: int, version: int, waiting: int,
-              training_queue: int) -> str:
-        """What stands still, once for each stall; "" if nothing does. Times are monotonic seconds."""
-        idle = (waiting == 0, training_queue < self._rollouts_per_update)
+              training_queue: int, blocked: int) -> str:
+        """What stands still, once for each stall; "" if nothing does.
+
+        Args:
+            now, not_before: monotonic seconds.
+            waiting, blocked: agents that wait for a prediction; for a slot.
+            training_queue: rollouts in it. Few agents cannot fill it, as their slots are taken before.
+        """
+        idle = (waiting == 0, training_queue < self._rollouts_per_update and not blocked)
         moved = (predictions != self._done[0], version != self._done[1])
         self._done = (predictions, version)
         for index in range(2):
@@ -98,7 +104,7 @@ class _StallAlarm:
         if before or not self._raised:
             return ""
         return (f"{waiting} agents wait for a prediction" if stands[0] else
-                f"{training_queue} rollouts wait for an update")
+                f"{training_queue} rollouts and {blocked} agents wait for an update")
 
 
 class Service:
@@ -235,7 +241,7 @@ class Service:
         attentive_since = self._agents.watch()
         stalled = self._stalls.check(
             time.monotonic(), attentive_since, self._recorder.statistics.predictions, self._learner.version,
-            self._channel.waiting, self._channel.training_queue)
+            self._channel.waiting, self._channel.training_queue, self._channel.blocked)
         if stalled:
             self._recorder.event("stalled", what=stalled)
             self._recorder.say(f"Nothing has moved for {STALL_SECONDS:.0f} s: {stalled}. All stacks are in "

@@ -196,6 +196,13 @@ class Channel:
         return sum(line.replies is not None and states[agent] == AgentStatus.WAITING_FOR_PREDICTION
                    for agent, line in enumerate(self._lines))
 
+    @property
+    def blocked(self) -> int:
+        """Agents that wait for a free slot, and so for trainers."""
+        states = self._store.state
+        return sum(line.replies is not None and states[agent] == AgentStatus.WAITING_FOR_SLOT
+                   for agent, line in enumerate(self._lines))
+
     # ---------------------------------------------------------------------------------- for predictors
 
     def requests(self, most: int, least: int = 1) -> Iterator[Requests]:

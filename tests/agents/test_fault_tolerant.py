@@ -94,7 +94,8 @@ def test_an_observation_that_is_not_finite_is_a_failure_at_once_and_after_a_rese
     play.environment.observation[1, 2] = np.nan
     assert play.step().dropped and not play.step().dropped
     play.environment.observation[0, 0] = -1e25
-    with pytest.raises(NotFinite, match="an observation after reset is not finite or too large: .-1"):
+    with pytest.raises(NotFinite, match=r"an observation after reset is not finite or too large: \[-1.*of environments "
+                                        r"\[0\] of 2, counted from 0"):
         play.environment.reset(0)
 
 

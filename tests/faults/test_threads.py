@@ -83,25 +83,30 @@ def test_a_device_without_memory_for_one_rollout_ends_the_run(
 def test_the_alarm_says_what_stands_still_once_for_each_stall() -> None:
     alarm, longest = supervisor._StallAlarm(2), supervisor.STALL_SECONDS
 
-    def check(seconds: float, version: int, waiting: int, queue: int, not_before: float = 0.0) -> str:
-        return alarm.check(100.0 + seconds, 100.0 + not_before, 5, version, waiting, queue)
+    def check(seconds: float, version: int, waiting: int, queue: int, not_before: float = 0.0, blocked: int = 0) -> str:
+        return alarm.check(100.0 + seconds, 100.0 + not_before, 5, version, waiting, queue, blocked)
 
     assert not check(0, 1, 0, 2) and not check(longest - 1, 1, 0, 2)
-    assert check(longest, 1, 0, 2) == "2 rollouts wait for an update"
+    assert check(longest, 1, 0, 2) == "2 rollouts and 0 agents wait for an update"
     assert not check(longest + 1, 1, 0, 2), "it has been said"
     assert not check(longest + 2, 2, 0, 2) and not check(2 * longest + 1, 2, 0, 2), "it has moved"
     assert not check(2 * longest + 2, 2, 0, 2, not_before=longest + 3), "agents came or went meanwhile"
-    assert check(2 * longest + 3, 2, 0, 3, not_before=longest + 3) == "3 rollouts wait for an update"
+    assert check(2 * longest + 3, 2, 0, 3, not_before=longest + 3) == "3 rollouts and 0 agents wait for an update"
     assert not check(5 * longest, 2, 0, 1), "one rollout of two is no work"
     assert not check(5 * longest + 1, 2, 3, 1)
     assert check(6 * longest + 1, 2, 3, 1) == "3 agents wait for a prediction"
+    assert not check(7 * longest, 3, 0, 1) and not check(7 * longest + 1, 3, 0, 1, blocked=1)
+    assert check(8 * longest + 1, 3, 0, 1, blocked=1) == "1 rollouts and 1 agents wait for an update"
 
 
+@pytest.mark.parametrize(("where", "agents", "what"), [
+    ("predict", 3, "3 agents wait for a prediction"), ("update", 1, "1 rollouts and 1 agents wait for an update")])
 def test_when_nothing_moves_all_stacks_are_logged(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+        where: str, agents: int, what: str, make_run: MakeRun, interruption: Signals,
+        monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "STALL_SECONDS", 1.0)
     model = CheckingModel()
-    right, stuck = model.predict, threading.Event()
+    right, stuck = getattr(model, where), threading.Event()
 
     def hold(argument):
         if model.version > 20:
@@ -109,12 +114,12 @@ def test_when_nothing_moves_all_stacks_are_logged(
             stuck.set()
         return right(argument)
 
-    monkeypatch.setattr(model, "predict", hold)
-    settings = counting_with_faults()
+    monkeypatch.setattr(model, where, hold)
+    settings = counting_with_faults(agents=agents)
     run = make_run(settings)
     Service(settings, run, model, interruption).run()
     stalled, *_ = events(run, "stalled")
-    assert stalled["what"] == "3 agents wait for a prediction"
+    assert stalled["what"] == what
     assert "in hold" in (run.directory / "log.txt").read_text()
 
 

@@ -29,7 +29,7 @@ from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import AgentStatus, Slots
 
-DRAIN_SECONDS = 3.0      # an agent takes one step to drain; a slow environment gets this long
+DRAIN_SECONDS = 3.0      # at the end of a run: an agent takes one step to drain; a slow environment gets this long
 STACKS_SECONDS = 0.9     # looks come every second, but two may follow one another closely after a late one
 INATTENTION = 3.0        # after such a gap between two looks (suspend, SIGSTOP, a slow disk) old heartbeats say nothing
 START_TIMES = 20         # newest start-up times that the median is taken of
@@ -163,22 +163,14 @@ class AgentPool:
             if not self._start(agent):
                 break
         for agent in at_work[max(wanted, 0):]:
-            agent.state, agent.kill_after = AgentState.DRAINING, now + DRAIN_SECONDS
+            agent.state = AgentState.DRAINING
             self._channel.stop(agent.number)
-        self._kill_stuck(now)
 
     def _note_playing(self) -> None:
         for agent in self._in(AgentState.STARTING):
             if self._store.state[agent.number] != AgentStatus.STARTING:
                 agent.state = AgentState.PLAYING
                 self._start_times.append(float(self._store.playing_since[agent.number]) - agent.started_at)
-
-    def _kill_stuck(self, now: float) -> None:
-        """Kills agents that do not drain, as their environment is stuck; one that waits for us is not."""
-        for agent in self._in(AgentState.DRAINING):
-            plays = self._store.state[agent.number] in (AgentStatus.STARTING, AgentStatus.PLAYING)
-            if agent.process and now >= agent.kill_after and plays and self._silent(agent, now) >= DRAIN_SECONDS:
-                _kill(agent.process)
 
     def _start(self, agent: Agent) -> bool:
         """Whether the system had a process for it."""
@@ -259,10 +251,7 @@ class AgentPool:
         for agent, exitcode in self._ended():
             self._count_faults(agent)
             if agent.state is AgentState.DRAINING:
-                self._recorder.event("agent_left", agent=agent.number, exitcode=exitcode)
-                agent.state = AgentState.GONE
-                if exitcode == -signal.SIGKILL:
-                    self._ran_out_of_memory()
+                self._left(agent, exitcode)
             else:
                 self._died(agent, exitcode)
             self._channel.retire(agent.number)
@@ -288,12 +277,26 @@ class AgentPool:
             process.close()
             yield agent, code
 
+    def _left(self, agent: Agent, exitcode: int) -> None:
+        """It was asked to end. If something else ended it, what it had not submitted is lost."""
+        agent.state, causes = AgentState.GONE, {}
+        if exitcode:
+            cause, how = self._end(agent, exitcode)
+            causes = {"cause": cause.value}
+            self._recorder.statistics.agent_deaths += 1
+            self._recorder.say(f"Agent {agent.number} was to leave, but {how.rstrip(',')}.")
+        self._recorder.event("agent_left", agent=agent.number, exitcode=exitcode, **causes)
+
+    def _end(self, agent: Agent, exitcode: int) -> tuple[Cause, str]:
+        """(why its process has ended, how, in words that a comma or more may follow)."""
+        cause = self._cause(agent, exitcode)
+        return cause, _HOW.get(cause) or (f"was killed by {signal_name(-exitcode)}" if exitcode < 0 else
+                                          f"ended with exit code {exitcode}")
+
     def _died(self, agent: Agent, exitcode: int) -> None:
         now, recorder = time.monotonic(), self._recorder
         lived = now - agent.started_at
-        cause = self._cause(agent, exitcode)
-        how = _HOW.get(cause) or (f"was killed by {signal_name(-exitcode)}" if exitcode < 0 else
-                                  f"ended with exit code {exitcode}")
+        cause, how = self._end(agent, exitcode)
         if cause is Cause.OUT_OF_MEMORY:
             self._fit = max(1, len(self.processes))
         if cause is not Cause.EXCEPTION:

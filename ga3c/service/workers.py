@@ -69,7 +69,6 @@ class Agent:
     forked_from: int = 0          # pid of the fork server that started it
     started_at: float = 0.0
     start_after: float = 0.0
-    kill_after: float = 0.0       # while it drains
     interrupted_at: float | None = None  # when its stacks were asked for, as it gave no sign of life
     faults_seen: int = 0          # of its environments, in this generation
     failures: int = 0             # in a row

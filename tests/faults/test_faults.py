@@ -293,7 +293,6 @@ def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: 
 
 def test_agents_that_are_to_leave_but_are_stuck_in_a_step_are_killed(
         make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_pool, "DRAIN_SECONDS", 0.5)
     (tmp_path / "stuck_but_one.py").write_text(
         "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.envs.toys import Counting\n"
         "gymnasium.register('Stuck-v0', lambda: Faulty(Counting(), 'stall', 'step', 50, None, 'agent-0'))\n")
@@ -301,16 +300,19 @@ def test_agents_that_are_to_leave_but_are_stuck_in_a_step_are_killed(
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def change(updates: int) -> None:
-        if updates == 100:  # agents 1 and 2 have stood still for long
+        if time.monotonic() - float(service._store.heartbeat[1:3].max()) > 0.5:  # they stand still
             service.resize(1, 1, 1)
-        elif updates > 100 and updates % 20 == 0 and len(events(run, "agent_left")) == 2:
+        if updates % 20 == 0 and len(events(run, "agent_left")) == 2:
             end_run()
 
-    run = make_run(counting_with_faults(game="stuck_but_one:Stuck-v0", steps=None))
+    run = make_run(counting_with_faults(game="stuck_but_one:Stuck-v0", steps=None, agent_timeout=2.0))
     service = Service(run.settings, run, CheckingModel(change), interruption)
     assert service.run() == "SIGTERM"
     left = sorted((event["agent"], event["exitcode"]) for event in events(run, "agent_left"))
     assert left == [(1, -signal.SIGKILL), (2, -signal.SIGKILL)] and not events(run, "agent_died")
+    assert {event["cause"] for event in events(run, "agent_left")} == {"hung"} and len(events(run, "agent_hung")) == 2
+    assert run.statistics.agent_deaths == 2
+    assert "Agent 1 was to leave, but was killed by SIGKILL." in (run.directory / "log.txt").read_text()
 
 
 def test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment(tmp_path: Path) -> None:

@@ -8,21 +8,22 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.envs.containment import told as told_of
-from ga3c.learner.checkpoint import clean, set_aside_after
+from ga3c.learner.checkpoint import clean, saved, set_aside_after
 from ga3c.runs.beginning import Beginning, going_on, with_weights
 from ga3c.runs.reader import located
 from ga3c.service.signals import Interrupted, Signals
+from ga3c.settings.effects import rising, without_effect
 from ga3c.settings.files import check_agents, recorded, resolve, to_yaml
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.machine import before_tensorflow
-from ga3c.settings.messages import ConfigError
-from ga3c.settings.presets import notes_on_lag
+from ga3c.settings.messages import ConfigError, for_shell
+from ga3c.settings.presets import notes_on_beginning, notes_on_lag
 from ga3c.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def _failed(message: str, code: int) -> int:
 def parser() -> Parser:
     """The command line of `ga3c-train`: one flag for every setting, grouped as in `config.yaml`."""
     made = Parser(
-        "ga3c-train", "Train an agent with asynchronous advantage actor-critic around one model (GA3C).",
+        "ga3c-train",
+        "Train an agent with asynchronous advantage actor-critic around one model (GA3C).\n"
+        "An agent step is one decision of one environment; on Atari it is four frames.",
         "examples:\n  ga3c-train --game Boxing               until Ctrl-C, which says how to go on\n"
         "  ga3c-train --game CartPole-v1 --minutes 1 --reward-clip 0.1\n"
         "  ga3c-train --resume runs/Boxing-...    go on, after Ctrl-C or a crash",
@@ -63,6 +66,7 @@ def parser() -> Parser:
                       help="with --resume: a new run that begins with those weights, on any game they fit")
     made.add_argument("--verbose", action="store_true", help="show TensorFlow's own messages")
     add_settings(made)
+    made.stray = "; --game NAME names a game, --resume RUN a run to go on with"
     return made
 
 
@@ -74,6 +78,9 @@ def _prepare(argv: Sequence[str]) -> int:
     weights_only = bool(options.get("weights_only"))
     if weights_only and "resume" not in options:
         raise ConfigError("--weights-only: goes with --resume RUN, whose weights are taken")
+    for name in ("config", "resume"):
+        if options.get(name) == "":
+            raise ConfigError(f"--{name}: '' names nothing; a shell variable may be empty")
     if "resume" in options:
         own = ("config", "preset") if weights_only else ("config", "run_dir", "preset")
         misplaced = [name for name in own if name in options or name in given]
@@ -82,9 +89,12 @@ def _prepare(argv: Sequence[str]) -> int:
                               "config.yaml; use other flags")
         found = located(options["resume"])
         if found is None or found[1] and not found[1].name.isdigit():
-            raise ConfigError(f"--resume: {options['resume']} is neither a run (no config.yaml in it) nor a checkpoint "
-                              "of one")
+            raise ConfigError(f"--resume: {options['resume']} is neither a run (no config.yaml and metrics.jsonl in "
+                              "it) nor a checkpoint of one")
         directory, checkpoint = found
+        if checkpoint is None and not saved(directory / "checkpoints"):
+            raise ConfigError(f"--resume: {directory} has no checkpoint yet; a new run may have its settings: --config "
+                              f"{for_shell(directory / 'config.yaml')}")
         if weights_only:  # what ended that run, and where it is, is not this one's
             given = {"run_dir": None, "steps": None, "frames": None, "minutes": None, "episodes": None, **given}
     settings = recorded(directory / "config.yaml", given) if directory else resolve(given, options.get("config"))
@@ -95,7 +105,8 @@ def _prepare(argv: Sequence[str]) -> int:
     interruption = Signals()
     interruption.at_once = True  # until the run begins
     try:
-        return _train(settings, directory, checkpoint, weights_only, bool(options.get("verbose")), interruption)
+        told = [*([] if directory or "config" in options else notes_on_beginning(given)), *_asked(settings, given)]
+        return _train(settings, told, directory, checkpoint, weights_only, bool(options.get("verbose")), interruption)
     except (Interrupted, ConfigError):  # Interrupted becomes ConfigError where users' code is called
         if interruption.signum is None or not interruption.at_once:
             raise
@@ -106,8 +117,16 @@ def _prepare(argv: Sequence[str]) -> int:
         interruption.close()
 
 
-def _train(settings: Settings, directory: Path | None, named: Path | None, weights_only: bool, verbose: bool,
-           interruption: Signals) -> int:
+def _asked(settings: Settings, given: Mapping[str, Any]) -> list[str]:
+    """Lines about what the user has asked for: what has no effect, or another one than it seems."""
+    from ga3c.envs.atari_games import played
+    from ga3c.service.batches import notes_on_minibatches
+    return [*without_effect(settings, given, played(settings.env) is not None), *rising(settings),
+            *notes_on_lag(settings.algorithm.algorithm, settings.batching.schedule), *notes_on_minibatches(settings)]
+
+
+def _train(settings: Settings, told: list[str], directory: Path | None, named: Path | None, weights_only: bool,
+           verbose: bool, interruption: Signals) -> int:
     from ga3c.agents.process import start_forkserver
     from ga3c.algorithms.fitting import fitting_network
     from ga3c.envs.atari_games import told_at_start
@@ -128,7 +147,6 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, weigh
     if not settings.run.serial:
         # It makes what agents need while this process imports TensorFlow.
         start_forkserver(settings.env, settings.agents.envs_per_agent)
-    told: list[str] = []
     kernel = choose(settings, spec, told.append, lambda line: _print(f"{spec.name}: {line}"), [interruption.fileno()])
     if settings.run.kernels == "remeasure":  # which a resume does not do again
         settings = settings.changed(kernels="auto")
@@ -140,7 +158,6 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, weigh
         from ga3c.learner.shared_learner import SharedLearner
         from ga3c.runs.directory import create_directory, lock_directory
         from ga3c.runs.recorder import Recorder
-        from ga3c.service.batches import notes_on_minibatches
         start_tensorflow(settings)
         learns_here = settings.run.serial or not settings.workers_learn
         model = (Learner if learns_here else SharedLearner)(settings.changed(precision=kernel.precision), spec)
@@ -158,9 +175,7 @@ def _train(settings: Settings, directory: Path | None, named: Path | None, weigh
                 settings, spec, model, here / directory, named)
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
-        told += [*beginning.notes, *told_at_start(settings.env), *told_of_emulator(settings.env), *notes,
-                 *notes_on_lag(settings.algorithm.algorithm, settings.batching.schedule),
-                 *notes_on_minibatches(settings)]
+        told += [*beginning.notes, *told_at_start(settings.env), *told_of_emulator(settings.env), *notes]
         run = Recorder(settings, spec, here / directory, beginning.progress, interruption.wake, shown=directory)
         return _run(run, model, beginning, told, kernel.library, interruption)
 

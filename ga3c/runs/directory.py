@@ -45,9 +45,11 @@ def check_unused(settings: Settings, here: Path = _HERE) -> None:
         return
     path = Path(settings.run.run_dir)
     try:
-        used = (here / path).is_dir() and any((here / path).iterdir())
+        exists, used = (here / path).exists(), (here / path).is_dir() and any((here / path).iterdir())
     except OSError as error:
         raise ConfigError(f"run_dir: {error.filename}: {error.strerror}") from None
+    if exists and not (here / path).is_dir():
+        raise ConfigError(f"run_dir: {path} is no directory")
     if used:
         raise ConfigError(f"run_dir: {path} is not empty; choose another, or go on with it: --resume {for_shell(path)}")
 

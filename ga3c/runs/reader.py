@@ -156,17 +156,21 @@ def find_run(where: Path | None) -> Path:
     return where
 
 
+def _is_run(path: Path) -> bool:
+    return (path / "config.yaml").is_file() and ((path / "metrics.jsonl").exists() or (path / "checkpoints").is_dir())
+
+
 def located(where: str | os.PathLike[str]) -> tuple[Path, Path | None] | None:
     """(run directory, checkpoint) that `where` names: RUN, whose checkpoint is None, RUN/checkpoints/N or best.
 
     None if it names neither. Raises ConfigError if no checkpoint was chosen as the best.
     """
     path = Path(where)
-    if (path / "config.yaml").is_file():
+    if _is_run(path):
         return path, None
     checkpoints = Path(os.path.abspath(path)).parent
     run = checkpoints.parent if path.is_absolute() else Path(os.path.relpath(checkpoints.parent))
-    if checkpoints.name != "checkpoints" or not (run / "config.yaml").is_file():
+    if checkpoints.name != "checkpoints" or not _is_run(run):
         return None
     name = path.name
     if name == "best":

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from ga3c.settings.messages import ConfigError, nearest, shown
 from ga3c.settings.presets import BEFORE, PRESETS, REMOVED, RENAMED, beginning, grown
 from ga3c.settings.plan import plan
-from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, Settings
+from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, MOST_SLOTS_PER_AGENT, Settings
 
 
 class _File(NamedTuple):
@@ -136,6 +136,12 @@ def _explain(name: str, value: Any, kind: str, message: str) -> str:
         with contextlib.suppress(ValueError):
             if math.isfinite(float(value)):
                 hint = f"; YAML reads it as text, write {yaml_scalar(float(value))}"
+    if kind == "int_parsing" and isinstance(value, str):
+        with contextlib.suppress(ValueError, OverflowError):
+            if int(float(value)) == float(value):
+                hint = f"; write {int(float(value))}"
+    if kind == "string_pattern_mismatch":
+        message = f"it is to be {ALL[name].metavar}, as in 1/1/1"
     if kind == "literal_error":
         hint = nearest(str(value), ALL[name].choices)
     return f"{name}: {shown(value)} is not allowed: {message[0].lower()}{message[1:]}{hint}"
@@ -151,7 +157,7 @@ def resolve(given: Mapping[str, Any], file: str | None = None) -> Settings:
 
 
 def _resolved(given: Mapping[str, Any], file: str | None) -> Settings:
-    read = _read_yaml(file) if file else _File("", {}, {})
+    read = _read_yaml(file) if file is not None else _File("", {}, {})
     wrong = check(read.values, strict=True)
     if wrong:
         raise ConfigError(f"{read.path}:{read.lines.get(wrong[0], 1)}: {wrong[1]}")
@@ -175,7 +181,7 @@ def _check_other_preset(given: Mapping[str, Any], read: _File) -> None:
 
 def _merged(given: Mapping[str, Any]) -> Settings:
     preset = given.get("preset", "default")
-    settings = Settings.model_validate(_nested({**beginning(preset, given.get("algorithm", "")), **given}))
+    settings = Settings.model_validate(_nested({**beginning(given.get("preset"), given.get("algorithm", "")), **given}))
     by_size = grown(preset, settings.agent_count * settings.agents.envs_per_agent, settings.algorithm.rollout_length)
     settings = settings.changed(**{name: value for name, value in by_size.items() if name not in given})
     if settings.batching.training_delay and not settings.run.serial:
@@ -188,7 +194,7 @@ def _merged(given: Mapping[str, Any]) -> Settings:
         raise ConfigError(f"batch_reuse: {settings.batching.batch_reuse} needs the schedule queues; passes repeat a "
                           "batch in any")
     if settings.workers_learn:
-        _check_workers(settings)
+        _check_workers(settings, given)
     if settings.algorithm.local_updates > 1:
         _check_local_updates(settings)
     if settings.batching.schedule == "multi-batch":
@@ -219,7 +225,7 @@ def _check_local_updates(settings: Settings) -> None:
         raise ConfigError(f"{name} does not go with serial, where all workers have the same weights")
 
 
-def _check_workers(settings: Settings) -> None:
+def _check_workers(settings: Settings, given: Mapping[str, Any]) -> None:
     """Raises ConfigError if something is asked for that agents cannot do which learn by themselves."""
     one, moments = "each pushes one gradient of a rollout", "they share no running moments"
     at_once = "each learns from a rollout at once"
@@ -230,15 +236,23 @@ def _check_workers(settings: Settings) -> None:
     for name, found in settings.flat().items():
         value, why = wanted.get(name, (found, ""))
         if found != value:
-            raise ConfigError(f"{name}: {yaml_scalar(found)} does not go with a3c-cpu, whose agents learn by "
+            whose = "" if name in given else f", of preset {settings.run.preset},"
+            raise ConfigError(f"{name}: {yaml_scalar(found)}{whose} does not go with a3c-cpu, whose agents learn by "
                               f"themselves: {why}; leave it {yaml_scalar(value)}")
 
 
 def _check_multi_batch(settings: Settings) -> None:
     """Raises ConfigError if its three numbers do not go together."""
     length, (steps, groups, uses, *_) = settings.algorithm.rollout_length, plan(settings)
+    if length != steps * groups * uses and settings.batching.steps_per_update is None:
+        right = [number for number in range(1, length + 1) if length % number == 0]
+        raise ConfigError(f"update_groups: {groups} must divide rollout_length {length}; "
+                          f"{max([number for number in right if number <= groups])} does")
     if length != steps * groups * uses:
         raise ConfigError(f"update_groups: {groups} x steps_per_update {steps} must divide rollout_length {length}")
+    if uses >= MOST_SLOTS_PER_AGENT:
+        raise ConfigError(f"steps_per_update: with {steps} each step is in {uses} updates; at most "
+                          f"{MOST_SLOTS_PER_AGENT - 1} are possible, so a larger number, or more update_groups")
     if uses >= settings.agents.slots_per_agent:
         raise ConfigError(f"slots_per_agent: {uses + 1} are needed where each step is in {uses} updates")
 
@@ -261,8 +275,12 @@ def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
     """
     if "env" in _read_plain(path):
         return _resolved(given or {}, str(path))
+    found = recorded_values(path)
     # 0.8 had no choice of these.
-    return of_flat({"algorithm": "a3c", **BEFORE, **recorded_values(path), **(given or {})}, str(path))
+    settings = of_flat({"algorithm": "a3c", **BEFORE, **found, **(given or {})}, str(path))
+    if "game" not in found:
+        raise ConfigError(f"{path}: these are no run's settings, they name no game")
+    return settings
 
 
 def recorded_values(path: Path) -> dict[str, Any]:

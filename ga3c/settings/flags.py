@@ -16,9 +16,19 @@ from typing import Any, NoReturn
 
 from ga3c import __version__
 from ga3c.settings.files import check, resolve, yaml_scalar
-from ga3c.settings.messages import ConfigError, nearest
+from ga3c.settings.messages import ConfigError, flag, nearest
 from ga3c.settings.presets import REMOVED, RENAMED
 from ga3c.settings.schema import ALL, GROUPS, Settings
+
+
+_ELSEWHERE = {
+    "--env": "--game", "--env-id": "--game", "--lr": "--learning-rate", "--num-envs": "--agents x --envs-per-agent",
+    "--num-workers": "--agents", "--workers": "--agents", "--total-timesteps": "--steps", "--total-steps": "--steps",
+    "--timesteps": "--steps", "--batch-size": "--training-batch-min", "--num-steps": "--rollout-length",
+    "--n-steps": "--rollout-length", "--epochs": "--passes", "--update-epochs": "--passes",
+    "--num-minibatches": "--minibatches", "--ent-coef": "--entropy-coef", "--vf-coef": "--value-coef",
+    "--clip-coef": "--clip-range", "--lam": "--gae-lambda", "--logdir": "--run-dir", "--log-dir": "--run-dir"}
+"""Options of other programs of this kind, and what they are called here."""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -46,15 +56,18 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="help", help="print this help and end")
         self.add_argument("--version", action="version", version=f"ga3c {__version__}",
                           help="print the version and end")
-        self.former: dict[str, str] = {}
-        """What to say of a flag that earlier versions had."""
+        self.hints: dict[str, str] = {}
+        """What to say of a word that is no option here, but was once, or is elsewhere."""
+        self.stray = ""
+        """What to add of a word that belongs to no option."""
 
     def error(self, message: str) -> NoReturn:
         """Raises ConfigError."""
         if message.startswith("unrecognized arguments: "):
-            flag = message.removeprefix("unrecognized arguments: ").split("=")[0].split(" ")[0]
+            word = message.removeprefix("unrecognized arguments: ").split("=")[0].split(" ")[0]
             known = [option for action in self._actions for option in action.option_strings]
-            message = self.former.get(flag, f"unknown option {flag}{nearest(flag, known)}")
+            message = self.hints.get(word, f"unknown option {word}{nearest(word, known)}" if word.startswith("-") else
+                                     f"{word!r} belongs to no option{self.stray}")
         raise ConfigError(message)
 
 
@@ -95,15 +108,16 @@ def add_settings(parser: Parser) -> None:
             default = "" if field.default == () else f" [{yaml_scalar(field.default)}]"
             text = f"{field.description}{default}".replace("%", "%%")
             if field.annotation is bool:
-                section.add_argument(_flag(name), action=argparse.BooleanOptionalAction, dest=name, help=text)
+                section.add_argument(flag(name), action=argparse.BooleanOptionalAction, dest=name, help=text)
             else:
-                section.add_argument(_flag(name), dest=name, metavar=ALL[name].metavar, help=text)
-    parser.former = {_flag(old): f"{_flag(old)} is {_flag(new)} since 0.9" for old, new in RENAMED.items()}
-    parser.former |= {_flag(old): f"{_flag(old)} is gone since 0.9: {instead}" for old, instead in REMOVED.items()}
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+                section.add_argument(flag(name), dest=name, metavar=ALL[name].metavar, help=text)
+    parser.hints = {flag(old): f"{flag(old)} is {flag(new)} since 0.9" for old, new in RENAMED.items()}
+    parser.hints |= {flag(old): f"{flag(old)} is gone since 0.9: {instead}" for old, instead in REMOVED.items()}
+    parser.hints |= {other: f"unknown option {other}; here it is {ours}" for other, ours in _ELSEWHERE.items()}
+    parser.hints |= dict.fromkeys(("--gpu", "--cpu", "--device"), "the device is no option: TensorFlow takes a GPU if "
+                                  "it finds one; CUDA_VISIBLE_DEVICES= hides them")
+    parser.hints |= {word: f"{word!r} belongs to no option; a switch stands alone, as --serial or --no-serial"
+                     for word in ("true", "false", "True", "False", "yes", "no", "on", "off", "1", "0")}
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -113,7 +127,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[dict[st
                 for name, value in given.items() if name in ALL}
     wrong = check(settings, strict=False)
     if wrong:
-        raise ConfigError(f"{_flag(wrong[0])}: {wrong[1].removeprefix(wrong[0] + ': ')}")
+        raise ConfigError(f"{flag(wrong[0])}: {wrong[1].removeprefix(wrong[0] + ': ')}")
     return settings, {name: value for name, value in given.items() if name not in ALL}
 
 
@@ -126,7 +140,7 @@ def settings_of_run(parser: argparse.ArgumentParser, argv: Sequence[str], own: S
     given, options = parse(parser, argv)
     settings = resolve({**given, **chosen}, options.pop("config", None))
     for name in sorted(given.keys() & {*own}):
-        raise ConfigError(f"{_flag(name)} cannot be given after --: this tool sets it")
+        raise ConfigError(f"{flag(name)} cannot be given after --: this tool sets it")
     for name in options:
-        raise ConfigError(f"{_flag(name)} cannot be given after --: it is no setting")
+        raise ConfigError(f"{flag(name)} cannot be given after --: it is no setting")
     return settings

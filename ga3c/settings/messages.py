@@ -48,6 +48,11 @@ class ConfigError(Exception):
         super().__init__(printable(" ".join(message.split())))
 
 
+def flag(name: str) -> str:
+    """The flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
 def printable(text: str) -> str:
     """The text with a question mark for each character that no screen shows."""
     return "".join(c if c.isprintable() else "?" for c in text)

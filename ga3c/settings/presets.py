@@ -105,16 +105,26 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 """Values by setting, over the defaults."""
 
 
-def beginning(preset: str, algorithm: str) -> Mapping[str, Any]:
-    """What to begin with, by setting: the preset. Some algorithms, named without a preset, begin with more.
+def beginning(preset: str | None, algorithm: str) -> Mapping[str, Any]:
+    """What to begin with, by setting: the preset, if one is named. Else some algorithms begin with more.
 
     Those of one pass begin with `fast`. `a2c` and `ppo` do not correct for lag: they begin with a schedule without it.
     """
-    if preset != "default":
+    if preset is not None:
         return PRESETS[preset]
     of_one_pass = PRESETS["fast"] if facts(algorithm).one_pass else {}
     without_lag = {} if facts(algorithm).corrects_lag else {"schedule": "alternating"}
     return {**of_one_pass, **without_lag}
+
+
+def notes_on_beginning(given: Mapping[str, Any]) -> list[str]:
+    """A line for whoever names one of these algorithms alone. given: what was asked for, by setting."""
+    name = given.get("algorithm", "")
+    if "preset" in given or not beginning(None, name):
+        return []
+    what = [text for text, holds in (("the values of --preset fast", facts(name).one_pass),
+                                     ("--schedule alternating", not facts(name).corrects_lag)) if holds]
+    return [f"--algorithm {name} begins with {' and '.join(what)}; --preset default would leave all other values"]
 
 
 def notes_on_lag(algorithm: str, schedule: str) -> list[str]:

@@ -23,6 +23,8 @@ from ga3c.settings.messages import nearest
 MAX_SLOTS = 65_535
 """The most slots a ticket can name."""
 
+MOST_SLOTS_PER_AGENT = 16
+
 NETWORKS = ("auto", "small", "large", "nature", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
 
@@ -86,14 +88,15 @@ class AgentSettings(Group):
 
     envs_per_agent: int = _setting(16, "environments that one agent process steps together (paper: 1)", ge=1, le=256)
     slots_per_agent: int = _setting(
-        2, "rollouts an agent may have under way; more speed against more policy lag", ge=2, le=16)
+        2, "rollouts an agent may have under way; more speed against more policy lag", ge=2, le=MOST_SLOTS_PER_AGENT)
     random_start_steps: int = _setting(
         0, "most random steps of each environment before learning begins, a random number; they count nowhere; 0: none",
         ge=0, le=100_000)
     agent_nice: int = _setting(
         10, "niceness of agent processes, so that they do not starve the model (paper: 0)", ge=0, le=19)
     agent_timeout: float = _setting(
-        60.0, "seconds an agent may take for one step, or to start; then it is killed and restarted", "SECONDS", gt=0.0)
+        60.0, "seconds an agent may take for one step, or to start; then it is killed and restarted", "SECONDS",
+        gt=0.0, le=86_400.0)
 
 
 class BatchingSettings(Group):
@@ -114,15 +117,15 @@ class BatchingSettings(Group):
     update_groups: int = _setting(
         4, "multi-batch: groups of agents, of which an update takes one, the next each time", ge=1, le=1024)
     steps_per_update: int | None = _setting(
-        None, "multi-batch: agent steps of each environment between updates; null: so that each is in one update",
+        None, "multi-batch: agent steps of each environment between updates; null: rollout_length / update_groups",
         ge=1, le=1024)
     drop_stale: bool = _setting(
-        False, "count and drop rollouts older than max_lag (mean of their steps) when a batch is full; in queues only")
+        False, "queues only: drop rollouts whose steps are older than max_lag in the mean; they are counted")
     batch_reuse: int = _setting(
         1, "updates that each training batch is in, the later ones among those of newer batches; only with queues",
         ge=1, le=64)
     training_delay: int = _setting(
-        0, "rollouts that wait until so many more are there, a policy lag on purpose; serial only", ge=0, le=256)
+        0, "serial only: rollouts held back until so many more are there, for a policy lag on purpose", ge=0, le=256)
 
 
 class AlgorithmSettings(Group):
@@ -163,7 +166,8 @@ class AlgorithmSettings(Group):
     normalize_advantages: bool = _setting(
         True, "subtract a batch's mean from its advantages, divide by their deviation (a3c, a2c: running; paper: no)")
     correction: Literal["none", "clipped-is", "vtrace"] = _setting(
-        "vtrace", "a3c, of policy lag: vtrace, clipped-is (policy gradients weighted by min(1, pi / mu)), none (paper)")
+        "vtrace", "a3c only, how it corrects for policy lag: vtrace; clipped-is: policy gradients weighted by "
+        "min(1, pi / mu); none (paper)")
     loss_reduction: Literal["sum", "mean"] = _setting(
         "mean", "of the losses over a training batch: mean, or sum (paper)")
     optimizer: Literal["rmsprop", "adam"] = _setting("adam", "adam, or rmsprop (paper)")
@@ -220,7 +224,7 @@ class TuningSettings(Group):
     remember: bool = _setting(True, "keep counts and kernels found on this machine in the user's cache directory")
     max_lag: float | None = _setting(
         10.0,
-        "ceiling of the mean policy lag in updates, one for all passes, above which speed does not count; null: none",
+        "most policy lag, the mean over samples, in updates: the controller takes no more; null: no limit",
         "UPDATES", gt=0.0)
     window: float = _setting(60.0, "seconds of a trial of the paper's controller (paper: 60)", "SECONDS", ge=1.0)
     temperature: float = _setting(
@@ -238,18 +242,21 @@ class RunSettings(Group):
     seed: int = _setting(0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0, lt=2**31)
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")
     device_threads: int | None = _setting(
-        None, "threads TensorFlow may use inside one operation; null: half the cores, all with several passes",
+        None,
+        "threads TensorFlow may use in one operation; null: half the cores, or all with several passes; serial: 1",
         ge=1, le=1024)
     kernels: Literal["auto", "remeasure", "onednn", "eigen"] = _setting(
-        "auto", "library of the network on processors; auto: it and precision as measured at the first run of small or "
-        "large; serial: fixed")
+        "auto", "library that computes the network on processors; auto: the faster one, measured in the first run, as "
+        "precision is; remeasure: measured again; serial: not measured")
     steps: int | None = _setting(
-        None, "end after this many agent steps, as all four limits over all resumes; null: no limit", "STEPS", ge=1)
+        None, "end after this many agent steps; a resumed run counts from its first beginning; null: no limit", "STEPS",
+        ge=1)
     frames: int | None = _setting(None, "end after this many emulator frames in all; null: no limit", "FRAMES", ge=1)
     minutes: float | None = _setting(
         None, "end after this many minutes of training in all; null: no limit", "MINUTES", gt=0.0)
     episodes: int | None = _setting(None, "end after this many episodes in all; null: no limit", ge=1)
-    run_dir: str | None = _setting(None, "directory of the run; null: runs/<Game>-<date>-<time>-s<seed>", "DIR")
+    run_dir: str | None = _setting(
+        None, "directory of the run; null: runs/<Game>-<date>-<time>-s<seed>", "DIR", min_length=1)
     checkpoint_minutes: float = _setting(10.0, "minutes between checkpoints", "MINUTES", gt=0.0)
     checkpoints_kept: int = _setting(
         3, "newest checkpoints that stay on disk, beside the best and the first after each full hour", ge=1)

@@ -50,6 +50,13 @@ def test_a_question_is_answered_without_anything_heavy(command: str, flag: str) 
     (["--game", "Boxing", "--network", "dense"], "network: 'dense' does not fit Boxing"),
     (["--config", "missing.yaml"], "missing.yaml: No such file or directory"),
     (["--resume", "nowhere"], "nowhere is neither a run"),
+    (["--config", ""], "--config: '' names nothing"),
+    (["--resume", ""], "--resume: '' names nothing"),
+    (["--run-dir", ""], "--run-dir: '' is not allowed"),
+    (["--run-dir", "/proc/version"], "run_dir: /proc/version is no directory"),
+    (["--schedule", "multi-batch", "--update-groups", "3"], "update_groups: 3 must divide rollout_length 64; 2 does"),
+    (["--schedule", "multi-batch", "--steps-per-update", "1"], "each step is in 16 updates; at most 15 are possible"),
+    (["--preset", "quality", "--algorithm", "a3c-cpu"], "passes: 3, of preset quality, does not go with a3c-cpu"),
     (["--run-dir", "/proc/none"], "disk: 500 MB needed in /proc, 0 MB free"),
     (["--agents", "4096", "--slots-per-agent", "16", "--game", "toy:catch"], "is over 65535 slots"),
 ])
@@ -59,6 +66,37 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says:
     assert told(done.stderr).count("\n") == 1 and says in done.stderr, done.stderr
     assert "TensorFlow" not in done.stdout, "a mistake is told before it is imported"
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(("config", "made", "says"), [
+    ("game: Pong", (), "run is neither a run (no config.yaml and metrics.jsonl in it)"),
+    ("game: Pong", ("metrics.jsonl",), "--resume: run has no checkpoint yet; a new run may have its settings: --config "
+                                       "run/config.yaml"),
+    ("- a list", ("checkpoints/000000000001/",), "run/config.yaml: these are no run's settings, they name no game"),
+    ("", ("checkpoints/000000000001/",), "run/config.yaml: these are no run's settings, they name no game")])
+def test_what_is_no_run_to_go_on_with_is_told_at_once(config: str, made: tuple[str, ...], says: str) -> None:
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text(config)
+    for path in made:
+        if path.endswith("/"):
+            Path("run", path).mkdir(parents=True)
+        else:
+            Path("run", path).touch()
+    done = train("--resume", "run")
+    assert (done.returncode, done.stdout) == (2, "") and says in done.stderr, done.stderr
+
+
+def test_what_was_asked_for_without_effect_is_told_at_the_start(train_here: Command) -> None:
+    done = train_here("--game", "toy:catch", "--no-tensorboard", "--agents", "2", "--algorithm", "a2c", "--trainers",
+                      "2", "--frame-skip", "2", "--steps", "100", "--run-dir", "run")
+    assert (done.returncode, done.stderr) == (0, "")
+    begun, = recorded("start")
+    for line in ("--algorithm a2c begins with the values of --preset fast and --schedule alternating; --preset default "
+                 "would leave all other values",
+                 "No effect: --trainers; with --schedule alternating all agents are answered together, and an update "
+                 "takes one rollout of each",
+                 "No effect: --frame-skip; toy:catch is no Atari game"):
+        assert line in begun["told"] and done.stdout.count(line) == 1, begun["told"]
 
 
 def test_a_run_goes_on_from_a_checkpoint_that_is_named_or_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

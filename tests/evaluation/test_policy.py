@@ -196,6 +196,8 @@ def test_what_is_no_policy_is_refused_in_one_line(tmp_path: Path, run: Path) -> 
 def test_a_run_of_other_software_or_without_checkpoints_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other/config.yaml").write_text("total_timesteps: 10\n")
+    assert "is no run, checkpoint" in refused(tmp_path / "other")
+    (tmp_path / "other/metrics.jsonl").touch()
     assert "has no checkpoint yet" in refused(tmp_path / "other")
     (tmp_path / "other/checkpoints/000000000001").mkdir(parents=True)
     assert "manifest.json is missing" in refused(tmp_path / "other", CheckpointError)

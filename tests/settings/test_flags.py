@@ -87,8 +87,14 @@ def test_a_value_after_a_switch_is_refused(argv: tuple[str, ...]) -> None:
     (("--gama=0.9",), "unknown option --gama; did you mean --gamma?"),
     (("--learning_rate", "1"), "unknown option --learning_rate; did you mean --learning-rate?"),
     (("--no-life-los",), "unknown option --no-life-los; did you mean --no-life-loss?"),
-    (("Pong",), "unknown option Pong"),
-    (("",), "unknown option"),
+    (("--lr", "1e-3"), "unknown option --lr; here it is --learning-rate"),
+    (("--gpu", "0"), "the device is no option"),
+    (("Pong",), "'Pong' belongs to no option; --game NAME names a game"),
+    (("",), "'' belongs to no option"),
+    (("--serial", "true"), "'true' belongs to no option; a switch stands alone"),
+    (("--steps", "1e6"), "--steps: '1e6' is not allowed: input should be a valid integer, unable to parse string as an "
+                         "integer; write 1000000"),
+    (("--steps", "1e400"), "--steps: '1e400' is not allowed: input should be a valid integer"),
     (("--gamma",), "argument --gamma: expected one argument"),
     (("--gamma", "high"), "--gamma: 'high' is not allowed: input should be a valid number"),
     (("--gamma", "nan"), "--gamma: 'nan' is not allowed: input should be a finite number"),
@@ -98,7 +104,7 @@ def test_a_value_after_a_switch_is_refused(argv: tuple[str, ...]) -> None:
     (("--agents", "0"), "--agents: '0' is not allowed: input should be greater than or equal to 1"),
     (("--rollout-length", "x\ny"), "--rollout-length: 'x\\ny' is not allowed"),
     (("--preset", "papr"), "did you mean paper?"),
-    (("--start", "1/1"), "--start: '1/1' is not allowed"),
+    (("--start", "1/1"), "--start: '1/1' is not allowed: it is to be N/N/N, as in 1/1/1"),
     (("--start", "0/1/1"), "--start: '0/1/1' is not allowed"),
 ])
 def test_a_mistake_on_the_command_line_names_the_flag(argv: tuple[str, ...], told: str) -> None:

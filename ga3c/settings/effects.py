@@ -1,0 +1,91 @@
+"""Settings that are asked for and have no effect beside others, or another one than it seems: a line tells each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from ga3c.settings.algorithms import facts
+from ga3c.settings.messages import flag
+from ga3c.settings.schema import Settings
+
+
+class _Rule(NamedTuple):
+    """names: of settings. when: they have no effect in these settings. why: it says so, after their flags."""
+
+    names: tuple[str, ...]
+    when: Callable[[Settings], bool]
+    why: Callable[[Settings], str]
+
+
+_WORKERS = ("predictors", "trainers", "prediction_batch_min", "prediction_batch_max", "training_batch_min",
+            "agents_max")
+_ATARI = ("frame_skip", "noop_max", "sticky_actions", "emulator", "mode", "difficulty", "life_loss", "fire_reset",
+          "full_action_space", "max_episode_frames")
+_ALGORITHM = ("correction", "clip_range", "clip_range_final")
+
+
+def _stand_still(s: Settings) -> str:
+    cause = ("--serial" if s.run.serial else f"--algorithm {s.algorithm.algorithm}" if s.workers_learn else
+             f"--schedule {s.batching.schedule}" if s.batching.schedule != "queues" else "--no-dynamic")
+    return f"with {cause} the numbers of workers do not change"
+
+
+_RULES = (
+    _Rule(_WORKERS, lambda s: s.batching.schedule != "queues",
+          lambda s: f"with --schedule {s.batching.schedule} all agents are answered together, and an update takes one "
+                    "rollout of each"),
+    _Rule(("device_threads",), lambda s: s.workers_learn,
+          lambda s: f"with --algorithm {s.algorithm.algorithm} each agent computes in one thread"),
+    _Rule(_WORKERS, lambda s: s.workers_learn,
+          lambda s: f"with --algorithm {s.algorithm.algorithm} there is no predictor and no trainer: each agent learns "
+                    "from its rollouts"),
+    _Rule(("predictors", "trainers", "prediction_batch_min", "prediction_batch_max", "agents_max", "agent_timeout",
+           "agent_nice", "device_threads"), lambda s: s.run.serial, lambda s: "--serial is one thread"),
+    _Rule(("dynamic",), lambda s: s.tuning.dynamic and not s.tunes, _stand_still),
+    _Rule(("start", "controller", "window", "temperature"), lambda s: not s.tunes, _stand_still),
+    _Rule(("max_lag",), lambda s: not s.tunes and not s.batching.drop_stale,
+          lambda s: f"{_stand_still(s)}, and nothing is dropped without --drop-stale"),
+    _Rule(("window", "temperature"), lambda s: s.tunes and s.tuning.controller != "paper",
+          lambda s: "they are of --controller paper"),
+    _Rule(("agents_max",), lambda s: (s.tuning.agents_max or s.agent_capacity) < s.agent_capacity,
+          lambda s: f"there is room for the {s.agent_capacity} to begin with"),
+    _Rule(("agents",), lambda s: s.tunes and s.tuning.start is not None, lambda s: "--start has their number"),
+    _Rule(("update_groups", "steps_per_update"), lambda s: s.batching.schedule != "multi-batch",
+          lambda s: "they are of --schedule multi-batch"),
+    _Rule(("adam_epsilon",), lambda s: s.algorithm.optimizer != "adam", lambda s: "it is of --optimizer adam"),
+    _Rule(("rmsprop_decay", "rmsprop_epsilon"), lambda s: s.algorithm.optimizer != "rmsprop",
+          lambda s: "they are of --optimizer rmsprop"),
+    _Rule(("clip_range_final",), lambda s: s.algorithm.clip_range == 0.0, lambda s: "--clip-range 0 never clips"),
+    _Rule(("large_stride",), lambda s: s.algorithm.network != "large", lambda s: "it is of --network large"),
+    _Rule(("evaluation_episodes",), lambda s: s.run.evaluation_minutes is None,
+          lambda s: "--evaluation-minutes asks for evaluations"),
+)
+
+
+def without_effect(settings: Settings, given: Collection[str], atari: bool) -> list[str]:
+    """A line for each reason why some of the settings that were `given` have no effect. atari: it is such a game."""
+    own = facts(settings.algorithm.algorithm).own
+    rules = [*_RULES]
+    if own is not None:
+        rules.append(_Rule(tuple(name for name in _ALGORITHM if name not in own),
+                           lambda s: True, lambda s: f"--algorithm {s.algorithm.algorithm} has none"))
+    if not atari:
+        rules.append(_Rule(_ATARI, lambda s: True, lambda s: f"{s.env.game} is no Atari game"))
+    found, lines = set[str](), []
+    for rule in rules:
+        names = [name for name in rule.names if name in given and name not in found]
+        if names and rule.when(settings):
+            found.update(names)
+            lines.append(f"No effect: {', '.join(map(flag, names))}; {rule.why(settings)}")
+    return lines
+
+
+def rising(settings: Settings) -> list[str]:
+    """A line for each number that is to fall and rises, as only its start was lowered."""
+    a = settings.algorithm
+    return [f"{flag(name)} rises, from {start:g} to the {end:g} of {flag(name)}-final"
+            for name, start, end in (("learning_rate", a.learning_rate, a.learning_rate_final),
+                                     ("entropy_coef", a.entropy_coef, a.entropy_coef_final),
+                                     ("clip_range", a.clip_range or 1.0, a.clip_range_final))
+            if end is not None and end > start]

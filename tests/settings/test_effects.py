@@ -1,0 +1,108 @@
+"""Settings without effect are told of, with the reason; those with one are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ga3c.settings import effects
+from ga3c.settings.effects import rising, without_effect
+from ga3c.settings.files import configured
+from ga3c.settings.presets import PRESETS, notes_on_beginning
+from ga3c.settings.schema import ALL
+
+
+def lines(atari: bool = True, **given: Any) -> list[str]:
+    return without_effect(configured(**given), given, atari)
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"schedule": "synchronous", "training_batch_min": 512, "predictors": 2},
+     "No effect: --predictors, --training-batch-min; with --schedule synchronous all agents are answered together, and "
+     "an update takes one rollout of each"),
+    ({"algorithm": "ppo", "training_batch_min": 512},
+     "No effect: --training-batch-min; with --schedule alternating all agents are answered together, and an update "
+     "takes one rollout of each"),
+    ({"algorithm": "a3c-cpu", "trainers": 4},
+     "No effect: --trainers; with --algorithm a3c-cpu there is no predictor and no trainer: each agent learns from its "
+     "rollouts"),
+    ({"algorithm": "a3c-cpu", "start": "1/1/1"},
+     "No effect: --start; with --algorithm a3c-cpu the numbers of workers do not change"),
+    ({"schedule": "alternating", "dynamic": True},
+     "No effect: --dynamic; with --schedule alternating the numbers of workers do not change"),
+    ({"dynamic": False, "start": "2/1/1"},
+     "No effect: --start; with --no-dynamic the numbers of workers do not change"),
+    ({"dynamic": False, "max_lag": 4.0},
+     "No effect: --max-lag; with --no-dynamic the numbers of workers do not change, and nothing is dropped without "
+     "--drop-stale"),
+    ({"agents": 8, "agents_max": 4}, "No effect: --agents-max; there is room for the 8 to begin with"),
+    ({"serial": True, "device_threads": 4, "trainers": 2},
+     "No effect: --trainers, --device-threads; --serial is one thread"),
+    ({"agents": 4, "start": "2/1/1"}, "No effect: --agents; --start has their number"),
+    ({"window": 10.0}, "No effect: --window; they are of --controller paper"),
+    ({"update_groups": 8, "steps_per_update": 4},
+     "No effect: --update-groups, --steps-per-update; they are of --schedule multi-batch"),
+    ({"correction": "none"}, "No effect: --correction; --algorithm appo has none"),
+    ({"algorithm": "a3c", "clip_range": 0.2}, "No effect: --clip-range; --algorithm a3c has none"),
+    ({"clip_range": 0.0, "clip_range_final": 0.1}, "No effect: --clip-range-final; --clip-range 0 never clips"),
+    ({"rmsprop_epsilon": 0.1}, "No effect: --rmsprop-epsilon; they are of --optimizer rmsprop"),
+    ({"large_stride": 2}, "No effect: --large-stride; it is of --network large"),
+    ({"evaluation_episodes": 50}, "No effect: --evaluation-episodes; --evaluation-minutes asks for evaluations")])
+def test_what_has_no_effect_is_told_with_the_reason(given: dict[str, Any], said: str) -> None:
+    assert lines(**given) == [said]
+
+
+def test_what_only_atari_has_is_told_where_the_game_is_another() -> None:
+    given = {"game": "CartPole-v1", "frame_skip": 2, "sticky_actions": 0.25, "seed": 3}
+    assert lines(False, **given) == ["No effect: --frame-skip, --sticky-actions; CartPole-v1 is no Atari game"]
+    assert not lines(True, **given)
+
+
+@pytest.mark.parametrize("given", [
+    {}, {"training_batch_min": 512, "predictors": 2, "trainers": 2, "start": "2/1/1", "max_lag": 5.0, "agents_max": 8},
+    {"agents": 4, "clip_range": 0.2, "adam_epsilon": 1e-6}, {"algorithm": "a3c", "correction": "none"},
+    {"controller": "paper", "window": 10.0}, {"dynamic": False, "drop_stale": True, "max_lag": 4.0, "agents": 3},
+    {"schedule": "multi-batch", "update_groups": 8, "steps_per_update": 8, "agents": 8, "dynamic": False},
+    {"serial": True, "training_batch_min": 512, "envs_per_agent": 4}, {"algorithm": "my:Own", "correction": "none"},
+    {"evaluation_minutes": 5.0, "evaluation_episodes": 50}, {"network": "large", "large_stride": 2},
+    {"optimizer": "rmsprop", "rmsprop_decay": 0.9}])
+def test_nothing_is_told_of_what_has_an_effect(given: dict[str, Any]) -> None:
+    assert not lines(**given)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_alone_is_told_nothing_of(preset: str) -> None:
+    assert not lines(False, preset=preset) and not rising(configured(preset=preset))
+
+
+def test_each_rule_is_of_settings_there_are() -> None:
+    names = {name for rule in effects._RULES for name in rule.names}
+    assert names | {*effects._ATARI, *effects._ALGORITHM} <= ALL.keys()
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"learning_rate": 1e-5}, ["--learning-rate rises, from 1e-05 to the 0.0001 of --learning-rate-final"]),
+    ({"preset": "fast", "entropy_coef": 0.0}, ["--entropy-coef rises, from 0 to the 0.001 of --entropy-coef-final"]),
+    ({"clip_range": 0.005}, ["--clip-range rises, from 0.005 to the 0.01 of --clip-range-final"]),
+    ({"clip_range": 0.0}, []), ({"learning_rate": 1e-5, "learning_rate_final": None}, [])])
+def test_a_number_that_rises_is_told_of(given: dict[str, Any], said: list[str]) -> None:
+    assert rising(configured(**given)) == said
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({}, []), ({"algorithm": "appo"}, []), ({"algorithm": "my:Own"}, []),
+    ({"algorithm": "a3c", "preset": "default"}, []),
+    ({"algorithm": "a3c"}, ["--algorithm a3c begins with the values of --preset fast; --preset default would leave all "
+                            "other values"]),
+    ({"algorithm": "a2c"}, ["--algorithm a2c begins with the values of --preset fast and --schedule alternating; "
+                            "--preset default would leave all other values"]),
+    ({"algorithm": "ppo"}, ["--algorithm ppo begins with --schedule alternating; --preset default would leave all "
+                            "other values"])])
+def test_what_an_algorithm_begins_with_beside_its_name_is_told(given: dict[str, Any], said: list[str]) -> None:
+    assert notes_on_beginning(given) == said
+
+
+def test_a_preset_that_is_named_is_what_one_gets() -> None:
+    named = configured(preset="default", algorithm="a3c").flat()
+    assert {name for name, value in configured().flat().items() if named[name] != value} == {"algorithm"}

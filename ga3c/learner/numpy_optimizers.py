@@ -14,11 +14,14 @@ _BETA_1, _BETA_2 = 0.9, 0.999  # of Adam
 
 
 def rmsprop(weights: NDArray, mean_square: NDArray, gradient: NDArray, rate: float, decay: float,
-            epsilon: float) -> None:
-    """g <- decay g + (1 - decay) gradient^2; weights <- weights - rate gradient / sqrt(g + epsilon) (A3C, S2, S3)."""
+            epsilon: float, beside: bool = False) -> None:
+    """g <- decay g + (1 - decay) gradient^2; weights <- weights - rate gradient / sqrt(g + epsilon) (A3C, S2, S3).
+
+    beside: epsilon is beside the root, as in `optimizers.PyTorchRMSprop`.
+    """
     mean_square *= decay
     mean_square += (1 - decay) * np.square(gradient)
-    weights -= rate * gradient / np.sqrt(mean_square + epsilon)
+    weights -= rate * gradient / (np.sqrt(mean_square) + epsilon if beside else np.sqrt(mean_square + epsilon))
 
 
 def adam(weights: NDArray, mean: NDArray, mean_square: NDArray, gradient: NDArray, rate: float, epsilon: float,

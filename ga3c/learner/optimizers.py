@@ -1,4 +1,4 @@
-"""The optimizers: Adam in one pass over the weights, and RMSProp as A3C has it."""
+"""The optimizers: Adam in one pass over the weights, RMSProp as A3C has it, and as PyTorch has it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,29 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras has no types
             grad=tf.cast(gradient, dtype))
 
 
+class PyTorchRMSprop(keras.optimizers.RMSprop):  # type: ignore[misc]
+    """g <- decay g + (1 - decay) gradient^2; weight <- weight - rate gradient / (sqrt(g) + epsilon); g begins at 0.
+
+    With A3C's, epsilon is inside the root: there 1e-5 bounds it by 3e-3.
+    """
+
+    def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
+        """One variable's step."""
+        mean_square, dtype = self._velocities[self._get_variable_index(variable)], variable.dtype
+        gradient = tf.cast(tf.convert_to_tensor(gradient), dtype)
+        decay, epsilon, rate = (tf.cast(each, dtype) for each in (self.rho, self.epsilon, learning_rate))
+        mean_square.assign(decay * mean_square + (1 - decay) * tf.square(gradient))
+        variable.assign_sub(rate * gradient / (tf.sqrt(mean_square.value) + epsilon))
+
+
 def build_optimizer(settings: AlgorithmSettings, variables: list[keras.Variable]) -> keras.optimizers.Optimizer:
     """The optimizer named in the settings, for these variables."""
     if settings.optimizer == "adam":
         optimizer = Adam(settings.learning_rate, epsilon=settings.adam_epsilon)
+        optimizer.build(variables)
+        return optimizer
+    if settings.optimizer == "rmsprop-pytorch":
+        optimizer = PyTorchRMSprop(settings.learning_rate, rho=settings.rmsprop_decay, epsilon=settings.rmsprop_epsilon)
         optimizer.build(variables)
         return optimizer
     # Non-centred, epsilon inside the root, one set of statistics for all trainers (A3C, equation S2).

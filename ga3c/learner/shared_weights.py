@@ -150,7 +150,8 @@ class SharedWeights:
             if settings.optimizer == "adam":
                 adam(weights, kept[0], kept[1], by, learning_rate, settings.adam_epsilon, step)
             else:
-                rmsprop(weights, kept[0], by, learning_rate, settings.rmsprop_decay, settings.rmsprop_epsilon)
+                rmsprop(weights, kept[0], by, learning_rate, settings.rmsprop_decay, settings.rmsprop_epsilon,
+                        settings.optimizer == "rmsprop-pytorch")
         self._set_state(state)
         return self.count(worker, agent_steps)
 

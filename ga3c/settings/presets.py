@@ -89,10 +89,10 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
     "cule": {
         **_ATARI, **_ONE_PASS, "algorithm": "a3c", "correction": "vtrace", "schedule": "multi-batch", "agents": 20,
-        "envs_per_agent": 6, "rollout_length": 20, "update_groups": 20, "steps_per_update": 1, "optimizer": "rmsprop",
-        "learning_rate": 6.5e-4, "learning_rate_final": None, "rmsprop_decay": 0.99, "rmsprop_epsilon": 1e-5,
-        "gae_lambda": 1.0, "value_coef": 0.5, "entropy_coef": 0.01, "entropy_coef_final": None, "max_grad_norm": 0.5,
-        "network": "nature",
+        "envs_per_agent": 6, "rollout_length": 20, "update_groups": 20, "steps_per_update": 1,
+        "optimizer": "rmsprop-pytorch", "learning_rate": 6.5e-4, "learning_rate_final": None, "rmsprop_decay": 0.99,
+        "rmsprop_epsilon": 1e-5, "gae_lambda": 1.0, "value_coef": 0.5, "entropy_coef": 0.01,
+        "entropy_coef_final": None, "max_grad_norm": 0.5, "network": "nature",
     },
     "cule-ppo": {
         **_ATARI, "algorithm": "ppo", "schedule": "synchronous", "agents": 16, "envs_per_agent": 16,

@@ -170,13 +170,14 @@ class AlgorithmSettings(Group):
         "min(1, pi / mu); none (paper)")
     loss_reduction: Literal["sum", "mean"] = _setting(
         "mean", "of the losses over a training batch: mean, or sum (paper)")
-    optimizer: Literal["rmsprop", "adam"] = _setting("adam", "adam, or rmsprop (paper)")
+    optimizer: Literal["adam", "rmsprop", "rmsprop-pytorch"] = _setting(
+        "adam", "adam; rmsprop (paper): epsilon inside the root, squares from 1; rmsprop-pytorch: beside it, from 0")
     adam_epsilon: float = _setting(1e-5, "Adam's epsilon, beside the root", "X", gt=0.0)
     local_updates: int = _setting(
         1, "a3c-cpu with adam: updates that a worker makes of its own copy before it adds them to the shared weights",
         ge=1, le=1024)
     rmsprop_decay: float = _setting(0.99, "decay of RMSProp's mean square (authors' code: 0.99)", "X", ge=0.0, lt=1.0)
-    rmsprop_epsilon: float = _setting(0.1, "RMSProp's epsilon, inside the root (authors' code: 0.1)", "X", gt=0.0)
+    rmsprop_epsilon: float = _setting(0.1, "RMSProp's epsilon (authors' code: 0.1)", "X", gt=0.0)
     max_grad_norm: float = _setting(
         0.5, "largest global norm of an update's gradient; 0: no clipping (paper)", "X", ge=0.0)
     normalize_observations: bool = _setting(

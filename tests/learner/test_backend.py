@@ -20,7 +20,7 @@ from ga3c.learner.backend import UpdatingBackend
 from ga3c.learner.device import precision
 from ga3c.learner.failures import DeviceFailed, TooLarge
 from ga3c.learner.learner import Learner
-from ga3c.learner.optimizers import Adam
+from ga3c.learner.optimizers import Adam, build_optimizer
 from ga3c.transport.fields import Field
 from ga3c.transport.slots import aligned
 
@@ -66,8 +66,24 @@ def test_adam_takes_the_steps_of_its_paper_also_where_a_gradient_is_sparse() -> 
     assert int(optimizer.iterations) == 5
 
 
+def test_pytorchs_rmsprop_has_epsilon_beside_the_root_and_begins_at_0() -> None:
+    rng, s = np.random.default_rng(0), settings(optimizer="rmsprop-pytorch", rmsprop_decay=0.9, rmsprop_epsilon=0.01)
+    variables = [keras.Variable(np.ones(3, np.float32)), keras.Variable(np.zeros((2, 2), np.float32))]
+    optimizer, expected = build_optimizer(s.algorithm, variables), [variable.numpy() for variable in variables]
+    square = [np.zeros_like(x, np.float64) for x in expected]
+    for _ in range(5):
+        gradients = [rng.normal(size=x.shape).astype(np.float32) for x in expected]
+        optimizer.learning_rate.assign(0.02)
+        optimizer.apply(list(map(tf.constant, gradients)), variables)
+        for number, gradient in enumerate(gradients):
+            square[number] = 0.9 * square[number] + 0.1 * gradient.astype(np.float64) ** 2
+            expected[number] -= 0.02 * gradient / (np.sqrt(square[number]) + 0.01)
+    for variable, should_be in zip(variables, expected, strict=True):
+        assert variable.numpy() == pytest.approx(should_be, rel=1e-5)
+
+
 @pytest.mark.parametrize("changes", [
-    {"optimizer": "adam", "max_grad_norm": 0.5}, {"optimizer": "rmsprop"},
+    {"optimizer": "adam", "max_grad_norm": 0.5}, {"optimizer": "rmsprop"}, {"optimizer": "rmsprop-pytorch"},
     {"algorithm": "ppo", "optimizer": "adam", "minibatches": 2, "passes": 2}], ids=str)
 def test_norms_are_of_the_weights_and_of_the_steps_and_change_nothing(changes: dict[str, object]) -> None:
     plain, model = (Learner(settings(**changes, norms=norms), VECTOR) for norms in (False, True))
@@ -285,12 +301,12 @@ def test_an_algorithm_brings_its_own_outputs_loss_metrics_and_state() -> None:
     backend, batch = UpdatingBackend(settings(optimizer="adam"), VECTOR, Guesser()), random_batch()
     weights, errors = backend.variables.weights(), []
     for _ in range(30):
-        metrics, weights = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
+        metrics, weights, _ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
         assert metrics.keys() == {"error", "gradient_norm", "passes"}
         errors.append(metrics["error"])
     assert errors[-1] < 0.5 * errors[0] and backend.variables.arrays()["guesser.00"] == 30
     guess, = backend.predict(batch.observation.reshape(-1, 3), weights).values()
     assert guess.shape == (24,) and np.mean((guess - batch.reward.ravel())**2) < errors[-1]
     batch.reward[0] = np.nan
-    metrics, _ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
+    metrics, *_ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
     assert np.isnan(metrics["error"]) and backend.variables.arrays()["guesser.00"] == 30, "it was not finite"

@@ -46,7 +46,7 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
     ({"correction": "none"}, "No effect: --correction; --algorithm appo has none"),
     ({"algorithm": "a3c", "clip_range": 0.2}, "No effect: --clip-range; --algorithm a3c has none"),
     ({"clip_range": 0.0, "clip_range_final": 0.1}, "No effect: --clip-range-final; --clip-range 0 never clips"),
-    ({"rmsprop_epsilon": 0.1}, "No effect: --rmsprop-epsilon; they are of --optimizer rmsprop"),
+    ({"rmsprop_epsilon": 0.1}, "No effect: --rmsprop-epsilon; they are of RMSProp"),
     ({"large_stride": 2}, "No effect: --large-stride; it is of --network large"),
     ({"evaluation_episodes": 50}, "No effect: --evaluation-episodes; --evaluation-minutes asks for evaluations")])
 def test_what_has_no_effect_is_told_with_the_reason(given: dict[str, Any], said: str) -> None:

@@ -152,7 +152,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "clip_range": 0.2, "clip_range_final": None, "gae_lambda": 0.95, "value_coef": 1.0, "max_grad_norm": 0.5},
     "cule": {
         "algorithm": "a3c", "correction": "vtrace", "schedule": "multi-batch", "update_groups": 20,
-        "rollout_length": 20, "steps_per_update": 1, "optimizer": "rmsprop", "rmsprop_decay": 0.99,
+        "rollout_length": 20, "steps_per_update": 1, "optimizer": "rmsprop-pytorch", "rmsprop_decay": 0.99,
         "rmsprop_epsilon": 1e-5, "value_coef": 0.5, "entropy_coef": 0.01, "max_grad_norm": 0.5, "passes": 1,
         "normalize_advantages": False},
     "cule-ppo": {

@@ -66,7 +66,8 @@ class Followed:
         if not isinstance(envs, int):
             envs = Settings().agents.envs_per_agent
         max_lag = known.get("max_lag") if known.get("dynamic") else None
-        max_lag = max_lag if isinstance(max_lag, float | int) else None
+        reuse = known.get("batch_reuse", 1)
+        max_lag = max_lag * reuse if isinstance(max_lag, float | int) and isinstance(reuse, int) else None
         self._diagnoser = Diagnoser(cores, envs, max_lag) if cores else None
         self._diagnosis: Diagnosis | None = None
         self._tuning = ""

@@ -109,7 +109,7 @@ class Recorder:
         self.versions = versions()
         self._meter = Meter()
         self._diagnoser = Diagnoser(usable_cores(), settings.agents.envs_per_agent,
-                                    settings.tuning.max_lag if settings.tunes else None)
+                                    settings.lag_ceiling if settings.tunes else None)
         self._diagnosis: Diagnosis | None = None
         self._losses, self._skips = _Growth(), _Growth()
         self._log, self._metrics, self._events, self._episodes = self._logs = [

@@ -301,6 +301,12 @@ class Settings(Group):
                 and not self.workers_learn)
 
     @property
+    def lag_ceiling(self) -> float | None:
+        """Updates that steps may be old in the mean at the first use of their batch, whose other uses are updates, too.
+        """
+        return self.tuning.max_lag and self.tuning.max_lag * self.batching.batch_reuse
+
+    @property
     def workers_learn(self) -> bool:
         """Whether it is A3C on processors: agents have a model each, and learn by themselves."""
         return facts(self.algorithm.algorithm).workers_learn

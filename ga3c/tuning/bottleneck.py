@@ -46,7 +46,8 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
         values = [row[name] for row in rows if row.get(name) is not None]
         means[name] = fmean(values) if values else usual
     means["cpu_evaluator"] = fmean(row.get("cpu_evaluator") or 0.0 for row in rows)
-    lags = [row["lag_mean"] * (1 + 1 / row["agents"]) for row in rows if row.get("lag_mean") and row.get("agents")]
+    found = [(row.get("lag_first_use", row.get("lag_mean")), row.get("agents")) for row in rows]
+    lags = [lag * (1 + 1 / agents) for lag, agents in found if lag and agents]
     means["lag_of_one_more"] = fmean(lags) if lags else 0.0  # lag grows with the rollouts under way
     return means
 

@@ -77,10 +77,10 @@ class Tuner:
         (first, remembered), most = start(settings, run), limits(settings)
         self.controller: Controller[Any]
         if settings.tuning.controller == "paper":
-            self.controller = Paper(first, most, settings.tuning.max_lag, settings.run.seed, settings.tuning.window,
+            self.controller = Paper(first, most, settings.lag_ceiling, settings.run.seed, settings.tuning.window,
                                     settings.tuning.temperature)
         else:
-            self.controller = Fast(first, most, settings.tuning.max_lag, settings.run.seed, fine=remembered)
+            self.controller = Fast(first, most, settings.lag_ceiling, settings.run.seed, fine=remembered)
         given = {each: getattr(settings.tuning, each) for each in ("start", "agents", "predictors", "trainers")}
         if any(run.resumed_settings.get(each, count) != count for each, count in given.items()):
             run.say(f"The controller begins again with {name(first)}, the counts that were given.")
@@ -126,9 +126,10 @@ class Tuner:
         self._quiet = self._quiet + 1 if undisturbed and not self._cold else 0
         self._cold = max(0, self._cold - 1)
         searching, setting = self.controller.searching, self.controller.setting
+        lag = row.get("lag_first_use", row["lag_mean"])
         trial = self.controller.observe(Measurement(
-            row["time"], (row["agent_steps"] - steps) / max(seconds, 1e-3), row["lag_mean"] or 0.0,
-            row["prediction_queue"], row["training_queue"], self._quiet < SETTLED or row["lag_mean"] is None,
+            row["time"], (row["agent_steps"] - steps) / max(seconds, 1e-3), lag or 0.0,
+            row["prediction_queue"], row["training_queue"], self._quiet < SETTLED or lag is None,
             external_load(row) / self._cores,
             max(0.0, 1 - row["cpu_machine"] / self._cores) if self._on_cores else 1.0, agent_start_seconds or 0.0))
         if self.controller.setting != setting:

@@ -9,7 +9,25 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from ga3c.learner.checkpoint import newest
+
+
+@pytest.mark.slow  # of one process's two modes: test_conductor.py
+def test_processes_that_compute_alike_learn_what_serial_mode_learns_to_the_byte(tmp_path: Path) -> None:
+    learned = []
+    for mode in ("serial", "no-serial"):
+        run = tmp_path / mode
+        subprocess.run([sys.executable, "-m", "ga3c", "--game", "Pong", "--algorithm", "ppo", "--agents", "2",
+                        "--envs-per-agent", "4", "--steps", "3000", "--no-remember", "--no-tensorboard", f"--{mode}",
+                        "--device-threads", "1", "--kernels", "eigen", "--precision", "float32", "--run-dir", str(run)],
+                       check=True, capture_output=True, timeout=200)
+        learned.append(newest(run / "checkpoints")[0].arrays)
+    serial, processes = learned
+    names = [name for name in processes if name.startswith(("network.", "optimizer."))]
+    assert len(names) > 20 and all(np.array_equal(serial[name], processes[name]) for name in names)
 
 
 def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:

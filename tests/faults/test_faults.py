@@ -291,6 +291,30 @@ def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: 
     model.assert_no_gap()
 
 
+def test_a_slow_agent_is_neither_killed_nor_waited_for(
+        make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one_slow.py").write_text(
+        "import gymnasium, multiprocessing, time\nfrom ga3c.envs.toys import Counting\n"
+        "class Slow(gymnasium.Wrapper):\n"
+        "    def step(self, action):\n"
+        "        time.sleep(0.1 if multiprocessing.current_process().name == 'agent-2' else 0)\n"
+        "        return self.env.step(action)\n"
+        "gymnasium.register('Slow-v0', lambda: Slow(Counting()))\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def end(updates: int) -> None:
+        if len(model.trained) == 6:  # environments, two of each agent
+            end_run()
+
+    run = make_run(counting_with_faults(game="one_slow:Slow-v0", steps=None, agent_timeout=2.0))
+    model = CheckingModel(end)
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    assert not events(run, "agent_hung") and not events(run, "agent_died")
+    steps = sorted(sum(moments.values()) for moments in model.trained.values())
+    assert steps[2] > 10 * steps[1], "the others keep their speed"
+
+
 def test_agents_that_are_to_leave_but_are_stuck_in_a_step_are_killed(
         make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stuck_but_one.py").write_text(

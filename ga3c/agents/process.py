@@ -45,6 +45,13 @@ _ENDING_SECONDS = 0.2
 _LONGEST_DIRECTORY = 70  # bytes: the fork server's socket is below it, and the path of a socket has at most 107
 
 
+MODEL_FAILED = 6  # exit code of an agent whose own model failed, as the command's of the main one
+
+
+class ModelFailed(Exception):
+    """The agent's own copy of the model cannot be made, or cannot compute."""
+
+
 class Grants(Protocol):
     """What grants an agent's requests: its port, or in front of the port the agent's own copy of the model."""
 
@@ -205,9 +212,10 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
     """Entry point of an agent's process: makes its environments and plays until it is stopped.
 
     Ends when the main process is gone, too. Environments that fail are made again; what it cannot handle ends the
-    process with exit code 1 and leaves its traceback in the store (`last_fault`). The file `log` gets what environments
-    print, and all stacks if the interpreter is shot down, and on SIGUSR1. `statistics` are what the wrappers of all
-    agents have seen so far, if they keep any. `model` makes the agent's own copy of the model, where it has one.
+    process with exit code 1 and leaves its traceback in the store (`last_fault`). A model that fails ends it with
+    `MODEL_FAILED`. The file `log` gets that traceback, what environments print, and all stacks if the interpreter is
+    shot down, and on SIGUSR1. `statistics` are what the wrappers of all agents have seen so far, if they keep any.
+    `model` makes the agent's own copy of the model, where it has one.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lead_group()
@@ -253,6 +261,9 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             environment.close()
         except ServerGone:
             _leave(0)
+        except ModelFailed:  # its environments are sound
+            traceback.print_exc()
+            _leave(MODEL_FAILED)
         except BaseException:  # noqa: B036  # SystemExit of an environment, too: the supervisor decides
             failed()
             _leave(1)

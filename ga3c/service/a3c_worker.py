@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ga3c.agents.process import agent_main
+from ga3c.agents.process import ModelFailed, agent_main
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.shared_weights import Pushed, SharedWeights
 from ga3c.settings.machine import Library, before_tensorflow, fixed_library
@@ -55,13 +55,17 @@ class LocalModel:
         self._port.status(store, state)
 
     def grant(self, request: Request, store: Slots) -> int:
-        """As `Port.grant`; waits for a free slot at most, which the main process gives back. Raises ServerGone."""
+        """As `Port.grant`; waits for a free slot at most, which the main process gives back. Raises ServerGone,
+        ModelFailed.
+        """
         kind, slot, step = request
         if kind == PREDICT:
-            self._predict(slot, step)
+            with _of_the_model():
+                self._predict(slot, step)
             return self._port.look(store)
         if kind == SUBMIT:
-            self._learn(slot)
+            with _of_the_model():
+                self._learn(slot)
         return self._port.grant(request, store)
 
     def _pull(self) -> None:
@@ -122,10 +126,19 @@ def worker(shared: SharedWeights, settings: Settings, env: EnvSpec) -> Callable[
 def _model(shared: SharedWeights, settings: Settings, env: EnvSpec, library: Library | None, port: Port,
            store: Slots) -> LocalModel:
     before_tensorflow(library=library)
-    with _signs_of_life(lambda: port.status(store, AgentStatus.STARTING)):
+    with _of_the_model(), _signs_of_life(lambda: port.status(store, AgentStatus.STARTING)):
         from ga3c.learner.device import start_tensorflow
         start_tensorflow(settings)
         return LocalModel(port, store, settings, env, shared)
+
+
+@contextlib.contextmanager
+def _of_the_model() -> Iterator[None]:
+    """What is raised within is no failure of an environment."""
+    try:
+        yield
+    except Exception as error:
+        raise ModelFailed from error
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 
 from ga3c.agents.loop import agent_seed
-from ga3c.agents.process import agent_main, forkserver_ended, start
+from ga3c.agents.process import MODEL_FAILED, agent_main, forkserver_ended, start
 from ga3c.envs.process_group import kill_group, signal_name
 from ga3c.envs.wrapper_statistics import Statistics, merged
 from ga3c.runs.recorder import Recorder
@@ -34,7 +34,8 @@ STACKS_SECONDS = 0.9     # looks come every second, but two may follow one anoth
 INATTENTION = 3.0        # after such a gap between two looks (suspend, SIGSTOP, a slow disk) old heartbeats say nothing
 START_TIMES = 20         # newest start-up times that the median is taken of
 _HOW = {Cause.OUT_OF_MEMORY: "was killed, likely because memory ran out,",
-        Cause.FORK_SERVER: "was lost with the process that agents are forked from,"}
+        Cause.FORK_SERVER: "was lost with the process that agents are forked from,",
+        Cause.MODEL: "ended as its model failed, of which log.txt has the traceback,"}
 
 
 class AgentsLost(Exception):
@@ -326,6 +327,8 @@ class AgentPool:
             return Cause.SIGNAL
         if exitcode == 255 and forkserver_ended(agent.forked_from):
             return Cause.FORK_SERVER
+        if exitcode == MODEL_FAILED and self._settings.workers_learn:
+            return Cause.MODEL
         return Cause.EXCEPTION if exitcode == 1 and agent.faults_seen > 0 else Cause.EXIT
 
     def _ran_out_of_memory(self) -> bool:

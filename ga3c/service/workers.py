@@ -55,6 +55,7 @@ class Cause(enum.Enum):
     OUT_OF_MEMORY = "out of memory"  # the kernel killed it
     SIGNAL = "signal"                # others did
     EXCEPTION = "exception"          # its environment raised
+    MODEL = "model"                  # its own model raised (A3C on processors)
     EXIT = "exit"                    # its environment ended the process
     FORK_SERVER = "fork server"      # what it was forked from has ended
 

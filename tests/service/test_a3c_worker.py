@@ -14,6 +14,7 @@ import pytest
 from counting import agent_processes, end_run
 
 from ga3c.agents.loop import Progress, agent_seed, play, seeded
+from ga3c.agents.process import MODEL_FAILED
 from ga3c.envs.base import Environment
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
@@ -358,6 +359,35 @@ def test_a_checkpoint_has_weights_statistics_and_counters_and_workers_go_on_from
     assert (facts["version"] == 3).all()
     value = by_the_weights_of(arrays, second)(facts["following"][0])["value"]
     np.testing.assert_allclose(facts["bootstrap_value"][0], value, atol=1e-6)
+
+
+def test_a_worker_whose_model_fails_is_not_said_to_have_a_failing_environment(
+        make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here_only.py").write_text(
+        "import multiprocessing\nfrom ga3c.algorithms.networks import build_network\n"
+        "def network(settings, spec, precision='float32'):\n"
+        "    if multiprocessing.current_process().name.startswith('agent'):\n"
+        "        raise RuntimeError('no room for it here')\n"
+        "    return build_network(settings.changed(network='auto'), spec, precision)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    chosen = settings(steps=None, minutes=2, agents=1, network="here_only:network")
+    run = make_run(chosen)
+    died = run.event
+
+    def noted(kind: str, **facts: Any) -> None:
+        died(kind, **facts)
+        if kind == "agent_died":
+            end_run()
+
+    monkeypatch.setattr(run, "event", noted)
+    Service(chosen, run, SharedLearner(chosen, run.spec), interruption).run()
+    events = [json.loads(line) for line in (run.directory / "events.jsonl").read_text().splitlines()]
+    end, = [event for event in events if event["event"] == "agent_died"]
+    assert (end["cause"], end["exitcode"]) == ("model", MODEL_FAILED) and run.statistics.environment_faults == 0
+    log = (run.directory / "log.txt").read_text()
+    assert "Agent 0 ended as its model failed, of which log.txt has the traceback, after" in log
+    assert "RuntimeError: no room for it here" in log
 
 
 def test_a_killed_worker_is_replaced_and_its_row_of_counts_goes_on(make_run: MakeRun, interruption: Signals) -> None:

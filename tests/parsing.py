@@ -45,6 +45,8 @@ def values_of(name: str, field: FieldInfo) -> st.SearchStrategy:
         return st.sampled_from(get_args(field.annotation))
     kind, *null = get_args(field.annotation) or (field.annotation,)
     patterns = [limit.pattern for limit in field.metadata if hasattr(limit, "pattern")]
+    if name == "run_dir":
+        return st.none() | st.text(min_size=1)
     if patterns:
         return st.none() | st.from_regex(patterns[0].removesuffix("$"), fullmatch=True)
     value = st.from_type(Annotated[(kind, *field.metadata)]) if field.metadata else st.from_type(kind)

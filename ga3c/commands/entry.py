@@ -76,9 +76,11 @@ def _open_streams() -> None:
         stream = getattr(sys, name)
         if descriptor and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ESCAPED)
-    sys.stderr.flush()
-    sys.stderr = _StandardError(open(2, "wb", closefd=False), encoding=sys.stderr.encoding, errors=ESCAPED,
-                                line_buffering=True)
+    with contextlib.suppress(OSError):  # another program has taken its place, and has no file
+        if sys.stderr.fileno() == 2:
+            sys.stderr.flush()
+            sys.stderr = _StandardError(open(2, "wb", closefd=False), encoding=sys.stderr.encoding, errors=ESCAPED,
+                                        line_buffering=True)
 
 
 def _end(code: object) -> NoReturn:

@@ -65,6 +65,15 @@ _RULES = (
 
 def without_effect(settings: Settings, given: Collection[str], atari: bool) -> list[str]:
     """A line for each reason why some of the settings that were `given` have no effect. atari: it is such a game."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in ineffective(settings, atari).items():
+        if name in given:
+            by_reason.setdefault(why, []).append(flag(name))
+    return [f"No effect: {', '.join(flags)}; {why}" for why, flags in by_reason.items()]
+
+
+def ineffective(settings: Settings, atari: bool) -> dict[str, str]:
+    """Names of settings without effect in these, and why."""
     own = facts(settings.algorithm.algorithm).own
     rules = [*_RULES]
     if own is not None:
@@ -72,13 +81,12 @@ def without_effect(settings: Settings, given: Collection[str], atari: bool) -> l
                            lambda s: True, lambda s: f"--algorithm {s.algorithm.algorithm} has none"))
     if not atari:
         rules.append(_Rule(_ATARI, lambda s: True, lambda s: f"{s.env.game} is no Atari game"))
-    found, lines = set[str](), []
+    found: dict[str, str] = {}
     for rule in rules:
-        names = [name for name in rule.names if name in given and name not in found]
-        if names and rule.when(settings):
-            found.update(names)
-            lines.append(f"No effect: {', '.join(map(flag, names))}; {rule.why(settings)}")
-    return lines
+        if rule.when(settings):
+            why = rule.why(settings)
+            found |= {name: why for name in rule.names if name not in found}
+    return found
 
 
 def rising(settings: Settings) -> list[str]:

@@ -257,7 +257,7 @@ class RunSettings(Group):
         None, "end after this many minutes of training in all; null: no limit", "MINUTES", gt=0.0)
     episodes: int | None = _setting(None, "end after this many episodes in all; null: no limit", ge=1)
     run_dir: str | None = _setting(
-        None, "directory of the run; null: runs/<Game>-<date>-<time>-s<seed>", "DIR", min_length=1)
+        None, "directory of the run; null: runs/<Game>-<date>-<time>-s<seed>", "DIR")
     checkpoint_minutes: float = _setting(10.0, "minutes between checkpoints", "MINUTES", gt=0.0)
     checkpoints_kept: int = _setting(
         3, "newest checkpoints that stay on disk, beside the best and the first after each full hour", ge=1)
@@ -270,6 +270,13 @@ class RunSettings(Group):
     norms: bool = _setting(
         False, "record weight_norm and step_norm of each update beside gradient_norm; takes 1 to 4 % of an update")
     trace: bool = _setting(False, "keep what everyone did in the last minute or so: trace.json, for Perfetto")
+
+    @field_validator("run_dir")
+    @classmethod
+    def _named(cls, value: str | None) -> str | None:
+        if value == "":  # Field's own limit would refuse a path that is no text
+            raise PydanticCustomError("empty", "it names no directory")
+        return value
 
 
 class Settings(Group):

@@ -215,6 +215,9 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path, trained: list[dict[s
     with pytest.raises(ConfigError, match=r"was trained with gamma 0.5, not 0.99; give another --out"):
         figure_runs.train(run, PONG)
     assert not trained
+    run = begun(tmp_path / "other", 10.0, settings=PONG.changed(update_groups=5))
+    figure_runs.train(run, PONG)  # of multi-batch alone
+    assert len(trained) == 1
 
 
 @pytest.mark.parametrize("figure", ["figure5", "figure6", "figure7", "lag", "alternatives", "table3"])

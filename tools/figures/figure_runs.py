@@ -19,9 +19,11 @@ import numpy as np
 
 import ga3c
 from ga3c.commands.train import parser as train_parser
+from ga3c.envs.atari_games import played
 from ga3c.learner import checkpoint
 from ga3c.runs import reader
 from ga3c.runs.directory import lock_directory, versions
+from ga3c.settings.effects import ineffective
 from ga3c.settings.flags import settings_of_run
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.messages import ConfigError
@@ -112,7 +114,9 @@ def train(run: Path, settings: Settings) -> None:
     """
     if (run / "config.yaml").exists():
         theirs, ours = reader.whole_settings(run), json.loads(json.dumps(settings.flat()))
-        for name in sorted(ours.keys() - _MAY_DIFFER):
+        # A default may have changed since the run began, of a setting that has no effect here.
+        unused = ineffective(settings, played(settings.env) is not None).keys()
+        for name in sorted(ours.keys() - _MAY_DIFFER - unused):
             if theirs.get(name) != ours[name]:
                 raise ConfigError(f"{run} was trained with {name} {theirs.get(name)}, not {ours[name]}; "
                                   "give another --out")

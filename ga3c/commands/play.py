@@ -112,7 +112,8 @@ def _pygame() -> Any:
     try:
         import pygame
     except ImportError:
-        raise ConfigError("a window needs pygame: pip install pygame-ce; without one: --record out.gif") from None
+        raise ConfigError("a window needs pygame: pip install pygame-ce; a policy is recorded without one: "
+                          "--record out.gif") from None
     return pygame
 
 
@@ -127,7 +128,8 @@ def _open_display(pygame: Any) -> None:
     except pygame.error as error:
         cause = str(error)
     pygame.quit()
-    raise ConfigError(f"no window can be opened here: {cause}; without one: --record out.gif")
+    raise ConfigError(f"no window can be opened here: {cause}; a policy is recorded without one: --record "
+                      "out.gif")
 
 
 # ------------------------------------------------------------------------------------------------ the command
@@ -212,6 +214,10 @@ def _human(options: argparse.Namespace) -> int:
     """A person plays in gymnasium's own window, frame by frame."""
     if options.policy or options.pretrained or options.record or not options.game:
         raise ConfigError("--human takes --game GAME and no policy or recording")
+    unused = [name for name in ("episodes", "greedy", "seconds", "overlay", "fps", "speed")
+              if getattr(options, name) != parser().get_default(name)]
+    if unused:
+        raise ConfigError(f"--{unused[0]} does not go with --human, which takes --game, --seed and --zoom")
     pygame = _pygame()
     _open_display(pygame)
     import gymnasium

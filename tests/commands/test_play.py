@@ -256,6 +256,7 @@ def test_a_game_that_fails_is_told_in_one_line_each_and_what_was_recorded_is_kep
     (["--game", "Berzerk", "--pretrained"], "no policy for Berzerk comes with this version"),
     (["--game", "Berzrk", "--pretrained"], "nearest: Berzerk"),
     (["run", "--human"], "--human takes --game GAME"),
+    (["--game", "Pong", "--human", "--zoom", "2", "--greedy"], "--greedy does not go with --human, which takes --game"),
     (["run", "--fps", "0"], "a number from 1 to 60"),
 ])
 def test_a_mistake_is_one_line(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

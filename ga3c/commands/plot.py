@@ -11,8 +11,7 @@ from typing import NoReturn
 
 from ga3c.commands.entry import guarded, run_command
 from ga3c.runs.figures import PANELS, STYLE, SUFFIXES, figure_of, grouped
-from ga3c.settings.flags import Parser, output_file
-from ga3c.settings.messages import ConfigError
+from ga3c.settings.flags import Parser, number, output_file
 
 _OVERVIEW = ("score-steps", "score-time", "workers", "pps", "tps", "lag")
 
@@ -41,18 +40,17 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--panels", metavar="PANEL", nargs="+", choices=PANELS, default=list(_OVERVIEW),
                        help=f"what to draw, in this order [{' '.join(_OVERVIEW)}]")
     group.add_argument("--labels", metavar="NAME", nargs="+", help="names of the curves [game, and what differs]")
-    group.add_argument("--smooth", metavar="SECONDS", type=float, default=30.0,
+    group.add_argument("--smooth", metavar="SECONDS", type=number(float, 0, 1_000_000), default=30.0,
                        help="seconds that rates and lag are averaged over [%(default)g]")
     group = made.add_argument_group("Output")
     group.add_argument("-o", "--output", metavar="FILE", nargs="+", type=output_file(*SUFFIXES),
                        default=[Path("ga3c-plot.png")], help="PNG, SVG or PDF by the name [ga3c-plot.png]")
-    group.add_argument("--columns", metavar="N", type=int, default=3, help="panels side by side [%(default)s]")
+    group.add_argument("--columns", metavar="N", type=number(int, 1, 100), default=3,
+                       help="panels side by side [%(default)s]")
     return made
 
 
 def _plot(options: argparse.Namespace) -> int:
-    if options.columns < 1 or not options.smooth >= 0:
-        raise ConfigError("--columns is at least 1, --smooth at least 0")
     groups = grouped(options.runs, options.labels)
     os.environ["MPLBACKEND"] = "agg"  # a notebook's is not there for a program of its own, and matplotlib then fails
     figure = figure_of(groups, options.panels, options.columns, options.smooth)

@@ -83,9 +83,13 @@ class Group(NamedTuple):
 
 
 def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[Group]:
-    """The runs in groups of equal settings, named by game and by what differs between groups. Raises ConfigError."""
+    """The runs in groups of equal settings, named by game and by what differs between groups. Raises ConfigError.
+
+    A run that several paths name is one.
+    """
     found: dict[str, tuple[dict[str, Any], Group, list[dict[str, Any]], set[str]]] = {}
-    for run in runs:
+    once = {run.resolve(): run for run in reversed(runs)}
+    for run in reversed(once.values()):
         rows = [row for row in record.lasting(record.rows(find_run(run)).new()) if row["agents"]]
         if not rows:
             raise ConfigError(f"{run} has no second of training in its metrics.jsonl")

@@ -45,6 +45,13 @@ def test_the_score_is_drawn_from_its_first_episode_to_the_last_second_at_work(
     assert (y[0], y[-1]) == pytest.approx((2.0, 12.0))
 
 
+def test_a_run_that_is_named_several_times_is_one(tmp_path: Path) -> None:
+    run, other = written(tmp_path / "run", game="Pong"), written(tmp_path / "other", game="Pong", seed=1)
+    (tmp_path / "link").symlink_to("run")
+    groups = grouped([run, other, tmp_path / "other/../run", tmp_path / "link"])
+    assert [group.label for group in groups] == ["Pong (2 seeds)"]
+
+
 def test_seeds_are_one_curve_with_a_band_from_the_lowest_to_the_highest(tmp_path: Path) -> None:
     runs = [written(tmp_path / f"{seed}", 10.0 * seed, seconds, game="Pong", seed=seed)
             for seed, seconds in ((0, 120), (1, 100), (2, 120))]
@@ -215,7 +222,8 @@ def test_it_writes_pictures_that_a_paper_takes(tmp_path: Path) -> None:
     (["nowhere"], "nowhere is no run"),
     (["run", "-o", "figure.jpg"], "figure.jpg is none of .png, .svg, .pdf"),
     (["run", "--panels", "scores"], "invalid choice: 'scores'"),
-    (["run", "--columns", "0"], "--columns is at least 1"),
+    (["run", "--columns", "0"], "argument --columns: '0' is not allowed: a number from 1 to 100"),
+    (["run", "--smooth", "nan"], "argument --smooth: 'nan' is not allowed"),
     (["empty"], "empty has no second of training"),
 ])
 def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], says: str) -> None:

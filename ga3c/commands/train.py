@@ -94,7 +94,7 @@ def _prepare(argv: Sequence[str]) -> int:
         directory, checkpoint = found
         if checkpoint is None and not saved(directory / "checkpoints"):
             raise ConfigError(f"--resume: {directory} has no checkpoint yet; a new run may have its settings: --config "
-                              f"{for_shell(directory / 'config.yaml')}")
+                              f"{for_shell(directory / 'config.yaml')} --run-dir null")
         if weights_only:  # what ended that run, and where it is, is not this one's
             given = {"run_dir": None, "steps": None, "frames": None, "minutes": None, "episodes": None, **given}
     settings = recorded(directory / "config.yaml", given) if directory else resolve(given, options.get("config"))

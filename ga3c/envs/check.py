@@ -27,6 +27,7 @@ from ga3c.envs.factory import is_foreign, make_environment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.envs.process_group import end_with, how_it_ended, kill_group
 from ga3c.settings.imports import python_path
+from ga3c.settings.machine import LONGEST_WAIT
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -82,7 +83,7 @@ def elsewhere(settings: Settings, program: str, seconds: float, what: str) -> di
                 process.stdin.flush()  # and left open: the process ends when it is closed
             except BrokenPipeError:
                 pass  # it has ended; why is said below
-            answer, deadline = b"", time.monotonic() + seconds
+            answer, deadline = b"", time.monotonic() + min(seconds, LONGEST_WAIT)
             # A process that users' code started may hold the pipe open, so the end of the line is the end.
             while b"\n" not in answer:
                 if not wait([reader], max(0.0, deadline - time.monotonic())):

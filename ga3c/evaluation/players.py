@@ -31,6 +31,7 @@ from ga3c.envs.factory import is_foreign
 from ga3c.envs.process_group import how_it_ended, kill_group, lead_group
 from ga3c.envs.wrapper_statistics import Statistics
 from ga3c.evaluation.episodes import Limits, Players, Protocol, Rows, Turn
+from ga3c.settings.machine import LONGEST_WAIT
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -138,7 +139,7 @@ class _Processes:
 
     def _answer(self, pipe: Connection, process: Any, game: str, doing: str) -> Any:
         """What a process answers. It has `agent_timeout` for that, and again after each sign of life (None)."""
-        seconds = self._settings.agents.agent_timeout
+        seconds = min(self._settings.agents.agent_timeout, LONGEST_WAIT)
         while True:
             # Twice, as this process may have been stopped meanwhile. Pipes of a dead process may have been inherited.
             if not (wait([pipe, process.sentinel], seconds) or wait([pipe, process.sentinel], 0)):

@@ -88,8 +88,10 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
     A run that several paths name is one.
     """
     found: dict[str, tuple[dict[str, Any], Group, list[dict[str, Any]], set[str]]] = {}
-    once = {run.resolve(): run for run in reversed(runs)}
-    for run in reversed(once.values()):
+    once: dict[Path, Path] = {}
+    for run in runs:
+        once.setdefault(run.resolve(), run)
+    for run in once.values():
         rows = [row for row in record.lasting(record.rows(find_run(run)).new()) if row["agents"]]
         if not rows:
             raise ConfigError(f"{run} has no second of training in its metrics.jsonl")

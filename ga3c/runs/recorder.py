@@ -287,6 +287,8 @@ class Recorder:
         if failed is not None:
             facts["cause"] = told(failed)
             self.note(facts["cause"])
+        if unsaved:
+            facts["unsaved"] = unsaved
         self.event("end", **facts)
         if self.statistics.trace is not None:
             try:
@@ -301,6 +303,8 @@ class Recorder:
         if (best := self.checkpoints.best) is not None:
             self.say(f"Best evaluation: {best.mean:.2f}, by {self.shown / 'checkpoints' / best.checkpoint}")
         found = checkpoint.saved(self.checkpoints.directory)
+        if found and unsaved:
+            self.say(f"No last checkpoint: {unsaved}.")
         self.say(f"Newest checkpoint: {self.shown / 'checkpoints' / found[0].name}   go on with: "
                  f"ga3c-train --resume {for_shell(self.shown)}" if found else
                  f"No checkpoint: {unsaved or 'nothing was learned yet'}. The record is in {self.shown}")

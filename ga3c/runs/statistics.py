@@ -149,8 +149,8 @@ class Statistics:
     """Totals since the run began, over all resumes, and rates over the last window.
 
     Attributes:
-        agent_deaths, environment_faults: since the process began, counted by the supervisor: agents that ended
-            unasked, and environments that their agents made again.
+        agent_deaths, environment_faults: since the process began, counted by the supervisor: agents that
+            something else than the stop message ended, and environments that their agents made again.
         skips: the learner's.
         dropped_steps: agent steps that were played and not trained on.
         lag: of what the last window trained on.

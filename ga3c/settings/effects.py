@@ -18,8 +18,7 @@ class _Rule(NamedTuple):
     why: Callable[[Settings], str]
 
 
-_WORKERS = ("predictors", "trainers", "prediction_batch_min", "prediction_batch_max", "training_batch_min",
-            "agents_max")
+_THREADS = ("predictors", "trainers", "prediction_batch_min", "prediction_batch_max")
 _ATARI = ("frame_skip", "noop_max", "sticky_actions", "emulator", "mode", "difficulty", "life_loss", "fire_reset",
           "full_action_space", "max_episode_frames")
 _ALGORITHM = ("correction", "clip_range", "clip_range_final")
@@ -32,16 +31,14 @@ def _stand_still(s: Settings) -> str:
 
 
 _RULES = (
-    _Rule(_WORKERS, lambda s: s.batching.schedule != "queues",
-          lambda s: f"with --schedule {s.batching.schedule} all agents are answered together, and an update takes one "
-                    "rollout of each"),
+    _Rule((*_THREADS, "training_batch_min", "agents_max"), lambda s: s.batching.schedule != "queues",
+          lambda s: f"--schedule {s.batching.schedule} says which agents are answered, and what an update takes"),
     _Rule(("device_threads",), lambda s: s.workers_learn,
           lambda s: f"with --algorithm {s.algorithm.algorithm} each agent computes in one thread"),
-    _Rule(_WORKERS, lambda s: s.workers_learn,
+    _Rule((*_THREADS, "training_batch_min"), lambda s: s.workers_learn,
           lambda s: f"with --algorithm {s.algorithm.algorithm} there is no predictor and no trainer: each agent learns "
                     "from its rollouts"),
-    _Rule(("predictors", "trainers", "prediction_batch_min", "prediction_batch_max", "agents_max", "agent_timeout",
-           "agent_nice", "device_threads"), lambda s: s.run.serial, lambda s: "--serial is one thread"),
+    _Rule((*_THREADS, "agents_max", "device_threads"), lambda s: s.run.serial, lambda s: "--serial is one thread"),
     _Rule(("dynamic",), lambda s: s.tuning.dynamic and not s.tunes, _stand_still),
     _Rule(("start", "controller", "window", "temperature"), lambda s: not s.tunes, _stand_still),
     _Rule(("max_lag",), lambda s: not s.tunes and not s.batching.drop_stale,
@@ -50,14 +47,14 @@ _RULES = (
           lambda s: "they are of --controller paper"),
     _Rule(("agents_max",), lambda s: (s.tuning.agents_max or s.agent_capacity) < s.agent_capacity,
           lambda s: f"there is room for the {s.agent_capacity} to begin with"),
-    _Rule(("agents",), lambda s: s.tunes and s.tuning.start is not None, lambda s: "--start has their number"),
     _Rule(("update_groups", "steps_per_update"), lambda s: s.batching.schedule != "multi-batch",
           lambda s: "they are of --schedule multi-batch"),
     _Rule(("adam_epsilon",), lambda s: s.algorithm.optimizer != "adam", lambda s: "it is of --optimizer adam"),
     _Rule(("rmsprop_decay", "rmsprop_epsilon"), lambda s: s.algorithm.optimizer == "adam",
           lambda s: "they are of RMSProp"),
     _Rule(("clip_range_final",), lambda s: s.algorithm.clip_range == 0.0, lambda s: "--clip-range 0 never clips"),
-    _Rule(("large_stride",), lambda s: s.algorithm.network != "large", lambda s: "it is of --network large"),
+    _Rule(("large_stride",), lambda s: s.algorithm.network in ("auto", "small", "nature", "dense"),
+          lambda s: "it is of --network large"),
     _Rule(("evaluation_episodes",), lambda s: s.run.evaluation_minutes is None,
           lambda s: "--evaluation-minutes asks for evaluations"),
 )
@@ -91,9 +88,9 @@ def ineffective(settings: Settings, atari: bool) -> dict[str, str]:
 
 def rising(settings: Settings) -> list[str]:
     """A line for each number that is to fall and rises, as only its start was lowered."""
-    a = settings.algorithm
+    a, unused = settings.algorithm, ineffective(settings, atari=True)
     return [f"{flag(name)} rises, from {start:g} to the {end:g} of {flag(name)}-final"
             for name, start, end in (("learning_rate", a.learning_rate, a.learning_rate_final),
                                      ("entropy_coef", a.entropy_coef, a.entropy_coef_final),
                                      ("clip_range", a.clip_range or 1.0, a.clip_range_final))
-            if end is not None and end > start]
+            if end is not None and end > start and name not in unused]

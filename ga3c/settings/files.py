@@ -277,7 +277,8 @@ def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
         return _resolved(given or {}, str(path))
     found = recorded_values(path)
     # 0.8 had no choice of these.
-    settings = of_flat({"algorithm": "a3c", **BEFORE, **found, **(given or {})}, str(path))
+    settings = of_flat(
+        {"algorithm": "a3c", "passes": 1, "minibatches": 1, **BEFORE, **found, **(given or {})}, str(path))
     if "game" not in found:
         raise ConfigError(f"{path}: these are no run's settings, they name no game")
     return settings

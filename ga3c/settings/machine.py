@@ -20,6 +20,8 @@ from ga3c.settings.messages import ConfigError
 Library = Literal["onednn", "eigen"]
 """What TensorFlow computes with on a processor: oneDNN, or its own code, which is Eigen's."""
 
+LONGEST_WAIT = 2e6  # seconds, 23 days; poll() takes little more
+
 _ROOT = Path("/sys/fs/cgroup")
 _OUR_GROUPS = Path("/proc/self/cgroup")
 _NO_LIMIT = 2**62  # bytes; version 1 writes the largest number it knows

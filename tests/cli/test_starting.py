@@ -71,7 +71,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says:
 @pytest.mark.parametrize(("config", "made", "says"), [
     ("game: Pong", (), "run is neither a run (no config.yaml and metrics.jsonl in it)"),
     ("game: Pong", ("metrics.jsonl",), "--resume: run has no checkpoint yet; a new run may have its settings: --config "
-                                       "run/config.yaml"),
+                                       "run/config.yaml --run-dir null"),
     ("- a list", ("checkpoints/000000000001/",), "run/config.yaml: these are no run's settings, they name no game"),
     ("", ("checkpoints/000000000001/",), "run/config.yaml: these are no run's settings, they name no game")])
 def test_what_is_no_run_to_go_on_with_is_told_at_once(config: str, made: tuple[str, ...], says: str) -> None:
@@ -93,8 +93,8 @@ def test_what_was_asked_for_without_effect_is_told_at_the_start(train_here: Comm
     begun, = recorded("start")
     for line in ("--algorithm a2c begins with the values of --preset fast and --schedule alternating; --preset default "
                  "would leave all other values",
-                 "No effect: --trainers; with --schedule alternating all agents are answered together, and an update "
-                 "takes one rollout of each",
+                 "No effect: --trainers; --schedule alternating says which agents are answered, and what an update "
+                 "takes",
                  "No effect: --frame-skip; toy:catch is no Atari game"):
         assert line in begun["told"] and done.stdout.count(line) == 1, begun["told"]
 

@@ -50,6 +50,9 @@ def test_a_run_that_is_named_several_times_is_one(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("run")
     groups = grouped([run, other, tmp_path / "other/../run", tmp_path / "link"])
     assert [group.label for group in groups] == ["Pong (2 seeds)"]
+    third = written(tmp_path / "third", 100.0, game="Pong", gamma=0.5)
+    first, second = grouped([run, third, tmp_path / "link"], ["one", "third"])
+    assert first.runs[0][-1]["score_mean"] < 100.0 < second.runs[0][-1]["score_mean"]
 
 
 def test_seeds_are_one_curve_with_a_band_from_the_lowest_to_the_highest(tmp_path: Path) -> None:

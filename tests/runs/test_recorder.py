@@ -275,6 +275,21 @@ def test_a_full_disk_is_warned_of_each_minute_and_training_goes_on(
     assert names(tmp_path) == [10, 3000]
 
 
+def test_why_there_is_no_last_checkpoint_and_what_failed_is_told_and_recorded(
+        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
+    record = begin()
+    record.start()
+    record.checkpoints.save(learned(record, 5))
+    clock.now += 1.5
+    record.finish(60, "lost agents", "it failed, OSError: disk", ValueError("each one failed"))
+    *_, told, last = capsys.readouterr().out.splitlines()
+    assert told == "No last checkpoint: it failed, OSError: disk." and last.startswith("Newest checkpoint: ")
+    ended, = [event for event in rows(tmp_path, "events.jsonl") if event["event"] == "end"]
+    assert (ended["reason"], ended["cause"], ended["unsaved"]) == (
+        "lost agents", "ValueError: each one failed", "it failed, OSError: disk")
+    assert "ValueError: each one failed" in (tmp_path / "log.txt").read_text()
+
+
 def test_what_was_skipped_is_counted_and_told_once_a_minute_and_at_the_end(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
     record, ours, told = begin(), model(5), []

@@ -19,11 +19,11 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
 
 @pytest.mark.parametrize(("given", "said"), [
     ({"schedule": "synchronous", "training_batch_min": 512, "predictors": 2},
-     "No effect: --predictors, --training-batch-min; with --schedule synchronous all agents are answered together, and "
-     "an update takes one rollout of each"),
+     "No effect: --predictors, --training-batch-min; --schedule synchronous says which agents are answered, and what "
+     "an update takes"),
     ({"algorithm": "ppo", "training_batch_min": 512},
-     "No effect: --training-batch-min; with --schedule alternating all agents are answered together, and an update "
-     "takes one rollout of each"),
+     "No effect: --training-batch-min; --schedule alternating says which agents are answered, and what an update "
+     "takes"),
     ({"algorithm": "a3c-cpu", "trainers": 4},
      "No effect: --trainers; with --algorithm a3c-cpu there is no predictor and no trainer: each agent learns from its "
      "rollouts"),
@@ -39,7 +39,6 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
     ({"agents": 8, "agents_max": 4}, "No effect: --agents-max; there is room for the 8 to begin with"),
     ({"serial": True, "device_threads": 4, "trainers": 2},
      "No effect: --trainers, --device-threads; --serial is one thread"),
-    ({"agents": 4, "start": "2/1/1"}, "No effect: --agents; --start has their number"),
     ({"window": 10.0}, "No effect: --window; they are of --controller paper"),
     ({"update_groups": 8, "steps_per_update": 4},
      "No effect: --update-groups, --steps-per-update; they are of --schedule multi-batch"),
@@ -66,7 +65,9 @@ def test_what_only_atari_has_is_told_where_the_game_is_another() -> None:
     {"schedule": "multi-batch", "update_groups": 8, "steps_per_update": 8, "agents": 8, "dynamic": False},
     {"serial": True, "training_batch_min": 512, "envs_per_agent": 4}, {"algorithm": "my:Own", "correction": "none"},
     {"evaluation_minutes": 5.0, "evaluation_episodes": 50}, {"network": "large", "large_stride": 2},
-    {"optimizer": "rmsprop", "rmsprop_decay": 0.9}])
+    {"optimizer": "rmsprop", "rmsprop_decay": 0.9}, {"serial": True, "agent_timeout": 300.0, "agent_nice": 0},
+    {"agents": 4, "start": "2/1/1"}, {"algorithm": "a3c-cpu", "agents_max": 64},
+    {"network": "my:own", "large_stride": 2}])
 def test_nothing_is_told_of_what_has_an_effect(given: dict[str, Any]) -> None:
     assert not lines(**given)
 
@@ -85,7 +86,8 @@ def test_each_rule_is_of_settings_there_are() -> None:
     ({"learning_rate": 1e-5}, ["--learning-rate rises, from 1e-05 to the 0.0001 of --learning-rate-final"]),
     ({"preset": "fast", "entropy_coef": 0.0}, ["--entropy-coef rises, from 0 to the 0.001 of --entropy-coef-final"]),
     ({"clip_range": 0.005}, ["--clip-range rises, from 0.005 to the 0.01 of --clip-range-final"]),
-    ({"clip_range": 0.0}, []), ({"learning_rate": 1e-5, "learning_rate_final": None}, [])])
+    ({"clip_range": 0.0}, []), ({"algorithm": "a3c", "clip_range": 0.005}, []),
+    ({"learning_rate": 1e-5, "learning_rate_final": None}, [])])
 def test_a_number_that_rises_is_told_of(given: dict[str, Any], said: list[str]) -> None:
     assert rising(configured(**given)) == said
 

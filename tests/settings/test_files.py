@@ -100,6 +100,8 @@ def test_a_run_of_version_08_learned_by_the_one_algorithm_of_its_day(write: Writ
     was = recorded(Path(write("game: Boxing\nt_max: 20\n")))
     assert was == configured(game="Boxing", algorithm="a3c") and was.algorithm.passes == 1
     assert not was.algorithm.contrast, "as its network saw images"
+    whole = recorded(Path(write("game: Boxing\nt_max: 20\npreset: default\n")))  # as its config.yaml has it
+    assert (whole.algorithm.passes, whole.algorithm.minibatches, whole.algorithm.algorithm) == (1, 1, "a3c")
     path = Path(write("game: Boxing\npreset: paper\n"))
     assert recorded(path, {"contrast": True}).algorithm.contrast
 

@@ -161,9 +161,9 @@ def test_two_workers_that_learn_by_themselves_learn(
 @pytest.mark.parametrize(("correction", "learns"), [("vtrace", True), ("clipped-is", True), ("none", False)])
 def test_from_samples_a_hundred_updates_old_it_learns_if_they_are_corrected(
         correction: str, learns: bool, make_run: Callable[..., Recorder], interruption: Signals) -> None:
-    settings = resolve({"game": "toy:catch", "serial": True, "training_batch_min": 1, "training_delay": 100,
-                        "rollout_length": 10, "learning_rate": 3.5e-4, "correction": correction, "seed": 2,
-                        "steps": 350_000, "tensorboard": False})
+    settings = resolve({"game": "toy:catch", "algorithm": "a3c", "serial": True, "training_batch_min": 1,
+                        "training_delay": 100, "rollout_length": 10, "learning_rate": 3.5e-4, "correction": correction,
+                        "seed": 2, "steps": 350_000, "tensorboard": False})
     run = make_run(settings, UntilLearned)
     run.best = 1.0
     assert (run_serial(settings, run, Learner(settings, run.spec), interruption) == "learned") == learns

@@ -120,10 +120,15 @@ def make(directory: Path, monkeypatch: pytest.MonkeyPatch, fault: str, where: st
     """Writes a module into `directory` that registers such a world, and makes agents find it; returns its name."""
     module = f"faulty_{fault}_{where}_{''.join(filter(str.isalnum, world)).lower()}"
     mark = repr(str(directory / "failed-once")) if once else None
-    (directory / f"{module}.py").write_text(
-        "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.envs.toys import *\n"
-        f"gymnasium.register('{module}-v0', lambda: Faulty({world}, {fault!r}, {where!r}, {after}, {mark}, "
-        "'MainProcess'))\n")
+    importable(directory, monkeypatch, module,
+               "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.envs.toys import *\n"
+               f"gymnasium.register('{module}-v0', lambda: Faulty({world}, {fault!r}, {where!r}, {after}, {mark}, "
+               "'MainProcess'))\n")
+    return f"{module}:{module}-v0"
+
+
+def importable(directory: Path, monkeypatch: pytest.MonkeyPatch, module: str, text: str) -> None:
+    """Writes a module of a user's into `directory`, and makes agents find it."""
+    (directory / f"{module}.py").write_text(text)
     monkeypatch.chdir(directory)
     monkeypatch.syspath_prepend(str(directory))
-    return f"{module}:{module}-v0"

@@ -23,7 +23,7 @@ from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
 from ga3c.settings.messages import for_shell
 from ga3c.settings.schema import Settings
-from ga3c.tuning.bottleneck import Diagnoser, Diagnosis
+from ga3c.tuning.bottleneck import Diagnoser, Diagnosis, lag_ceiling
 
 SILENT = 10.0   # seconds without a row, after which a run is called silent; it writes one every second
 PAUSE = 1.0     # seconds between two looks
@@ -67,8 +67,9 @@ class Followed:
             envs = Settings().agents.envs_per_agent
         max_lag = known.get("max_lag") if known.get("dynamic") else None
         reuse = known.get("batch_reuse", 1)
-        max_lag = max_lag * reuse if isinstance(max_lag, float | int) and isinstance(reuse, int) else None
-        self._diagnoser = Diagnoser(cores, envs, max_lag) if cores else None
+        if not isinstance(max_lag, float | int) or not isinstance(reuse, int):
+            max_lag, reuse = None, 1
+        self._diagnoser = Diagnoser(cores, envs, lag_ceiling(max_lag, reuse)) if cores else None
         self._diagnosis: Diagnosis | None = None
         self._tuning = ""
         self._messages: list[str] = []

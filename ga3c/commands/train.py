@@ -22,7 +22,7 @@ from ga3c.settings.effects import rising, without_effect
 from ga3c.settings.files import check_agents, recorded, resolve, to_yaml
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.machine import before_tensorflow
-from ga3c.settings.messages import ConfigError, for_shell
+from ga3c.settings.messages import ConfigError, flag, for_shell
 from ga3c.settings.presets import notes_on_beginning, notes_on_lag
 from ga3c.settings.schema import Settings
 
@@ -85,7 +85,7 @@ def _prepare(argv: Sequence[str]) -> int:
         own = ("config", "preset") if weights_only else ("config", "run_dir", "preset")
         misplaced = [name for name in own if name in options or name in given]
         if misplaced:
-            raise ConfigError(f"--{misplaced[0].replace('_', '-')}: --resume goes on with its own directory and "
+            raise ConfigError(f"{flag(misplaced[0])}: --resume goes on with its own directory and "
                               "config.yaml; use other flags")
         found = located(options["resume"])
         if found is None or found[1] and not found[1].name.isdigit():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError, load, newest, unusable
 from ga3c.settings.files import current_names, settings_of, yaml_scalar
-from ga3c.settings.messages import ConfigError
+from ga3c.settings.messages import ConfigError, flag
 from ga3c.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def going_on(settings: Settings, spec: EnvSpec, model: Model, directory: Path, n
     for name, ours in (("game", settings.env.game), ("rollout_length", settings.algorithm.rollout_length)):
         theirs = trained_on.get(name, ours)
         if ours != theirs:
-            raise ConfigError(f"--{name.replace('_', '-')}: {ours}, but {path} was trained on {theirs}; "
+            raise ConfigError(f"{flag(name)}: {ours}, but {path} was trained on {theirs}; "
                               "--weights-only begins a new run with its weights")
     _check_contrast(settings, spec, path, progress)
     try:

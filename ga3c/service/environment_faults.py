@@ -1,4 +1,4 @@
-"""Environments that failed, in agents' processes or in serial mode: all are counted, each kind is told once."""
+"""Environments that failed, in agents' processes or in serial mode: all are counted, each kind is logged once."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ from ga3c.settings.messages import nearest
 
 MAX_SLOTS = 65_535
 """The most slots a ticket can name."""
-
 MOST_SLOTS_PER_AGENT = 16
 
 NETWORKS = ("auto", "small", "large", "nature", "dense")
@@ -305,12 +304,6 @@ class Settings(Group):
         """Whether numbers of workers change: rounds and serial mode are of a fixed number of agents."""
         return (self.tuning.dynamic and not self.run.serial and self.batching.schedule == "queues"
                 and not self.workers_learn)
-
-    @property
-    def lag_ceiling(self) -> float | None:
-        """Updates that steps may be old in the mean at the first use of their batch, whose other uses are updates, too.
-        """
-        return self.tuning.max_lag and self.tuning.max_lag * self.batching.batch_reuse
 
     @property
     def workers_learn(self) -> bool:

@@ -192,16 +192,16 @@ class Channel:
     @property
     def waiting(self) -> int:
         """Agents that wait for a prediction."""
-        states = self._store.state
-        return sum(line.replies is not None and states[agent] == AgentStatus.WAITING_FOR_PREDICTION
-                   for agent, line in enumerate(self._lines))
+        return self._in_state(AgentStatus.WAITING_FOR_PREDICTION)
 
     @property
     def blocked(self) -> int:
         """Agents that wait for a free slot, and so for trainers."""
+        return self._in_state(AgentStatus.WAITING_FOR_SLOT)
+
+    def _in_state(self, state: AgentStatus) -> int:
         states = self._store.state
-        return sum(line.replies is not None and states[agent] == AgentStatus.WAITING_FOR_SLOT
-                   for agent, line in enumerate(self._lines))
+        return sum(line.replies is not None and states[agent] == state for agent, line in enumerate(self._lines))
 
     # ---------------------------------------------------------------------------------- for predictors
 

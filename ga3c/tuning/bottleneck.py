@@ -52,6 +52,11 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
     return means
 
 
+def lag_ceiling(max_lag: float | None, batch_reuse: int) -> float | None:
+    """Updates that steps may be old in the mean at the first use of their batch, whose other uses are updates, too."""
+    return max_lag and max_lag * batch_reuse
+
+
 def external_load(measured: Mapping[str, float]) -> float:
     """Cores that other programs take, from the columns `cpu_*` of a row or of averages."""
     run = measured["cpu_agents"] + measured["cpu_server"] + (measured.get("cpu_evaluator") or 0.0)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ga3c.envs.base import EnvSpec
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import Settings, TuningSettings
-from ga3c.tuning.bottleneck import external_load
+from ga3c.tuning.bottleneck import external_load, lag_ceiling
 from ga3c.tuning.controller import Controller
 from ga3c.tuning.fast import Fast
 from ga3c.tuning.measurement import Measurement, Setting, name
@@ -75,12 +75,13 @@ class Tuner:
     def __init__(self, settings: Settings, run: Run, on_cores: bool) -> None:
         self._settings, self._run, self._on_cores = settings, run, on_cores
         (first, remembered), most = start(settings, run), limits(settings)
+        ceiling = lag_ceiling(settings.tuning.max_lag, settings.batching.batch_reuse)
         self.controller: Controller[Any]
         if settings.tuning.controller == "paper":
-            self.controller = Paper(first, most, settings.lag_ceiling, settings.run.seed, settings.tuning.window,
+            self.controller = Paper(first, most, ceiling, settings.run.seed, settings.tuning.window,
                                     settings.tuning.temperature)
         else:
-            self.controller = Fast(first, most, settings.lag_ceiling, settings.run.seed, fine=remembered)
+            self.controller = Fast(first, most, ceiling, settings.run.seed, fine=remembered)
         given = {each: getattr(settings.tuning, each) for each in ("start", "agents", "predictors", "trainers")}
         if any(run.resumed_settings.get(each, count) != count for each, count in given.items()):
             run.say(f"The controller begins again with {name(first)}, the counts that were given.")

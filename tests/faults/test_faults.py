@@ -293,15 +293,13 @@ def test_a_kill_storm_changes_nothing_but_time(make_run: MakeRun, interruption: 
 
 def test_a_slow_agent_is_neither_killed_nor_waited_for(
         make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "one_slow.py").write_text(
-        "import gymnasium, multiprocessing, time\nfrom ga3c.envs.toys import Counting\n"
-        "class Slow(gymnasium.Wrapper):\n"
-        "    def step(self, action):\n"
-        "        time.sleep(0.1 if multiprocessing.current_process().name == 'agent-2' else 0)\n"
-        "        return self.env.step(action)\n"
-        "gymnasium.register('Slow-v0', lambda: Slow(Counting()))\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    faulty.importable(tmp_path, monkeypatch, "one_slow",
+                      "import gymnasium, multiprocessing, time\nfrom ga3c.envs.toys import Counting\n"
+                      "class Slow(gymnasium.Wrapper):\n"
+                      "    def step(self, action):\n"
+                      "        time.sleep(0.1 if multiprocessing.current_process().name == 'agent-2' else 0)\n"
+                      "        return self.env.step(action)\n"
+                      "gymnasium.register('Slow-v0', lambda: Slow(Counting()))\n")
 
     def end(updates: int) -> None:
         if len(model.trained) == 6:  # environments, two of each agent
@@ -317,11 +315,10 @@ def test_a_slow_agent_is_neither_killed_nor_waited_for(
 
 def test_agents_that_are_to_leave_but_are_stuck_in_a_step_are_killed(
         make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "stuck_but_one.py").write_text(
-        "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.envs.toys import Counting\n"
-        "gymnasium.register('Stuck-v0', lambda: Faulty(Counting(), 'stall', 'step', 50, None, 'agent-0'))\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    faulty.importable(tmp_path, monkeypatch, "stuck_but_one",
+                      "import gymnasium\nfrom faulty import Faulty\nfrom ga3c.envs.toys import Counting\n"
+                      "gymnasium.register('Stuck-v0', "
+                      "lambda: Faulty(Counting(), 'stall', 'step', 50, None, 'agent-0'))\n")
 
     def change(updates: int) -> None:
         if time.monotonic() - float(service._store.heartbeat[1:3].max()) > 0.5:  # they stand still

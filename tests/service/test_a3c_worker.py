@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import faulty
 import numpy as np
 import pytest
 from counting import agent_processes, end_run
@@ -363,14 +364,12 @@ def test_a_checkpoint_has_weights_statistics_and_counters_and_workers_go_on_from
 
 def test_a_worker_whose_model_fails_is_not_said_to_have_a_failing_environment(
         make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "here_only.py").write_text(
-        "import multiprocessing\nfrom ga3c.algorithms.networks import build_network\n"
-        "def network(settings, spec, precision='float32'):\n"
-        "    if multiprocessing.current_process().name.startswith('agent'):\n"
-        "        raise RuntimeError('no room for it here')\n"
-        "    return build_network(settings.changed(network='auto'), spec, precision)\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    faulty.importable(tmp_path, monkeypatch, "here_only",
+                      "import multiprocessing\nfrom ga3c.algorithms.networks import build_network\n"
+                      "def network(settings, spec, precision='float32'):\n"
+                      "    if multiprocessing.current_process().name.startswith('agent'):\n"
+                      "        raise RuntimeError('no room for it here')\n"
+                      "    return build_network(settings.changed(network='auto'), spec, precision)\n")
     chosen = settings(steps=None, minutes=2, agents=1, network="here_only:network")
     run = make_run(chosen)
     died = run.event

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+import faulty
 import numpy as np
 import psutil
 import pytest
@@ -280,20 +281,18 @@ def test_a_signal_ends_the_run_and_loses_nothing(make_run: MakeRun, interruption
 
 def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceback_is(
         make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "world_without_a_level.py").write_text(
-        "import multiprocessing, gymnasium\n"
-        "class Broken(gymnasium.Env):\n"
-        "    observation_space = gymnasium.spaces.Box(0, 255, (12,), 'uint8')\n"
-        "    action_space = gymnasium.spaces.Discrete(2)\n"
-        "    def reset(self, seed=None, options=None):\n"
-        "        if multiprocessing.current_process().name == 'MainProcess':\n"  # the check
-        "            return self.observation_space.sample(), {}\n"
-        "        raise LookupError('no such level')\n"
-        "    def step(self, action):\n"
-        "        return self.observation_space.sample(), 0.0, False, False, {}\n"
-        "gymnasium.register('NoLevel-v0', Broken)\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    faulty.importable(tmp_path, monkeypatch, "world_without_a_level",
+                      "import multiprocessing, gymnasium\n"
+                      "class Broken(gymnasium.Env):\n"
+                      "    observation_space = gymnasium.spaces.Box(0, 255, (12,), 'uint8')\n"
+                      "    action_space = gymnasium.spaces.Discrete(2)\n"
+                      "    def reset(self, seed=None, options=None):\n"
+                      "        if multiprocessing.current_process().name == 'MainProcess':\n"  # the check
+                      "            return self.observation_space.sample(), {}\n"
+                      "        raise LookupError('no such level')\n"
+                      "    def step(self, action):\n"
+                      "        return self.observation_space.sample(), 0.0, False, False, {}\n"
+                      "gymnasium.register('NoLevel-v0', Broken)\n")
     settings = counting(game="world_without_a_level:NoLevel-v0", agents=1, agents_max=1)
     run = make_run(settings)
     monkeypatch.setattr("ga3c.service.workers.FIRST_PAUSE", 0.05)
@@ -306,18 +305,16 @@ def test_an_environment_that_always_fails_ends_the_run_and_says_where_its_traceb
 
 def test_a_new_agent_is_nice_while_it_makes_its_environments_and_its_start_up_is_measured(
         make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "slow_to_make.py").write_text(
-        "import multiprocessing, os, time, gymnasium\n"
-        "from ga3c.envs.toys import Counting\n"
-        "class Slow(Counting):\n"
-        "    def __init__(self):\n"
-        "        if multiprocessing.current_process().name != 'MainProcess':\n"  # the check
-        f"            open({str(tmp_path / 'niceness')!r}, 'a').write(f'{{os.nice(0)}} ')\n"
-        "            time.sleep(0.25)\n"
-        "        super().__init__()\n"
-        "gymnasium.register('Slow-v0', Slow)\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    faulty.importable(tmp_path, monkeypatch, "slow_to_make",
+                      "import multiprocessing, os, time, gymnasium\n"
+                      "from ga3c.envs.toys import Counting\n"
+                      "class Slow(Counting):\n"
+                      "    def __init__(self):\n"
+                      "        if multiprocessing.current_process().name != 'MainProcess':\n"  # the check
+                      f"            open({str(tmp_path / 'niceness')!r}, 'a').write(f'{{os.nice(0)}} ')\n"
+                      "            time.sleep(0.25)\n"
+                      "        super().__init__()\n"
+                      "gymnasium.register('Slow-v0', Slow)\n")
     run = make_run(counting(game="slow_to_make:Slow-v0", agents=2, agent_nice=7, steps=None, minutes=1))
 
     def stop(updates: int) -> None:

@@ -19,6 +19,7 @@ from ga3c.learner.device import precision
 from ga3c.learner.failures import fail
 from ga3c.learner.updates import Gradients, GradientsOf, OneStep, Passes, Signature, Update, Updated
 from ga3c.learner.variables import Variables, Weights
+from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch, Slots
 
@@ -41,6 +42,9 @@ class Backend:
         self._predict, _ = self._compiler.compiled(self._acted, [observation, *weights])
         shown = Slots(env, settings.algorithm.rollout_length, settings.agents.envs_per_agent, 1,
                       outputs=algorithm.outputs(env), discounted=settings.algorithm.normalize_rewards).empty_batch(1)
+        for name in self.variables.reads:
+            if not hasattr(shown, name):
+                raise ConfigError(f"algorithm: {settings.algorithm.algorithm!r} reads {name!r}, which no rollout has")
         batch = [tf.TensorSpec((None, *array.shape[1:]), array.dtype)
                  for array in (getattr(shown, name) for name in self.variables.reads)]
         self._compile(settings, Signature(batch, weights))

@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from ga3c.algorithms.base import Algorithm, Rates
+from ga3c.algorithms.own import OwnAlgorithm
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import contained, telling
 from ga3c.envs.factory import imported
@@ -88,7 +89,7 @@ def make_algorithm(settings: Settings) -> Algorithm:
     name = settings.algorithm.algorithm
     with contained(), telling(f"algorithm: {name!r} cannot be made", ConfigError):
         made: Algorithm = imported(facts(name).path, "algorithm")(settings.algorithm)
-        return made
+    return OwnAlgorithm(name, made) if ":" in name else made
 
 
 class Model(Protocol):

@@ -16,6 +16,7 @@ from ga3c.algorithms.base import Rates, Tensor
 from ga3c.algorithms.networks import folded
 from ga3c.learner.compiler import Compiler
 from ga3c.learner.variables import Variables, Weights
+from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
 _RATES = tf.TensorSpec((len(Rates._fields),), tf.float32)
@@ -79,6 +80,9 @@ class _Descent:
         with tf.GradientTape() as tape:
             loss = v.algorithm.loss(v.bound(weights), rows, rates)
         gradients = tape.gradient(loss.total, v.network.trainable_variables)
+        if all(gradient is None for gradient in gradients):
+            raise ConfigError("algorithm: the loss depends on no weight of the network; `network(observation, "
+                              "training=True)` gives what does")
         gradient_norm = tf.linalg.global_norm(gradients)
         if self._max_grad_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, self._max_grad_norm, gradient_norm)

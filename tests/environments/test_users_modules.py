@@ -135,3 +135,51 @@ def test_what_a_network_changes_for_the_whole_process_is_put_back(here: Path) ->
         build_network(configured(network="mine:network"), SPEC)
     assert Path.cwd() == here and signal.getsignal(signal.SIGTERM) is before
     assert os.umask(mask) == 0o022
+
+
+# ------------------------------------------------------------------------------------------------ algorithms
+
+VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
+
+
+@pytest.mark.parametrize(("lines", "says"), [
+    ("    reads = property(lambda self: 1 / 0)",
+     "'mine:Mine' fails in `reads`: ZeroDivisionError: division by zero (mine.py, line 5)"),
+    ("    reads = (*A2C.reads, 'advantages')", "'mine:Mine' reads 'advantages', which no rollout has"),
+    ("    def outputs(self, env):\n        raise SystemExit(3)",
+     "fails in `outputs`: SystemExit: the code 3 (mine.py, line 6)"),
+    ("    def act(self, network, observation):\n        return network(observation).policy",
+     "fails in `act`: AttributeError: 'list' object has no attribute 'policy' (mine.py, line 6)"),
+    ("    def prepare(self, network, batch):\n        return batch['policy']",
+     "fails in `prepare`: KeyError: 'policy' (mine.py, line 6)"),
+    ("    def prepare(self, network, batch):\n        return dict(batch)",
+     "`prepare` of 'mine:Mine' gives no Prepared, but dict"),
+    ("    def prepare(self, network, batch):\n        return Prepared(dict(reward=batch['reward']))",
+     "`prepare` of 'mine:Mine' gives no rows 'filled'"),
+    ("    def prepare(self, network, batch):\n"
+     "        return super().prepare(network, batch)._replace(state={'mean': 1.0})",
+     "`prepare` of 'mine:Mine' gives the state ['mean'], variables are ['advantage.00']"),
+    ("    def loss(self, network, rows, rates):\n        return super().loss(network, rows, rates).total",
+     "`loss` of 'mine:Mine' gives no Loss, but SymbolicTensor"),
+    ("    def loss(self, network, rows, rates):\n        return Loss(ops.square(rows['returns']), {})",
+     "`loss` of 'mine:Mine' gives total of the shape (None,), not a scalar"),
+    ("    def loss(self, network, rows, rates):\n        return Loss(ops.sum(network(rows['observation'])[1]), {})",
+     "the loss depends on no weight of the network; `network(observation, training=True)` gives what does"),
+])
+def test_a_mistake_in_an_algorithm_is_told_in_one_line(here: Path, lines: str, says: str) -> None:
+    from ga3c.learner.learner import Learner
+    (here / "mine.py").write_text("from keras import ops\nfrom ga3c.algorithms.base import Loss, Prepared\n"
+                                  f"from ga3c.algorithms.a2c import A2C\nclass Mine(A2C):\n{lines}\n")
+    with pytest.raises(ConfigError) as caught:
+        Learner(configured(algorithm="mine:Mine", passes=2, minibatches=2), VECTOR)
+    assert str(caught.value).startswith("algorithm: ") and str(caught.value).endswith(says)
+
+
+def test_a_mistake_in_an_algorithm_ends_the_command_with_one_line_and_writes_nothing(here: Path) -> None:
+    (here / "mine.py").write_text("from ga3c.algorithms.a2c import A2C\nclass Mine(A2C):\n"
+                                  "    def loss(self, network, rows, rates):\n        return rows['policy']\n")
+    done = subprocess.run([*TRAIN, *ON_CORRIDOR, "--algorithm", "mine:Mine"], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (
+        2, "ga3c-train: algorithm: 'mine:Mine' fails in `loss`: KeyError: 'policy' (mine.py, line 4)\n")
+    assert not Path("run").exists()

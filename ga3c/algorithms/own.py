@@ -1,0 +1,61 @@
+"""An algorithm of the user's: a mistake in it is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import keras
+
+from ga3c.algorithms.base import Algorithm, Loss, Network, Prepared, Rates, Tensor
+from ga3c.envs.base import EnvSpec
+from ga3c.envs.containment import telling
+from ga3c.settings.messages import ConfigError
+from ga3c.transport.fields import Field, Outputs
+
+_T = TypeVar("_T")
+
+
+class OwnAlgorithm:
+    """The user's `algorithm` of that name. What it raises while it is compiled is a ConfigError of one line, and so is
+    a result that is no such thing.
+    """
+
+    def __init__(self, name: str, algorithm: Algorithm) -> None:
+        self._name, self._algorithm = name, algorithm
+        self.reads: Sequence[str] = self._told("reads", lambda: tuple(algorithm.reads))
+        self.variables: Mapping[str, keras.Variable] = self._told("variables", lambda: dict(algorithm.variables))
+
+    def outputs(self, env: EnvSpec) -> dict[str, Field]:
+        """The user's, as of any algorithm."""
+        return self._told("outputs", lambda: dict(self._algorithm.outputs(env)))
+
+    def act(self, network: Network, observation: Tensor) -> Outputs:
+        """Likewise."""
+        return self._told("act", lambda: self._algorithm.act(network, observation))
+
+    def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
+        """Likewise, with the rows "filled"."""
+        found = self._told("prepare", lambda: self._algorithm.prepare(network, batch))
+        self._need("prepare", isinstance(found, Prepared), f"gives no Prepared, but {type(found).__name__}")
+        self._need("prepare", "filled" in found.rows, "gives no rows 'filled'")
+        self._need("prepare", found.state.keys() <= self.variables.keys(),
+                   f"gives the state {sorted(found.state)}, variables are {sorted(self.variables)}")
+        return found
+
+    def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
+        """Likewise, with metrics that are scalars."""
+        found = self._told("loss", lambda: self._algorithm.loss(network, rows, rates))
+        self._need("loss", isinstance(found, Loss), f"gives no Loss, but {type(found).__name__}")
+        for name, number in {"total": found.total, **found.metrics}.items():
+            shape = tuple(getattr(number, "shape", ()))
+            self._need("loss", shape == (), f"gives {name} of the shape {shape}, not a scalar")
+        return found
+
+    def _told(self, method: str, call: Callable[[], _T]) -> _T:
+        with telling(f"algorithm: {self._name!r} fails in `{method}`", ConfigError):
+            return call()
+
+    def _need(self, method: str, right: bool, says: str) -> None:
+        if not right:
+            raise ConfigError(f"algorithm: `{method}` of {self._name!r} {says}")

@@ -6,7 +6,7 @@ the same moment a few numbers of one may be lost. So it may be with weights and 
 every counter has one writer:
 
 - All workers write weights, the optimizer's statistics and the algorithm's variables.
-- Each worker writes its own row of updates and agent steps.
+- Each worker writes its own row of updates and agent steps: made, brought into the weights, and still pending.
 - It also writes what it tells of an update, in the row of a slot, until it submits that slot.
 - The main process writes the totals before and the learning rate's factor.
 
@@ -63,7 +63,8 @@ class SharedWeights:
         whole, real = np.int64, np.float64
         self._block = Block("weights", {
             **{f"shared.{name}": field for name, field in shapes.items()},
-            "updates": Field((workers,), whole), "agent_steps": Field((workers,), whole),
+            # updates: made; added: into the weights here; pending: made of a copy, and not yet added.
+            **{name: Field((workers,), whole) for name in ("updates", "added", "pending", "agent_steps")},
             "before": Field((3,), whole),  # version, agent steps, steps of the optimizer: beside those of the workers
             "min_valid_version": Field((), whole), "learning_rate_factor": Field((), real),
             "told": Field((slots, len(Pushed._fields) - 1), real), "metrics": Field((slots, metrics), real)})
@@ -110,7 +111,7 @@ class SharedWeights:
         """A copy of all arrays by name; the number of the optimizer's steps is among them."""
         found = {name.removeprefix("shared."): array.copy() for name, array in self._block.arrays.items()
                  if name.startswith("shared.")}
-        found["optimizer.00"][...] = self._total(2, "updates")
+        found["optimizer.00"][...] = self._total(2, "added")
         return found
 
     def set(self, arrays: Mapping[str, NDArray], version: int, agent_steps: int, min_valid_version: int) -> None:
@@ -119,9 +120,8 @@ class SharedWeights:
         own["min_valid_version"][...] = min_valid_version
         for name, array in arrays.items():
             own[f"shared.{name}"][...] = array
-        updates = own["updates"].sum()
-        own["before"][:] = (version - updates, agent_steps - own["agent_steps"].sum(),
-                            int(arrays["optimizer.00"]) - updates)
+        own["before"][:] = (version - own["updates"].sum(), agent_steps - own["agent_steps"].sum(),
+                            int(arrays["optimizer.00"]) - own["added"].sum())
 
     def pushed(self, slot: int) -> Pushed:
         """What was told of the rollout in this slot, which was submitted."""
@@ -131,9 +131,15 @@ class SharedWeights:
 
     # ------------------------------------------------------------------------------------ for workers
 
-    def pull(self) -> tuple[int, dict[str, NDArray]]:
-        """(version, a copy of the network's weights and of the algorithm's variables)."""
-        version = self.version  # before they are read: what is pushed meanwhile counts as lag
+    def pull(self, worker: int) -> tuple[int, dict[str, NDArray]]:
+        """(version, a copy of the network's weights and of the algorithm's variables) for this worker.
+
+        What others have still pending is not in them, so the version is without it: it counts as lag.
+        """
+        own = self._block.arrays
+        own["pending"][worker] = 0  # added, or given up; or an earlier process of this worker has died with it
+        # Before they are read: what is pushed meanwhile counts as lag, too.
+        version = max(self.version - int(own["pending"].sum()), self.min_valid_version)
         return version, {name.removeprefix("shared."): array.copy() for name, array in self._block.arrays.items()
                          if name.startswith("shared.") and not name.startswith("shared.optimizer.")}
 
@@ -144,7 +150,7 @@ class SharedWeights:
         state: what the algorithm's variables become. The last worker's stand: sums of what several workers added to a
         decaying mean would not decay. Returns (version, agent steps) after it.
         """
-        step = self._total(2, "updates") + 1
+        step = self._total(2, "added") + 1
         for at, part, weights, *kept in self._parts():
             by = gradients[at].reshape(-1)[part]
             if settings.optimizer == "adam":
@@ -153,7 +159,8 @@ class SharedWeights:
                 rmsprop(weights, kept[0], by, learning_rate, settings.rmsprop_decay, settings.rmsprop_epsilon,
                         settings.optimizer == "rmsprop-pytorch")
         self._set_state(state)
-        return self.count(worker, agent_steps)
+        self._block.arrays["added"][worker] += 1
+        return self._counted(worker, agent_steps)
 
     def steps(self, settings: AlgorithmSettings, pulled: Mapping[str, NDArray]) -> MultiStepAdam:
         """For a worker that makes several updates of the weights it has pulled before it shares them by `add`."""
@@ -161,19 +168,25 @@ class SharedWeights:
         own = self._block.arrays
         return MultiStepAdam([pulled[name] for name in weights], [own[f"shared.{name}"].copy() for name in means],
                              [own[f"shared.{name}"].copy() for name in mean_squares],
-                             self._total(2, "updates"), settings.adam_epsilon)
+                             self._total(2, "added"), settings.adam_epsilon)
 
     def count(self, worker: int, agent_steps: int) -> tuple[int, int]:
-        """An update was made of so many steps. Returns (version, agent steps) after it."""
+        """An update of so many steps was made of a copy. Returns (version, agent steps) after it."""
+        self._block.arrays["pending"][worker] += 1
+        return self._counted(worker, agent_steps)
+
+    def _counted(self, worker: int, agent_steps: int) -> tuple[int, int]:
         self._block.arrays["updates"][worker] += 1
         self._block.arrays["agent_steps"][worker] += agent_steps
         return self.version, self.agent_steps
 
-    def add(self, steps: MultiStepAdam, state: Mapping[str, NDArray]) -> None:
+    def add(self, worker: int, steps: MultiStepAdam, state: Mapping[str, NDArray]) -> None:
         """Adds updates that were counted when they were made. state: as of `push`."""
         for at, part, *arrays in self._parts():
             steps.add(at, part, *arrays)
         self._set_state(state)
+        self._block.arrays["added"][worker] += steps.taken
+        self._block.arrays["pending"][worker] = 0
 
     def _parts(self) -> Iterator[tuple[Any, ...]]:
         """(which of `statistics`, part, that part of the flat weights and of each of their statistics)"""

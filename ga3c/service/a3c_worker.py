@@ -69,15 +69,15 @@ class LocalModel:
         return self._port.grant(request, store)
 
     def _pull(self) -> None:
-        self._version, self._pulled = self._shared.pull()
+        self._version, self._pulled = self._shared.pull(self._port.agent)
         self._steps = self._shared.steps(self._settings, self._pulled) if self._settings.local_updates > 1 else None
         self._weights = self._backend.variables.taken(self._pulled)
 
     def _share(self) -> None:
         """Adds the worker's own steps to the weights of all, unless those that it began from were given up."""
         if self._steps and self._steps.taken and self._version >= self._shared.min_valid_version:
-            self._shared.add(self._steps, {name: self._pulled[name] for name in self._pulled
-                                           if not name.startswith("network.")})
+            self._shared.add(self._port.agent, self._steps, {
+                name: self._pulled[name] for name in self._pulled if not name.startswith("network.")})
         self._steps = None  # they are the others' now
 
     def _predict(self, slot: int, step: int) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ga3c.agents.process import start_forkserver
 from ga3c.learner.optimizers import build_optimizer
+from ga3c.learner.numpy_optimizers import MultiStepAdam
 from ga3c.learner.shared_weights import Pushed, SharedWeights
 from ga3c.settings.files import configured
 from ga3c.settings.schema import EnvSettings, Settings
@@ -98,7 +99,7 @@ def test_one_learners_steps_are_adams_however_rarely_it_shares_them(lengths: lis
     variables = [keras.Variable(shared.arrays()[name]) for name in SHAPES]
     one, number = build_optimizer(s, variables), 0
     for length in lengths:
-        _, pulled = shared.pull()
+        _, pulled = shared.pull(0)
         steps = shared.steps(s, pulled)
         for _ in range(length):
             rate = 0.01 / (1 + number)
@@ -109,7 +110,7 @@ def test_one_learners_steps_are_adams_however_rarely_it_shares_them(lengths: lis
             assert shared.count(0, 5) == (number, 5 * number)
             for variable, name in zip(variables, SHAPES, strict=True):
                 np.testing.assert_allclose(pulled[name], variable.numpy(), rtol=1e-5, atol=1e-6)
-        shared.add(steps, {"advantage.00": np.full(2, number, np.float32)})
+        shared.add(0, steps, {"advantage.00": np.full(2, number, np.float32)})
     found = assert_as_after(shared, one, variables, rtol=1e-5)
     assert found["optimizer.00"] == number and (found["advantage.00"] == number).all()
 
@@ -118,12 +119,12 @@ def test_a_running_mean_of_many_workers_who_share_rarely_stays_one() -> None:
     """Sums of what each added would grow without bound: sixteen workers of twenty updates each are enough."""
     s, workers, kept, random = settings(optimizer="adam").algorithm, 16, 0.99**20, np.random.default_rng(0)
     shared = made(2)
-    pulled = [shared.pull()[1]["advantage.00"] for _ in range(workers)]
+    pulled = [shared.pull(0)[1]["advantage.00"] for _ in range(workers)]
     for number in range(1000):
         worker = number % workers
         mean = kept * pulled[worker] + (1 - kept) * np.array([random.uniform(2, 3), 1], np.float32)
         shared.push(worker % WORKERS, s, 0.0, gradients(0), {"advantage.00": mean}, 1)
-        pulled[worker] = shared.pull()[1]["advantage.00"]
+        pulled[worker] = shared.pull(0)[1]["advantage.00"]
         total, weight = pulled[worker]
         assert 0 < weight <= 1 and 2 <= total / weight <= 3, number
 
@@ -135,7 +136,7 @@ def test_what_two_learners_share_is_the_sum_of_their_steps() -> None:
     before = {name: array.astype(np.float64) for name, array in shared.arrays().items()}
     expected, told = dict(before), []
     for lengths in ((0, 1), (2, 3, 4)):
-        steps, own = shared.steps(s, shared.pull()[1]), dict(before)
+        steps, own = shared.steps(s, shared.pull(0)[1]), dict(before)
         sums = {name: np.zeros(array.shape) for name, array in before.items()}
         for taken, number in enumerate(lengths, 1):
             steps.step(gradients(number), 0.01)
@@ -152,22 +153,64 @@ def test_what_two_learners_share_is_the_sum_of_their_steps() -> None:
             expected[mean] = 0.9**taken * expected[mean] + 0.1 * sums[mean]
             expected[square] = 0.999**taken * expected[square] + 0.001 * sums[square]
         told.append(steps)
-    for steps in told:
-        shared.add(steps, {})
+    for worker, steps in enumerate(told):
+        shared.add(worker, steps, {})
     found = shared.arrays()
     for names in shared.statistics:
         for name in names:
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+def test_learners_who_share_rarely_correct_the_bias_of_the_moments_that_they_have() -> None:
+    """Of one gradient again and again, each step of Adam is of the rate, whoever makes it."""
+    s, same = settings(optimizer="adam", adam_epsilon=1e-9).algorithm, [np.ones_like(each) for each in gradients(0)]
+    shared = made(2)
+    for _ in range(3):
+        learners = list[MultiStepAdam]()
+        for worker in range(WORKERS):
+            pulled = shared.pull(worker)[1]
+            learners.append(shared.steps(s, pulled))
+            for _ in range(8):
+                before = pulled["network.00"].copy()
+                learners[-1].step(same, 0.01)
+                shared.count(worker, 5)
+                np.testing.assert_allclose(before - pulled["network.00"], 0.01, rtol=1e-3)
+        for worker, steps in enumerate(learners):
+            shared.add(worker, steps, {})
+    assert shared.version == shared.arrays()["optimizer.00"] == 3 * WORKERS * 8
+
+
+def test_a_version_is_of_what_is_in_the_weights_and_a_dead_workers_updates_are_not_waited_for() -> None:
+    s = settings(optimizer="adam").algorithm
+    shared = made(2)
+
+    def three_updates(worker: int) -> MultiStepAdam:
+        steps = shared.steps(s, shared.pull(worker)[1])
+        for number in range(3):
+            steps.step(gradients(number), 0.01)
+            shared.count(worker, 5)
+        return steps
+
+    steps = three_updates(0)
+    assert (shared.version, shared.pull(1)[0]) == (3, 0)
+    shared.add(0, steps, {})
+    assert (shared.version, shared.pull(1)[0]) == (3, 3)
+    three_updates(0)  # the process dies with them
+    assert (shared.version, shared.pull(1)[0], shared.arrays()["optimizer.00"]) == (6, 3, 3)
+    assert (shared.pull(0)[0], shared.pull(1)[0]) == (6, 6), "the worker's next process has none"
+    three_updates(0)
+    shared.set(shared.arrays(), 10, 50, 10)
+    assert shared.pull(1)[0] == 10, "else what it makes would be refused"
+
+
 def test_what_was_pulled_is_a_copy() -> None:
     shared = made()
-    version, pulled = shared.pull()
+    version, pulled = shared.pull(0)
     assert version == 0 and pulled.keys() == {*SHAPES, "advantage.00"}
     before = {name: array.copy() for name, array in pulled.items()}
     shared.push(0, settings().algorithm, 0.1, gradients(0), {"advantage.00": np.ones(2, np.float32)}, 5)
     assert all((pulled[name] == array).all() for name, array in before.items())
-    version, pulled = shared.pull()
+    version, pulled = shared.pull(0)
     assert version == 1 and all((pulled[name] != array).any() for name, array in before.items())
 
 

@@ -23,7 +23,7 @@ from ga3c.settings.files import check_agents, recorded, resolve, to_yaml
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError, flag, for_shell
-from ga3c.settings.presets import notes_on_beginning, notes_on_lag
+from ga3c.settings.presets import notes_on_beginning, notes_on_lag, notes_on_steps
 from ga3c.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ def _asked(settings: Settings, given: Mapping[str, Any]) -> list[str]:
     from ga3c.envs.atari_games import played
     from ga3c.service.batches import notes_on_minibatches
     return [*without_effect(settings, given, played(settings.env) is not None), *rising(settings),
-            *notes_on_lag(settings.algorithm.algorithm, settings.batching.schedule), *notes_on_minibatches(settings)]
+            *notes_on_lag(settings.algorithm.algorithm, settings.batching.schedule),
+            *notes_on_steps(settings.algorithm), *notes_on_minibatches(settings)]
 
 
 def _train(settings: Settings, told: list[str], directory: Path | None, named: Path | None, weights_only: bool,

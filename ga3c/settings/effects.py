@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from ga3c.settings.algorithms import facts
@@ -30,6 +30,15 @@ def _stand_still(s: Settings) -> str:
     return f"with {cause} the numbers of workers do not change"
 
 
+def _falls(s: Settings) -> Iterator[bool]:
+    """Whether learning rate, entropy weight and clip range change with the agent steps."""
+    own = facts(s.algorithm.algorithm).own
+    yield s.algorithm.learning_rate_final is not None
+    yield s.algorithm.entropy_coef_final is not None
+    yield s.algorithm.clip_range_final is not None and s.algorithm.clip_range > 0.0 and (
+        own is None or "clip_range" in own)
+
+
 _RULES = (
     _Rule((*_THREADS, "training_batch_min", "agents_max"), lambda s: s.batching.schedule != "queues",
           lambda s: f"--schedule {s.batching.schedule} says which agents are answered, and what an update takes"),
@@ -38,7 +47,8 @@ _RULES = (
     _Rule((*_THREADS, "training_batch_min"), lambda s: s.workers_learn,
           lambda s: f"with --algorithm {s.algorithm.algorithm} there is no predictor and no trainer: each agent learns "
                     "from its rollouts"),
-    _Rule((*_THREADS, "agents_max", "device_threads"), lambda s: s.run.serial, lambda s: "--serial is one thread"),
+    _Rule((*_THREADS, "agents_max", "slots_per_agent", "device_threads"), lambda s: s.run.serial,
+          lambda s: "--serial is one thread"),
     _Rule(("dynamic",), lambda s: s.tuning.dynamic and not s.tunes, _stand_still),
     _Rule(("start", "controller", "window", "temperature"), lambda s: not s.tunes, _stand_still),
     _Rule(("max_lag",), lambda s: not s.tunes and not s.batching.drop_stale,
@@ -53,6 +63,7 @@ _RULES = (
     _Rule(("rmsprop_decay", "rmsprop_epsilon"), lambda s: s.algorithm.optimizer == "adam",
           lambda s: "they are of RMSProp"),
     _Rule(("clip_range_final",), lambda s: s.algorithm.clip_range == 0.0, lambda s: "--clip-range 0 never clips"),
+    _Rule(("anneal_steps",), lambda s: not any(_falls(s)), lambda s: "nothing changes with the agent steps"),
     _Rule(("large_stride",), lambda s: s.algorithm.network in ("auto", "small", "nature", "dense"),
           lambda s: "it is of --network large"),
     _Rule(("evaluation_episodes",), lambda s: s.run.evaluation_minutes is None,

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ga3c.settings.algorithms import facts
+from ga3c.settings.schema import AlgorithmSettings
 
 _ONE_PASS: Mapping[str, Any] = {"passes": 1, "minibatches": 1}
 _ATARI: Mapping[str, Any] = {
@@ -35,11 +36,14 @@ _GA3C: Mapping[str, Any] = {
     "contrast": False, "network": "auto", "precision": "float32",
     "controller": "paper", "max_lag": None, "drop_stale": False, "window": 60.0, "temperature": 0.0,
 }
+_ACCELERATED: Mapping[str, Any] = {
+    **_ATARI, "life_loss": True, "fire_reset": True, "network": "small", "random_start_steps": 2000,
+    "entropy_coef": 0.01, "entropy_coef_final": None,
+}
 _PPO: Mapping[str, Any] = {
-    **_ATARI, "agents": 2, "envs_per_agent": 4, "rollout_length": 256, "passes": 4, "minibatches": 4,
+    **_ACCELERATED, "agents": 2, "envs_per_agent": 4, "rollout_length": 256, "passes": 4, "minibatches": 4,
     "optimizer": "adam", "adam_epsilon": 1e-5, "gae_lambda": 0.95, "clip_range": 0.2, "value_coef": 1.0,
-    "entropy_coef": 0.01, "entropy_coef_final": None, "max_grad_norm": 0.5, "normalize_advantages": True,
-    "network": "nature", "random_start_steps": 2000, "anneal_steps": 50_000_000,
+    "anneal_steps": 50_000_000,
 }
 
 # Of the first paper: workers with one environment each, t_max, one set of RMSProp statistics for all and its decay,
@@ -74,18 +78,17 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "ga3c": _GA3C,
     "a3c-cpu": _A3C_CPU,
     "accelerated-a2c": {
-        **_ATARI, **_ONE_PASS, "algorithm": "a2c", "schedule": "alternating", "agents": 2, "envs_per_agent": 8,
+        **_ACCELERATED, **_ONE_PASS, "algorithm": "a2c", "schedule": "alternating", "agents": 2, "envs_per_agent": 8,
         "rollout_length": 5, "optimizer": "rmsprop", "learning_rate": 7e-4, "learning_rate_final": None,
-        "rmsprop_decay": 0.9, "rmsprop_epsilon": 1e-6, "gae_lambda": 1.0, "value_coef": 0.25, "entropy_coef": 0.01,
-        "entropy_coef_final": None, "max_grad_norm": 0.5, "network": "nature", "random_start_steps": 2000,
+        "rmsprop_decay": 0.9, "rmsprop_epsilon": 1e-6, "gae_lambda": 1.0, "value_coef": 0.25, "max_grad_norm": 0.5,
     },
     "accelerated-ppo": {
         **_PPO, "algorithm": "ppo", "schedule": "alternating", "learning_rate": 1e-3, "learning_rate_final": 0.0,
-        "clip_range_final": 0.0,
+        "clip_range_final": 0.0, "max_grad_norm": 0.0,
     },
     "accelerated-appo": {
         **_PPO, "algorithm": "appo", "schedule": "queues", "dynamic": False, "training_batch_min": 2048,
-        "learning_rate": 2.5e-4, "learning_rate_final": None, "clip_range_final": None,
+        "learning_rate": 2.5e-4, "learning_rate_final": None, "clip_range_final": None, "max_grad_norm": 0.5,
     },
     "cule": {
         **_ATARI, **_ONE_PASS, "algorithm": "a3c", "correction": "vtrace", "schedule": "multi-batch", "agents": 20,
@@ -125,6 +128,15 @@ def notes_on_beginning(given: Mapping[str, Any]) -> list[str]:
     what = [text for text, holds in (("the values of --preset fast", facts(name).one_pass),
                                      ("--schedule alternating", not facts(name).corrects_lag)) if holds]
     return [f"--algorithm {name} begins with {' and '.join(what)}; --preset default would leave all other values"]
+
+
+def notes_on_steps(settings: AlgorithmSettings) -> list[str]:
+    """A line for whoever lets an algorithm that holds no step back make several with each batch."""
+    name, steps = settings.algorithm, settings.passes * settings.minibatches
+    if facts(name).corrects_lag or not facts(name).one_pass or steps == 1:
+        return []
+    return [f"{name} makes {steps} steps with each batch, and nothing holds them near the policy that played it: it "
+            "may not learn. --passes 1 --minibatches 1 makes one; --algorithm ppo holds them back."]
 
 
 def notes_on_lag(algorithm: str, schedule: str) -> list[str]:

@@ -45,6 +45,10 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
     ({"correction": "none"}, "No effect: --correction; --algorithm appo has none"),
     ({"algorithm": "a3c", "clip_range": 0.2}, "No effect: --clip-range; --algorithm a3c has none"),
     ({"clip_range": 0.0, "clip_range_final": 0.1}, "No effect: --clip-range-final; --clip-range 0 never clips"),
+    ({"preset": "paper", "anneal_steps": 5}, "No effect: --anneal-steps; nothing changes with the agent steps"),
+    ({"algorithm": "a2c", "learning_rate_final": None, "entropy_coef_final": None, "anneal_steps": 5},
+     "No effect: --anneal-steps; nothing changes with the agent steps"),
+    ({"serial": True, "slots_per_agent": 4}, "No effect: --slots-per-agent; --serial is one thread"),
     ({"rmsprop_epsilon": 0.1}, "No effect: --rmsprop-epsilon; they are of RMSProp"),
     ({"large_stride": 2}, "No effect: --large-stride; it is of --network large"),
     ({"evaluation_episodes": 50}, "No effect: --evaluation-episodes; --evaluation-minutes asks for evaluations")])
@@ -61,6 +65,8 @@ def test_what_only_atari_has_is_told_where_the_game_is_another() -> None:
 @pytest.mark.parametrize("given", [
     {}, {"training_batch_min": 512, "predictors": 2, "trainers": 2, "start": "2/1/1", "max_lag": 5.0, "agents_max": 8},
     {"agents": 4, "clip_range": 0.2, "adam_epsilon": 1e-6}, {"algorithm": "a3c", "correction": "none"},
+    {"anneal_steps": 5}, {"learning_rate_final": None, "anneal_steps": 5},
+    {"algorithm": "my:Own", "learning_rate_final": None, "entropy_coef_final": None, "anneal_steps": 5},
     {"controller": "paper", "window": 10.0}, {"dynamic": False, "drop_stale": True, "max_lag": 4.0, "agents": 3},
     {"schedule": "multi-batch", "update_groups": 8, "steps_per_update": 8, "agents": 8, "dynamic": False},
     {"serial": True, "training_batch_min": 512, "envs_per_agent": 4}, {"algorithm": "my:Own", "correction": "none"},

@@ -11,7 +11,7 @@ from parsing import mistake, settled
 from ga3c.service.batches import notes_on_minibatches, rollouts_per_batch
 from ga3c.settings.files import check_agents, recorded, to_yaml, yaml_scalar
 from ga3c.settings.machine import usable_cores
-from ga3c.settings.presets import PRESETS, REMOVED, RENAMED, notes_on_lag
+from ga3c.settings.presets import PRESETS, REMOVED, RENAMED, notes_on_lag, notes_on_steps
 from ga3c.settings.plan import plan
 from ga3c.settings.schema import ALL, Settings
 
@@ -145,11 +145,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "accelerated-ppo": {
         "algorithm": "ppo", "schedule": "alternating", "rollout_length": 256, "passes": 4, "minibatches": 4,
         "optimizer": "adam", "adam_epsilon": 1e-5, "gae_lambda": 0.95, "clip_range": 0.2, "clip_range_final": 0.0,
-        "value_coef": 1.0, "entropy_coef": 0.01, "max_grad_norm": 0.5, "random_start_steps": 2000,
-        "normalize_advantages": True},
+        "value_coef": 1.0, "entropy_coef": 0.01, "max_grad_norm": 0.0, "random_start_steps": 2000,
+        "normalize_advantages": False},
     "accelerated-appo": {
         "algorithm": "appo", "schedule": "queues", "passes": 4, "minibatches": 4, "adam_epsilon": 1e-5,
-        "clip_range": 0.2, "clip_range_final": None, "gae_lambda": 0.95, "value_coef": 1.0, "max_grad_norm": 0.5},
+        "clip_range": 0.2, "clip_range_final": None, "gae_lambda": 0.95, "value_coef": 1.0, "max_grad_norm": 0.5,
+        "entropy_coef": 0.01, "random_start_steps": 2000, "normalize_advantages": False},
     "cule": {
         "algorithm": "a3c", "correction": "vtrace", "schedule": "multi-batch", "update_groups": 20,
         "rollout_length": 20, "steps_per_update": 1, "optimizer": "rmsprop-pytorch", "rmsprop_decay": 0.99,
@@ -164,8 +165,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("preset", PUBLISHED)
 def test_a_preset_has_the_numbers_of_its_paper(preset: str) -> None:
     found = settled("--preset", preset).flat()
-    images = {"frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": False, "gamma": 0.99,
-              "reward_clip": 1.0, "loss_reduction": "mean", "precision": "float32", "network": "nature"}
+    accelerated = preset.startswith("accelerated")
+    images = {"frame_skip": 4, "noop_max": 30, "sticky_actions": 0.0, "life_loss": accelerated,
+              "fire_reset": accelerated, "gamma": 0.99, "reward_clip": 1.0, "loss_reduction": "mean",
+              "precision": "float32", "network": "small" if accelerated else "nature"}
     for name, value in {**images, **PUBLISHED[preset]}.items():
         assert found[name] == value, name
 
@@ -179,6 +182,14 @@ def test_what_does_not_correct_for_lag_begins_without_it_unless_it_is_asked_for(
     assert settled("--algorithm", "ppo").flat() == Settings().flat() | {"algorithm": "ppo", "schedule": "alternating"}
     assert settled("--algorithm", "ppo", "--schedule", "queues").batching.schedule == "queues"
     assert settled("--algorithm", "a2c", "--preset", "fast").batching.schedule == "queues"
+
+
+def test_who_lets_an_algorithm_that_holds_no_step_back_make_several_is_told() -> None:
+    for flags in (("--algorithm", "a2c"), ("--preset", "accelerated-a2c"), ("--algorithm", "ppo"), (),
+                  ("--algorithm", "my:Own"), ("--algorithm", "a3c", "--passes", "3")):
+        assert notes_on_steps(settled(*flags).algorithm) == []
+    note, = notes_on_steps(settled("--algorithm", "a2c", "--preset", "default").algorithm)
+    assert note.startswith("a2c makes 24 steps with each batch, and nothing holds them near the policy")
 
 
 def test_who_asks_for_lag_without_a_correction_is_told() -> None:

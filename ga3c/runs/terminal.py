@@ -5,12 +5,7 @@
 
 from __future__ import annotations
 
-import io
-import os
-import select
-import stat
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TextIO, cast
@@ -23,14 +18,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ga3c.settings.messages import ESCAPED
+from ga3c.runs.nonblocking import NonBlocking
 
 _PANEL_COLUMNS, _CURVE_COLUMNS, _CURVE_ROWS, _BAR_COLUMNS = 74, 60, 3, 28
 _CURVE_POINTS = 1024  # when the score's curve has more, every second one is dropped
 _RECENT = 60          # rows from which the speed towards a limit is computed
 _MESSAGES = 4         # shown
 _SMOOTH = 10          # rows from which `pps_limit` is computed
-_WRITE_SECONDS = 0.1  # a terminal or pipe gets so long to accept what is written
 _TOTALS = ("time", "agent_steps", "frames", "episodes", "trainings", "score", "score_mean")
 _LIMITS = {"steps": "agent_steps", "frames": "frames", "minutes": "time", "episodes": "episodes"}
 
@@ -191,54 +185,6 @@ def can_show_panel(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf")
 
 
-class _NonBlocking(io.TextIOBase):
-    """A terminal or pipe to which writing never blocks; what it does not accept in time is dropped.
-
-    It is opened a second time, so that other writers to the same stream still block. Raises OSError for a file.
-    """
-
-    _descriptor = -1  # until it is open
-
-    def __init__(self, stream: TextIO) -> None:
-        mode = os.fstat(stream.fileno()).st_mode
-        if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
-            raise OSError("writing to a file does not block")
-        self._stream, self._text, self._full = stream, "", False
-        self._descriptor = os.open(f"/proc/self/fd/{stream.fileno()}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._stream.encoding
-
-    def isatty(self) -> bool:
-        return os.isatty(self._descriptor)
-
-    def write(self, text: str) -> int:
-        self._text += text
-        return len(text)
-
-    def flush(self) -> None:
-        data, self._text = self._text.encode(self.encoding, ESCAPED), ""
-        room = select.poll()
-        room.register(self._descriptor, select.POLLOUT)
-        deadline = time.monotonic() + (0.0 if self._full else _WRITE_SECONDS)
-        while data:
-            try:
-                data = data[os.write(self._descriptor, data):]
-            except BlockingIOError:
-                if not room.poll(max(0.0, 1000.0 * (deadline - time.monotonic()))):
-                    break
-        self._full = bool(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            try:
-                super().close()
-            finally:
-                if self._descriptor >= 0:
-                    os.close(self._descriptor)
-
-
 class Display:
     """Shows rows and messages on standard output. If that is closed or not read, the run goes on without."""
 
@@ -246,9 +192,9 @@ class Display:
         self._view = View(title, limits, cores)
         self._messages: deque[str] = deque(maxlen=_MESSAGES)
         self._gone = False
-        self._screen: _NonBlocking | None = None
+        self._screen: NonBlocking | None = None
         try:
-            self._screen = _NonBlocking(sys.stdout)
+            self._screen = NonBlocking(sys.stdout)
         except (OSError, ValueError, AttributeError):  # a file; what a test or notebook has instead; nothing
             pass
         console = Console(highlight=False, file=cast(TextIO, self._screen))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -249,10 +250,31 @@ def test_a_run_piped_into_head_goes_on() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{plain_line(ROW, {})}\n", "the run went on\n")
 
 
-@pytest.mark.parametrize("terminal", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_run_goes_on_when_nobody_reads_its_output(terminal: bool) -> None:
-    reader, writer = os.openpty() if terminal else os.pipe()
-    many = LOOKED_AT.replace("range(3)", "range(1000)")
+# As of another user, with sudo or in a container: it can be written, but not be opened.
+NOT_TO_BE_OPENED = """import os
+right = os.open
+def refused(path, *more, **given):
+    if str(path).startswith("/proc/self/fd/"):
+        raise PermissionError(13, "Permission denied", path)
+    return right(path, *more, **given)
+os.open = refused
+"""
+
+
+def ends(kind: str) -> tuple[int, int]:
+    """(where what is written to the second arrives, descriptor of an output of that kind)"""
+    if kind == "socket":
+        ours, theirs = socket.socketpair()
+        return ours.detach(), theirs.detach()
+    return os.openpty() if "terminal" in kind else os.pipe()
+
+
+@pytest.mark.parametrize("kind", ["pipe", pytest.param("terminal", marks=pytest.mark.slow), "socket", "pipe of others",
+                                  pytest.param("terminal of others", marks=pytest.mark.slow)])
+def test_a_run_goes_on_when_nobody_reads_its_output(kind: str) -> None:
+    terminal = "terminal" in kind
+    reader, writer = ends(kind)
+    many = (NOT_TO_BE_OPENED if "others" in kind else "") + LOOKED_AT.replace("range(3)", "range(1000)")
     try:
         done = subprocess.run([sys.executable, "-c", many], stdout=writer, stderr=subprocess.PIPE, text=True,
                               env=PLAIN | {"TERM": "xterm"}, check=False, timeout=60)

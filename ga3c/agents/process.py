@@ -15,11 +15,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
-from typing import Any, NoReturn, Protocol
+from queue import Empty, SimpleQueue
+from typing import Any, BinaryIO, NoReturn, Protocol
 
 import numpy as np
 
@@ -127,35 +128,68 @@ def start_forkserver(settings: EnvSettings, n_envs: int) -> None:
         pass
 
 
-def start(process: BaseProcess, settings: EnvSettings, n_envs: int) -> int:
+def start(process: BaseProcess, settings: EnvSettings, n_envs: int,
+          waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext) -> int:
     """Starts a process from the fork server, whose pid it returns, and which is killed if it does not answer for
     `ANSWER_SECONDS`.
 
-    Another thread waits for it, so that signals are handled meanwhile. Raises OSError or EOFError if there is none.
+    Another thread starts it. This one waits within `waiting`, where a signal may end the wait by an exception; a
+    process that starts after that finds its port closed. Raises OSError or EOFError if there is none.
     """
-    failed: list[BaseException] = []
+    started: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def work() -> None:
         try:
             with forkserver_running(settings, n_envs):
                 process.start()
+            started.put(None)
         except BaseException as error:  # noqa: B036  # raised below
-            failed.append(error)
+            started.put(error)
 
-    thread = threading.Thread(target=work, name="starting", daemon=True)
+    _find_ground()
+    _forget_unreachable()
     try:
-        thread.start()
+        threading.Thread(target=work, name="starting", daemon=True).start()
     except RuntimeError as error:  # no thread either
         raise OSError(errno.EAGAIN, str(error)) from None
-    thread.join(ANSWER_SECONDS)
-    if thread.is_alive():
+    try:
+        with waiting():
+            failed = started.get(timeout=ANSWER_SECONDS)
+    except Empty:
         if _forkserver_pid():
             os.kill(_forkserver_pid(), signal.SIGKILL)
-        thread.join(_ENDING_SECONDS)
-        failed.append(OSError(errno.ETIMEDOUT, f"no answer from the fork server for {ANSWER_SECONDS:g} s"))
-    if failed:
-        raise failed[0]
+        with contextlib.suppress(Empty):
+            started.get(timeout=_ENDING_SECONDS)
+        raise OSError(errno.ETIMEDOUT, f"no answer from the fork server for {ANSWER_SECONDS:g} s") from None
+    if failed is not None:
+        raise failed
     return _forkserver_pid()
+
+
+def _find_ground() -> None:
+    """What a process is started with names the working directory, which somebody may have removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        os.chdir("/")
+
+
+def _forget_unreachable() -> None:
+    """Lets the next fork server be started if this one's socket is gone, as where old files are cleared out of /tmp.
+
+    Its processes and so the server itself live on.
+    """
+    server: Any = forkserver._forkserver
+    with server._lock:
+        address = server._forkserver_address
+        if not address or os.path.exists(address):
+            return
+        os.makedirs(os.path.dirname(address), 0o700, exist_ok=True)  # the next one's socket is there, too
+        _unreachable.append(server._forkserver_alive_fd)
+        server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None
+
+
+_unreachable: list[int] = []  # descriptors that keep fork servers alive
 
 
 def forkserver_ended(pid: int) -> bool:
@@ -164,8 +198,13 @@ def forkserver_ended(pid: int) -> bool:
     Its pipes are closed a moment before it has ended: it has `_ENDING_SECONDS` for that.
     """
     try:
-        with contextlib.suppress(AttributeError, PermissionError):  # of systems that have none
+        try:
             server = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise
+        except (AttributeError, OSError):  # of systems that have none, or no descriptor left
+            pass
+        else:
             try:
                 wait([server], _ENDING_SECONDS)
             finally:
@@ -235,7 +274,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             seen.follow(made)
         return made
 
-    with open(log, "ab", buffering=0) as file, open(os.devnull, "rb") as nothing:
+    with _appending(log) as file, open(os.devnull, "rb") as nothing:
         for ours, standard in ((nothing, 0), (file, 1), (file, 2)):
             os.dup2(ours.fileno(), standard)
         faulthandler.enable(file)
@@ -268,6 +307,14 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             failed()
             _leave(1)
         _leave(0)
+
+
+def _appending(path: str) -> BinaryIO:
+    """The file, or nowhere: a run whose directory cannot be written any more goes on."""
+    try:
+        return open(path, "ab", buffering=0)
+    except OSError:
+        return open(os.devnull, "ab", buffering=0)
 
 
 def _leave(code: int) -> NoReturn:

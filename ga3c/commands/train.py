@@ -163,6 +163,8 @@ def _train(settings: Settings, told: list[str], directory: Path | None, named: P
         learns_here = settings.run.serial or not settings.workers_learn
         model = (Learner if learns_here else SharedLearner)(settings.changed(precision=kernel.precision), spec)
 
+    if interruption.signum is not None:  # code of others has swallowed it
+        raise Interrupted
     interruption.at_once = False
     with contextlib.ExitStack() as held:
         named = here / named if named is not None else None

@@ -10,6 +10,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from statistics import median
@@ -23,6 +24,7 @@ from ga3c.envs.wrapper_statistics import Statistics, merged
 from ga3c.runs.recorder import Recorder
 from ga3c.service import workers
 from ga3c.service.environment_faults import EnvironmentFaults
+from ga3c.service.signals import Interrupted
 from ga3c.service.workers import Agent, AgentState, Cause
 from ga3c.settings.machine import oom_kills
 from ga3c.settings.schema import Settings
@@ -55,12 +57,14 @@ class AgentPool:
         resumed_at: agent steps when the process began; agents' seeds depend on it.
         statistics: what wrappers have seen in a run that goes on.
         entry: an agent's entry point.
+        waiting: within, a start is waited for; Interrupted ends the wait.
     """
 
     def __init__(self, settings: Settings, store: Slots, channel: Channel, recorder: Recorder,
                  resumed_at: int, statistics: Statistics | None = None,
-                 entry: Callable[..., None] = agent_main) -> None:
-        self._entry = entry
+                 entry: Callable[..., None] = agent_main,
+                 waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext) -> None:
+        self._entry, self._waiting = entry, waiting
         self._settings, self._store, self._channel, self._recorder = settings, store, channel, recorder
         self._resumed_at = resumed_at
         self.agents = [Agent(number) for number in range(store.n_agents)]
@@ -175,7 +179,12 @@ class AgentPool:
 
     def _start(self, agent: Agent) -> bool:
         """Whether the system had a process for it."""
-        port, s = self._channel.open(agent.number), self._settings
+        alive, s = len(self.processes), self._settings
+        try:
+            port = self._channel.open(agent.number)
+        except OSError as error:  # no descriptor
+            self._not_started(agent, error, alive)
+            return False
         if self._resumed_at and port.generation == 1:
             s = s.changed(random_start_steps=0)  # the run has begun already; who is restarted takes them
         process = multiprocessing.get_context("forkserver").Process(
@@ -183,14 +192,16 @@ class AgentPool:
             args=(port, self._store, s, agent_seed(s, agent.number, port.generation, self._resumed_at),
                   self._recorder.log_path, self.statistics() if len(self._seen) else None),
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
-        alive = len(self.processes)
         try:
-            agent.forked_from = start(process, s.env, s.agents.envs_per_agent)
+            agent.forked_from = start(process, s.env, s.agents.envs_per_agent, self._waiting)
         except (OSError, EOFError) as error:  # no process or memory, of which the fork server dies
-            port.close()
             self._not_started(agent, error, alive)
             return False
-        port.close()
+        except Interrupted:
+            self._channel.hang_up(agent.number)
+            return False
+        finally:
+            port.close()
         agent.process, agent.state, agent.started_at = process, AgentState.STARTING, time.monotonic()
         agent.interrupted_at, agent.faults_seen = None, 0
         self._recorder.event("agent_started", agent=agent.number, generation=port.generation, pid=process.pid)

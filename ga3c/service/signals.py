@@ -24,7 +24,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.signum: int | None = None
-        self.hurried = self.at_once = self._second_raises = self._raised = False
+        self.hurried = self.at_once = self._first_raises = self._second_raises = self._raised = False
         self._checkpoint_requested = False
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -52,6 +52,17 @@ class Signals:
         finally:
             self._second_raises = False
 
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Within, a request to stop raises Interrupted, also one that came before: for a wait that may be given up."""
+        self._first_raises = True
+        try:
+            if self.signum is not None:
+                raise Interrupted
+            yield
+        finally:
+            self._first_raises = False
+
     def _note_checkpoint(self, number: int, frame: FrameType | None) -> None:
         self._checkpoint_requested = True
         self.wake()
@@ -68,7 +79,9 @@ class Signals:
             self.hurried = True
         self.signum = self.signum or number
         self.wake()
-        if (self.at_once and not self._raised) or (self.hurried and self._second_raises):
+        # Code of others may have swallowed the first one, as in `__del__`.
+        if self._first_raises or (self.at_once and (not self._raised or self.hurried)) or (
+                self.hurried and self._second_raises):
             self._raised = True
             raise Interrupted
 

@@ -24,7 +24,7 @@ Who waits, what wakes it, and what if the other side is dead:
     predictor, for a larger batch      a time-out of 5 ms
     trainer, for rollouts              tickets; the others wait for its turn to end
     update lock                        the end of the update that holds it
-    main thread, to start an agent     the fork server's answer; after 300 s that is killed
+    main thread, to start an agent     the fork server's answer; a signal to stop; after 300 s that server is killed
     main thread                        process sentinels, `Signals.wake`, a time-out
 
 Stopping: (a) agents are sent the stop message and drain, which takes them one step; (b) those that have not ended in
@@ -127,7 +127,8 @@ class Service:
         self._schedule = schedule = make_schedule(
             settings, self._channel, self._store, learner, recorder, self._on_update, self._on_halved)
         self._agents = AgentPool(
-            settings, self._store, self._channel, recorder, learner.agent_steps, statistics, schedule.entry)
+            settings, self._store, self._channel, recorder, learner.agent_steps, statistics, schedule.entry,
+            signals.interruptible)
         if recorder.spec.n_statistics:
             recorder.checkpoints.also_saved = lambda: {SAVED: self._agents.statistics()}
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tunes else None

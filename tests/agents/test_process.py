@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import psutil
@@ -125,6 +127,49 @@ def test_signals_are_handled_while_a_fork_server_does_not_answer_and_it_is_given
         signal.signal(signal.SIGUSR2, before)
     start_forkserver(EnvSettings(game="toy:catch"), 1)
     assert module._forkserver_pid() != stopped and not module.forkserver_ended(module._forkserver_pid())
+
+
+def test_a_fork_server_whose_socket_was_cleared_away_is_left_to_its_processes_and_another_started(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, kept = EnvSettings(game="toy:catch"), list[int]()
+    monkeypatch.setattr(module, "_unreachable", kept)
+    context = multiprocessing.get_context("forkserver")
+    goes_on, end = context.Event(), context.Event()
+    first, second = context.Process(target=end.wait), context.Process(target=goes_on.set)
+    old = module.start(first, settings, 1)
+    shutil.rmtree(os.path.dirname(forkserver._forkserver._forkserver_address))
+    assert module.start(second, settings, 1) != old
+    assert goes_on.wait(60) and first.exitcode is None and not module.forkserver_ended(old)
+    end.set()
+    first.join()
+    second.join()
+    assert (first.exitcode, second.exitcode) == (0, 0)
+    for descriptor in kept:
+        os.close(descriptor)
+    assert len(kept) == 1 and os.waitpid(old, 0)[0] == old
+
+
+def test_a_process_can_be_started_though_the_working_directory_is_gone(tmp_path: Path) -> None:
+    gone, here = tmp_path / "gone", os.getcwd()
+    gone.mkdir()
+    start_forkserver(EnvSettings(game="toy:catch"), 1)
+    try:
+        os.chdir(gone)
+        gone.rmdir()
+        process = multiprocessing.get_context("forkserver").Process(target=print)
+        module.start(process, EnvSettings(game="toy:catch"), 1)
+        process.join()
+        assert process.exitcode == 0
+    finally:
+        os.chdir(here)
+
+
+def test_a_log_that_cannot_be_opened_is_done_without(tmp_path: Path) -> None:
+    with module._appending(str(tmp_path / "log.txt")) as file:
+        file.write(b"there")
+    with module._appending(str(tmp_path / "gone" / "log.txt")) as nowhere:
+        nowhere.write(b"nowhere")
+    assert (tmp_path / "log.txt").read_bytes() == b"there" and len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_is_printed_onto_a_full_disk_is_lost_and_fails_nowhere() -> None:

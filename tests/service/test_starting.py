@@ -20,6 +20,8 @@ from ga3c.runs.recorder import Recorder
 from ga3c.service.signals import Signals
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.supervisor import Service
+from ga3c.transport.channel import Channel
+from ga3c.transport.port import Port
 
 MakeRun = Callable[..., Recorder]
 
@@ -98,6 +100,72 @@ def test_an_agent_that_was_refused_is_tried_again_later(
     assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
     assert [event["agent"] for event in events(run, "agent_started")] == [0, 1, 2]
     assert refused[1] - refused[0] >= 0.3
+
+
+def test_an_agent_for_which_there_is_no_descriptor_is_tried_again_later(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, refused = Channel.open, []
+
+    def refusing(channel: Channel, agent: int) -> Port:
+        if agent == 2 and not refused:
+            refused.append(agent)
+            raise OSError(24, "Too many open files")
+        return right(channel, agent)
+
+    def stop(updates: int) -> None:
+        if len(events(run, "agent_started")) == 3:
+            end_run()
+
+    monkeypatch.setattr(Channel, "open", refusing)
+    monkeypatch.setattr("ga3c.service.workers.START_PAUSE", 0.3)
+    run = make_run(counting(steps=None, minutes=1))
+    assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
+    event, = events(run, "agent_not_started")
+    assert "Too many open files" in event["cause"]
+
+
+def test_agents_are_restarted_though_the_runs_directory_was_moved(make_run: MakeRun, interruption: Signals) -> None:
+    def change(updates: int) -> None:
+        if updates == 30:
+            run.directory.rename(moved)
+            before.extend(agent_processes())
+            for process in before:
+                process.kill()
+        if before and updates % 10 == 0 and len(set(agent_processes()) - set(before)) == 3:
+            end_run()
+
+    before = list[psutil.Process]()
+    run = make_run(counting(steps=None, minutes=1))
+    moved = run.directory.with_name("moved")
+    model = CheckingModel(change)
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    moved.rename(run.directory)
+    assert len(events(run, "agent_died")) == len(before) and not any(
+        event["quarantined"] for event in events(run, "agent_died"))
+    model.assert_nothing_doubled()
+
+
+def test_a_run_ends_while_the_fork_server_does_not_answer(make_run: MakeRun, interruption: Signals) -> None:
+    stopped = list[psutil.Process]()
+
+    def change(updates: int) -> None:
+        if not stopped and len(events(run, "agent_started")) == 3:
+            stopped.append(agent_processes()[0].parent())
+            stopped[0].suspend()
+            service.resize(4, 1, 1)
+        if stopped and any(thread.name == "starting" for thread in threading.enumerate()):
+            end_run()
+
+    run = make_run(counting(steps=None, minutes=1))
+    service = Service(run.settings, run, CheckingModel(change), interruption)
+    try:
+        assert service.run() == "SIGTERM"
+    finally:
+        stopped[0].resume()
+        for thread in threading.enumerate():
+            if thread.name == "starting":
+                thread.join(30)
+    assert not events(run, "agent_not_started"), "nobody refused it"
 
 
 def test_agents_are_restarted_when_the_process_they_were_forked_from_has_died(

@@ -12,6 +12,7 @@ print.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import os
@@ -51,7 +52,7 @@ class Outcome(NamedTuple):
 class _Evaluation(NamedTuple):
     checkpoint: Path
     process: subprocess.Popen[bytes]
-    sentinel: socket.socket
+    sentinels: list[socket.socket | int]
     report: IO[bytes]
     errors: IO[bytes]
     files: ExitStack
@@ -82,9 +83,9 @@ class Evaluator:
         return max(0.0, self._now.began + TIMEOUT - time.monotonic()) if self._now else 0.0
 
     @property
-    def sentinels(self) -> list[socket.socket]:
-        """For `multiprocessing.connection.wait`: ready once there is an outcome to collect."""
-        return [self._now.sentinel] if self._now else []
+    def sentinels(self) -> list[socket.socket | int]:
+        """For `multiprocessing.connection.wait`: one is ready once there is an outcome to collect."""
+        return self._now.sentinels if self._now else []
 
     def start(self, checkpoint: Path, episodes: int, seed: int, video: bool = False) -> None:
         """Begins an evaluation, of which `video` makes a GIF; no other may be under way.
@@ -106,14 +107,20 @@ class Evaluator:
                                        pass_fds=[report.fileno()], process_group=0, env=environment,
                                        cwd=self._here)
             theirs.close()
-            self._now = _Evaluation(checkpoint, process, ours, report, errors, files.pop_all(), time.monotonic())
+            sentinels: list[socket.socket | int] = [ours]
+            # What the game has left behind may hold the socket's other end when the process is over.
+            with contextlib.suppress(AttributeError, OSError):  # of systems that have none
+                ended = os.pidfd_open(process.pid)
+                files.callback(os.close, ended)
+                sentinels.append(ended)
+            self._now = _Evaluation(checkpoint, process, sentinels, report, errors, files.pop_all(), time.monotonic())
 
     def collect(self) -> Outcome | None:
         """The outcome, once, after the process has ended or timed out; else None."""
         now = self._now
         if now is None:
             return None
-        if not wait([now.sentinel], 0):
+        if not wait(now.sentinels, 0):
             if time.monotonic() - now.began < TIMEOUT:
                 return None
             self.stop()

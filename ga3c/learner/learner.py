@@ -241,13 +241,17 @@ class Learner:
     def go_back(self, arrays: dict[str, NDArray]) -> None:
         """Takes weights and optimizer of an earlier `state`; counters go on.
 
-        `min_valid_version` becomes the version of these weights, so that rollouts of the weights given up show.
-        Raises as `restore`.
+        `min_valid_version` becomes the version of these weights, so that rollouts of the weights given up show. An
+        update under way, which is of those, ends early. Raises as `restore`.
         """
-        arrays = self._backend.variables.fitting(arrays)
-        with self._between_updates(), on_device("a checkpoint"):
-            self._go_on_from(arrays, self.version + 1)
-            self.min_valid_version = self.version
+        arrays, hurried = self._backend.variables.fitting(arrays), self.hurried
+        self.hurried = True
+        try:
+            with self._between_updates(), on_device("a checkpoint"):
+                self._go_on_from(arrays, self.version + 1)
+                self.min_valid_version = self.version
+        finally:
+            self.hurried = hurried
 
     def _go_on_from(self, arrays: dict[str, NDArray], version: int) -> None:
         self._backend.variables.assign(arrays)

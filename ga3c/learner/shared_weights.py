@@ -66,7 +66,8 @@ class SharedWeights:
             # updates: made; added: into the weights here; pending: made of a copy, and not yet added.
             **{name: Field((workers,), whole) for name in ("updates", "added", "pending", "agent_steps")},
             "before": Field((3,), whole),  # version, agent steps, steps of the optimizer: beside those of the workers
-            "min_valid_version": Field((), whole), "learning_rate_factor": Field((), real),
+            "min_valid_version": Field((), whole), "being_set": Field((), whole),
+            "learning_rate_factor": Field((), real),
             "told": Field((slots, len(Pushed._fields) - 1), real), "metrics": Field((slots, metrics), real)})
         self.set(arrays, 0, 0, 0)
         self.learning_rate_factor = 1.0
@@ -117,11 +118,13 @@ class SharedWeights:
     def set(self, arrays: Mapping[str, NDArray], version: int, agent_steps: int, min_valid_version: int) -> None:
         """Begins again from these arrays and totals; updates of earlier versions than the last one are refused."""
         own = self._block.arrays
+        own["being_set"][...] = 1
         own["min_valid_version"][...] = min_valid_version
         for name, array in arrays.items():
             own[f"shared.{name}"][...] = array
         own["before"][:] = (version - own["updates"].sum(), agent_steps - own["agent_steps"].sum(),
                             int(arrays["optimizer.00"]) - own["added"].sum())
+        own["being_set"][...] = 0
 
     def pushed(self, slot: int) -> Pushed:
         """What was told of the rollout in this slot, which was submitted."""
@@ -139,9 +142,13 @@ class SharedWeights:
         own = self._block.arrays
         own["pending"][worker] = 0  # added, or given up; or an earlier process of this worker has died with it
         # Before they are read: what is pushed meanwhile counts as lag, too.
-        version = max(self.version - int(own["pending"].sum()), self.min_valid_version)
-        return version, {name.removeprefix("shared."): array.copy() for name, array in self._block.arrays.items()
-                         if name.startswith("shared.") and not name.startswith("shared.optimizer.")}
+        setting, least = bool(own["being_set"]), self.min_valid_version
+        version = max(self.version - int(own["pending"].sum()), least)
+        pulled = {name.removeprefix("shared."): array.copy() for name, array in own.items()
+                  if name.startswith("shared.") and not name.startswith("shared.optimizer.")}
+        if setting or own["being_set"] or least != self.min_valid_version:  # of two lines: not to be learned with
+            version = min(version, self.min_valid_version - 1)
+        return version, pulled
 
     def push(self, worker: int, settings: AlgorithmSettings, learning_rate: float, gradients: Sequence[NDArray],
              state: Mapping[str, NDArray], agent_steps: int) -> tuple[int, int]:

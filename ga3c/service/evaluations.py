@@ -34,7 +34,7 @@ class Evaluations:
         self._await_next()
 
     @property
-    def sentinels(self) -> list[socket]:
+    def sentinels(self) -> list[socket | int]:
         """For `multiprocessing.connection.wait`: ready once an evaluation has ended; `tick` is then due."""
         return self.evaluator.sentinels
 

@@ -203,8 +203,10 @@ class Service:
                 reason = signals.name or recorder.reached(self._learner.agent_steps)
         finally:
             updated = self._stop()
-        if self._failures:  # while stopping
-            raise self._failures[0][0]
+        for error, _ in self._failures:  # while stopping
+            if not isinstance(error, Diverged):
+                raise error
+            recorder.say(f"While stopping: {error}. Such updates have changed nothing.")
         if not updated:
             raise stuck(STOP_SECONDS)
         return reason

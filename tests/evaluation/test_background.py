@@ -49,6 +49,21 @@ def test_a_report_is_collected_once(made: Evaluator, monkeypatch: pytest.MonkeyP
     assert outcome(made) == Outcome(CHECKPOINT, json.loads(REPORT), "")
 
 
+def test_one_whose_game_leaves_a_process_behind_is_over_when_it_has_ended(
+        made: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds everything that it has inherited, the socket to us, too."""
+    left = tmp_path / "left"
+    program = ("import os, time\nif os.fork() == 0:\n    os.setsid()\n"
+               f"    open({str(left)!r}, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
+               f"while not os.path.exists({str(left)!r}) or not os.path.getsize({str(left)!r}): time.sleep(0.01)\n")
+    began = time.monotonic()
+    try:
+        begin(made, program + REPORTS.format(REPORT.encode()), monkeypatch)
+        assert outcome(made) == Outcome(CHECKPOINT, json.loads(REPORT), "") and time.monotonic() - began < 50
+    finally:
+        psutil.Process(int(left.read_text())).kill()
+
+
 def test_a_video_is_taken_out_of_its_report(made: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     with_video = json.dumps({**json.loads(REPORT), "video": "R0lGOA=="})
     begin(made, REPORTS.format(with_video.encode()), monkeypatch)

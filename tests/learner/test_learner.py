@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,6 +114,28 @@ def test_an_update_that_is_not_finite_changes_nothing_and_ten_in_a_row_are_diver
             assert model.update(bad) is None
         with pytest.raises(Diverged, match="update 4 is not finite: policy_loss nan"):  # and ten later, again
             model.update(bad)
+
+
+def test_going_back_ends_an_update_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of the weights that are given up, and with several passes it may take longer than one waits for it."""
+    model, begun = Learner(settings(), VECTOR), threading.Event()
+    state, right = model.state()[0], model._backend.update
+
+    def update(inputs: Any, rates: Any, weights: Any, seed: Any, over: Callable[[], bool]) -> Any:
+        begun.set()
+        deadline = time.monotonic() + 60
+        while not over():
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return right(inputs, rates, weights, seed, over)
+
+    monkeypatch.setattr(model._backend, "update", update)
+    thread = threading.Thread(target=model.update, args=(random_batch(),))
+    thread.start()
+    assert begun.wait(60)
+    model.go_back(state)
+    thread.join()
+    assert (model.version, model.min_valid_version, model.hurried) == (2, 2, False)
 
 
 def test_a_new_model_may_begin_with_the_weights_of_another_but_not_of_another_shape() -> None:

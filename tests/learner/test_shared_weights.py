@@ -203,6 +203,23 @@ def test_a_version_is_of_what_is_in_the_weights_and_a_dead_workers_updates_are_n
     assert shared.pull(1)[0] == 10, "else what it makes would be refused"
 
 
+def test_what_is_pulled_while_others_are_set_is_of_no_valid_version() -> None:
+    shared, pulled = made(), list[int]()
+    right = dict(shared.arrays())
+
+    class Watched(dict[str, Any]):
+        """Arrays to set; a worker pulls when half of them are."""
+
+        def items(self) -> Any:
+            for number, item in enumerate(super().items()):
+                if number == 1:
+                    pulled.append(shared.pull(0)[0])
+                yield item
+
+    shared.set(Watched(right), 10, 50, 10)
+    assert pulled[0] < shared.min_valid_version == 10 and shared.pull(0)[0] == 10
+
+
 def test_what_was_pulled_is_a_copy() -> None:
     shared = made()
     version, pulled = shared.pull(0)

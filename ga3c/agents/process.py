@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
@@ -182,7 +182,7 @@ def _forget_unreachable() -> None:
     server: Any = forkserver._forkserver
     with server._lock:
         address = server._forkserver_address
-        if not address or os.path.exists(address):
+        if not address or util.is_abstract_socket_namespace(address) or os.path.exists(address):
             return
         os.makedirs(os.path.dirname(address), 0o700, exist_ok=True)  # the next one's socket is there, too
         _unreachable.append(server._forkserver_alive_fd)

@@ -23,8 +23,16 @@ class OwnAlgorithm:
 
     def __init__(self, name: str, algorithm: Algorithm) -> None:
         self._name, self._algorithm = name, algorithm
-        self.reads: Sequence[str] = self._told("reads", lambda: tuple(algorithm.reads))
-        self.variables: Mapping[str, keras.Variable] = self._told("variables", lambda: dict(algorithm.variables))
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """The user's, as of any algorithm."""
+        return self._told("reads", lambda: tuple(self._algorithm.reads))
+
+    @property
+    def variables(self) -> Mapping[str, keras.Variable]:
+        """The user's of now: `outputs` may make them, as it is told of the environment."""
+        return self._told("variables", lambda: dict(self._algorithm.variables))
 
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
         """The user's, as of any algorithm."""

@@ -108,7 +108,8 @@ def _prepare(argv: Sequence[str]) -> int:
         told = [*([] if directory or "config" in options else notes_on_beginning(given)), *_asked(settings, given)]
         return _train(settings, told, directory, checkpoint, weights_only, bool(options.get("verbose")), interruption)
     except (Interrupted, ConfigError):  # Interrupted becomes ConfigError where users' code is called
-        if interruption.signum is None or not interruption.at_once:
+        before, interruption.at_once = interruption.at_once, False
+        if interruption.signum is None or not before:
             raise
         _print(f"Ended by {interruption.name} before the run began")
         interruption.ignore()

@@ -14,7 +14,7 @@ from typing import TextIO
 from ga3c.settings.messages import ESCAPED
 
 _WRITE_SECONDS = 0.1  # a terminal, pipe or socket gets so long to accept what is written
-_PIECE = 256  # bytes: a terminal that can be written has room for as many, a pipe for more
+_PIECE = 256  # bytes: a pipe that can be written has room for as many, a terminal perhaps for one alone
 
 
 class NonBlocking(io.TextIOBase):
@@ -94,4 +94,4 @@ def _put(descriptor: int, data: bytes) -> int:
     room.register(descriptor, select.POLLOUT)
     if not room.poll(0):
         raise BlockingIOError
-    return os.write(descriptor, data[:_PIECE])
+    return os.write(descriptor, data[:1] if os.isatty(descriptor) else data[:_PIECE])

@@ -19,7 +19,6 @@ from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
-from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO, NoReturn, Protocol
 
 import numpy as np
@@ -30,7 +29,7 @@ from ga3c.agents.random_start import play_randomly
 from ga3c.envs.base import Environment
 from ga3c.envs.containment import contained
 from ga3c.envs.factory import make_environment
-from ga3c.envs.process_group import lead_group
+from ga3c.envs.process_group import kill_group, lead_group
 from ga3c.envs.random_streams import seed_global_streams
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics
 from ga3c.settings.imports import safe_path
@@ -43,6 +42,7 @@ from ga3c.transport.slots import AgentStatus, Slots
 
 ANSWER_SECONDS = 300.0  # that a fork server may take, which may still compile the emulator
 _ENDING_SECONDS = 0.2
+_GRACE = 0.5  # seconds: a fork server that is well has answered in them
 _LONGEST_DIRECTORY = 70  # bytes: the fork server's socket is below it, and the path of a socket has at most 107
 
 
@@ -61,6 +61,13 @@ class Grants(Protocol):
 
     def status(self, store: Slots, state: AgentStatus) -> None:
         """As `Port.status`."""
+
+
+class Closeable(Protocol):
+    """What a process is given for itself: its port, or its end of a pipe."""
+
+    def close(self) -> None:
+        """Here; the process keeps its own."""
 
 
 def drive(player: Player, port: Grants, store: Slots, submitting: Callable[[], None] | None = None) -> None:
@@ -128,41 +135,75 @@ def start_forkserver(settings: EnvSettings, n_envs: int) -> None:
         pass
 
 
-def start(process: BaseProcess, settings: EnvSettings, n_envs: int,
-          waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext) -> int:
-    """Starts a process from the fork server, whose pid it returns, and which is killed if it does not answer for
-    `ANSWER_SECONDS`.
+class _Start:
+    """The start of a process by another thread, so that the wait for it can be given up."""
 
-    Another thread starts it. This one waits within `waiting`, where a signal may end the wait by an exception; a
-    process that starts after that finds its port closed. Raises OSError or EOFError if there is none.
-    """
-    started: SimpleQueue[BaseException | None] = SimpleQueue()
+    def __init__(self, process: BaseProcess, theirs: Closeable) -> None:
+        self._process, self._theirs = process, theirs
+        self._lock, self._given_up = threading.Lock(), False
+        self.ended = threading.Event()
+        self.failed: BaseException | None = None
 
-    def work() -> None:
+    def run(self, settings: EnvSettings, n_envs: int) -> None:
+        """The other thread's: starts it, and ends it again if nobody waits for it any more."""
         try:
             with forkserver_running(settings, n_envs):
-                process.start()
-            started.put(None)
-        except BaseException as error:  # noqa: B036  # raised below
-            started.put(error)
+                self._process.start()
+        except BaseException as error:  # noqa: B036  # raised by who waits
+            self.failed = error
+        finally:
+            self._theirs.close()
+        with self._lock:
+            self.ended.set()
+            unwatched = self._given_up and self.failed is None
+        if unwatched:
+            kill_group(self._process.pid or 0)
+            self._process.kill()  # it may not lead a group yet
+            self._process.join()
 
-    _find_ground()
-    _forget_unreachable()
+    def give_up(self) -> bool:
+        """Whether it was given up: not if it has ended in the meantime, one way or the other."""
+        with self._lock:
+            self._given_up = not self.ended.is_set()
+            return self._given_up
+
+
+def start(process: BaseProcess, theirs: Closeable, settings: EnvSettings, n_envs: int,
+          waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext) -> int:
+    """Starts a process from the fork server, whose pid it returns.
+
+    Another thread starts it, and closes `theirs`, our copy of what the process has for itself. This one waits within
+    `waiting`, where a signal may end the wait by an exception. That is raised if the fork server does not answer for
+    another `_GRACE` seconds; what it starts later is ended at once. A fork server that does not answer for
+    `ANSWER_SECONDS` is killed. Raises OSError or EOFError if there is no process.
+    """
+    starting = _Start(process, theirs)
     try:
-        threading.Thread(target=work, name="starting", daemon=True).start()
-    except RuntimeError as error:  # no thread either
-        raise OSError(errno.EAGAIN, str(error)) from None
+        with waiting():  # a request that came before ends it here
+            pass
+        _find_ground()
+        _forget_unreachable()
+        threading.Thread(target=starting.run, args=(settings, n_envs), name="starting", daemon=True).start()
+    except BaseException as error:
+        theirs.close()
+        if isinstance(error, RuntimeError):  # no thread either
+            raise OSError(errno.EAGAIN, str(error)) from None
+        raise
     try:
         with waiting():
-            failed = started.get(timeout=ANSWER_SECONDS)
-    except Empty:
+            starting.ended.wait(ANSWER_SECONDS)
+    except BaseException:
+        starting.ended.wait(_GRACE)
+        if starting.give_up():
+            raise
+    if not starting.ended.is_set():
         if _forkserver_pid():
             os.kill(_forkserver_pid(), signal.SIGKILL)
-        with contextlib.suppress(Empty):
-            started.get(timeout=_ENDING_SECONDS)
-        raise OSError(errno.ETIMEDOUT, f"no answer from the fork server for {ANSWER_SECONDS:g} s") from None
-    if failed is not None:
-        raise failed
+        starting.ended.wait(_GRACE)
+        starting.give_up()
+        raise OSError(errno.ETIMEDOUT, f"no answer from the fork server for {ANSWER_SECONDS:g} s")
+    if starting.failed is not None:
+        raise starting.failed
     return _forkserver_pid()
 
 

@@ -247,8 +247,7 @@ def _transport() -> list[Finding]:
     for thread in threads:
         thread.start()
     try:
-        start(agent, settings.env, 1)
-        port.close()
+        start(agent, port, settings.env, 1)
         model.asked.wait(START_SECONDS)
         before, began = count.requests, time.monotonic()
         agent.join(MEASURED)  # which it does not do

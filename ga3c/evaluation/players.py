@@ -91,8 +91,7 @@ class _Processes:
                 # Not a daemon: an environment may start processes of its own.
                 arguments = theirs, *self._arguments, part, self._log, self._statistics
                 process = context.Process(target=_play, args=arguments, daemon=False)
-                with theirs:
-                    start(process, self._settings.env, len(self._parts[0]))
+                start(process, theirs, self._settings.env, len(self._parts[0]))
                 self._players.append((ours, process))
         except BaseException:
             self._end()

@@ -193,15 +193,13 @@ class AgentPool:
                   self._recorder.log_path, self.statistics() if len(self._seen) else None),
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
         try:
-            agent.forked_from = start(process, s.env, s.agents.envs_per_agent, self._waiting)
+            agent.forked_from = start(process, port, s.env, s.agents.envs_per_agent, self._waiting)
         except (OSError, EOFError) as error:  # no process or memory, of which the fork server dies
             self._not_started(agent, error, alive)
             return False
         except Interrupted:
             self._channel.hang_up(agent.number)
             return False
-        finally:
-            port.close()
         agent.process, agent.state, agent.started_at = process, AgentState.STARTING, time.monotonic()
         agent.interrupted_at, agent.faults_seen = None, 0
         self._recorder.event("agent_started", agent=agent.number, generation=port.generation, pid=process.pid)

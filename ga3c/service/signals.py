@@ -17,9 +17,9 @@ class Interrupted(BaseException):
 class Signals:
     """SIGINT and SIGTERM as requests to stop: `signum` says which came.
 
-    at_once: the first request raises Interrupted in the main thread. A second Ctrl-C asks to skip the last checkpoint
-    (`hurried`), a third one ends the process at once. SIGUSR1 asks for a checkpoint. SIGHUP, of a terminal that goes
-    away, is ignored, here and in the processes that are started from now on.
+    at_once: the first request raises Interrupted in the main thread, and so does a second Ctrl-C. That asks to skip
+    the last checkpoint (`hurried`); a third one ends the process at once. SIGUSR1 asks for a checkpoint. SIGHUP, of a
+    terminal that goes away, is ignored, here and in the processes that are started from now on.
     """
 
     def __init__(self) -> None:
@@ -73,15 +73,16 @@ class Signals:
         return requested
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self.signum is not None:  # a repeated SIGTERM is only a repetition
+        repeated = number == signal.SIGINT and self.signum is not None  # a repeated SIGTERM is only a repetition
+        if repeated:
             if self.hurried:
                 os._exit(128 + number)
             self.hurried = True
         self.signum = self.signum or number
         self.wake()
         # Code of others may have swallowed the first one, as in `__del__`.
-        if self._first_raises or (self.at_once and (not self._raised or self.hurried)) or (
-                self.hurried and self._second_raises):
+        if self._first_raises or (self.at_once and (repeated or not self._raised)) or (
+                repeated and self._second_raises):
             self._raised = True
             raise Interrupted
 

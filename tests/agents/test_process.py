@@ -10,8 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import forkserver
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,6 +25,7 @@ from ga3c.agents import process as module
 from ga3c.agents.process import start_forkserver
 from ga3c.envs.factory import make_environment
 from ga3c.settings.files import configured
+from ga3c.service.signals import Interrupted
 from ga3c.settings.schema import EnvSettings
 
 
@@ -107,6 +113,89 @@ def test_an_agents_process_holds_no_tensorflow() -> None:
     assert not heavy & {module.split(".")[0] for module in modules}
 
 
+class Given:
+    """What a process is given."""
+
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def begin(target: Callable[[], Any], *waiting: Callable[[], AbstractContextManager[None]],
+          given: Given | None = None) -> tuple[BaseProcess, int]:
+    """The process, which has been started, and the pid of its fork server."""
+    process = multiprocessing.get_context("forkserver").Process(target=target)
+    return process, module.start(process, given or Given(), EnvSettings(game="toy:catch"), 1, *waiting)
+
+
+class Waits:
+    """What starts are waited for in: the one with this number is interrupted, when `at` is set."""
+
+    def __init__(self, interrupted: int, at: threading.Event) -> None:
+        self._interrupted, self._at, self._n = interrupted, at, 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        self._n += 1
+        if self._n == self._interrupted:
+            assert self._at.wait(30)
+            raise Interrupted
+        yield
+
+
+def children() -> set[int]:
+    """Of the fork server."""
+    return {process.pid for process in psutil.Process(module._forkserver_pid()).children()}
+
+
+def test_a_start_that_is_given_up_before_it_begins_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ForkServerProcess, "start", lambda process: pytest.fail("it was started"))
+    asked, given = threading.Event(), Given()
+    asked.set()
+    with pytest.raises(Interrupted):
+        begin(print, Waits(1, asked), given=given)
+    assert given.closed == 1 and "starting" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_start_that_succeeds_a_moment_after_it_was_interrupted_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    right, begun, given = ForkServerProcess.start, threading.Event(), Given()
+    start_forkserver(EnvSettings(game="toy:catch"), 1)
+
+    def noticed(process: ForkServerProcess) -> None:
+        begun.set()
+        right(process)
+
+    monkeypatch.setattr(ForkServerProcess, "start", noticed)
+    monkeypatch.setattr(module, "_GRACE", 30.0)
+    process, _ = begin(signal.pause, Waits(2, begun), given=given)
+    assert process.is_alive() and given.closed == 1
+    process.kill()
+    process.join()
+
+
+def test_what_is_started_after_it_was_given_up_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    right, begun, given_up, given = ForkServerProcess.start, threading.Event(), threading.Event(), Given()
+    started = list[ForkServerProcess]()
+    start_forkserver(EnvSettings(game="toy:catch"), 1)
+    before = children()
+
+    def late(process: ForkServerProcess) -> None:
+        begun.set()
+        assert given_up.wait(30) and not given.closed, "it is sent what it is given"
+        right(process)
+        started.append(process)
+
+    monkeypatch.setattr(ForkServerProcess, "start", late)
+    monkeypatch.setattr(module, "_GRACE", 0.1)
+    with pytest.raises(Interrupted):
+        begin(signal.pause, Waits(2, begun), given=given)
+    thread, = (thread for thread in threading.enumerate() if thread.name == "starting")
+    given_up.set()
+    thread.join(30)
+    assert started[0].exitcode == -signal.SIGKILL and given.closed == 1 and children() == before
+
+
 def test_signals_are_handled_while_a_fork_server_does_not_answer_and_it_is_given_up(
         monkeypatch: pytest.MonkeyPatch) -> None:
     start_forkserver(EnvSettings(game="toy:catch"), 1)
@@ -118,9 +207,8 @@ def test_signals_are_handled_while_a_fork_server_does_not_answer_and_it_is_given
         os.kill(stopped, signal.SIGSTOP)
         began = time.monotonic()
         timer.start()
-        process = multiprocessing.get_context("forkserver").Process(target=print)
-        with pytest.raises((EOFError, OSError)):
-            module.start(process, EnvSettings(game="toy:catch"), 1)
+        with pytest.raises(OSError, match="no answer from the fork server for 3 s"):
+            begin(print)
         assert handled and handled[0] < began + 2.9 and module.forkserver_ended(stopped)
     finally:
         timer.join()
@@ -131,15 +219,14 @@ def test_signals_are_handled_while_a_fork_server_does_not_answer_and_it_is_given
 
 def test_a_fork_server_whose_socket_was_cleared_away_is_left_to_its_processes_and_another_started(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, kept = EnvSettings(game="toy:catch"), list[int]()
+    kept = list[int]()
     monkeypatch.setattr(module, "_unreachable", kept)
     context = multiprocessing.get_context("forkserver")
     goes_on, end = context.Event(), context.Event()
-    first, second = context.Process(target=end.wait), context.Process(target=goes_on.set)
-    old = module.start(first, settings, 1)
+    first, old = begin(end.wait)
     shutil.rmtree(os.path.dirname(forkserver._forkserver._forkserver_address))
-    assert module.start(second, settings, 1) != old
-    assert goes_on.wait(60) and first.exitcode is None and not module.forkserver_ended(old)
+    second, new = begin(goes_on.set)
+    assert new != old and goes_on.wait(60) and first.exitcode is None and not module.forkserver_ended(old)
     end.set()
     first.join()
     second.join()
@@ -156,8 +243,7 @@ def test_a_process_can_be_started_though_the_working_directory_is_gone(tmp_path:
     try:
         os.chdir(gone)
         gone.rmdir()
-        process = multiprocessing.get_context("forkserver").Process(target=print)
-        module.start(process, EnvSettings(game="toy:catch"), 1)
+        process, _ = begin(print)
         process.join()
         assert process.exitcode == 0
     finally:
@@ -188,4 +274,4 @@ def test_without_a_thread_to_wait_in_there_is_no_process(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(threading.Thread, "start", refused)
     with pytest.raises(OSError, match="can't start new thread"):
-        module.start(multiprocessing.get_context("forkserver").Process(target=print), EnvSettings(game="toy:catch"), 1)
+        begin(print)

@@ -14,6 +14,8 @@ import psutil
 import pytest
 from command_line import QUICK, Started, checkpoints, events, learning, recorded, rows, told, train
 
+from ga3c.commands import train as command
+
 pytestmark = pytest.mark.usefixtures("own_directory")
 
 # When the signal comes: while modules are imported, while agents start, and in the middle of training.
@@ -48,6 +50,27 @@ def test_a_signal_in_any_phase_ends_cleanly(
         assert out.splitlines()[-1].endswith("--resume run")
         assert events(Path("run"))[-2]["event"] == "checkpoint"
         assert train("--resume", "run", "--steps", str(int(checkpoints(Path("run"))[-1].name) + 50)).returncode == 0
+
+
+def test_a_second_ctrl_c_while_the_first_is_told_is_no_failure(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*given: Any) -> int:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("it goes on")
+
+    def print_slowly(line: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        print(line)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(command, "_train", interrupted)
+    monkeypatch.setattr(command, "_print", print_slowly)
+    try:
+        code = command.train([])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert code == 130 and capsys.readouterr().out == "Ended by SIGINT before the run began\n"
 
 
 def words(processes: list[psutil.Process]) -> list[str]:

@@ -18,6 +18,9 @@ def test_a_second_ctrl_c_raises_again_where_the_first_was_swallowed(interruption
     os.kill(os.getpid(), signal.SIGTERM)  # a repetition
     with pytest.raises(Interrupted):
         os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(Interrupted), interruption.hurrying():
+        raise AssertionError("the request was there before")
 
 
 def test_a_wait_is_given_up_at_a_request_to_stop_and_not_begun_after_one(interruption: Signals) -> None:

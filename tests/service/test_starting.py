@@ -161,7 +161,8 @@ def test_a_run_ends_while_the_fork_server_does_not_answer(make_run: MakeRun, int
     try:
         assert service.run() == "SIGTERM"
     finally:
-        stopped[0].resume()
+        for process in stopped:
+            process.resume()
         for thread in threading.enumerate():
             if thread.name == "starting":
                 thread.join(30)

@@ -38,7 +38,7 @@ from ga3c.transport.slots import Batch
 __all__ = ["DeviceFailed", "Diverged", "Learner", "Model", "Observed", "Outputs", "Snapshot", "TooLarge", "UpdateStats",
            "scheduled", "stuck"]
 
-UPDATE_TIMEOUT = 5.0  # seconds that a checkpoint waits for the end of an update
+UPDATE_TIMEOUT = 5.0  # seconds that a checkpoint waits for the end of an update, or as long as the last one took, twice
 
 
 class UpdateStats(NamedTuple):
@@ -137,7 +137,7 @@ class Learner:
         self.version = self.min_valid_version = self.agent_steps = 0
         self.learning_rate_factor, self.hurried = 1.0, False
         self.skips = Skips()
-        self._update_lock = threading.Lock()
+        self._update_lock, self._last_took = threading.Lock(), 0.0  # seconds
         self._snapshot = Snapshot(0, self._backend.variables.weights())
 
     def snapshot(self) -> Snapshot:
@@ -171,7 +171,7 @@ class Learner:
         with on_device(what):
             inputs = self._backend.inputs(batch)
         before = time.monotonic()
-        with on_device(what), self._update_lock:
+        with on_device(what), self._updating():
             waited = time.monotonic() - before
             if (batch.version[batch.steps > 0, 0] < self.min_valid_version).any():
                 return None
@@ -193,9 +193,19 @@ class Learner:
                                metrics | {"learning_rate": rates.learning_rate}, waited)
 
     @contextlib.contextmanager
+    def _updating(self) -> Iterator[None]:
+        with self._update_lock:
+            began = time.monotonic()
+            try:
+                yield
+            finally:
+                self._last_took = time.monotonic() - began
+
+    @contextlib.contextmanager
     def _between_updates(self) -> Iterator[None]:
-        if not self._update_lock.acquire(timeout=UPDATE_TIMEOUT):
-            raise stuck(UPDATE_TIMEOUT)
+        longest = max(UPDATE_TIMEOUT, 2.0 * self._last_took)
+        if not self._update_lock.acquire(timeout=longest):
+            raise stuck(longest)
         try:
             yield
         finally:
@@ -204,7 +214,7 @@ class Learner:
     def state(self) -> tuple[dict[str, NDArray], int, int]:
         """(weights and optimizer by name, version, agent_steps), taken between two updates.
 
-        Raises DeviceFailed, also if an update takes so long that it will hardly end.
+        Raises DeviceFailed, also if an update takes longer than `UPDATE_TIMEOUT` and than two like the last one.
         """
         with self._between_updates(), on_device("a checkpoint"):
             return self._backend.variables.arrays(), self.version, self.agent_steps

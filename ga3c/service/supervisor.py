@@ -286,14 +286,20 @@ class Service:
         self._trainers.resize(0)
         if not self._trainers.join(began + DRAIN_TRAINERS_SECONDS):
             self._schedule.hurry()
-            if dropped := self._channel.drop_rollouts():
-                self._recorder.say(f"Updates take long: {len(dropped)} rollouts are not trained on.")
-                for slot in dropped:
-                    self._recorder.statistics.report_dropped(self._store.view(slot))
+            self._drop_rollouts("Updates take long")
         updated = self._trainers.join(began + STOP_SECONDS)
+        if self._failures:
+            self._drop_rollouts("The trainers have failed")
         self._predictors.resize(0)
         if self._predictors.join(max(began + STOP_SECONDS, time.monotonic() + 0.5)) and updated:
             self._channel.close()
         else:
             self._recorder.say("A thread is still at work in the model after the time-out and is left behind.")
         return updated
+
+    def _drop_rollouts(self, why: str) -> None:
+        """Counts those that still wait, and on which nobody trains."""
+        if dropped := self._channel.drop_rollouts():
+            self._recorder.say(f"{why}: {len(dropped)} rollouts are not trained on.")
+            for slot in dropped:
+                self._recorder.statistics.report_dropped(self._store.view(slot))

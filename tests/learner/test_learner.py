@@ -163,6 +163,29 @@ def test_a_checkpoint_does_not_wait_for_ever_for_an_update_to_end(monkeypatch: p
     assert model.state()
 
 
+def test_a_checkpoint_waits_for_an_update_as_long_as_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a batch so large that each of its updates takes longer than one waits else."""
+    monkeypatch.setattr("ga3c.learner.learner.UPDATE_TIMEOUT", 0.0)
+    model, begun = Learner(settings(), VECTOR), threading.Event()
+    right = model._backend.update
+
+    def update(*given: Any) -> Any:
+        begun.set()
+        time.sleep(1.0)
+        return right(*given)
+
+    monkeypatch.setattr(model._backend, "update", update)
+    model.update(random_batch())
+    begun.clear()
+    thread = threading.Thread(target=model.update, args=(random_batch(),))
+    thread.start()
+    assert begun.wait(60)
+    try:
+        assert model.state()[1] == 2
+    finally:
+        thread.join()
+
+
 def test_a_policy_is_of_the_version_that_it_is_said_to_be_of() -> None:
     model, observation = Learner(settings(learning_rate=0.01, optimizer="adam"), VECTOR), np.ones((1, 3), np.float32)
     by_version = {0: model.predict(observation)[0]["policy"]}

@@ -274,11 +274,13 @@ def test_a_failure_while_stopping_is_not_swallowed(
 
 def test_updates_that_are_not_finite_while_stopping_change_nothing_of_how_it_ends(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = CheckingModel()
+    model, failed = CheckingModel(), list[int]()
     right = model.update
 
     def wrong(batch: Batch) -> UpdateStats:
         if (batch.steps < 5).any():
+            failed.append(batch.agent_steps)
+            psutil.wait_procs(agent_processes())  # others' rollouts wait meanwhile
             raise Diverged("ten in a row")
         return right(batch)
 
@@ -286,6 +288,9 @@ def test_updates_that_are_not_finite_while_stopping_change_nothing_of_how_it_end
     run = make_run(counting(agents=8))
     assert Service(run.settings, run, model, interruption).run() == "--steps 6000"
     assert "While stopping: ten in a row." in (run.directory / "log.txt").read_text()
+    run.statistics.drain()
+    submitted = sum(len(moments) - 1 for moments in model.predicted.values())
+    assert sum(failed) < run.statistics.dropped_steps == submitted - model.agent_steps
 
 
 def test_a_signal_ends_the_run_and_loses_nothing(make_run: MakeRun, interruption: Signals) -> None:

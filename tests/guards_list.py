@@ -314,7 +314,7 @@ SERVICE_GUARDS = [
           "test_it_stops_in_every_state[stopped agents-2]",
           [("service/agent_pool", "        for process in self.processes:\n            _kill(process)\n", "")]),
     Guard(35, "an update that never ends is waited for",
-          "test_it_stops_whatever_it_is_doing[a trainer stuck-2]",
+          "test_an_update_that_never_ends_is_no_clean_end",
           [("service/supervisor", "        if not updated:\n", "        if False:\n")]),
     Guard(35, "idle trainers are not dismissed",
           "test_it_stops_in_every_state[nothing trained-15]",

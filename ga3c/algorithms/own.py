@@ -23,6 +23,7 @@ class OwnAlgorithm:
 
     def __init__(self, name: str, algorithm: Algorithm) -> None:
         self._name, self._algorithm = name, algorithm
+        self._outputs: tuple[str, ...] = ()
 
     @property
     def reads(self) -> Sequence[str]:
@@ -36,19 +37,28 @@ class OwnAlgorithm:
 
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
         """The user's, as of any algorithm."""
-        return self._told("outputs", lambda: dict(self._algorithm.outputs(env)))
+        found = self._told("outputs", lambda: dict(self._algorithm.outputs(env)))
+        self._outputs = tuple(found)
+        return found
 
     def act(self, network: Network, observation: Tensor) -> Outputs:
-        """Likewise."""
-        return self._told("act", lambda: self._algorithm.act(network, observation))
+        """Likewise, with all outputs."""
+        found = self._told("act", lambda: self._algorithm.act(network, observation))
+        self._need("act", isinstance(found, Mapping), f"gives no outputs by name, but {type(found).__name__}")
+        for name in self._outputs:
+            self._tensor("act", name, found.get(name))
+        return found
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
-        """Likewise, with the rows "filled"."""
+        """Likewise, with the rows "filled", and state of the variables there are."""
         found = self._told("prepare", lambda: self._algorithm.prepare(network, batch))
         self._need("prepare", isinstance(found, Prepared), f"gives no Prepared, but {type(found).__name__}")
         self._need("prepare", "filled" in found.rows, "gives no rows 'filled'")
-        self._need("prepare", found.state.keys() <= self.variables.keys(),
-                   f"gives the state {sorted(found.state)}, variables are {sorted(self.variables)}")
+        for name, row in found.rows.items():
+            self._tensor("prepare", name, row)
+        kind = keras.backend.standardize_dtype(found.rows["filled"].dtype)
+        self._need("prepare", kind == "bool", f"gives rows 'filled' of {kind}, not of bool")
+        self._state("prepare", found.state)
         return found
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
@@ -56,9 +66,18 @@ class OwnAlgorithm:
         found = self._told("loss", lambda: self._algorithm.loss(network, rows, rates))
         self._need("loss", isinstance(found, Loss), f"gives no Loss, but {type(found).__name__}")
         for name, number in {"total": found.total, **found.metrics}.items():
-            shape = tuple(getattr(number, "shape", ()))
+            self._tensor("loss", name, number)
+            shape = tuple(number.shape)
             self._need("loss", shape == (), f"gives {name} of the shape {shape}, not a scalar")
+        self._state("loss", found.state)
         return found
+
+    def _tensor(self, method: str, name: str, given: object) -> None:
+        self._need(method, keras.ops.is_tensor(given), f"gives {name} that is no tensor, but {given!r:.40}")
+
+    def _state(self, method: str, state: Mapping[str, Tensor]) -> None:
+        self._need(method, state.keys() <= self.variables.keys(),
+                   f"gives the state {sorted(state)}, variables are {sorted(self.variables)}")
 
     def _told(self, method: str, call: Callable[[], _T]) -> _T:
         with telling(f"algorithm: {self._name!r} fails in `{method}`", ConfigError):

@@ -3,7 +3,7 @@
 There is one at a time, in one thread, without GPU. The controller learns nothing meanwhile, so an evaluation should be
 over soon: its niceness is between the main process's and the agents'.
 
-The process's standard input is a socket to this process. By it each sees when the other has ended, whatever the cause.
+The process's standard input is a socket to this process: by it the process sees when we have ended, whatever the cause.
 It has a process group of its own, so Ctrl-C reaches only the main process. Its report and its errors go to unnamed
 temporary files. So it never waits for us, and nothing is left behind. The report has a file to itself, as anybody may
 print.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
@@ -43,7 +44,7 @@ class Backend:
         shown = Slots(env, settings.algorithm.rollout_length, settings.agents.envs_per_agent, 1,
                       outputs=algorithm.outputs(env), discounted=settings.algorithm.normalize_rewards).empty_batch(1)
         for name in self.variables.reads:
-            if not hasattr(shown, name):
+            if not isinstance(getattr(shown, name, None), np.ndarray):
                 raise ConfigError(f"algorithm: {settings.algorithm.algorithm!r} reads {name!r}, which no rollout has")
         batch = [tf.TensorSpec((None, *array.shape[1:]), array.dtype)
                  for array in (getattr(shown, name) for name in self.variables.reads)]

@@ -137,7 +137,8 @@ class SharedWeights:
     def pull(self, worker: int) -> tuple[int, dict[str, NDArray]]:
         """(version, a copy of the network's weights and of the algorithm's variables) for this worker.
 
-        What others have still pending is not in them, so the version is without it: it counts as lag.
+        What others have still pending is not in them, so the version is without it: it counts as lag. What a
+        quarantined worker had pending counts to the end of the run.
         """
         own = self._block.arrays
         own["pending"][worker] = 0  # added, or given up; or an earlier process of this worker has died with it

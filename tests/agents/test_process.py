@@ -236,6 +236,16 @@ def test_a_fork_server_whose_socket_was_cleared_away_is_left_to_its_processes_an
     assert len(kept) == 1 and os.waitpid(old, 0)[0] == old
 
 
+def test_a_fork_server_at_an_abstract_address_has_no_socket_that_could_be_missed(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Python 3.11.0."""
+    start_forkserver(EnvSettings(game="toy:catch"), 1)
+    monkeypatch.setattr(forkserver._forkserver, "_forkserver_address", "\0listener-1-0")
+    kept = list(module._unreachable)
+    module._forget_unreachable()
+    assert forkserver._forkserver._forkserver_address == "\0listener-1-0" and module._unreachable == kept
+
+
 def test_a_process_can_be_started_though_the_working_directory_is_gone(tmp_path: Path) -> None:
     gone, here = tmp_path / "gone", os.getcwd()
     gone.mkdir()

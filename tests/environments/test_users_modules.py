@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import batches
 import numpy as np
 import pytest
 from command_line import TRAIN, checkpoints, recorded
@@ -146,10 +147,15 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
     ("    reads = property(lambda self: 1 / 0)",
      "'mine:Mine' fails in `reads`: ZeroDivisionError: division by zero (mine.py, line 5)"),
     ("    reads = (*A2C.reads, 'advantages')", "'mine:Mine' reads 'advantages', which no rollout has"),
+    ("    reads = (*A2C.reads, 'size')", "'mine:Mine' reads 'size', which no rollout has"),
     ("    def outputs(self, env):\n        raise SystemExit(3)",
      "fails in `outputs`: SystemExit: the code 3 (mine.py, line 6)"),
     ("    def act(self, network, observation):\n        return network(observation).policy",
      "fails in `act`: AttributeError: 'list' object has no attribute 'policy' (mine.py, line 6)"),
+    ("    def act(self, network, observation):\n        return network(observation)",
+     "`act` of 'mine:Mine' gives no outputs by name, but list"),
+    ("    def act(self, network, observation):\n        return {'policy': network(observation)[0]}",
+     "`act` of 'mine:Mine' gives value that is no tensor, but None"),
     ("    def prepare(self, network, batch):\n        return batch['policy']",
      "fails in `prepare`: KeyError: 'policy' (mine.py, line 6)"),
     ("    def prepare(self, network, batch):\n        return dict(batch)",
@@ -157,12 +163,23 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
     ("    def prepare(self, network, batch):\n        return Prepared(dict(reward=batch['reward']))",
      "`prepare` of 'mine:Mine' gives no rows 'filled'"),
     ("    def prepare(self, network, batch):\n"
+     "        return Prepared(dict(filled=ops.cast(batch['filled'], 'float32')))",
+     "`prepare` of 'mine:Mine' gives rows 'filled' of float32, not of bool"),
+    ("    def prepare(self, network, batch):\n"
      "        return super().prepare(network, batch)._replace(state={'mean': 1.0})",
      "`prepare` of 'mine:Mine' gives the state ['mean'], variables are ['advantage.00']"),
     ("    def loss(self, network, rows, rates):\n        return super().loss(network, rows, rates).total",
      "`loss` of 'mine:Mine' gives no Loss, but SymbolicTensor"),
     ("    def loss(self, network, rows, rates):\n        return Loss(ops.square(rows['returns']), {})",
      "`loss` of 'mine:Mine' gives total of the shape (None,), not a scalar"),
+    ("    def loss(self, network, rows, rates):\n        return Loss(0.0, {})",
+     "`loss` of 'mine:Mine' gives total that is no tensor, but 0.0"),
+    ("    def loss(self, network, rows, rates):\n"
+     "        return Loss(super().loss(network, rows, rates).total, {'kl': 'small'})",
+     "`loss` of 'mine:Mine' gives kl that is no tensor, but 'small'"),
+    ("    def loss(self, network, rows, rates):\n"
+     "        return super().loss(network, rows, rates)._replace(state={'mean': 1.0})",
+     "`loss` of 'mine:Mine' gives the state ['mean'], variables are ['advantage.00']"),
     ("    def loss(self, network, rows, rates):\n        return Loss(ops.sum(network(rows['observation'])[1]), {})",
      "the loss depends on no weight of the network; `network(observation, training=True)` gives what does"),
 ])
@@ -173,6 +190,21 @@ def test_a_mistake_in_an_algorithm_is_told_in_one_line(here: Path, lines: str, s
     with pytest.raises(ConfigError) as caught:
         Learner(configured(algorithm="mine:Mine", passes=2, minibatches=2), VECTOR)
     assert str(caught.value).startswith("algorithm: ") and str(caught.value).endswith(says)
+
+
+def test_an_algorithm_may_make_its_variables_when_it_is_told_of_the_environment(here: Path) -> None:
+    from ga3c.learner.learner import Learner
+    (here / "mine.py").write_text(
+        "import keras\nfrom ga3c.algorithms.a2c import A2C\nclass Mine(A2C):\n"
+        "    def outputs(self, env):\n"
+        "        made = keras.Variable([float(env.n_actions)], name='mine')\n"
+        "        self.variables = {**self.variables, 'mine.00': made}\n"
+        "        return super().outputs(env)\n"
+        "    def prepare(self, network, batch):\n        found = super().prepare(network, batch)\n"
+        "        return found._replace(state={**found.state, 'mine.00': self.variables['mine.00'] + 1.0})\n")
+    learner = Learner(batches.settings(algorithm="mine:Mine"), batches.VECTOR)
+    assert learner.state()[0]["mine.00"] == [4.0], "one for each action"
+    assert learner.update(batches.random_batch()) is not None and learner.state()[0]["mine.00"] == [5.0]
 
 
 def test_a_mistake_in_an_algorithm_ends_the_command_with_one_line_and_writes_nothing(here: Path) -> None:

@@ -270,21 +270,22 @@ def ends(kind: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kind", ["pipe", pytest.param("terminal", marks=pytest.mark.slow), "socket", "pipe of others",
-                                  pytest.param("terminal of others", marks=pytest.mark.slow)])
+                                  pytest.param("terminal of others", marks=pytest.mark.slow),
+                                  pytest.param("dumb terminal of others", marks=pytest.mark.slow)])
 def test_a_run_goes_on_when_nobody_reads_its_output(kind: str) -> None:
-    terminal = "terminal" in kind
+    panel = "terminal" in kind and "dumb" not in kind
     reader, writer = ends(kind)
     many = (NOT_TO_BE_OPENED if "others" in kind else "") + LOOKED_AT.replace("range(3)", "range(1000)")
     try:
         done = subprocess.run([sys.executable, "-c", many], stdout=writer, stderr=subprocess.PIPE, text=True,
-                              env=PLAIN | {"TERM": "xterm"}, check=False, timeout=60)
+                              env=PLAIN | {"TERM": "dumb" if "dumb" in kind else "xterm"}, check=False, timeout=60)
         assert os.get_blocking(writer), "others who write to it are not to be surprised"
     finally:
         os.close(writer)
         shown = os.read(reader, 65_536)
         os.close(reader)
     assert (done.returncode, done.stderr) == (0, "the run went on\n")
-    assert b"12,346" in shown and (b"\xe2\x95\xad" in shown) == terminal, "as much as there was room for, as a panel"
+    assert b"12,346" in shown and (b"\xe2\x95\xad" in shown) == panel, "as much as there was room for, as a panel"
 
 
 def test_a_panel_that_cannot_be_drawn_does_not_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

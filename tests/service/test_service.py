@@ -19,7 +19,7 @@ import psutil
 import pytest
 from counting import CheckingModel, agent_processes, counting, end_run, events
 
-from ga3c.learner.learner import Diverged, UpdateStats
+from ga3c.learner.learner import UpdateStats
 from ga3c.runs.recorder import Recorder
 from ga3c.service.signals import Signals
 from ga3c.service.agent_pool import AgentsLost
@@ -254,43 +254,6 @@ def test_an_exception_in_a_thread_ends_the_run_with_that_exception(
     settings = counting(predictors=2, trainers=2)
     with pytest.raises(ZeroDivisionError, match="of the model"):
         Service(settings, make_run(settings), model, interruption).run()
-
-
-def test_a_failure_while_stopping_is_not_swallowed(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = CheckingModel()
-    right = model.update
-
-    def wrong(batch: Batch) -> UpdateStats:
-        if (batch.steps < 5).any():  # rollouts are short only when agents drain
-            raise ZeroDivisionError("at the end")
-        return right(batch)
-
-    monkeypatch.setattr(model, "update", wrong)
-    settings = counting(agents=8)
-    with pytest.raises(ZeroDivisionError, match="at the end"):
-        Service(settings, make_run(settings), model, interruption).run()
-
-
-def test_updates_that_are_not_finite_while_stopping_change_nothing_of_how_it_ends(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, failed = CheckingModel(), list[int]()
-    right = model.update
-
-    def wrong(batch: Batch) -> UpdateStats:
-        if (batch.steps < 5).any():
-            failed.append(batch.agent_steps)
-            psutil.wait_procs(agent_processes())  # others' rollouts wait meanwhile
-            raise Diverged("ten in a row")
-        return right(batch)
-
-    monkeypatch.setattr(model, "update", wrong)
-    run = make_run(counting(agents=8))
-    assert Service(run.settings, run, model, interruption).run() == "--steps 6000"
-    assert "While stopping: ten in a row." in (run.directory / "log.txt").read_text()
-    run.statistics.drain()
-    submitted = sum(len(moments) - 1 for moments in model.predicted.values())
-    assert sum(failed) < run.statistics.dropped_steps == submitted - model.agent_steps
 
 
 def test_a_signal_ends_the_run_and_loses_nothing(make_run: MakeRun, interruption: Signals) -> None:

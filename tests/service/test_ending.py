@@ -1,0 +1,79 @@
+"""What fails while the service ends, and what then becomes of what was played."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import psutil
+import pytest
+from counting import CheckingModel, agent_processes, counting, end_run
+
+from ga3c.learner.learner import DeviceFailed, Diverged, UpdateStats
+from ga3c.runs.recorder import Recorder
+from ga3c.service import supervisor
+from ga3c.service.signals import Signals
+from ga3c.service.supervisor import Service
+from ga3c.transport.slots import Batch
+
+MakeRun = Callable[..., Recorder]
+
+
+def test_a_failure_while_stopping_is_not_swallowed(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CheckingModel()
+    right = model.update
+
+    def wrong(batch: Batch) -> UpdateStats:
+        if (batch.steps < 5).any():  # rollouts are short only when agents drain
+            raise ZeroDivisionError("at the end")
+        return right(batch)
+
+    monkeypatch.setattr(model, "update", wrong)
+    settings = counting(agents=8)
+    with pytest.raises(ZeroDivisionError, match="at the end"):
+        Service(settings, make_run(settings), model, interruption).run()
+
+
+def test_an_update_that_never_ends_is_no_clean_end(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, released = CheckingModel(), threading.Event()
+    right = model.update
+
+    def held(batch: Batch) -> UpdateStats:
+        end_run()
+        assert released.wait(60)
+        return right(batch)
+
+    monkeypatch.setattr(model, "update", held)
+    monkeypatch.setattr(supervisor, "DRAIN_TRAINERS_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.5)
+    run, before = make_run(counting()), set(threading.enumerate())
+    try:
+        with pytest.raises(DeviceFailed, match="an update has not ended in 0.5 s"):
+            Service(run.settings, run, model, interruption).run()
+    finally:
+        released.set()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(30)
+
+
+def test_updates_that_are_not_finite_while_stopping_change_nothing_of_how_it_ends(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, failed = CheckingModel(), list[int]()
+    right = model.update
+
+    def wrong(batch: Batch) -> UpdateStats:
+        if (batch.steps < 5).any():
+            failed.append(batch.agent_steps)
+            psutil.wait_procs(agent_processes())  # others' rollouts wait meanwhile
+            raise Diverged("ten in a row")
+        return right(batch)
+
+    monkeypatch.setattr(model, "update", wrong)
+    run = make_run(counting(agents=8))
+    assert Service(run.settings, run, model, interruption).run() == "--steps 6000"
+    assert "While stopping: ten in a row." in (run.directory / "log.txt").read_text()
+    run.statistics.drain()
+    submitted = sum(len(moments) - 1 for moments in model.predicted.values())
+    assert sum(failed) < run.statistics.dropped_steps == submitted - model.agent_steps

@@ -110,11 +110,15 @@ def test_one_update_is_a_step_down_the_whole_loss(kind: dict[str, Any], normaliz
     assert np.abs(by_logits).max() > 0.01 and abs(by_value) > 1e-3
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "appo"])
+@pytest.mark.parametrize("algorithm", ["ppo", "appo", "a3c"])
 def test_a_second_pass_is_a_step_down_the_loss_whose_targets_are_of_before_the_first(algorithm: str) -> None:
+    """A3C's are of the pass itself."""
+    own: dict[str, Any] = {"correction": "vtrace", "gae_lambda": 1.0} if algorithm == "a3c" else {
+        "normalize_advantages": True}
+
     def asked(passes: int) -> Settings:
-        return settings(**{**DESCENT, "algorithm": algorithm, "normalize_advantages": True, "entropy_coef": 0.7,
-                           "value_coef": 0.3, "clip_range": 0.05, "log_epsilon": 0.01, "passes": passes})
+        return settings(**{**DESCENT, "algorithm": algorithm, "entropy_coef": 0.7, "value_coef": 0.3,
+                           "clip_range": 0.05, "log_epsilon": 0.01, "passes": passes, **own})
 
     def learner(passes: int) -> Learner:
         made = Learner(asked(passes), VECTOR)
@@ -125,7 +129,7 @@ def test_a_second_pass_is_a_step_down_the_loss_whose_targets_are_of_before_the_f
     before, once, twice, batch = learner(1), learner(1), learner(2), random_batch(6, seed=9)
     for model in (once, twice):
         assert model.update(batch) is not None
-    slopes = slow_gradients(asked(2), batch, before, once)
+    slopes = slow_gradients(asked(2), batch, once if algorithm == "a3c" else before, once)
     first, second = weights(once), weights(twice)
     for n, slope in zip((4, 1), slopes, strict=True):
         name, = (name for name, array in first.items() if array.shape == (n,))

@@ -256,7 +256,9 @@ PPO = {"algorithm": "ppo", "passes": 2, "minibatches": 2}
 
 @pytest.mark.parametrize(("schedule", "updates", "algorithm"), [
     ("synchronous", 30, PPO), ("alternating", 30, PPO), ("multi-batch", 76, PPO), ("multi-batch, twice", 151, PPO),
-    ("multi-batch, twice", 151, {"algorithm": "a3c", "correction": "vtrace", "passes": 1, "minibatches": 1})])
+    ("multi-batch, twice", 151, {"algorithm": "a3c", "correction": "vtrace", "passes": 1, "minibatches": 1}),
+    ("synchronous", 30, {"algorithm": "a2c", "passes": 1, "minibatches": 1}),
+    ("alternating", 30, {**PPO, "algorithm": "appo"})])
 def test_weights_are_those_of_the_serial_run_to_the_byte(
         schedule: str, updates: int, algorithm: dict[str, Any], make_run: MakeRun, interruption: Signals) -> None:
     from ga3c.learner.learner import Learner

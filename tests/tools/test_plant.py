@@ -8,6 +8,9 @@ import plant
 import plant_check
 import pytest
 
+from ga3c.settings.files import configured
+from ga3c.settings.presets import PRESETS
+
 
 @pytest.fixture(scope="module")
 def table() -> plant.Table:
@@ -30,11 +33,27 @@ def test_no_machine_does_more_than_its_cores_and_its_update_lock_can() -> None:
 
 
 def test_passes_make_updates_longer_and_count_neither_as_steps_nor_as_versions() -> None:
-    m = machine.MACHINES["8 cores"]._replace(passes=3)
+    m = machine.MACHINES["8 cores"]._replace(passes=3, minibatches=4, forward=1)
     found = machine.simulate(m, (8, 1, 1), 160)
-    assert found.rate == pytest.approx(m.batch / (3 * (m.train + m.sample * m.batch) + m.gather * m.batch), rel=0.03)
+    update = 12 * m.train + 3 * m.sample * m.batch + m.predict + m.observation * m.batch
+    assert m.update(m.batch) == pytest.approx(update)
+    assert found.rate == pytest.approx(m.batch / (update + m.gather * m.batch), rel=0.03)
     # Updates are slow: all slots are full or under way, and each rollout is one update.
     assert 0.9 * m.slots * 8 < found.lag <= m.slots * 8
+
+
+def test_cores_that_are_free_share_an_update() -> None:
+    m = machine.MACHINES["8 cores"]
+    alone, shared = (machine.simulate(m._replace(threads=threads), (16, 1, 1), 160).rate for threads in (1, 4))
+    assert alone == pytest.approx(m.batch / (m.update(m.batch) + m.gather * m.batch), rel=0.03) and shared > 1.5 * alone
+
+
+def test_a_machine_learns_as_settings_say() -> None:
+    default = machine.MACHINES["2 cores"].learning(configured())
+    assert (default.envs, default.slots, default.rollout_length, default.batch) == (16, 2, 64, 2048)
+    assert (default.passes, default.minibatches, default.forward, default.threads) == (3, 8, 1, 2)
+    fast = machine.MACHINES["2 cores"].learning(configured(**PRESETS["fast"]))
+    assert fast == machine.MACHINES["2 cores"], "what its costs were fitted to"
 
 
 def test_an_update_is_of_whole_rollouts_and_costs_as_much() -> None:
@@ -106,4 +125,4 @@ def test_the_simulated_machine_is_near_the_real_runs_it_was_fitted_to() -> None:
     rows = plant_check.calibration()
     fitted = [row for row in rows if "fitted" in row[0]]
     assert len(fitted) == 2 and all(float(row[1].removesuffix("%")) <= 5 and float(row[4]) <= 0.2 for row in fitted)
-    assert len(rows) == 5
+    assert len(rows) == 7

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ga3c.settings.schema import Settings
 from ga3c.transport.channel import batch_sizes, largest_size
 from ga3c.tuning.measurement import Setting
 
@@ -24,10 +25,10 @@ class Machine(NamedTuple):
 
     step: one environment, one agent step. ticket: the rest of an agent's cycle (system calls). wake: delay from an
     answer to its use. The interpreter runs `call` for a batch of predictions, `each` for an agent in it and `gather`
-    for an agent step that is trained on. A prediction of n observations takes predict + n * observation, an update of
-    n agent steps passes * (train + n * sample), on a core or on one of `devices`. crowd: slowdown of all agents per
-    agent on a core. most: the most observations in a prediction. batch: the least agent steps of an update, which is of
-    whole rollouts.
+    for an agent step that is trained on. A prediction of n observations takes predict + n * observation, on a core or
+    on one of `devices`; an update of n agent steps takes `update`. crowd: slowdown of all agents per agent on a core.
+    most: the most observations in a prediction. batch: the least agent steps of an update, which is of whole rollouts.
+    forward: predictions of the whole batch before the first pass. threads: cores that share an update, without loss.
     """
 
     name: str
@@ -51,6 +52,23 @@ class Machine(NamedTuple):
     slots: int = 2
     most: int = 128
     passes: int = 1
+    minibatches: int = 1
+    forward: int = 0
+    threads: int = 1
+
+    def update(self, n: int) -> float:
+        """Seconds of an update of `n` agent steps: `train` for each minibatch of each pass, `sample` for each step."""
+        return (self.forward * (self.predict + self.observation * n)
+                + self.passes * (self.minibatches * self.train + self.sample * n))
+
+    def learning(self, settings: Settings) -> Machine:
+        """This machine, with rollouts and updates as in these settings."""
+        algorithm, agents = settings.algorithm, settings.agents
+        return self._replace(
+            envs=agents.envs_per_agent, slots=agents.slots_per_agent, rollout_length=algorithm.rollout_length,
+            batch=settings.batching.training_batch_min, passes=algorithm.passes, minibatches=algorithm.minibatches,
+            forward=int(algorithm.algorithm == "appo"),  # the proximal policy and its values
+            threads=self.cores if algorithm.passes > 1 else max(1, self.cores // 2))  # `learner.device`
 
 
 # The costs of a CPU are fitted to real runs (`plant_check.py` prints the error); those of a GPU are assumptions.
@@ -124,6 +142,19 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
         number += 1
         heapq.heappush(running[kind], (served[kind] + work, number, then))
 
+    def share(work: float, then: Callable[[], None], threads: int) -> None:
+        """Begins a job on so many cores."""
+        left = threads
+
+        def over() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        for _ in range(threads):
+            start(0, work / threads, over)
+
     def through(station: str, work: float, then: Callable[[], None]) -> None:
         at = stations[station]
         if at.free == 0:
@@ -138,7 +169,7 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
             then()
 
         if at.runs_on == "core":
-            start(0, work, over)
+            share(work, over, m.threads if station == "update" else 1)
         else:
             later(work, over)
 
@@ -229,8 +260,7 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     def gathered(versions: list[int]) -> None:
         nonlocal gathering
         gathering -= 1
-        through("device" if m.devices else "update", m.passes * (m.train + m.sample * batch),
-                lambda: updated(versions))
+        through("device" if m.devices else "update", m.update(batch), lambda: updated(versions))
 
     def updated(versions: list[int]) -> None:
         nonlocal version, began, idle_trainers, calls, answered

@@ -1,7 +1,7 @@
 """Compares controllers of N_A, N_P and N_T on simulated machines: hundreds of runs in minutes.
 
     python tools/simulate/plant.py [--seeds 200] [--first-seed 0] [--hours 2] [--json plant.json] [--load]
-    python tools/simulate/plant.py --passes 3     updates of three passes over their batch
+    python tools/simulate/plant.py --preset fast  rollouts and updates of that preset, not of the defaults
     python tools/simulate/plant.py --step 90      environments that cost 90 us a step, as our own emulator's do
 
 A `Table` holds the steady states of a simulated machine (`machine.py`) for a grid of settings and interpolates, so that
@@ -24,7 +24,9 @@ import numpy as np
 from machine import MACHINES, Machine, Steady, simulate
 from numpy.typing import NDArray
 
+from ga3c.settings.files import configured
 from ga3c.settings.flags import number, output_file
+from ga3c.settings.presets import PRESETS
 from ga3c.settings.schema import Settings
 from ga3c.tuning.fast import Fast
 from ga3c.tuning.measurement import Measurement, Setting, name
@@ -287,8 +289,8 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=2.0, help="of simulated training for each")
     parser.add_argument("--machines", nargs="+", choices=list(MACHINES), default=list(MACHINES), metavar="NAME")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="also write the numbers there")
-    parser.add_argument("--passes", type=number(int, 1, 64), metavar="N", default=1,
-                        help="of an update over its batch [1]")
+    parser.add_argument("--preset", choices=["default", "fast", "own"], default="default",
+                        help="rollouts and updates of all machines; own: as each machine has them [default]")
     parser.add_argument("--step", type=number(float, 0.1, 1e6), metavar="US",
                         help="microseconds of an environment's step, in the place of each machine's own")
     parser.add_argument("--controllers", nargs="+", choices=list(CONTROLLERS), default=list(CONTROLLERS),
@@ -297,8 +299,12 @@ def main() -> int:
     options = parser.parse_args()
     began = time.monotonic()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    given = {"passes": options.passes, **({"step": 1e-6 * options.step} if options.step else {})}
-    tables = [Table(MACHINES[each]._replace(**given)) for each in options.machines]
+    given = {"step": 1e-6 * options.step} if options.step else {}
+    machines = [MACHINES[each]._replace(**given) for each in options.machines]
+    if options.preset != "own":
+        settings = configured(**PRESETS.get(options.preset, {}))
+        machines = [machine.learning(settings) for machine in machines]
+    tables = list(map(Table, machines))
     everything: dict[str, Any] = {}
     if options.load:
         rows = []

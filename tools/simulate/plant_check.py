@@ -22,10 +22,15 @@ from numpy.typing import NDArray
 from plant import Decides, Table, markdown, run
 from tune_report import at_work, swept, workers
 
+from ga3c.settings.files import configured
+from ga3c.settings.presets import PRESETS
 from ga3c.tuning.measurement import Setting
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 MEASURED = RESULTS / "speed/0.8.0/figures-3-4-320.jsonl"
+# Zen 4, Pong on our own emulator: what parts cost alone, and agent steps/s by preset (docs/results.md, "Speed").
+ZEN_4: dict[str, Any] = {"step": 107e-6, "observation": 34e-6, "sample": 108e-6}
+ON_ZEN_4 = {"fast": 6077.0, "default": 3006.0}
 ONE_ENVIRONMENT = 3680.0  # agent steps/s of Pong, 48 agents with an environment each: speed/0.8.0/placement.txt
 
 
@@ -63,6 +68,11 @@ def calibration() -> list[list[Any]]:
                      *_off(np.array(rates), np.array([np.median(each) for each in sweep.values()])), "", ""])
     alone = np.array([simulate(pong._replace(envs=1), (48, 1, 1), 300).rate])
     rows.append(["Pong, an environment an agent: 48/1/1", *_off(alone, np.array([ONE_ENVIRONMENT]))[:2], "", "", ""])
+    for preset, rate in ON_ZEN_4.items():
+        machine = boxing._replace(**ZEN_4).learning(configured(**PRESETS.get(preset, {})))
+        found = np.array([simulate(machine, (3, 1, 1), 300).rate])
+        rows.append([f"Pong, Zen 4, costs as measured alone, {preset}: 3/1/1", *_off(found, np.array([rate]))[:2],
+                     "", "", ""])
     return rows
 
 

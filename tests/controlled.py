@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from hypothesis import strategies as st
@@ -15,8 +15,11 @@ from ga3c.tuning.trial import Decision, Trial
 
 counts = st.tuples(st.integers(1, 300), st.integers(1, 9), st.integers(1, 9))
 seconds = st.builds(Measurement, st.just(0.0), st.floats(0, 1e5), st.floats(0, 50), st.floats(0, 300),
-                    st.floats(0, 300), st.booleans(), st.sampled_from([0.0, 0.05, 0.5, 1.0]),
-                    st.sampled_from([0.0, 0.03, 1.0]), st.sampled_from([0.0, 0.3, 20.0]))
+                    st.floats(0, 300), st.sampled_from([False] * 9 + [True]),
+                    st.sampled_from([0.0] * 7 + [0.05, 0.5, 1.0]), st.sampled_from([0.0, 0.03, 1.0]),
+                    st.sampled_from([0.0, 0.3, 20.0]))
+# Of what may come nothing would be found out: a number stands for so many seconds of a real machine.
+courses = st.lists(seconds | st.integers(1, 90), max_size=25)
 processes: dict[str, Callable[..., Controller]] = {
     "fast": Fast, "paper": lambda *given: Paper(*given, window=3.0),
     "annealing": lambda *given: Paper(*given, window=2.0, temperature=0.3)}
@@ -25,8 +28,16 @@ controllers = st.builds(
     st.none() | st.floats(0.5, 30), st.integers(0, 99))
 
 
-def at(time: int, second: Measurement) -> Measurement:
-    return second._replace(time=float(time))
+def told(controller: Controller, course: list[Measurement | int], first: int = 0) -> Iterator[Measurement]:
+    """What comes second by second, on `hill` as fast as the controller's setting is at that moment."""
+    rng, time = np.random.default_rng(0), first
+    for part in course:
+        for second in [None] * part if isinstance(part, int) else [part]:
+            if second is None:
+                rate = hill(controller.setting) * (1 + 0.03 * rng.standard_normal())
+                second = Measurement(0.0, rate, 1.0, 0.0, 0.0, False)
+            yield second._replace(time=float(time))
+            time += 1
 
 
 def play(controller: Controller, rate: Callable[[Setting, int], float], seconds: int, noise: float = 0.05,

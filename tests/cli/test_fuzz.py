@@ -67,15 +67,17 @@ def lines(entries: list[dict]) -> st.SearchStrategy[bytes]:
     """A file of such entries, whole ones among them, and of rubbish."""
     entry = st.sampled_from(entries)
     line = entry.map(json.dumps) | entry.flatmap(changed) | anything.map(json.dumps) | st.text(max_size=9)
-    return st.lists(line, max_size=12).map(lambda found: "\n".join(found).encode(errors="replace")) | st.binary(
-        max_size=60)
+    whole = st.lists(st.tuples(st.integers(0, len(entries) - 1), entry.flatmap(changed) | line), max_size=2).map(
+        lambda others: [dict(others).get(number, json.dumps(each)) for number, each in enumerate(entries)])
+    return (whole | st.lists(line, max_size=12)).map(
+        lambda found: "\n".join(found).encode(errors="replace")) | st.binary(max_size=60)
 
 
 MEASURED = dict.fromkeys(("cpu_agents", "cpu_server", "cpu_machine", "wait_ms", "slot_wait_ms", "play_ms", "queue_ms",
                           "service_ms", "reply_ms", "predict_ms", "predictor_busy", "trainer_busy", "gather_ms",
                           "update_ms", "memory_mb", "best_evaluation"), 0.9)
-ROWS = [ROW | MEASURED | {"time": float(second), "agent_steps": 100 * second, "bottleneck": "device"}
-        for second in range(1, 9)]
+ROWS = [ROW | MEASURED | {"time": 10.0 * number, "agent_steps": 1000 * number, "bottleneck": "device"}
+        for number in range(1, 9)]
 YAML = ["steps: !!bool maybe", "minutes: !!timestamp later", "game: !!int x", "frames: " + 3000 * "[",
         "run: !!python/x 1", "env: &a {game: *a}", "run: {steps: !!bool maybe, seed: .nan}", "env: [game]",
         "episodes: !!float 1e999", "steps: .nan", "? [a]", "&a *a", "%YAML 9.9"]
@@ -159,13 +161,16 @@ def test_checkpoint_directories_are_read_or_refused_and_nothing_outside_is_touch
         {"network.00": np.arange(4, dtype=np.float32)}, PROGRESS), 2)
     (base / "run" / "config.yaml").write_text("game: Pong\n")
     file = path / data.draw(st.sampled_from(FILES))
-    content = data.draw(st.binary(max_size=40) | changed(PROGRESS).map(str.encode) | anything.map(
-        lambda found: json.dumps(found).encode()) | st.tuples(
-        st.integers(0, file.stat().st_size - 1), st.binary(min_size=1, max_size=3)).map(
-            lambda cut: (whole := file.read_bytes())[:cut[0]] + cut[1] + whole[cut[0] + len(cut[1]):]))
     sealed = data.draw(st.booleans())
+    if sealed:
+        file, content = path / "progress.json", data.draw(changed(PROGRESS).map(str.encode))
+    else:
+        content = data.draw(st.binary(max_size=40) | changed(PROGRESS).map(str.encode) | anything.map(
+            lambda found: json.dumps(found).encode()) | st.tuples(
+            st.integers(0, file.stat().st_size - 1), st.binary(min_size=1, max_size=3)).map(
+                lambda cut: (whole := file.read_bytes())[:cut[0]] + cut[1] + whole[cut[0] + len(cut[1]):]))
     file.write_bytes(content)
-    if sealed and file.name != "manifest.json":  # by somebody who knows how
+    if sealed:  # by somebody who knows how
         (path / "manifest.json").write_text(json.dumps({each: checkpoint._sha256(path / each) for each in FILES[:2]}))
     if name not in ("..", "000000000007"):
         with contextlib.suppress(OSError):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -42,15 +47,23 @@ def test_a_game_that_cannot_be_played_is_told_in_one_line(game: str, says: str) 
     assert said.startswith(f"game: 'odd:{game}-v0' {says}") and "\n" not in said, said
 
 
+def state_of_this_process() -> tuple[Any, ...]:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return (Path.cwd(), signal.getsignal(signal.SIGTERM), threading.active_count(), dict(os.environ), umask,
+            sys.stdout, sys.stdout.closed, sys.getrecursionlimit(), np.geterr(), signal.getsignal(signal.SIGALRM),
+            time.monotonic, atexit._ncallbacks())
+
+
 # One process each: what one of them does might hide another.
 @pytest.mark.parametrize("effect", [
     "sigterm", "thread", "stdout", "fork", "no-directory", *(pytest.param(name, marks=pytest.mark.slow) for name in (
         "alarm", "umask", "closed-stdout", "shallow", "environ", "monotonic", "atexit", "seterr"))])
 def test_a_game_that_changes_its_process_changes_nothing_here(effect: str) -> None:
-    before = (Path.cwd(), signal.getsignal(signal.SIGTERM), threading.active_count(), dict(os.environ))
+    before = state_of_this_process()
     children = set(psutil.Process().children(recursive=True))
     assert probe(configured(game=f"odd:{effect}-making-v0", agent_timeout=20.0)).n_actions == 2
-    assert before == (Path.cwd(), signal.getsignal(signal.SIGTERM), threading.active_count(), dict(os.environ))
+    assert state_of_this_process() == before
     left = set(psutil.Process().children(recursive=True)) - children
     assert not psutil.wait_procs(left, timeout=5)[1], "what was killed takes a moment to end"
 

@@ -94,6 +94,7 @@ def test_what_a_resume_cut_off_is_not_shown(tmp_path: Path) -> None:
 
 def test_every_column_has_a_group_and_what_the_algorithm_measures_is_learning() -> None:
     row, _ = Statistics(4).row(1.0, Workers(1, 1, 1, 0, 0))
+    row |= dict.fromkeys(("memory_mb", "cpu_server", "cpu_agents", "cpu_machine", "best_evaluation"), 1.0)
     groups = {name: tag(name).split("/")[0] for name in row if name not in ("time", "agent_steps")}
     assert "learning" not in groups.values()
     assert {name for name, group in groups.items() if group == "time"} == {

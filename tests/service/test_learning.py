@@ -147,16 +147,16 @@ def test_it_learns_from_steps_that_several_updates_use(
         changes: dict[str, Any], mode: str, make_run: Callable[..., Recorder], interruption: Signals) -> None:
     best, steps, _ = WORLDS["toy:catch"]
     settings = configured(**{
-        "game": "toy:catch", "algorithm": "appo", "envs_per_agent": 4, "agents": 8, "steps": steps, "tensorboard": False,
-        "dynamic": False, "serial": mode == "serial", "rollout_length": 16, "training_batch_min": 256,
-        "learning_rate": 2e-3, "passes": 1, "minibatches": 4, **changes})
+        "game": "toy:catch", "algorithm": "appo", "envs_per_agent": 4, "agents": 8, "steps": steps,
+        "tensorboard": False, "dynamic": False, "serial": mode == "serial", "rollout_length": 16,
+        "training_batch_min": 256, "learning_rate": 2e-3, "passes": 1, "minibatches": 4, **changes})
     assert_learned(settings, best, make_run, interruption)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("game", "optimizer", "local_updates"), [
-    ("toy:last-step-reward", "rmsprop", 1), ("toy:catch", "rmsprop", 1), ("toy:catch", "adam", 1), ("toy:catch", "adam", 4), ("CartPole-v1", "rmsprop", 1),
-    ("CartPole-v1", "adam", 1), ("CartPole-v1", "adam", 4)])
+    ("toy:last-step-reward", "rmsprop", 1), ("toy:catch", "rmsprop", 1), ("toy:catch", "adam", 1),
+    ("toy:catch", "adam", 4), ("CartPole-v1", "rmsprop", 1), ("CartPole-v1", "adam", 1), ("CartPole-v1", "adam", 4)])
 def test_two_workers_that_learn_by_themselves_learn(
         game: str, optimizer: str, local_updates: int, make_run: Callable[..., Recorder],
         interruption: Signals) -> None:

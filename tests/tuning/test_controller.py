@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from controlled import at, controllers, counts, hill, play, processes, seconds
+from controlled import controllers, counts, courses, hill, play, processes, told
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -20,29 +20,42 @@ from ga3c.tuning.paper import Paper
 from ga3c.tuning.trial import Decision, Reason
 
 
+@pytest.mark.parametrize("kind", processes)
+def test_in_what_the_following_tests_tell_trials_end_in_every_way(kind: str) -> None:
+    ended = set()
+    for seed in range(4):
+        controller = processes[kind]((3, 1, 1), (40, 4, 4), None, seed)
+        trials = [controller.observe(second) for second in told(controller, [90] * 6)]
+        ended |= {trial.decision for trial in trials if trial}
+    assert {Decision.ACCEPTED, Decision.REJECTED} <= ended
+
+
 @examples(deadline=None, max_examples=150)
-@given(controllers, counts, st.lists(seconds | st.integers(1, 300), max_size=120))
-def test_counts_stay_in_bounds(controller: Controller, most: Setting, heard: list[Measurement | int]) -> None:
+@given(controllers, counts, st.lists(st.tuples(st.integers(1, 300), courses), max_size=4))
+def test_counts_stay_in_bounds(controller: Controller, most: Setting,
+                               heard: list[tuple[int, list[Measurement | int]]]) -> None:
     controller._limits, controller._max_lag = most, 5.0
     controller.restrict(most[0])
     controller._state.accepted = controller._bounded(controller.accepted)
-    for time, told in enumerate(heard):
-        if isinstance(told, int):  # fewer agents can be had, or more again
-            most = (told, *most[1:])
-            controller.restrict(told)
-        else:
-            controller.observe(at(time, told))
-        for setting in (controller.setting, controller.accepted):
-            assert all(1 <= count <= limit for count, limit in zip(setting, most, strict=True))
+    time = 0
+    for agents, course in heard:
+        most = (agents, *most[1:])  # fewer can be had, or more again
+        controller.restrict(agents)
+        for second in told(controller, course, time):
+            controller.observe(second)
+            time += 1
+            for setting in (controller.setting, controller.accepted):
+                assert all(1 <= count <= limit for count, limit in zip(setting, most, strict=True))
 
 
 @examples(deadline=None, max_examples=150)
-@given(controllers, st.lists(seconds, max_size=120))
-def test_a_rejection_restores_setting_and_baseline_exactly(controller: Controller, heard: list[Measurement]) -> None:
-    for time, second in enumerate(heard):
+@given(controllers, courses)
+def test_a_rejection_restores_setting_and_baseline_exactly(
+        controller: Controller, heard: list[Measurement | int]) -> None:
+    for second in told(controller, heard):
         accepted, baseline = controller.accepted, repr(controller.baseline)
         measured = repr(controller.baseline.seconds)
-        trial = controller.observe(at(time, second))
+        trial = controller.observe(second)
         if trial and trial.decision is Decision.ABORTED:  # what was measured stays, and is measured again
             assert trial.before == controller.accepted == accepted
             assert repr(controller.baseline.seconds) == measured
@@ -55,44 +68,48 @@ def test_a_rejection_restores_setting_and_baseline_exactly(controller: Controlle
 
 
 @examples(deadline=None, max_examples=60)
-@given(controllers, st.lists(seconds, max_size=60), st.integers(1, int(TIMEOUT)))
-def test_a_void_window_changes_nothing(controller: Controller, heard: list[Measurement], length: int) -> None:
-    for time, second in enumerate(heard):
-        controller.observe(at(time, second._replace(void=False)))
+@given(controllers, courses, st.integers(1, int(TIMEOUT)))
+def test_a_void_window_changes_nothing(controller: Controller, heard: list[Measurement | int], length: int) -> None:
+    first = 0
+    for second in told(controller, heard):
+        controller.observe(second._replace(void=False))
+        first += 1
     before = controller.state()
-    for time in range(len(heard), len(heard) + length):
+    for time in range(first, first + length):
         void = Measurement(time - 1.0, 1e9, 1e9, 0.0, 0.0, True)
         assert controller.observe(void) is None
     assert controller.state() == before
 
 
-@examples(deadline=None, max_examples=75)
-@given(controllers, st.lists(seconds, max_size=60), st.lists(seconds, max_size=60))
+@examples(deadline=None, max_examples=40)
+@given(controllers, courses, courses)
 def test_after_a_restore_the_same_measurements_lead_to_the_same_decisions(
-        controller: Controller, heard: list[Measurement], more: list[Measurement]) -> None:
+        controller: Controller, heard: list[Measurement | int], more: list[Measurement | int]) -> None:
     def anew() -> Controller:
         made = type(controller)((1, 1, 1), (300, 9, 9), None, 7)
         asked = vars(controller).keys() & {"_limits", "_max_lag", "_length"}
         vars(made).update({name: vars(controller)[name] for name in asked})
         return made
 
-    for time, second in enumerate(heard):
-        controller.observe(at(time, second))
+    time = 0
+    for second in told(controller, heard):
+        controller.observe(second)
+        time += 1
     state = json.loads(json.dumps(controller.state()))
     other = anew()
     other.restore(state)
     assert other.state() == controller.state() == state
-    for time, second in enumerate(more, len(heard)):
-        assert other.observe(at(time, second)) == controller.observe(at(time, second))
+    for second in told(controller, more, time):
+        assert other.observe(second) == controller.observe(second)
     assert other.state() == controller.state()
 
 
 @examples(deadline=None, max_examples=50)
-@given(st.sampled_from(sorted(processes)), st.integers(0, 9), st.lists(seconds, max_size=100))
-def test_the_same_seed_makes_the_same_decisions(kind: str, seed: int, heard: list[Measurement]) -> None:
+@given(st.sampled_from(sorted(processes)), st.integers(0, 9), courses)
+def test_the_same_seed_makes_the_same_decisions(kind: str, seed: int, heard: list[Measurement | int]) -> None:
     one, two = (processes[kind]((3, 1, 1), (40, 4, 4), None, seed) for _ in range(2))
-    for time, second in enumerate(heard):
-        assert one.observe(at(time, second)) == two.observe(at(time, second))
+    for second in told(one, heard):
+        assert one.observe(second) == two.observe(second)
         assert one.setting == two.setting
 
 

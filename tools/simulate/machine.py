@@ -78,6 +78,7 @@ LARGE: dict[str, Any] = {"observation": 58e-6, "sample": 225e-6}  # the large ne
 _GPU: dict[str, Any] = {"predict": 250e-6, "observation": 1.5e-6, "train": 1500e-6, "sample": 6e-6}
 MACHINES = {machine.name: machine for machine in (
     Machine("2 cores", 2, 0, (8, 2, 2), BOXING),
+    Machine("4 cores", 4, 0, (16, 2, 2), PONG),
     Machine("4 cores, paper's batches", 4, 0, (256, 2, 2), PONG, envs=1, rollout_length=5, batch=40, slots=4),
     Machine("8 cores", 8, 0, (32, 4, 4), BOXING),
     Machine("16 cores, 1 GPU", 16, 1, (64, 8, 8), PONG, **_GPU),

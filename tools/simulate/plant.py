@@ -290,7 +290,8 @@ def main() -> int:
     parser.add_argument("--machines", nargs="+", choices=list(MACHINES), default=list(MACHINES), metavar="NAME")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="also write the numbers there")
     parser.add_argument("--preset", choices=["default", "fast", "own"], default="default",
-                        help="rollouts and updates of all machines; own: as each machine has them [default]")
+                        help="of rollouts and updates, for machines with its environments an agent; own: each machine's "
+                             "[default]")
     parser.add_argument("--step", type=number(float, 0.1, 1e6), metavar="US",
                         help="microseconds of an environment's step, in the place of each machine's own")
     parser.add_argument("--controllers", nargs="+", choices=list(CONTROLLERS), default=list(CONTROLLERS),
@@ -303,7 +304,7 @@ def main() -> int:
     machines = [MACHINES[each]._replace(**given) for each in options.machines]
     if options.preset != "own":
         settings = configured(**PRESETS.get(options.preset, {}))
-        machines = [machine.learning(settings) for machine in machines]
+        machines = [each.learning(settings) for each in machines if each.envs == settings.agents.envs_per_agent]
     tables = list(map(Table, machines))
     everything: dict[str, Any] = {}
     if options.load:

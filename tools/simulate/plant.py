@@ -290,8 +290,8 @@ def main() -> int:
     parser.add_argument("--machines", nargs="+", choices=list(MACHINES), default=list(MACHINES), metavar="NAME")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="also write the numbers there")
     parser.add_argument("--preset", choices=["default", "fast", "own"], default="default",
-                        help="of rollouts and updates, for machines with its environments an agent; own: each machine's "
-                             "[default]")
+                        help="of rollouts and updates, for machines with its environments an agent; own: each "
+                             "machine's own [default]")
     parser.add_argument("--step", type=number(float, 0.1, 1e6), metavar="US",
                         help="microseconds of an environment's step, in the place of each machine's own")
     parser.add_argument("--controllers", nargs="+", choices=list(CONTROLLERS), default=list(CONTROLLERS),

@@ -152,20 +152,25 @@ class _Start:
         except BaseException as error:  # noqa: B036  # raised by who waits
             self.failed = error
         finally:
-            self._theirs.close()
+            with contextlib.suppress(OSError):  # users' code may have closed it
+                self._theirs.close()
         with self._lock:
             self.ended.set()
-            unwatched = self._given_up and self.failed is None
-        if unwatched:
+            if self._given_up:
+                self._end()
+
+    def give_up(self) -> None:
+        """Ends the process, at once or as soon as it has started."""
+        with self._lock:
+            self._given_up = True
+            if self.ended.is_set():
+                self._end()
+
+    def _end(self) -> None:
+        if self.failed is None:
             kill_group(self._process.pid or 0)
             self._process.kill()  # it may not lead a group yet
             self._process.join()
-
-    def give_up(self) -> bool:
-        """Whether it was given up: not if it has ended in the meantime, one way or the other."""
-        with self._lock:
-            self._given_up = not self.ended.is_set()
-            return self._given_up
 
 
 def start(process: BaseProcess, theirs: Closeable, settings: EnvSettings, n_envs: int,
@@ -173,19 +178,22 @@ def start(process: BaseProcess, theirs: Closeable, settings: EnvSettings, n_envs
     """Starts a process from the fork server, whose pid it returns.
 
     Another thread starts it, and closes `theirs`, our copy of what the process has for itself. This one waits within
-    `waiting`, where a signal may end the wait by an exception. That is raised if the fork server does not answer for
-    another `_GRACE` seconds; what it starts later is ended at once. A fork server that does not answer for
-    `ANSWER_SECONDS` is killed. Raises OSError or EOFError if there is no process.
+    `waiting`, where a signal may end the wait by an exception. Then the process is ended, here if it starts within
+    `_GRACE` seconds more, else by the other thread. A fork server that does not answer for `ANSWER_SECONDS` is killed.
+    Raises OSError or EOFError if there is no process.
     """
     starting = _Start(process, theirs)
+    thread = threading.Thread(target=starting.run, args=(settings, n_envs), name="starting", daemon=True)
     try:
         with waiting():  # a request that came before ends it here
             pass
         _find_ground()
         _forget_unreachable()
-        threading.Thread(target=starting.run, args=(settings, n_envs), name="starting", daemon=True).start()
+        thread.start()
     except BaseException as error:
-        theirs.close()
+        starting.give_up()
+        if thread.ident is None:
+            theirs.close()
         if isinstance(error, RuntimeError):  # no thread either
             raise OSError(errno.EAGAIN, str(error)) from None
         raise
@@ -193,9 +201,11 @@ def start(process: BaseProcess, theirs: Closeable, settings: EnvSettings, n_envs
         with waiting():
             starting.ended.wait(ANSWER_SECONDS)
     except BaseException:
-        starting.ended.wait(_GRACE)
-        if starting.give_up():
-            raise
+        try:
+            starting.ended.wait(_GRACE)
+        finally:
+            starting.give_up()
+        raise
     if not starting.ended.is_set():
         if _forkserver_pid():
             os.kill(_forkserver_pid(), signal.SIGKILL)

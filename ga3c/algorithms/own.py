@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import TypeVar
 
 import keras
@@ -53,6 +55,7 @@ class OwnAlgorithm:
         """Likewise, with the rows "filled", and state of the variables there are."""
         found = self._told("prepare", lambda: self._algorithm.prepare(network, batch))
         self._need("prepare", isinstance(found, Prepared), f"gives no Prepared, but {type(found).__name__}")
+        self._named("prepare", "rows", found.rows)
         self._need("prepare", "filled" in found.rows, "gives no rows 'filled'")
         for name, row in found.rows.items():
             self._tensor("prepare", name, row)
@@ -62,22 +65,38 @@ class OwnAlgorithm:
         return found
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
-        """Likewise, with metrics that are scalars."""
+        """Likewise. Its metrics become float32: they may be numbers of any kind."""
         found = self._told("loss", lambda: self._algorithm.loss(network, rows, rates))
         self._need("loss", isinstance(found, Loss), f"gives no Loss, but {type(found).__name__}")
-        for name, number in {"total": found.total, **found.metrics}.items():
-            self._tensor("loss", name, number)
-            shape = tuple(number.shape)
-            self._need("loss", shape == (), f"gives {name} of the shape {shape}, not a scalar")
+        self._tensor("loss", "total", found.total)
+        self._scalar("total", found.total)
+        self._named("loss", "metrics", found.metrics)
+        metrics = {}
+        for name, number in found.metrics.items():
+            if not isinstance(number, Real):
+                self._tensor("loss", name, number)
+            metrics[name] = self._told("loss", functools.partial(_float32, number))
+            self._scalar(name, metrics[name])
         self._state("loss", found.state)
-        return found
+        return found._replace(metrics=metrics)
 
     def _tensor(self, method: str, name: str, given: object) -> None:
         self._need(method, keras.ops.is_tensor(given), f"gives {name} that is no tensor, but {given!r:.40}")
 
+    def _scalar(self, name: str, given: Tensor) -> None:
+        self._need("loss", tuple(given.shape) == (), f"gives {name} of the shape {tuple(given.shape)}, not a scalar")
+
+    def _named(self, method: str, what: str, given: object) -> None:
+        self._need(method, isinstance(given, Mapping), f"gives {what} without names: {type(given).__name__}")
+
     def _state(self, method: str, state: Mapping[str, Tensor]) -> None:
-        self._need(method, state.keys() <= self.variables.keys(),
-                   f"gives the state {sorted(state)}, variables are {sorted(self.variables)}")
+        self._named(method, "state", state)
+        variables = self.variables
+        self._need(method, state.keys() <= variables.keys(),
+                   f"gives the state {sorted(state)}, variables are {sorted(variables)}")
+        for name, value in state.items():
+            shape, right = tuple(getattr(value, "shape", ())), tuple(variables[name].shape)
+            self._need(method, shape == right or None in shape, f"gives {name} of the shape {shape}, not {right}")
 
     def _told(self, method: str, call: Callable[[], _T]) -> _T:
         with telling(f"algorithm: {self._name!r} fails in `{method}`", ConfigError):
@@ -86,3 +105,7 @@ class OwnAlgorithm:
     def _need(self, method: str, right: bool, says: str) -> None:
         if not right:
             raise ConfigError(f"algorithm: `{method}` of {self._name!r} {says}")
+
+
+def _float32(number: object) -> Tensor:
+    return keras.ops.cast(keras.ops.convert_to_tensor(number), "float32")

@@ -254,11 +254,12 @@ def _transport() -> list[Finding]:
         rate = (count.requests - before) / (time.monotonic() - began)
     finally:
         channel.hang_up(0)
-        agent.join(5.0)
-        if agent.is_alive():
-            agent.kill()
-            agent.join()
-        agent.close()
+        if agent.pid is not None:
+            agent.join(5.0)
+            if agent.is_alive():
+                agent.kill()
+                agent.join()
+            agent.close()
         channel.dismiss_predictor()
         channel.dismiss_trainer()
         for thread in threads:

@@ -38,7 +38,7 @@ from ga3c.transport.slots import Batch
 __all__ = ["DeviceFailed", "Diverged", "Learner", "Model", "Observed", "Outputs", "Snapshot", "TooLarge", "UpdateStats",
            "scheduled", "stuck"]
 
-UPDATE_TIMEOUT = 5.0  # seconds that a checkpoint waits for the end of an update, or as long as the last one took, twice
+UPDATE_TIMEOUT = 5.0  # seconds that a checkpoint waits for the end of an update, or twice as long as the last took
 
 
 class UpdateStats(NamedTuple):
@@ -137,7 +137,7 @@ class Learner:
         self.version = self.min_valid_version = self.agent_steps = 0
         self.learning_rate_factor, self.hurried = 1.0, False
         self.skips = Skips()
-        self._update_lock, self._last_took = threading.Lock(), 0.0  # seconds
+        self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates, seconds of the last made
         self._snapshot = Snapshot(0, self._backend.variables.weights())
 
     def snapshot(self) -> Snapshot:
@@ -195,17 +195,21 @@ class Learner:
     @contextlib.contextmanager
     def _updating(self) -> Iterator[None]:
         with self._update_lock:
-            began = time.monotonic()
+            began, version = time.monotonic(), self.version
             try:
                 yield
             finally:
-                self._last_took = time.monotonic() - began
+                self._ended += 1
+                if self.version > version:
+                    self._last_took = time.monotonic() - began
 
     @contextlib.contextmanager
     def _between_updates(self) -> Iterator[None]:
-        longest = max(UPDATE_TIMEOUT, 2.0 * self._last_took)
-        if not self._update_lock.acquire(timeout=longest):
-            raise stuck(longest)
+        ended, longest = self._ended, max(UPDATE_TIMEOUT, 2.0 * self._last_took)
+        while not self._update_lock.acquire(timeout=longest):
+            if self._ended == ended:
+                raise stuck(round(longest, 1))
+            ended = self._ended  # of several trainers, which wait for each other, too
         try:
             yield
         finally:

@@ -84,6 +84,7 @@ class Signals:
         if self._first_raises or (self.at_once and (repeated or not self._raised)) or (
                 repeated and self._second_raises):
             self._raised = True
+            self._first_raises = self._second_raises = False  # it may come where these were about to be ended
             raise Interrupted
 
     @property

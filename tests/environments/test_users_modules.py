@@ -175,6 +175,12 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
     ("    def loss(self, network, rows, rates):\n        return Loss(0.0, {})",
      "`loss` of 'mine:Mine' gives total that is no tensor, but 0.0"),
     ("    def loss(self, network, rows, rates):\n"
+     "        return Loss(super().loss(network, rows, rates).total, None)",
+     "`loss` of 'mine:Mine' gives metrics without names: NoneType"),
+    ("    def loss(self, network, rows, rates):\n"
+     "        return super().loss(network, rows, rates)._replace(state={'advantage.00': ops.zeros((3,))})",
+     "`loss` of 'mine:Mine' gives advantage.00 of the shape (3,), not (2,)"),
+    ("    def loss(self, network, rows, rates):\n"
      "        return Loss(super().loss(network, rows, rates).total, {'kl': 'small'})",
      "`loss` of 'mine:Mine' gives kl that is no tensor, but 'small'"),
     ("    def loss(self, network, rows, rates):\n"
@@ -201,10 +207,15 @@ def test_an_algorithm_may_make_its_variables_when_it_is_told_of_the_environment(
         "        self.variables = {**self.variables, 'mine.00': made}\n"
         "        return super().outputs(env)\n"
         "    def prepare(self, network, batch):\n        found = super().prepare(network, batch)\n"
-        "        return found._replace(state={**found.state, 'mine.00': self.variables['mine.00'] + 1.0})\n")
+        "        return found._replace(state={**found.state, 'mine.00': self.variables['mine.00'] + 1.0})\n"
+        "    def loss(self, network, rows, rates):\n        found = super().loss(network, rows, rates)\n"
+        "        more = {'fixed': 0.5, 'of_one': self.variables['mine.00'][0], 'filled': rows['filled'].shape.rank}\n"
+        "        return found._replace(metrics={**found.metrics, **more})\n")
     learner = Learner(batches.settings(algorithm="mine:Mine"), batches.VECTOR)
     assert learner.state()[0]["mine.00"] == [4.0], "one for each action"
-    assert learner.update(batches.random_batch()) is not None and learner.state()[0]["mine.00"] == [5.0]
+    made = learner.update(batches.random_batch())
+    assert made is not None and learner.state()[0]["mine.00"] == [5.0]
+    assert (made.metrics["fixed"], made.metrics["filled"]) == (0.5, 1.0), "numbers are metrics, too"
 
 
 def test_a_mistake_in_an_algorithm_ends_the_command_with_one_line_and_writes_nothing(here: Path) -> None:

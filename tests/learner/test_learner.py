@@ -163,27 +163,34 @@ def test_a_checkpoint_does_not_wait_for_ever_for_an_update_to_end(monkeypatch: p
     assert model.state()
 
 
-def test_a_checkpoint_waits_for_an_update_as_long_as_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with a batch so large that each of its updates takes longer than one waits else."""
+@pytest.mark.parametrize("trainers", [1, 4])
+def test_a_checkpoint_waits_for_updates_as_long_as_those_before_took(
+        trainers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a batch so large that each update takes longer than one waits else."""
     monkeypatch.setattr("ga3c.learner.learner.UPDATE_TIMEOUT", 0.0)
     model, begun = Learner(settings(), VECTOR), threading.Event()
-    right = model._backend.update
+    right, old = model._backend.update, random_batch()
 
     def update(*given: Any) -> Any:
         begun.set()
-        time.sleep(1.0)
+        time.sleep(0.7)
         return right(*given)
 
     monkeypatch.setattr(model._backend, "update", update)
     model.update(random_batch())
+    model.min_valid_version, old.version[:] = 1, 0
+    assert model.update(old) is None, "which takes no time and says nothing of how long one does"
+    model.min_valid_version = 0
     begun.clear()
-    thread = threading.Thread(target=model.update, args=(random_batch(),))
-    thread.start()
+    threads = [threading.Thread(target=model.update, args=(random_batch(),)) for _ in range(trainers)]
+    for thread in threads:
+        thread.start()
     assert begun.wait(60)
     try:
-        assert model.state()[1] == 2
+        assert model.state()[1] >= 2
     finally:
-        thread.join()
+        for thread in threads:
+            thread.join()
 
 
 def test_a_policy_is_of_the_version_that_it_is_said_to_be_of() -> None:

@@ -287,7 +287,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="number of seeds [200]")
     parser.add_argument("--first-seed", type=int, default=0, help="first of them [0]")
     parser.add_argument("--hours", type=float, default=2.0, help="of simulated training for each")
-    parser.add_argument("--machines", nargs="+", choices=list(MACHINES), default=list(MACHINES), metavar="NAME")
+    parser.add_argument("--machines", nargs="+", choices=list(MACHINES), metavar="NAME",
+                        help="; ".join(MACHINES))
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="also write the numbers there")
     parser.add_argument("--preset", choices=["default", "fast", "own"], default="default",
                         help="of rollouts and updates, for machines with its environments an agent; own: each "
@@ -301,10 +302,13 @@ def main() -> int:
     began = time.monotonic()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     given = {"step": 1e-6 * options.step} if options.step else {}
-    machines = [MACHINES[each]._replace(**given) for each in options.machines]
+    machines = [MACHINES[each]._replace(**given) for each in options.machines or MACHINES]
     if options.preset != "own":
         settings = configured(**PRESETS.get(options.preset, {}))
-        machines = [each.learning(settings) for each in machines if each.envs == settings.agents.envs_per_agent]
+        others = [each.name for each in machines if each.envs != settings.agents.envs_per_agent]
+        if options.machines and others:
+            parser.error(f"--machines: {others[0]} has other environments an agent; it goes with --preset own")
+        machines = [each.learning(settings) for each in machines if each.name not in others]
     tables = list(map(Table, machines))
     everything: dict[str, Any] = {}
     if options.load:

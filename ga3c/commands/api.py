@@ -23,7 +23,7 @@ from ga3c.runs import reader as record
 from ga3c.runs.directory import new_directory
 from ga3c.settings.files import configured, to_yaml
 from ga3c.settings.imports import python_path
-from ga3c.settings.messages import ConfigError
+from ga3c.settings.messages import ConfigError, flag
 from ga3c.settings.schema import Settings
 
 
@@ -130,14 +130,13 @@ def _print(line: str) -> None:
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:
-    def flag(name: str, value: Any) -> str:
-        name = name.replace("_", "-")
+    def spelled(name: str, value: Any) -> str:
         if isinstance(value, bool):
-            return f"--{name}" if value else f"--no-{name}"
+            return flag(name if value else f"no_{name}")
         text = ",".join(value) if isinstance(value, list | tuple) else "null" if value is None else value
-        return f"--{name}={text}"
+        return f"{flag(name)}={text}"
 
-    return [flag(name, value) for name, value in settings.items()]
+    return [spelled(name, value) for name, value in settings.items()]
 
 
 def _run(command: str, arguments: Sequence[str], show: Callable[[str], object], *descriptors: int) -> None:

@@ -199,7 +199,7 @@ SERVICE_GUARDS = [
           [("learner/checkpoint", "        except CheckpointError as error:\n            passed_over",
             "        except ZeroDivisionError as error:\n            passed_over")]),
     Guard(22, "games are not compared",
-          "test_another_game_or_network_is_not_gone_on_with",
+          "test_another_game_is_not_gone_on_with",
           [("runs/beginning", '        if ours != theirs:\n            raise ConfigError(f"{flag(',
             '        if False:\n            raise ConfigError(f"{flag('),
            ("learner/variables", "        wrong = _difference(variables, arrays)", "        wrong = ''")]),

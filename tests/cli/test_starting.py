@@ -159,7 +159,7 @@ def test_the_fork_server_is_told_what_one_process_will_play(
     def tensorflow_comes_next(*how: object) -> None:
         raise ConfigError("enough")
 
-    def process_comes_next(process: object, settings: EnvSettings, n_envs: int) -> None:
+    def process_comes_next(process: object, theirs: object, settings: EnvSettings, n_envs: int) -> None:
         told.append((settings.game, n_envs))
         raise ConfigError("enough")
 

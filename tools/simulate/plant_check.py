@@ -68,11 +68,11 @@ def calibration() -> list[list[Any]]:
                      *_off(np.array(rates), np.array([np.median(each) for each in sweep.values()])), "", ""])
     alone = np.array([simulate(pong._replace(envs=1), (48, 1, 1), 300).rate])
     rows.append(["Pong, an environment an agent: 48/1/1", *_off(alone, np.array([ONE_ENVIRONMENT]))[:2], "", "", ""])
-    for preset, rate in ON_ZEN_4.items():
+    for preset, real_rate in ON_ZEN_4.items():
         machine = boxing._replace(**ZEN_4).learning(configured(**PRESETS.get(preset, {})))
-        found = np.array([simulate(machine, (3, 1, 1), 300).rate])
-        rows.append([f"Pong, Zen 4, costs as measured alone, {preset}: 3/1/1", *_off(found, np.array([rate]))[:2],
-                     "", "", ""])
+        simulated = np.array([simulate(machine, (3, 1, 1), 300).rate])
+        rows.append([f"Pong, Zen 4, costs as measured alone, {preset}: 3/1/1",
+                     *_off(simulated, np.array([real_rate]))[:2], "", "", ""])
     return rows
 
 

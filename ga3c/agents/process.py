@@ -29,7 +29,7 @@ from ga3c.agents.random_start import play_randomly
 from ga3c.envs.base import Environment
 from ga3c.envs.containment import contained
 from ga3c.envs.factory import make_environment
-from ga3c.envs.process_group import kill_group, lead_group
+from ga3c.envs.process_group import kill_leader, lead_group
 from ga3c.envs.random_streams import seed_global_streams
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics
 from ga3c.settings.imports import safe_path
@@ -168,8 +168,7 @@ class _Start:
 
     def _end(self) -> None:
         if self.failed is None:
-            kill_group(self._process.pid or 0)
-            self._process.kill()  # it may not lead a group yet
+            kill_leader(self._process)
             self._process.join()
 
 

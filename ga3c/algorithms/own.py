@@ -34,7 +34,7 @@ class OwnAlgorithm:
 
     @property
     def variables(self) -> Mapping[str, keras.Variable]:
-        """The user's of now: `outputs` may make them, as it is told of the environment."""
+        """The user's of now: `outputs` may make them, as it gets the environment's shapes."""
         return self._told("variables", lambda: dict(self._algorithm.variables))
 
     def outputs(self, env: EnvSpec) -> dict[str, Field]:

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 
 
 def lead_group() -> None:
@@ -38,6 +39,12 @@ def kill_group(pid: int) -> None:
         return
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def kill_leader(process: BaseProcess) -> None:
+    """Kills a process that leads a group, or is about to, with all that its environments have started."""
+    kill_group(process.pid or 0)
+    process.kill()  # it may not lead a group yet
 
 
 def signal_name(number: int) -> str:

@@ -28,7 +28,7 @@ from ga3c.agents.process import drop_unwritable_output, start
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, told
 from ga3c.envs.factory import is_foreign
-from ga3c.envs.process_group import how_it_ended, kill_group, lead_group
+from ga3c.envs.process_group import how_it_ended, kill_leader, lead_group
 from ga3c.envs.wrapper_statistics import Statistics
 from ga3c.evaluation.episodes import Limits, Players, Protocol, Rows, Turn
 from ga3c.settings.machine import LONGEST_WAIT
@@ -110,8 +110,7 @@ class _Processes:
     def _end(self) -> None:
         for pipe, process in self._players:
             pipe.close()
-            kill_group(process.pid)
-            process.kill()  # it may not lead a group yet
+            kill_leader(process)
             process.join()
 
     @property

@@ -19,7 +19,7 @@ import numpy as np
 
 from ga3c.agents.loop import agent_seed
 from ga3c.agents.process import MODEL_FAILED, agent_main, forkserver_ended, start
-from ga3c.envs.process_group import kill_group, signal_name
+from ga3c.envs.process_group import kill_group, kill_leader, signal_name
 from ga3c.envs.wrapper_statistics import Statistics, merged
 from ga3c.runs.recorder import Recorder
 from ga3c.service import workers
@@ -42,12 +42,6 @@ _HOW = {Cause.OUT_OF_MEMORY: "was killed, likely because memory ran out,",
 
 class AgentsLost(Exception):
     """No agent is left: all are quarantined, or none can be started."""
-
-
-def _kill(process: ForkServerProcess) -> None:
-    """Kills an agent with all that its environments started."""
-    kill_group(process.pid or 0)
-    process.kill()  # it may not lead a group yet
 
 
 class AgentPool:
@@ -242,7 +236,7 @@ class AgentPool:
                 self._channel.hang_up(agent.number)
         self._join(1.0)
         for process in self.processes:
-            _kill(process)
+            kill_leader(process)
         self._join(1.0)
         for agent in self.agents:
             self._count_faults(agent)  # of the last second
@@ -375,7 +369,7 @@ class AgentPool:
             elif agent.interrupted_at is None:
                 self._interrupt(agent, silent)
             elif now >= agent.interrupted_at + STACKS_SECONDS:
-                _kill(agent.process)
+                kill_leader(agent.process)
         return self._attentive_since
 
     def _silent(self, agent: Agent, now: float) -> float:

@@ -11,6 +11,7 @@ import faulty
 import numpy as np
 import pytest
 from counting import agent_processes, end_run
+from workers import T, settings
 
 from ga3c.agents.process import MODEL_FAILED
 from ga3c.learner.learner import UpdateStats
@@ -20,19 +21,9 @@ from ga3c.runs.statistics import Spent
 from ga3c.service.schedules import WorkersSchedule
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
-from ga3c.settings.files import configured
-from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch
 
 MakeRun = Callable[..., Recorder]
-T = 5
-
-
-def settings(**changes: Any) -> Settings:
-    return configured(**{
-        "game": "toy:catch", "algorithm": "a3c-cpu", "tensorboard": False, "agents": 2, "envs_per_agent": 1,
-        "rollout_length": T, "optimizer": "rmsprop", "learning_rate": 0.01, "precision": "float32",
-        "agent_timeout": 300.0, **changes})
 
 
 def test_a_worker_whose_model_fails_is_not_said_to_have_a_failing_environment(

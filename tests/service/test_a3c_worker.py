@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from workers import T, settings
 
 from ga3c.agents.loop import Progress, agent_seed, play, seeded
 from ga3c.envs.base import Environment
@@ -25,7 +26,6 @@ from ga3c.service.a3c_worker import LocalModel, _signs_of_life
 from ga3c.service.counter import run_counter
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
-from ga3c.settings.files import configured
 from ga3c.settings.plan import asks_again
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
@@ -33,14 +33,6 @@ from ga3c.transport.port import PREDICT, SUBMIT
 from ga3c.transport.slots import AgentStatus, Batch, Slots
 
 MakeRun = Callable[..., Recorder]
-T = 5
-
-
-def settings(**changes: Any) -> Settings:
-    return configured(**{
-        "game": "toy:catch", "algorithm": "a3c-cpu", "tensorboard": False, "agents": 2, "envs_per_agent": 1,
-        "rollout_length": T, "optimizer": "rmsprop", "learning_rate": 0.01, "precision": "float32",
-        "agent_timeout": 300.0, **changes})
 
 
 def gradients_by(arrays: dict[str, np.ndarray], world: World, batch: Batch) -> list[np.ndarray]:

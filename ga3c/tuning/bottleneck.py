@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-Bottleneck = Literal["environments", "predictors", "trainers", "transport", "device", "external load", "policy lag"]
+Bottleneck = Literal["environments", "predictors", "trainers", "transport", "device", "external load", "policy lag",
+                     "rounds"]
 
 _FULL = 0.9    # of all cores, or of the time for updates: waiting less would not get more work done
 _BUSY = 0.8    # of a thread's time: more requests would only queue
@@ -16,8 +17,9 @@ _HELD = 0.1    # of an agent's time: without a slot for so long it would play mo
 _SMALL = 32    # observations of a prediction: with fewer, each pays much of its fixed cost
 _FEW = 4       # environments of an agent: with fewer, waking an agent costs about as much as a step of its environments
 
-_NUMBERS = ("cpu_agents", "cpu_server", "cpu_machine", "wait_ms", "slot_wait_ms", "play_ms", "queue_ms", "service_ms",
-            "reply_ms", "predict_ms", "predictor_busy", "trainer_busy", "gather_ms", "update_ms")
+_CORES = ("cpu_agents", "cpu_server", "cpu_machine")
+_TIMES = ("wait_ms", "slot_wait_ms", "play_ms", "queue_ms", "service_ms", "reply_ms", "predict_ms", "predictor_busy",
+          "trainer_busy", "gather_ms", "update_ms")
 
 
 class Diagnosis(NamedTuple):
@@ -32,10 +34,14 @@ class Diagnosis(NamedTuple):
 
 
 def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
-    """Means of the rows' measurements by name; None if one was never taken, as in serial mode."""
+    """Means of the rows' measurements by name; None if one was never taken, as in serial mode.
+
+    In rounds one thread predicts and trains, which is counted as a trainer. Of such rows only the cores are needed.
+    """
     rows = list(rows)
+    in_rounds = all(row.get("trainers") and not row.get("predictors") for row in rows)
     means = {}
-    for name in _NUMBERS:
+    for name in _CORES if in_rounds else (*_CORES, *_TIMES):
         values = [row[name] for row in rows if row.get(name) is not None]
         if not values:
             return None
@@ -75,24 +81,15 @@ def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
         max_lag: in updates; None if nothing bounds it.
     """
     m = measured
-    agents, server, machine = m["cpu_agents"], m["cpu_server"], m["cpu_machine"]
-    trainers, predictors = (m.get(kind, 1.0) * m[busy] for kind, busy in (
-        ("trainers", "trainer_busy"), ("predictors", "predictor_busy")))
-    held = trainers * m["update_ms"] / max(1e-9, m["gather_ms"] + m["update_ms"])  # trainers take turns at updates
-    if machine >= _FULL * cores:
-        if external_load(m) > 0.15 * cores:
-            return Diagnosis("external load", f"other programs take {external_load(m):.1f} of {cores} cores",
-                             "end them, or expect what is left")
-        if agents >= server:
-            return Diagnosis("environments", f"all {cores} cores are busy, agents take {agents:.1f}",
-                             "fewer agents with more envs_per_agent" if envs_per_agent < _FEW else
-                             "only more cores, or a lighter game, would be faster")
-        predicting = predictors * m["predict_ms"] / max(1e-9, m["predict_ms"], m["service_ms"])
-        trains = held >= min(predicting, _BUSY)
-        return Diagnosis("device", f"all {cores} cores are busy, the model takes {server:.1f}, most of it for "
-                         + ("updates" if trains else "predictions"),
-                         f"{_fewer_passes(m) if trains else ''}a GPU or a smaller network would be faster")
+    if m["cpu_machine"] >= _FULL * cores:
+        return _of_full_cores(m, cores, envs_per_agent)
+    if _in_rounds(m):
+        return Diagnosis("rounds", "agents and model wait for each other, "
+                         f"{cores - m['cpu_machine']:.1f} of {cores} cores are idle",
+                         "the schedule queues lets both work at the same time, with an algorithm that corrects policy "
+                         "lag: appo, a3c")
 
+    held = _updating(m)
     life = m["wait_ms"] + m["slot_wait_ms"] + m["play_ms"]
     if held >= _FULL and m["slot_wait_ms"] > _HELD * life:
         return _updates(m)
@@ -129,6 +126,36 @@ def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
                      "a larger prediction_batch_max where predictions are that large, else "
                      + ("fewer predictors, for larger predictions" if m.get("predictors", 1.0) > 1 else
                         "more envs_per_agent"))
+
+
+def _of_full_cores(m: Mapping[str, float], cores: int, envs_per_agent: int) -> Diagnosis:
+    agents, server = m["cpu_agents"], m["cpu_server"]
+    if external_load(m) > 0.15 * cores:
+        return Diagnosis("external load", f"other programs take {external_load(m):.1f} of {cores} cores",
+                         "end them, or expect what is left")
+    if agents >= server:
+        return Diagnosis("environments", f"all {cores} cores are busy, agents take {agents:.1f}",
+                         "fewer agents with more envs_per_agent" if envs_per_agent < _FEW else
+                         "only more cores, or a lighter game, would be faster")
+    model = f"all {cores} cores are busy, the model takes {server:.1f}"
+    advice = "a GPU or a smaller network would be faster"
+    if _in_rounds(m):
+        return Diagnosis("device", model, _fewer_passes(m) + advice)
+    predicting = m.get("predictors", 1.0) * m["predictor_busy"] * m["predict_ms"] / max(
+        1e-9, m["predict_ms"], m["service_ms"])
+    if _updating(m) >= min(predicting, _BUSY):
+        return Diagnosis("device", f"{model}, most of it for updates", _fewer_passes(m) + advice)
+    return Diagnosis("device", f"{model}, most of it for predictions", advice)
+
+
+def _in_rounds(m: Mapping[str, float]) -> bool:
+    return "wait_ms" not in m
+
+
+def _updating(m: Mapping[str, float]) -> float:
+    """The share of the time in which an update is under way: trainers take turns at it."""
+    trainers = m.get("trainers", 1.0) * m["trainer_busy"]
+    return trainers * m["update_ms"] / max(1e-9, m["gather_ms"] + m["update_ms"])
 
 
 def _updates(m: Mapping[str, float]) -> Diagnosis:

@@ -88,6 +88,20 @@ def test_where_the_model_fills_the_cores_the_half_that_takes_more_is_named(
     assert found.bottleneck == "device" and found.reason.endswith(reason) and found.advice.startswith(advice)
 
 
+@pytest.mark.parametrize(("cores", "bottleneck", "told"), [
+    ((1.0, 0.9, 2.8), "rounds", "1.2 of 4 cores are idle"), ((1.0, 2.8, 3.9), "device", "the model takes 2.8; fewer"),
+    ((2.2, 1.6, 3.9), "environments", "agents take 2.2"), ((1.2, 1.0, 3.9), "external load", "take 1.7 of 4")])
+def test_in_rounds_where_nobody_measures_waits_the_cores_tell(
+        cores: tuple[float, ...], bottleneck: str, told: str) -> None:
+    row = {**dict.fromkeys(HEALTHY), **dict(zip(("cpu_agents", "cpu_server", "cpu_machine"), cores, strict=True)),
+           "agents": 4, "predictors": 0, "trainers": 1, "passes": 3.0}
+    diagnoser = Diagnoser(4, 16, None)
+    found = [diagnoser.observe(row) for _ in range(3)]
+    assert found[:2] == [None, None] and found[2] is not None
+    assert found[2].bottleneck == bottleneck and told in str(found[2])
+    assert averages([{**row, "trainers": 0}]) is None, "of A3C on processors"
+
+
 numbers = st.fixed_dictionaries({name: st.floats(0, 1 if name.endswith("_busy") else 1e4) for name in HEALTHY})
 
 

@@ -347,7 +347,10 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
                        again=asks_again(settings), discount=reward_discount(settings.algorithm)), grants, store,
                   None if statistics is None else
                   lambda: store.report_statistics(port.agent, seen.seen()))
-            environment.close()
+            try:
+                environment.close()
+            except BaseException:  # noqa: B036  # all is submitted: that harms nothing
+                traceback.print_exc()
         except ServerGone:
             _leave(0)
         except ModelFailed:  # its environments are sound

@@ -36,7 +36,7 @@ from ga3c.transport.fields import Field, Outputs
 from ga3c.transport.slots import Batch
 
 __all__ = ["DeviceFailed", "Diverged", "Learner", "Model", "Observed", "Outputs", "Snapshot", "TooLarge", "UpdateStats",
-           "scheduled", "stuck"]
+           "stuck"]
 
 UPDATE_TIMEOUT = 5.0  # seconds that a checkpoint waits for the end of an update, or twice as long as the last took
 
@@ -167,7 +167,7 @@ class Learner:
         """
         if not batch.steps.any():
             return None
-        what = f"an update of {batch.agent_steps} agent steps"
+        what = f"an update of {batch.size} agent steps"
         with on_device(what):
             inputs = self._backend.inputs(batch)
         before = time.monotonic()

@@ -33,15 +33,14 @@ class Pushed(NamedTuple):
     """What a worker tells of one rollout.
 
     version, agent_steps: totals after its push; 0 if nothing was pushed. metrics: what was measured, in the order of
-    their names, the learning rate last. updating, predicting: seconds. predictions, calls: observations, and calls of
-    the model for them.
+    their names, the learning rate last. updating: seconds. predictions, calls: observations, and calls of the model
+    for them.
     """
 
     version: int
     agent_steps: int
     metrics: list[float]
     updating: float
-    predicting: float
     predictions: int
     calls: int
 
@@ -128,9 +127,9 @@ class SharedWeights:
 
     def pushed(self, slot: int) -> Pushed:
         """What was told of the rollout in this slot, which was submitted."""
-        version, agent_steps, updating, predicting, predictions, calls = self._block.arrays["told"][slot].tolist()
+        version, agent_steps, updating, predictions, calls = self._block.arrays["told"][slot].tolist()
         return Pushed(int(version), int(agent_steps), self._block.arrays["metrics"][slot].tolist(), updating,
-                      predicting, int(predictions), int(calls))
+                      int(predictions), int(calls))
 
     # ------------------------------------------------------------------------------------ for workers
 

@@ -45,7 +45,6 @@ class LocalModel:
         self._rates = functools.partial(rates_at, settings.algorithm)
         self._backend = GradientBackend(settings, env, make_algorithm(settings))
         self._predictions = self._calls = 0
-        self._predicting = 0.0
         self._pull()
 
     def status(self, store: Slots, state: AgentStatus) -> None:
@@ -64,8 +63,12 @@ class LocalModel:
                 self._predict(slot, step)
             return self._port.look(store)
         if kind == SUBMIT:
-            with _of_the_model():
-                self._learn(slot)
+            try:
+                with _of_the_model():
+                    self._learn(slot)
+            except ModelFailed:
+                store.submitted_at[slot] = 0.0  # it has delivered nothing
+                raise
         return self._port.grant(request, store)
 
     def _pull(self) -> None:
@@ -81,13 +84,12 @@ class LocalModel:
         self._steps = None  # they are the others' now
 
     def _predict(self, slot: int, step: int) -> None:
-        store, began = self._store, time.monotonic()
+        store = self._store
         last = step == store.rollout_length  # a final observation
         outputs = self._backend.predict(store.following[slot] if last else store.observation[slot, step], self._weights)
         store.answer([store.row(slot, step)], {name: array[None] for name, array in outputs.items()}, self._version)
         self._predictions += store.n_envs
         self._calls += 1
-        self._predicting += time.monotonic() - began
 
     def _learn(self, slot: int) -> None:
         """Makes an update of a rollout, and leaves word of it; pushes and pulls if it is time."""
@@ -110,9 +112,9 @@ class LocalModel:
         else:
             self._share()
             self._pull()
-        shared.tell(slot, Pushed(version, agent_steps, metrics, time.monotonic() - began, self._predicting,
-                                 self._predictions, self._calls))
-        self._predictions, self._calls, self._predicting = 0, 0, 0.0
+        shared.tell(slot, Pushed(version, agent_steps, metrics, time.monotonic() - began, self._predictions,
+                                 self._calls))
+        self._predictions = self._calls = 0
 
 
 def worker(shared: SharedWeights, settings: Settings, env: EnvSpec) -> Callable[..., None]:

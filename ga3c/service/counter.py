@@ -30,10 +30,9 @@ def run_counter(channel: Channel, store: Slots, learner: SharedLearner, count: P
                     raise
                 count.predictions += pushed.predictions
                 count.calls += pushed.calls
-                count.predicting += pushed.predicting
                 if update is None:
                     dropped(batch)
                 else:
                     now = time.thread_time()
-                    report(update, batch, Spent(0.0, 0.0, pushed.updating, now - told))
+                    report(update, batch, Spent(0.0, pushed.updating, now - told))
                     told = now

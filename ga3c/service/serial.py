@@ -119,7 +119,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
             predictions, calls = agents.go_on(learner.predict, update,
                                               lambda: recorder.reached(learner.agent_steps) is not None)
         except BaseException:
-            recorder.checkpoints.also_saved = dict  # an agent stands in the middle of a step
+            recorder.checkpoints.also_saved = agents.statistics  # an agent stands in the middle of a step
             raise
         count.predictions += predictions
         count.calls += calls

@@ -95,6 +95,12 @@ def test_an_agent_that_ends_after_some_rollouts_backs_off_and_the_others_go_on(
     assert "is restarted in 0.0 s" in (run.directory / "log.txt").read_text(), "from the second time on"
 
 
+def test_an_agent_whose_environment_fails_when_it_is_closed_is_no_fault(serve: Run) -> None:
+    run = serve("FailsToClose", steps=600)
+    assert run.statistics.agent_deaths == run.statistics.environment_faults == 0
+    assert "RuntimeError: the close" in (run.directory / "log.txt").read_text()
+
+
 def test_a_process_that_forked_and_comes_back_is_no_agent(serve: Run) -> None:
     forked: list[set[int]] = []
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ga3c.envs.containment import contained
+from ga3c.envs.wrapper_statistics import SAVED
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import Learner
@@ -65,6 +66,20 @@ def test_environments_that_fail_again_and_again_end_the_run_with_their_cause(
         trained: Callable[[str], tuple[Checkpoint, Recorder]]) -> None:
     with pytest.raises(AgentsLost, match="failed 6 times in a row; the last time: SystemExit: the code"):
         trained("exit-always")
+
+
+def test_a_run_that_its_game_has_ended_keeps_what_wrappers_have_seen(
+        make_run: Callable[..., Recorder], interruption: Signals, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("odd.Acts.steps", 0)
+    run = make_run(configured(
+        game="odd:exit-always-v0", wrappers=("gymnasium.wrappers:NormalizeObservation",), serial=True,
+        tensorboard=False, agents=2, envs_per_agent=2, rollout_length=5, training_batch_min=20, seed=5))
+    model = Learner(run.settings, run.spec)
+    with pytest.raises(AgentsLost):
+        run_serial(run.settings, run, model, interruption)
+    assert checkpoint.load(run.checkpoints.save(model)).arrays[SAVED][0, 0] >= 59
 
 
 def test_what_a_step_changes_for_the_process_is_put_back(

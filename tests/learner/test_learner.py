@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from batches import VECTOR, random_batch, settings, weights
 
-from ga3c.learner.learner import DeviceFailed, Diverged, Learner, scheduled
+from ga3c.learner.learner import DeviceFailed, Diverged, Learner, TooLarge, scheduled
+from ga3c.transport.slots import Batch
 
 
 def test_going_back_marks_what_the_weights_that_are_gone_have_predicted() -> None:
@@ -223,6 +225,18 @@ def test_a_batch_without_a_step_is_no_update_and_no_failure() -> None:
     assert model.update(empty) is None and model.skips.updates == 0 and model.skips.in_a_row == 9
     after = model.state()
     assert after[1:] == before[1:] and all(np.array_equal(before[0][name], after[0][name]) for name in before[0])
+
+
+def test_the_size_of_an_update_that_the_device_has_no_memory_for_is_told_also_of_a_batch_that_is_used_again(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = Learner(settings(), VECTOR), random_batch()
+
+    def full(batch: Batch) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+
+    monkeypatch.setattr(model._backend, "inputs", full)
+    with pytest.raises(TooLarge, match=f"no memory for an update of {batch.size} agent steps"):
+        model.update(batch.again())
 
 
 def test_a_snapshot_never_changes_and_an_update_puts_another_in_its_place() -> None:

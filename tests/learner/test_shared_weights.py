@@ -245,7 +245,7 @@ def test_totals_go_on_from_what_was_restored_and_a_replaced_worker_goes_on_in_it
 def push_there(shared: SharedWeights, worker: int) -> None:
     for number in range(4):
         shared.push(worker, settings().algorithm, 0.1, gradients(number), {}, 5)
-    shared.tell(worker, Pushed(3, 20, [1.0, 2.0, float("nan")], 0.5, 0.25, 6, 2))
+    shared.tell(worker, Pushed(3, 20, [1.0, 2.0, float("nan")], 0.5, 6, 2))
 
 
 def test_other_processes_push_into_the_same_weights() -> None:
@@ -259,5 +259,5 @@ def test_other_processes_push_into_the_same_weights() -> None:
     ours, theirs = alone.arrays(), shared.arrays()
     assert all((ours[name] == theirs[name]).all() for name in ours) and shared.version == 8 == theirs["optimizer.00"]
     told = shared.pushed(1)
-    assert told[:2] == (3, 20) and told[3:] == (0.5, 0.25, 6, 2)
+    assert told[:2] == (3, 20) and told[3:] == (0.5, 6, 2)
     np.testing.assert_array_equal(told.metrics, [1.0, 2.0, np.nan])

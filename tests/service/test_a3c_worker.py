@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from workers import T, settings
 
+from ga3c.agents.process import ModelFailed
 from ga3c.agents.loop import Progress, agent_seed, play, seeded
 from ga3c.envs.base import Environment
 from ga3c.envs.check import probe
@@ -346,3 +348,19 @@ def test_a_checkpoint_has_weights_statistics_and_counters_and_workers_go_on_from
     assert (facts["version"] == 3).all()
     value = by_the_weights_of(arrays, second)(facts["following"][0])["value"]
     np.testing.assert_allclose(facts["bootstrap_value"][0], value, atol=1e-6)
+
+
+def test_a_rollout_that_the_model_fails_to_learn_from_is_not_delivered(
+        world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: LocalModel, slot: int) -> None:
+        raise ZeroDivisionError
+
+    made = world()
+    worker = made.worker(0)
+    monkeypatch.setattr(LocalModel, "_learn", fails)
+    while (request := worker._request)[0] != SUBMIT:
+        worker.grant()
+    made.store.submitted_at[request[1]] = time.monotonic()  # as `drive` says before it submits
+    with pytest.raises(ModelFailed):
+        worker.grant()
+    assert not made.channel.has_delivered(0) and made.channel.training_queue == 0

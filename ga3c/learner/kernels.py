@@ -29,9 +29,11 @@ from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
 from ga3c.settings import remembered
+from ga3c.settings.algorithms import facts
 from ga3c.settings.imports import python_path
 from ga3c.settings.machine import BFLOAT16, Library, fixed_library, processor, processor_flags
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.plan import rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field
 from ga3c.transport.slots import Batch, Slots, aligned
@@ -47,7 +49,7 @@ _PREDICTED = 32   # observations of a measured prediction
 _PROGRAM = "from ga3c.learner.kernels import main; main()"
 _FILE, _WHAT = "kernels.json", "Kernels"
 _SHAPE = ("algorithm", "passes", "minibatches", "network", "large_stride", "precision", "envs_per_agent",
-          "rollout_length", "training_batch_min", "device_threads")
+          "rollout_length", "device_threads")
 
 Say = Callable[[str], None]
 
@@ -93,7 +95,7 @@ def usual(settings: Settings, spec: EnvSpec) -> Kernel:
 
 def choose(settings: Settings, spec: EnvSpec, tell: Say, announce: Say = lambda line: None,
            stop: Sequence[int] = ()) -> Kernel:
-    """The kernel for a run: of `small` and `large` the one remembered, else the fastest; of all others the usual one.
+    """The kernel for a run: of our networks of images the one remembered, else the fastest; of others the usual one.
 
     Call it before TensorFlow is imported. `announce` takes a line before it measures, `tell` what it found, one line
     each. It does not wait any longer once a descriptor in `stop` can be read. Raises ConfigError.
@@ -107,7 +109,7 @@ def choose(settings: Settings, spec: EnvSpec, tell: Say, announce: Say = lambda 
     flat = settings.flat()
     kind = {**remembered.this_machine(), "processor": processor(), "tensorflow": version("tensorflow"),
             "observation": list(spec.observation_shape), "actions": int(spec.n_actions),
-            **{name: flat[name] for name in _SHAPE}}
+            "update": _update_steps(settings), **{name: flat[name] for name in _SHAPE}}
     if settings.run.kernels == "auto":
         for entry in remembered.recalled(_FILE, kind, _WHAT, tell):
             for kernel in (*kernels, by_rule):
@@ -125,6 +127,20 @@ def choose(settings: Settings, spec: EnvSpec, tell: Say, announce: Say = lambda 
         us_by_kernel = {str(each): round(us, 1) for each, us in (found or {}).items()}
         remembered.remember(_FILE, kind, {"kernel": list(kernel), "us": us_by_kernel}, _WHAT, tell)
     return kernel
+
+
+def _update_steps(settings: Settings) -> int:
+    """Agent steps of an update of the run."""
+    return rollouts_per_batch(settings) * settings.algorithm.rollout_length * settings.agents.envs_per_agent
+
+
+def minibatch(settings: Settings) -> tuple[int, int]:
+    """(rollouts, steps in each) that have at least the agent steps of a minibatch of the run."""
+    length, n_envs = settings.algorithm.rollout_length, settings.agents.envs_per_agent
+    steps = -(-_update_steps(settings) // settings.algorithm.minibatches)
+    if not facts(settings.algorithm.algorithm).rollouts_whole:
+        length = min(length, -(-steps // n_envs))
+    return -(-steps // (length * n_envs)), length
 
 
 def fastest(found: dict[Kernel, float], by_rule: Kernel) -> Kernel:
@@ -262,12 +278,12 @@ class _Built:
     def __init__(self, settings: Settings, spec: EnvSpec) -> None:
         from ga3c.learner.backend import UpdatingBackend
         from ga3c.learner.learner import make_algorithm
-        self._passes, steps = settings.algorithm.passes, settings.batching.training_batch_min
-        steps = -(-steps // settings.algorithm.minibatches)
-        settings = settings.changed(passes=1, minibatches=1, optimizer="rmsprop", rmsprop_epsilon=1e6)
+        self._passes, (n_rollouts, length) = settings.algorithm.passes, minibatch(settings)
+        settings = settings.changed(passes=1, minibatches=1, rollout_length=length, optimizer="rmsprop",
+                                    rmsprop_epsilon=1e6)
         algorithm = make_algorithm(settings)
         self._backend = UpdatingBackend(settings, spec, algorithm)
-        self._batch = _batch(settings, spec, algorithm.outputs(spec), steps)
+        self._batch = _batch(settings, spec, algorithm.outputs(spec), n_rollouts)
         self._observation = aligned((_PREDICTED, *spec.observation_shape), spec.observation_dtype)
         self._observation[:] = self._batch.observation.reshape(-1, *spec.observation_shape)[
             np.arange(_PREDICTED) % self._batch.agent_steps]
@@ -296,10 +312,9 @@ class _Built:
                                if name.startswith("network.")])
 
 
-def _batch(settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], steps: int) -> Batch:
-    """Noise, at least so many agent steps of it: what is computed takes as long whatever is in it."""
+def _batch(settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], n: int) -> Batch:
+    """n rollouts of noise: what is computed takes as long whatever is in it."""
     length, n_envs = settings.algorithm.rollout_length, settings.agents.envs_per_agent
-    n = -(-steps // (length * n_envs))
     rng = np.random.default_rng(0)
     made = Slots(spec, length, n_envs, 1, outputs=outputs, discounted=settings.algorithm.normalize_rewards
                  ).empty_batch(n)

@@ -74,11 +74,10 @@ class PredictionCount:
 class Spent(NamedTuple):
     """Where a trainer's time went between two of its reports.
 
-    In wall-clock seconds: waiting for rollouts or for another trainer's update; copying rollouts; updating. `outside`:
-    processor seconds that its thread took outside of the model.
+    In wall-clock seconds: copying rollouts; updating. `outside`: processor seconds that its thread took outside of the
+    model.
     """
 
-    waiting: float
     gathering: float
     updating: float
     outside: float

@@ -17,20 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.settings.algorithms import facts
-from ga3c.settings.plan import plan
+from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Batch, Slots
+from ga3c.tuning.bottleneck import lag_ceiling
 
 
 class Collected(NamedTuple):
-    """A batch to train on, of which the first `filled` rollouts have steps. `waiting` and `gathering`: the seconds that
-    waiting for its rollouts and copying them took.
-    """
+    """A batch to train on, of which the first `filled` rollouts have steps. `gathering`: seconds that copying took."""
 
     batch: Batch
     filled: int
-    waiting: float
     gathering: float
 
 
@@ -39,17 +37,6 @@ class BatchSource(Protocol):
 
     def batches(self) -> Generator[Collected]:
         """Batch after batch; each may be used until the next is asked for, or the generator is closed."""
-
-
-def rollouts_per_batch(settings: Settings) -> int:
-    """The fewest full rollouts that hold `training_batch_min` agent steps; in rounds, one of each agent of a group."""
-    schedule = plan(settings)
-    if settings.workers_learn:
-        return 1
-    if schedule.in_rounds:
-        return schedule.rollouts(settings.agent_count)
-    steps = settings.algorithm.rollout_length * settings.agents.envs_per_agent
-    return -(-settings.batching.training_batch_min // steps)
 
 
 def notes_on_minibatches(settings: Settings) -> list[str]:
@@ -65,8 +52,9 @@ def notes_on_minibatches(settings: Settings) -> list[str]:
 
 
 def lag_limit(settings: Settings) -> float:
-    """The mean lag in updates above which a rollout is dropped."""
-    return settings.tuning.max_lag if settings.batching.drop_stale and settings.tuning.max_lag else math.inf
+    """The mean lag in updates above which a rollout is dropped, at each use of its batch."""
+    ceiling = lag_ceiling(settings.tuning.max_lag, settings.batching.batch_reuse)
+    return ceiling if settings.batching.drop_stale and ceiling else math.inf
 
 
 def stale(batch: Batch, version: int, max_lag: float) -> NDArray[np.bool_]:
@@ -111,17 +99,15 @@ class RolloutQueue:
         return self._in_place() if self._n_rollouts == self._n_buffers == 1 else self._copied()
 
     def _in_place(self) -> Generator[Collected]:
-        ended, began = False, time.monotonic()
+        ended = False
         while not ended:
             with self._channel.collect(1) as (slots, ended):
                 if slots and self._sound(batch := self._store.view(slots[0])).any():
-                    yield Collected(batch, 1, time.monotonic() - began, 0.0)
-                    began = time.monotonic()
+                    yield Collected(batch, 1, 0.0)
 
     def _copied(self) -> Generator[Collected]:
         buffers = itertools.cycle([self._store.empty_batch(self._n_rollouts) for _ in range(self._n_buffers)])
-        buffer, filled, ended = next(buffers), 0, False
-        began, gathering = time.monotonic(), 0.0
+        buffer, filled, ended, gathering = next(buffers), 0, False, 0.0
         try:
             while not ended:
                 with self._channel.collect(self._n_rollouts - filled) as (slots, ended):
@@ -135,8 +121,8 @@ class RolloutQueue:
                 if filled == self._n_rollouts or (ended and filled):
                     buffer.clear(slice(filled, None))
                     full, filled = filled, 0
-                    yield Collected(buffer, full, time.monotonic() - began - gathering, gathering)
-                    buffer, began, gathering = next(buffers), time.monotonic(), 0.0
+                    yield Collected(buffer, full, gathering)
+                    buffer, gathering = next(buffers), 0.0
         finally:
             if filled:
                 self._dropped(buffer[:filled])
@@ -163,7 +149,7 @@ class Reused:
     """
 
     def __init__(self, source: BatchSource, uses: int, refused: Callable[[Batch], NDArray[np.bool_]],
-                 ending: Callable[[], bool] = lambda: True, over: Callable[[], bool] = lambda: False) -> None:
+                 ending: Callable[[], bool], over: Callable[[], bool]) -> None:
         self._source, self._uses, self._refused, self._ending, self._over = source, uses, refused, ending, over
 
     def batches(self) -> Generator[Collected]:
@@ -178,7 +164,7 @@ class Reused:
                     return
                 for before in itertools.islice(recent, 1, None):
                     if before is not None and not self._over() and (again := self._again(before)).steps.any():
-                        yield Collected(again, before.filled, 0.0, 0.0)
+                        yield Collected(again, before.filled, 0.0)
 
     def _again(self, before: Collected) -> Batch:
         batch = before.batch.again()

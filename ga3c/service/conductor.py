@@ -115,4 +115,4 @@ class Conductor:
         if update is None:
             self._dropped(self._buffer)
         else:
-            self._report(update, self._buffer, Spent(0.0, gathered - before, time.monotonic() - gathered, 0.0))
+            self._report(update, self._buffer, Spent(gathered - before, time.monotonic() - gathered, 0.0))

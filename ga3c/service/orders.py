@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
-from ga3c.service.batches import join, rollouts_per_batch
+from ga3c.service.batches import join
 from ga3c.service.rounds import Answer, Rounds, Update
-from ga3c.settings.plan import plan
+from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Outputs
 from ga3c.transport.slots import Batch

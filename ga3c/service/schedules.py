@@ -14,12 +14,12 @@ from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent
 from ga3c.service.a3c_worker import worker
-from ga3c.service.batches import BatchSource, Reused, RolloutQueue, lag_limit, refusal, rollouts_per_batch
+from ga3c.service.batches import BatchSource, Reused, RolloutQueue, lag_limit, refusal
 from ga3c.service.conductor import Conductor
 from ga3c.service.counter import run_counter
 from ga3c.service.predictor import run_predictor
 from ga3c.service.trainer import run_trainer
-from ga3c.settings.plan import plan
+from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Batch, Slots

@@ -10,9 +10,9 @@
     +-----------------------+             |   main thread: supervisor, one row of metrics a second    |
        shared memory: slots of facts      +-----------------------------------------------------------+
 
-The main thread starts, stops and restarts workers so that as many are at work as `resize` asked for. It sleeps until a
-process ends, someone wakes it, or a second is over. After each second's row the controller (`tuning.tuner`), where
-settings are dynamic, says how many workers it wants next. It needs no thread.
+The main thread starts, stops and restarts workers so that as many are at work as the settings or the controller ask
+for. It sleeps until a process ends, someone wakes it, or a second is over. After each second's row the controller
+(`tuning.tuner`), where settings are dynamic, says how many workers it wants next. It needs no thread.
 
 What predictors and trainers do is the schedule's matter (`schedules.py`): in rounds one thread does both, and with A3C
 on processors one thread counts what agents have learned by themselves.
@@ -58,13 +58,12 @@ from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Spent, Workers
 from ga3c.service.agent_pool import AgentPool
-from ga3c.service.batches import rollouts_per_batch
 from ga3c.service.divergence import Divergence
 from ga3c.service.evaluations import Evaluations
 from ga3c.service.schedules import make_schedule
 from ga3c.service.signals import Signals
 from ga3c.service.workers import THREAD_PAUSE, FailureRules, WorkerPool
-from ga3c.settings.plan import plan
+from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Batch, Slots

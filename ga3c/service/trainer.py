@@ -23,7 +23,7 @@ def run_trainer(source: BatchSource, learner: Learner, report: Callable[[UpdateS
     """
     most, told, inside = 0, time.thread_time(), 0.0
     with contextlib.closing(source.batches()) as batches:
-        for batch, filled, waiting, gathering in batches:
+        for batch, filled, gathering in batches:
             most, first = most or len(batch), 0
             while first < filled:
                 part = batch[first:first + most]
@@ -43,6 +43,6 @@ def run_trainer(source: BatchSource, learner: Learner, report: Callable[[UpdateS
                     dropped(part)
                 else:
                     updating, now = time.monotonic() - before - update.waited, time.thread_time()
-                    report(update, part, Spent(waiting + update.waited, gathering, updating, now - told - inside))
+                    report(update, part, Spent(gathering, updating, now - told - inside))
                     told, inside = now, 0.0
-                first, waiting, gathering = first + len(part), 0.0, 0.0
+                first, gathering = first + len(part), 0.0

@@ -67,3 +67,14 @@ def plan(settings: Settings) -> Plan:
     groups = settings.batching.update_groups
     steps = settings.batching.steps_per_update or max(1, length // groups)
     return Plan(steps, groups, length // (steps * groups))
+
+
+def rollouts_per_batch(settings: Settings) -> int:
+    """The fewest full rollouts that hold `training_batch_min` agent steps; in rounds, one of each agent of a group."""
+    schedule = plan(settings)
+    if settings.workers_learn:
+        return 1
+    if schedule.in_rounds:
+        return schedule.rollouts(settings.agent_count)
+    steps = settings.algorithm.rollout_length * settings.agents.envs_per_agent
+    return -(-settings.batching.training_batch_min // steps)

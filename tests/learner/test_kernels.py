@@ -15,7 +15,7 @@ from batches import IMAGE, VECTOR
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner import kernels
-from ga3c.learner.kernels import Answers, Kernel, choose, fastest, measured, usual
+from ga3c.learner.kernels import Answers, Kernel, choose, fastest, measured, minibatch, usual
 from ga3c.settings import machine, remembered
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
@@ -105,6 +105,15 @@ def test_it_is_measured_once_and_again_if_asked_for(bench: list[list[Kernel]], p
     {"network": "large"}, {"training_batch_min": 40}, {"envs_per_agent": 4}, {"device_threads": 3}])
 def test_another_network_or_size_is_measured_anew(bench: list[list[Kernel]], changed: dict[str, Any]) -> None:
     assert chosen()[0] == chosen(SETTINGS.changed(**changed))[0] == ONEDNN and len(bench) == 2
+
+
+@pytest.mark.parametrize(("changed", "size"), [
+    ({}, (1, 16)), ({"algorithm": "a3c", "passes": 3, "minibatches": 2}, (1, 20)), ({"minibatches": 1}, (2, 64)),
+    ({"preset": "paper"}, (8, 5)), ({"preset": "a3c-cpu"}, (1, 5)),
+    ({"schedule": "synchronous", "agents": 6, "minibatches": 4}, (2, 64)),
+    ({"preset": "cule", "agents": 20, "envs_per_agent": 6}, (1, 20))])
+def test_a_kernel_is_measured_with_a_minibatch_of_the_run(changed: dict[str, Any], size: tuple[int, int]) -> None:
+    assert minibatch(configured(**{"game": "Pong", **changed})) == size
 
 
 def test_another_machine_is_measured_anew(bench: list[list[Kernel]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from programs import TOOLS
 
 from ga3c.learner import checkpoint
 from ga3c.runs.directory import lock_directory
-from ga3c.service.batches import rollouts_per_batch
+from ga3c.settings.plan import rollouts_per_batch
 from ga3c.settings.files import resolve, to_yaml
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings

@@ -95,7 +95,7 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     before_tensorflow(library=kernel.library)
     from ga3c.learner.device import start_tensorflow
     from ga3c.learner.learner import Learner
-    from ga3c.service.batches import rollouts_per_batch
+    from ga3c.settings.plan import rollouts_per_batch
     settings = settings.changed(device_threads=1, precision=kernel.precision)
     start_tensorflow(settings)
     model = Learner(settings, spec)
@@ -195,7 +195,7 @@ def attribute(costs: dict[str, float], run: dict[str, Any], cores: int) -> dict[
 
 def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """All measurements of one game. A run's limit is of the costs measured just before and just after it."""
-    from ga3c.service.batches import rollouts_per_batch
+    from ga3c.settings.plan import rollouts_per_batch
     cores = usable_cores()
     settings = train_settings(game, flags)
 

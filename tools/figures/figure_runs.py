@@ -114,9 +114,8 @@ def train(run: Path, settings: Settings) -> None:
     """
     if (run / "config.yaml").exists():
         theirs, ours = reader.whole_settings(run), json.loads(json.dumps(settings.flat()))
-        # A default may have changed since the run began, of a setting that has no effect here. Kernels are measured
-        # with an update of training_batch_min, so that may change what is learned by a rounding.
-        unused = ineffective(settings, played(settings.env) is not None).keys() - {"training_batch_min"}
+        # A default may have changed since the run began, of a setting that has no effect here.
+        unused = ineffective(settings, played(settings.env) is not None).keys()
         for name in sorted(ours.keys() - _MAY_DIFFER - unused):
             if theirs.get(name) != ours[name]:
                 raise ConfigError(f"{run} was trained with {name} {theirs.get(name)}, not {ours[name]}; "

@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 
 from ga3c.agents.loop import agent_seed
-from ga3c.agents.process import MODEL_FAILED, agent_main, forkserver_ended, start
+from ga3c.agents.process import MODEL_FAILED, forkserver_ended, start
 from ga3c.envs.process_group import kill_group, kill_leader, signal_name
 from ga3c.envs.wrapper_statistics import Statistics, merged
 from ga3c.runs.recorder import Recorder
@@ -55,9 +55,8 @@ class AgentPool:
     """
 
     def __init__(self, settings: Settings, store: Slots, channel: Channel, recorder: Recorder,
-                 resumed_at: int, statistics: Statistics | None = None,
-                 entry: Callable[..., None] = agent_main,
-                 waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext) -> None:
+                 resumed_at: int, statistics: Statistics | None, entry: Callable[..., None],
+                 waiting: Callable[[], AbstractContextManager[None]]) -> None:
         self._entry, self._waiting = entry, waiting
         self._settings, self._store, self._channel, self._recorder = settings, store, channel, recorder
         self._resumed_at = resumed_at

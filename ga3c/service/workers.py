@@ -148,19 +148,11 @@ class Refusals:
         return 0.0 if chance else START_PAUSE * 2.0**(self._in_a_row - 1)
 
 
-class ThreadState(enum.Enum):
-    """Where a thread stands in its life."""
-
-    WORKING = 0
-    ENDED = 1
-    FAILED = 2
-
-
 class WorkerThread:
     """One predictor or trainer thread. `failed` gets what it raised, and when it began (monotonic seconds)."""
 
     def __init__(self, name: str, work: Callable[[], None], failed: Callable[[BaseException, float], None]) -> None:
-        self.state = ThreadState.WORKING
+        self.working = True
         self._work, self._failed, self._began = work, failed, time.monotonic()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -170,9 +162,8 @@ class WorkerThread:
             self._work()
         except BaseException as error:  # noqa: B036  # handed to the main thread, which decides
             self._failed(error, self._began)
-            self.state = ThreadState.FAILED  # after that, so that nobody takes its place undecided
-        else:
-            self.state = ThreadState.ENDED
+        finally:
+            self.working = False  # after that, so that nobody takes its place undecided
 
     def join(self, seconds: float) -> None:
         """Waits for its end, so long."""
@@ -198,7 +189,7 @@ class WorkerPool:
         Returns why one could not be started, "" else; then none is tried for a while. Raises RuntimeError if there is
         none at all.
         """
-        working = [thread for thread in self._threads if thread.state is ThreadState.WORKING]
+        working = [thread for thread in self._threads if thread.working]
         self._dismissed -= min(self._dismissed, len(self._threads) - len(working))
         self._threads = working
         for _ in range(len(working) - self._dismissed - wanted):
@@ -220,7 +211,7 @@ class WorkerPool:
         """Waits for all until `deadline`, monotonic seconds; False if some are still at work."""
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return all(thread.state is not ThreadState.WORKING for thread in self._threads)
+        return not any(thread.working for thread in self._threads)
 
 
 class FailureRules:

@@ -289,7 +289,7 @@ class Channel:
         try:
             yield [slot for _, slot in rollouts], ended
         finally:
-            self._release(rollouts)
+            self.release(rollouts)
 
     def _receive(self, most: int) -> tuple[list[tuple[int, int]], bool]:
         """Waits for tickets: ((agent, slot) of rollouts, which belong to the trainer now; whether it shall end)."""
@@ -307,7 +307,8 @@ class Channel:
         self._vacate(fenced)
         return rollouts, ended
 
-    def _release(self, rollouts: list[tuple[int, int]]) -> None:
+    def release(self, rollouts: list[tuple[int, int]]) -> None:
+        """The slots of these (agent, slot) belong to their agents again."""
         with self._lock:
             for agent, slot in rollouts:
                 line = self._lines[agent]
@@ -370,10 +371,6 @@ class Channel:
             if len(self._rollouts):
                 rollouts, ended = self._receive(MOST_TICKETS)
             yield Arrivals(tickets, rollouts, over)
-
-    def release(self, rollouts: list[tuple[int, int]]) -> None:
-        """The slots of these (agent, slot) belong to their agents again."""
-        self._release(rollouts)
 
     # ---------------------------------------------------------------------------------- the end
 

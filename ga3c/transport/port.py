@@ -32,8 +32,8 @@ class ServerGone(Exception):
 class Port:
     """One agent's requests and their grants. Made by `Channel.open`, handed over as an argument of Process.
 
-    It also keeps the agent's status row: its state, and a heartbeat at every request, and four times a second while it
-    waits.
+    It also keeps the agent's status row: its state, and a heartbeat at every prediction and four times a second while
+    it waits.
     """
 
     def __init__(self, agent: int, slots: range, generation: int, predictions: Connection, rollouts: Connection,

@@ -152,6 +152,10 @@ class Recorder:
         """Writes the stacks of all threads of this process to log.txt."""
         faulthandler.dump_traceback(self._log.fileno())
 
+    def goes_on(self, separator: str) -> str:
+        """For a message about what has failed: that training goes on, after the separator; "" if it is over."""
+        return "" if self.over else f"{separator}training goes on"
+
     def event(self, kind: str, **facts: Any) -> None:
         """Appends a line to events.jsonl; `facts` are plain JSON values."""
         self._events.write(json.dumps({"time": round(self.time, 3), "event": kind, **facts}) + "\n")
@@ -196,7 +200,7 @@ class Recorder:
 
     def _warn(self, now: float, at_once: bool = False) -> None:
         if lost := self._losses.news(sum(log.lost for log in self._logs), now, at_once):
-            self.say(f"{lost} lines of the record could not be written; training goes on.")
+            self.say(f"{lost} lines of the record could not be written{self.goes_on('; ')}.")
         skips = self.statistics.skips
         if self._skips.news(skips.updates + skips.minibatches, now, at_once):
             self.event("skipped", updates=skips.updates, minibatches=skips.minibatches, cause=skips.last)
@@ -245,7 +249,7 @@ class Recorder:
                 show(self._tensorboard)
             except Exception as error:  # its writer has a thread, and raises here whatever ended that
                 self._close_tensorboard()
-                self.say(f"TensorBoard gets no more numbers, training goes on: {error}")
+                self.say(f"TensorBoard gets no more numbers{self.goes_on(', ')}: {error}")
 
     def _close_tensorboard(self) -> None:
         if self._tensorboard is not None:

@@ -85,7 +85,7 @@ class Evaluations:
                 recorder.checkpoints.best = candidate
             except OSError as error:
                 best = False  # the one that is noted is the one that is kept
-                recorder.say(f"best.json: {error.strerror or error}{self._goes_on('; ')}.")
+                recorder.say(f"best.json: {error.strerror or error}{recorder.goes_on('; ')}.")
         recorder.event("evaluation", **{**report, "checkpoint": str(path.relative_to(recorder.directory)),
                                         "best": best})
         recorder.show_evaluation(report, video)
@@ -103,10 +103,7 @@ class Evaluations:
     def _failed(self, path: Path, cause: str) -> None:
         self._recorder.event("evaluation_failed", checkpoint=str(path.relative_to(self._recorder.directory)),
                              cause=cause)
-        self._recorder.say(f"The evaluation of {path.name} failed{self._goes_on(', ')}: {cause}")
-
-    def _goes_on(self, separator: str) -> str:
-        return "" if self._recorder.over else f"{separator}training goes on"
+        self._recorder.say(f"The evaluation of {path.name} failed{self._recorder.goes_on(', ')}: {cause}")
 
     def evaluate_last(self, model: Model, interruption: Signals) -> None:
         """Training is over: evaluates the last checkpoint, if checkpoints are evaluated, and waits for the outcome.

@@ -128,7 +128,7 @@ def test_three_seconds_with_the_same_workers_give_a_bottleneck_in_rows_log_and_l
     for second, agents in enumerate((1, 2, 2, 2, 2)):
         count.requests, count.calls, count.queued, count.served = (count.requests + 10, count.calls + 5,
                                                                    count.queued + 0.1, count.served + 0.2)
-        learned(record, second + 1, 1.0, spent=Spent(0.1, 0.1, 0.2, 0.1))
+        learned(record, second + 1, 1.0, spent=Spent(0.1, 0.2, 0.1))
         clock.now += 1.0
         record.tick(model(second + 1), WORKERS._replace(agents=agents), [os.getpid()])
     found = [row.get("bottleneck") for row in rows(tmp_path)]
@@ -325,7 +325,20 @@ def test_a_tensorboard_writer_that_fails_is_given_up_and_training_goes_on(
     for second in (1, 2):
         clock.now += 1.0
         tick(record, learned(record, second))
-    assert len(rows(tmp_path)) == 2 and capsys.readouterr().out.count("TensorBoard gets no more numbers") == 1
+    assert len(rows(tmp_path)) == 2
+    assert capsys.readouterr().out.count("TensorBoard gets no more numbers, training goes on: division by zero") == 1
+
+
+def test_nothing_is_said_to_go_on_when_training_is_over(
+        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    record = begin(tensorboard=True)
+    record.start()
+    clock.now += 1.0
+    tick(record, learned(record, 1))
+    monkeypatch.setattr(record._tensorboard, "row", lambda *_: 1 / 0)
+    end(record, learned(record, 2), "a test")
+    assert "TensorBoard gets no more numbers: division by zero" in capsys.readouterr().out
 
 
 # ------------------------------------------------------------------------------------------------ the end

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ga3c.runs import reader as record
 from ga3c.runs.directory import new_directory
-from ga3c.settings.files import configured, to_yaml
+from ga3c.settings.files import check, configured, to_yaml
 from ga3c.settings.imports import python_path
 from ga3c.settings.messages import ConfigError, flag
 from ga3c.settings.schema import Settings
@@ -76,14 +76,15 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
     `train(Config(game="Boxing", minutes=10))` or `train(game="Boxing", minutes=10)`; with `resume` a run goes on, and
     only new `settings` are given. Interrupted once, training ends with a checkpoint and this returns; twice, at once.
     Lines are printed as they come unless `quiet`. Raises ConfigError, CommandFailed; KeyboardInterrupt if it was
-    interrupted before the run began.
+    interrupted before a new run began.
     """
     if config is not None and (settings or resume is not None):
         raise ConfigError("train: give a Config, or settings by name, or resume with settings by name")
     with tempfile.TemporaryDirectory() as aside:
         made = None
         if resume is not None:
-            configured(**settings)
+            if wrong := check(settings, strict=True):  # the rest depends on the run's own settings
+                raise ConfigError(wrong[1])
             arguments = ["--resume", os.fspath(resume), *_flags(settings)]
             found = record.located(resume)
             directory = found[0] if found else Path(resume)  # which the command refuses

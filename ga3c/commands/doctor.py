@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ga3c import __version__
 from ga3c.commands.entry import guarded, quiet, run_command
-from ga3c.service.resources import Finding, preflight
+from ga3c.service.resources import Finding, preflight, raise_limits
 from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser
 from ga3c.settings.machine import before_tensorflow, cuda_libraries, usable_cores
@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    raise_limits()  # as a run does
     settings = configured(game=options.game)
     checks: list[Callable[[], list[Finding]]] = [
         _python, _tensorflow, _cores, lambda: preflight(settings, Path()), lambda: _environments(settings), _transport,

@@ -21,6 +21,7 @@ import shutil
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -75,6 +76,8 @@ def _export(options: argparse.Namespace) -> int:
     trained = find(options.policy)
     if options.directory is None and trained.run is None:
         raise ConfigError("DIRECTORY: name one; only what belongs to a run has a place of its own")
+    for reason in trained.passed_over:
+        print(f"ga3c-export: passed over: {reason}", file=sys.stderr)
     directory = Path(options.directory) if options.directory is not None else Path(trained.run or "") / "export"
     if directory.exists():
         raise ConfigError(f"DIRECTORY: {directory} exists; name a new one")
@@ -255,7 +258,7 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
     if steps is not None:
         made.insert(0, f"trained for {steps:,} agent steps, {trained.progress.get('time', 0.0) / 60:.1f} minutes")
     versions = _versions(trained)
-    if versions:
+    with suppress(LookupError, TypeError):  # not whole
         made += [f"machine: {versions['cores']} cores, {versions['memory_gb']} GB, {versions['platform']}",
                  f"Python {versions['python']}, TensorFlow {versions['tensorflow']}"]
         made += [f"command: `{printable(shlex.join(['ga3c-train', *versions['command'][1:]]))}`"]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ga3c.commands.entry import guarded, run_command
+from ga3c.learner.checkpoint import saved
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
 from ga3c.settings.messages import for_shell
@@ -118,8 +119,11 @@ class Followed:
     def notes(self) -> dict[str, str]:
         """The controller's last decision and what limits the run, where known; how to go on with one that has ended."""
         notes = {"Tuning": self._tuning, "Bottleneck": str(self._diagnosis or ""),
-                 "Go on with": f"ga3c-train --resume {for_shell(self._run)}" if self.ended else ""}
+                 "Go on with": f"ga3c-train --resume {for_shell(self._run)}" if self._can_go_on() else ""}
         return {name: note for name, note in notes.items() if note}
+
+    def _can_go_on(self) -> bool:
+        return self.ended is not None and bool(saved(self._run / "checkpoints"))
 
     def state(self) -> str:
         """In a few words, whether the run goes on."""

@@ -122,9 +122,13 @@ def _track(options: argparse.Namespace) -> int:
     tracker, sent = _open(options.to, options.project, run, note)
     print(f"ga3c-track: {run} to {options.to}, {tracker.id}", flush=True)
     try:
+        _remember(note, tracker.id, sent)  # so that a call that is ended before it has sent anything is gone on with
         reason = follow(run, tracker, sent, lambda rows: _remember(note, tracker.id, rows))
     finally:
-        tracker.close()
+        try:
+            tracker.close()
+        except Exception as error:  # as `send`; what has arrived is known
+            print(f"ga3c-track: not ended there: {type(error).__name__}: {error}", file=sys.stderr)
     print(f"ga3c-track: {reason}", flush=True)
     return 0
 

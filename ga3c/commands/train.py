@@ -143,7 +143,8 @@ def _train(settings: Settings, told: list[str], directory: Path | None, named: P
     fitting_network(settings.algorithm, spec)
     if directory is None or weights_only:
         check_unused(settings, here)
-    for finding in preflight(settings, here / (directory or settings.run.run_dir or "runs")):
+    goes_on = None if weights_only else directory
+    for finding in preflight(settings, here / (goes_on or settings.run.run_dir or "runs")):
         if not finding.ok:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.run.serial:
@@ -260,11 +261,13 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, to
         return _failed(str(error), 6)
     except Exception as error:
         storage = isinstance(error, OSError) and (ending or error.errno in _STORAGE)
-        run.say(f"Ended by a failure of storage: {error}" if storage else
-                f"An error in the service itself:\n{traceback.format_exc()}")
+        if not storage:
+            run.say(f"An error in the service itself:\n{traceback.format_exc()}")
         with contextlib.suppress(OSError):
             finish("an error", "it cannot be written" if storage else unreadable(), error)
-        return 5 if storage else 6
+        if storage:
+            return _failed(f"ended by a failure of storage: {told_of(error)}", 5)
+        return _failed(f"ended by an error in the service itself: {told_of(error)}", 6)
     finally:
         evaluations.close()
         run.close()

@@ -75,9 +75,10 @@ def report(trained: Trained, spec: EnvSpec, settings: Settings, protocol: Protoc
 
     The same evaluation gives the same report, unless an episode was cut short by its minutes.
     """
+    as_tested = settings.env.mode is None and settings.env.difficulty is None  # what the human tester played
     return {"checkpoint": str(trained.path), "game": spec.name, "agent_steps": trained.progress.get("agent_steps"),
             "protocol": {**protocol._asdict(), **_atari_protocol(settings.env)},
-            "limits": limits._asdict(), **summarise(played, spec.name)}
+            "limits": limits._asdict(), **summarise(played, spec.name if as_tested else "")}
 
 
 def _atari_protocol(env: EnvSettings) -> dict[str, Any]:

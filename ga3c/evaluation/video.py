@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ class Recording:
     """
 
     def __init__(self, file: Path, fps: float, max_fps: float) -> None:
-        self._file, self._every = file, max(1, round(fps / max_fps))
+        self._file, self._every = file, math.ceil(fps / max_fps)
         self._fps = fps / self._every
         self._seen = self._kept = 0
         self._frames: list[Any] = []

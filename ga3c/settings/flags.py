@@ -138,6 +138,8 @@ def settings_of_run(parser: argparse.ArgumentParser, argv: Sequence[str], own: S
     Raises ConfigError, also if a flag is for one of the settings `own`, which the program sets, or for no setting.
     """
     given, options = parse(parser, argv)
+    if wrong := check(chosen, strict=True):
+        raise ConfigError(wrong[1])
     settings = resolve({**given, **chosen}, options.pop("config", None))
     for name in sorted(given.keys() & {*own}):
         raise ConfigError(f"{flag(name)} cannot be given after --: this tool sets it")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from ga3c.envs.atari_games import played
 from ga3c.settings import remembered
 from ga3c.settings.machine import processor
 from ga3c.settings.remembered import Entry, this_machine
@@ -20,10 +21,10 @@ Counts = tuple[int, int, int]
 """Agents, predictors, trainers."""
 
 _FILE, _WHAT = "tuned.json", "Counts"
-_SHAPE = ("wrappers", "emulator", "frame_skip", "network", "large_stride", "precision", "kernels", "device_threads",
-          "algorithm", "passes", "minibatches", "batch_reuse", "envs_per_agent", "agent_nice", "rollout_length",
-          "prediction_batch_min", "prediction_batch_max", "training_batch_min", "slots_per_agent", "max_lag",
-          "drop_stale")
+_SHAPE = ("wrappers", "emulator", "mode", "difficulty", "frame_skip", "network", "large_stride", "precision", "kernels",
+          "device_threads", "algorithm", "passes", "minibatches", "batch_reuse", "envs_per_agent", "agent_nice",
+          "rollout_length", "prediction_batch_min", "prediction_batch_max", "training_batch_min", "slots_per_agent",
+          "max_lag", "drop_stale")
 
 
 def cache_file() -> Path:
@@ -33,7 +34,9 @@ def cache_file() -> Path:
 
 def kind_of_run(settings: Settings, game: str) -> Entry:
     """What the best counts depend on: machine, version, game, and the settings that shape the work."""
-    return {**this_machine(), "processor": processor(), "game": game, **shape(settings)}
+    atari = played(settings.env)
+    frame_skip = {"frame_skip": list(atari.frame_skip)} if atari else {}  # which the name may say
+    return {**this_machine(), "processor": processor(), "game": game, **shape(settings), **frame_skip}
 
 
 def shape(settings: Settings) -> Entry:

@@ -105,5 +105,6 @@ def test_a_disk_that_is_gone_at_the_end_is_one_line_and_exit_code_5(
 
     monkeypatch.setattr("ga3c.learner.checkpoint.save", save)
     done = train_here(*QUICK, "--steps", "500", "--run-dir", "run")
-    assert done.returncode == 5 and "Ended by a failure of storage: [Errno 2]" in done.stdout
+    assert done.returncode == 5 and done.stderr.count("\n") == 1, done.stderr
+    assert "ga3c-train: ended by a failure of storage: FileNotFoundError: [Errno 2]" in done.stderr
     assert recorded("end") and "No checkpoint" in done.stdout.splitlines()[-1]

@@ -189,3 +189,12 @@ def test_an_evaluation_is_asked_for_with_all_that_was_given(monkeypatch: pytest.
     monkeypatch.setattr(api, "_run", run)
     ga3c.evaluate("run", episodes=5, seed=7, greedy=True, sticky_actions=0.25, envs=3)
     assert {"run", "--episodes=5", "--seed=7", "--greedy", "--sticky-actions=0.25", "--envs=3"} <= {*asked[0]}
+
+
+def test_settings_of_a_resume_are_checked_against_its_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(api, "_run", lambda command, arguments, show: asked.append(arguments))
+    ga3c.train(resume="serial", training_delay=3)  # which the defaults, that are not serial, do not go with
+    assert asked == [["--resume", "serial", "--training-delay=3"]]
+    with pytest.raises(ConfigError, match="gamma: 2 is not allowed"):
+        ga3c.train(resume="serial", gamma=2)

@@ -106,6 +106,13 @@ def test_the_card_of_a_policy_that_was_never_evaluated_claims_nothing(tmp_path: 
     assert "model-index" not in card and "Not evaluated yet" in card
 
 
+@pytest.mark.parametrize("versions", ["[]", '{"cores": 2}'])
+def test_a_record_of_versions_that_is_not_whole_leaves_lines_out(tmp_path: Path, versions: str) -> None:
+    make_trained(tmp_path / "run", configured(game="toy:catch"))
+    (tmp_path / "run/versions.json").write_text(versions)
+    assert "- machine: " not in model_card(find(tmp_path / "run"), "toy:catch", ["saved_model"])
+
+
 def test_discount_and_clipping_of_rewards_are_shown_as_they_were_also_from_a_policy_file(tmp_path: Path) -> None:
     make_trained(tmp_path / "run", configured(game="toy:catch", gamma=0.9, reward_clip=0.0))
     write_policy(tmp_path / "catch.npz", find(tmp_path / "run"))

@@ -139,6 +139,7 @@ def test_it_follows_a_run_to_its_end(run: Written, opened: Callable[..., Termina
     terminal.wait(lambda text: all(each in text for each in shown))  # a read may end in the middle of a screen
     run.row(rows(7)[-1])
     terminal.wait(lambda text: "14,000" in text)
+    (run.path / "checkpoints/000000014000").mkdir(parents=True)
     run.event(event="checkpoint", time=8.0, path="checkpoints/000000014000", agent_steps=14_000)
     run.row(ROW | {"time": 8.0, "agent_steps": 15_000, "agents": 0, "predictors": 0, "trainers": 0})
     run.event(event="end", time=8.0, reason="--minutes 0.1", agent_steps=15_000)
@@ -192,6 +193,7 @@ def test_an_ended_run_is_shown_once_also_where_there_is_no_terminal(run: Written
     done = top(run.path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "ended by --steps 6000" in done.stdout and "6,000" in done.stdout and "\x1b" not in done.stdout
+    assert "Go on with" not in done.stdout, "there is no checkpoint to go on with"
 
 
 def test_without_a_terminal_rows_are_lines_to_the_end_of_the_run(run: Written) -> None:

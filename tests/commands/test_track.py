@@ -139,7 +139,7 @@ def test_killed_and_started_again_it_goes_on_where_it_was_and_the_run_is_as_befo
     record = {name: (run / name).read_bytes() for name in ("metrics.jsonl", "events.jsonl", "config.yaml")}
     with start(run) as process:
         deadline = time.monotonic() + 30
-        while not (run / "track-wandb.json").exists():
+        while not (run / "track-wandb.json").exists() or '"rows": 3' not in (run / "track-wandb.json").read_text():
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.02)
         process.kill()
@@ -284,3 +284,23 @@ def test_a_tracker_that_does_not_begin_is_told(
     write_rows(run, 1, end=True)
     assert track([str(run), "--to", "mlflow"]) == 2
     assert capsys.readouterr().err == "ga3c-track: --to: mlflow does not begin: ConnectionError: no server\n"
+
+
+def test_a_run_of_which_nothing_has_arrived_is_gone_on_with_and_an_end_that_fails_is_told(
+        run: Path, mlflow: list[tuple], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*arguments: object) -> str:
+        raise KeyboardInterrupt
+
+    def away(self: Client, identity: str) -> None:
+        raise ConnectionError("no server")
+
+    write_rows(run, 1, end=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "follow", interrupted)
+        patch.setattr(Client, "set_terminated", away, raising=False)
+        assert track([str(run), "--to", "mlflow"]) == 130
+    said = capsys.readouterr().err
+    assert said.startswith("ga3c-track: not ended there: ConnectionError: no server\n") and "Traceback" not in said
+    assert track([str(run), "--to", "mlflow"]) == 0
+    assert [what for what, *_ in mlflow].count("create_run") == 1
+    assert ("update_run", "run-1", "RUNNING") in mlflow

@@ -90,6 +90,7 @@ def test_a_report_says_how_the_emulator_was_played_whoever_said_so(
     assert made["protocol"] == {
         **Protocol()._asdict(), "noop_max": 30, "frame_skip": frame_skip, "sticky_actions": sticky,
         "max_episode_frames": 108_000, "fire_reset": False, "full_action_space": False, **rest}
+    assert ("human_normalised" in made) is (not rest), "the human tester played the game's own mode"
     console = Console(width=300, record=True, file=io.StringIO())
     console.print(table(json.loads(json.dumps(made))))
     assert f"frame_skip {frame_skip}, sticky_actions {sticky}, max_episode_frames 108,000" in console.export_text()

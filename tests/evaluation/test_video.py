@@ -22,6 +22,11 @@ def frames(n: int) -> list[np.ndarray]:
     return list(made)
 
 
+@pytest.mark.parametrize(("most", "kept"), [(60.0, 60.0), (50.0, 30.0), (30.0, 30.0), (25.0, 20.0), (9.0, 60 / 7)])
+def test_a_recording_has_no_more_pictures_a_second_than_asked_for(tmp_path: Path, most: float, kept: float) -> None:
+    assert Recording(tmp_path / "game.gif", 60.0, most)._fps == pytest.approx(kept)
+
+
 @pytest.mark.parametrize("suffix", [".gif", ".webp"])
 def test_a_recording_has_every_second_frame_at_half_the_rate(tmp_path: Path, suffix: str) -> None:
     recording = Recording(tmp_path / f"game{suffix}", 60.0, 30.0)

@@ -14,7 +14,7 @@ from parsing import any_settings, mistake, settled
 
 from ga3c.commands.train import parser, train
 from ga3c.settings.files import resolve, to_yaml
-from ga3c.settings.flags import parse
+from ga3c.settings.flags import parse, settings_of_run
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.presets import REMOVED, RENAMED
 from ga3c.settings.schema import ALL, GROUPS, Settings
@@ -149,3 +149,8 @@ def test_no_command_line_raises_anything_but_a_mistake_of_one_line(argv: list[st
             assert len(str(error).splitlines()) == 1
         except SystemExit as end:
             assert end.code == 0
+
+
+def test_what_a_tool_sets_is_checked_as_what_a_user_sets() -> None:
+    with pytest.raises(ConfigError, match="agents: 0 is not allowed"):
+        settings_of_run(parser(), [], ["agents"], agents=0)

@@ -97,7 +97,7 @@ def test_what_was_found_by_another_version_or_machine_is_not_recalled(
     {"rollout_length": 5}, {"slots_per_agent": 4}, {"max_lag": None}, {"algorithm": "a3c"}, {"passes": 2},
     {"minibatches": 4}, {"emulator": "own"}, {"frame_skip": 1}, {"batch_reuse": 8}, {"wrappers": ("mine:Slow",)},
     {"device_threads": 3}, {"prediction_batch_max": 16}, {"agent_nice": 0}, {"drop_stale": True},
-    {"large_stride": 2}, {"kernels": "onednn"}, {"prediction_batch_min": 2}])
+    {"large_stride": 2}, {"kernels": "onednn"}, {"prediction_batch_min": 2}, {"mode": 1}, {"difficulty": 1}])
 def test_what_was_found_for_another_shape_of_work_is_not_recalled(
         cache: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -122,3 +122,13 @@ def test_names_with_spaces_are_names(cache: Path, monkeypatch: pytest.MonkeyPatc
     assert found(game="mine:A game") == (3, 1, 1) and found(game="mine:A") == (4, 1, 1)
     assert [(entry["machine"], entry["game"]) for entry in entries()] == [
         ("a laptop", "mine:A game"), ("a laptop", "mine:A")]
+
+
+def test_names_of_one_game_that_skip_other_frames_are_other_work(cache: Path) -> None:
+    def named(game: str) -> Settings:
+        return SETTINGS.changed(game=game)
+
+    for steps, game in enumerate(("Pong", "PongNoFrameskip-v4", "Pong-v4"), 3):
+        kept((steps, 1, 1), named(game), "Pong")  # which an environment calls itself by any of these names
+    assert [found(named(game), "Pong") for game in ("Pong", "PongNoFrameskip-v4", "Pong-v4", "PongDeterministic-v4")
+            ] == [(3, 1, 1), (4, 1, 1), (5, 1, 1), (3, 1, 1)]

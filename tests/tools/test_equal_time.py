@@ -44,3 +44,13 @@ def test_what_is_no_json_is_a_mistake(call: Any, capsys: pytest.CaptureFixture[s
     assert call("{", {"Pong": THEIRS}) == 2
     said = capsys.readouterr().err
     assert said.startswith("equal_time.py: ") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("ours", "theirs", "flags", "told"), [
+    ({"Pong": THEIRS}, {"pong": OURS}, [], "OURS is to be as learning.py writes it"),
+    ({"pong": OURS}, {"Pong": THEIRS}, ["--minutes", "0.5"], "Pong: a curve has no point within 0.5 minutes")])
+def test_files_that_are_swapped_and_minutes_before_the_first_point_are_mistakes(
+        call: Any, capsys: pytest.CaptureFixture[str], ours: Any, theirs: Any, flags: list[str], told: str) -> None:
+    assert call(ours, theirs, *flags) == 2
+    said = capsys.readouterr().err
+    assert told in said and said.count("\n") == 1

@@ -342,3 +342,12 @@ def test_a_table_of_real_runs_is_interrupted_and_goes_on_where_it_stopped(tmp_pa
     program += ["--minutes-left", "10"]
     again = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
     assert again.returncode == 0 and "training" not in again.stdout and again.stdout.splitlines()[-2:] == lines
+
+
+def test_numbers_of_a_game_that_is_spelled_otherwise_are_remembered(tmp_path: Path, called: list[Any]) -> None:
+    spelled = table(tmp_path, TWO.replace("Pong", "pong"))
+    assert not learning.make(spelled, tmp_path, 5)
+    shutil.rmtree(tmp_path / "two")
+    called.clear()
+    assert not learning.make(spelled, tmp_path, 5)
+    assert called == [("one", 100), ("one", "played", 5)]

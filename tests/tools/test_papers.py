@@ -165,6 +165,15 @@ def test_mistakes_on_the_command_line_are_told(
     assert ended.value.code == 2 and says in capsys.readouterr().err
 
 
+def test_a_file_where_the_directory_is_to_be_is_told(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(sys, "argv", ["papers.py", "norms", "--out", str(tmp_path / "file")])
+    assert papers.main() == 1
+    said = capsys.readouterr().err
+    assert said.startswith("papers: ") and "File exists" in said and said.count("\n") == 1
+
+
 def test_groups_that_cannot_be_shared_are_a_mistake(call: Call, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("cule", "--rows", "20,20,1", "--agents", 8) == 2
     assert "8 agents cannot be shared by the 20 groups of row 20,20,1" in capsys.readouterr().err

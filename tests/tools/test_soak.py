@@ -46,3 +46,9 @@ def test_a_soak_that_is_told_to_end_ends_its_run(tmp_path: Path) -> None:
         assert process.wait(60) == 143
     events = (rows[0].parent / "events.jsonl").read_text()
     assert json.loads(events.splitlines()[-1])["event"] == "end", "no process is left behind, see conftest.py"
+
+
+def test_a_mistake_after_the_dashes_is_ga3c_trains(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, TOOLS / "bench/soak.py", "--", "--game", "Pongg"], capture_output=True,
+                          text=True, check=False, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "no game is called 'Pongg'" in done.stderr

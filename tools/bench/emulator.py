@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ga3c.envs.emulator import AtariVectorEnv
 from ga3c.envs.which_emulator import proven
-from ga3c.settings.flags import output_file
+from ga3c.settings.flags import number, output_file
 
 _ENVS = 8
 
@@ -69,8 +69,10 @@ def main() -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("games", nargs="*", help="names of ale-py's ROMs")
-    parser.add_argument("--steps", type=int, default=60, metavar="N", help="agent steps of a round [%(default)s]")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="in turn [%(default)s]")
+    parser.add_argument("--steps", type=number(int, 1, 1_000_000), default=60, metavar="N",
+                        help="agent steps of a round [%(default)s]")
+    parser.add_argument("--rounds", type=number(int, 1, 1_000_000), default=3, metavar="N",
+                        help="in turn [%(default)s]")
     parser.add_argument("--json", type=output_file(".json"), metavar="FILE")
     options = parser.parse_args()
     wrong = sorted(set(options.games) - proven())

@@ -146,13 +146,15 @@ def main() -> int:
                 if now >= next_shot and now < began + 60 * options.minutes - 3.0:
                     next_shot += options.every
                     shots += shoot(watched, chance, options.stops)
-                time.sleep(max(0.0, min(next_shot, next_sample, now + 0.5) - time.monotonic()))
+                time.sleep(min(0.5, max(0.02, min(next_shot, next_sample) - time.monotonic())))
         finally:
             if process.poll() is None:  # interrupted
                 process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(30.0)
                 process.kill()
+    if not (run / "metrics.jsonl").exists():  # ga3c-train has said why
+        return process.returncode or 1
     found = report(run, samples, shots, process.returncode)
     text = json.dumps({"command": command[3:], "run": str(run), **found}, indent=1)
     (run / "soak.json").write_text(text + "\n", encoding="utf-8")

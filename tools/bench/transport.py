@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from ga3c.agents.loop import play
 from ga3c.agents.process import drive, forkserver_running
 from ga3c.envs.base import EnvSpec, Transition
-from ga3c.settings.flags import output_file
+from ga3c.settings.flags import number, output_file
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import EnvSettings
 from ga3c.transport.channel import Channel
@@ -167,8 +167,8 @@ def main() -> int:
     parser.add_argument("--envs", type=int, default=16, help="environments per agent [16]")
     parser.add_argument("--rollout-length", type=int, default=20, help="[20]")
     parser.add_argument("--batch", type=int, default=320, help="least agent steps per update [320]")
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of a run [10]")
-    parser.add_argument("--runs", type=int, default=3, help="the median counts [3]")
+    parser.add_argument("--seconds", type=number(float, 0.1, 1e6), default=10.0, help="length of a run [10]")
+    parser.add_argument("--runs", type=number(int, 1, 1000), default=3, help="the median counts [3]")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="keep what was measured")
     options = parser.parse_args()
     runs = [measure(options.agents, options.envs, options.rollout_length, options.batch, options.seconds)

@@ -19,7 +19,8 @@ from typing import Any
 from figure_output import Column, markdown
 from figure_runs import points
 
-from ga3c.runs.figures import Group, figure_by_game
+from ga3c.runs.figures import SUFFIXES, Group, figure_by_game
+from ga3c.settings.flags import output_file
 from ga3c.settings.messages import ConfigError
 
 _COLUMNS = (
@@ -43,6 +44,8 @@ def compared(ours: Mapping[str, Any], theirs: Mapping[str, Any], minutes: float)
         if not seeds:
             continue
         drawn, their_drawn = [rows_of(run["curve"], minutes) for run in seeds], rows_of(their, minutes)
+        if not all([*drawn, their_drawn]):
+            raise ConfigError(f"{game}: a curve has no point within {minutes:g} minutes")
         row = {"game": game, "processor": seeds[0]["processor"], "their_processor": their["processor"]}
         for whose, point in (("", drawn[0][-1]), ("their_", their_drawn[-1])):
             row |= {f"{whose}score": point["score_mean"], f"{whose}agent_steps": point["agent_steps"],
@@ -60,7 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ours", type=Path)
     parser.add_argument("theirs", type=Path)
-    parser.add_argument("-o", "--output", type=Path, required=True, help="picture")
+    parser.add_argument("-o", "--output", type=output_file(*SUFFIXES), required=True, help="picture")
     parser.add_argument("--minutes", type=float, default=45.0, help="of training that count [%(default)g]")
     options = parser.parse_args()
     try:
@@ -68,6 +71,10 @@ def main() -> int:
         rows, curves = compared(ours, theirs, options.minutes)
     except (OSError, ValueError, ConfigError) as error:
         print(f"equal_time.py: {error}", file=sys.stderr)
+        return 2
+    except (LookupError, TypeError, AttributeError) as error:
+        print("equal_time.py: OURS is to be as learning.py writes it, THEIRS as docs/results/cleanrl-45-minutes.json "
+              f"is: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     print(markdown(rows, _COLUMNS), end="")
     figure_by_game(curves, "score-time").savefig(options.output, dpi=150)

@@ -47,6 +47,7 @@ import ga3c
 from ga3c.runs import reader
 from ga3c.runs.directory import lock_directory
 from ga3c.runs.figures import Group, figure_by_game
+from ga3c.settings.flags import number
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -71,8 +72,8 @@ def rows_of(path: Path) -> list[Row]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
     found: list[Row] = []
-    for number, given in enumerate(table.get("rows", []), 1):
-        where = f"{path}: row {number}"
+    for place, given in enumerate(table.get("rows", []), 1):
+        where = f"{path}: row {place}"
         row = {"steps": table.get("steps"), "seed": 0, "flags": "", **_checked(given, _ROW, where)}
         for name in ("name", "game", "steps"):
             if row.get(name) in (None, ""):
@@ -123,7 +124,7 @@ def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = la
             continue
         try:
             train(run, row.settings)
-            if not found.get(row.name, {}).get("mean"):
+            if "mean" not in found.get(row.name, {}):
                 found[row.name] = told(row, run, {"run": done(run, goal(row.game))})
                 write(out, rows, found)  # what follows may fail
             if stopped():
@@ -160,7 +161,7 @@ def told(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
     for name in ("commit", "processor", "cores"):
         known = list(dict.fromkeys(each[name] for each in _versions(run) if each.get(name)))
         made[name] = known[0] if len(known) == 1 else ", ".join(map(str, known)) or None
-    return {**row.asked, **made, **report, "curve": curve(run)}
+    return {**made, **report, **row.asked, "curve": curve(run)}
 
 
 def _versions(run: Path) -> list[dict[str, Any]]:
@@ -215,7 +216,7 @@ def main() -> int:
     parser.add_argument("table", type=Path, metavar="TABLE.yaml")
     parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="of runs and of what is written")
     parser.add_argument("--minutes-left", type=float, metavar="MINUTES", help="the call ends after these [no limit]")
-    parser.add_argument("--episodes", type=int, default=30, help="of each evaluation [%(default)s]")
+    parser.add_argument("--episodes", type=number(int, 1, 100_000), default=30, help="of each evaluation [%(default)s]")
     options = parser.parse_args()
     interrupts: list[int] = []
 
@@ -226,8 +227,8 @@ def main() -> int:
         if len(interrupts) == 1 or number == signal.SIGINT:
             raise KeyboardInterrupt
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-        signal.signal(number, interrupt)
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(each, interrupt)
     if options.minutes_left is not None:
         signal.setitimer(signal.ITIMER_REAL, max(1e-3, 60.0 * options.minutes_left))
     return exit_code("learning", lambda: make(options.table, options.out, options.episodes, lambda: bool(interrupts)),

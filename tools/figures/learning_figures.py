@@ -48,6 +48,7 @@ import ga3c
 from ga3c.learner import checkpoint
 from ga3c.runs import reader
 from ga3c.runs.figures import SUFFIXES, figure_by_game, grouped
+from ga3c.settings.flags import number
 from ga3c.settings.messages import ConfigError
 
 # Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes that begin as people
@@ -288,7 +289,8 @@ def main() -> int:
     parser.add_argument("--delays", nargs="+", type=int, default=[0, 100], metavar="N", help="lag: updates [0 100]")
     parser.add_argument("--change", action="append", metavar="FLAGS",
                         help="alternatives: flags of ga3c-train; as often as you like [CHANGES in this file]")
-    parser.add_argument("--episodes", type=int, default=30, help="table3: of each evaluation [%(default)s]")
+    parser.add_argument("--episodes", type=number(int, 1, 100_000), default=30,
+                        help="table3: of each evaluation [%(default)s]")
     parser.add_argument("--format", choices=[suffix[1:] for suffix in SUFFIXES], default="png", help="[%(default)s]")
     parser.epilog = "after --: flags of ga3c-train, for all runs"
     argv = [*sys.argv[1:], "--"]  # argparse finds no second positional argument behind options

@@ -108,8 +108,12 @@ def main() -> int:
     own, flags = argv[:argv.index("--")], argv[argv.index("--") + 1:-1]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end in order
     options = commands().parse_args(own, argparse.Namespace(flags=flags))
-    options.out.mkdir(parents=True, exist_ok=True)
-    return exit_code("papers", lambda: COMMANDS[options.what](options))
+
+    def work() -> list[str]:
+        options.out.mkdir(parents=True, exist_ok=True)
+        return COMMANDS[options.what](options)
+
+    return exit_code("papers", work)
 
 
 if __name__ == "__main__":

@@ -18,14 +18,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from figure_runs import completed, machine, speed
+from figure_runs import completed, exit_code, machine, speed
 
-from ga3c import CommandFailed
 from ga3c.commands.train import parser as train_parser
 from ga3c.envs.check import probe
 from ga3c.settings.flags import settings_of_run
 from ga3c.settings.machine import usable_cores
-from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
 _OWN = ("game", "network", "agents", "predictors", "trainers", "minutes", "run_dir", "dynamic", "tensorboard")
@@ -84,6 +82,22 @@ def draw(found: list[dict[str, Any]], file: Path) -> None:
     pyplot.close(figure)
 
 
+def make(options: argparse.Namespace) -> list[str]:
+    """Measures what is missing, and draws. Returns no failures: it raises ConfigError, CommandFailed, OSError."""
+    settings = settings_of_run(train_parser(), options.flags, _OWN, game=options.game)
+    kind = {"flags": options.flags, "seconds": options.seconds, **machine(), "sizes": sizes(settings)}
+    wanted = [{"game": options.game, "network": network, "agents": agents, "predictors": predictors,
+               "trainers": trainers, **kind} for network, agents, predictors, trainers in itertools.product(
+                   options.networks, options.agents, options.predictors, options.trainers)]
+    runs = [settings_of(one) for one in wanted]  # a mistake in the last one is told before the first is measured
+    probe(runs[0])
+    options.out.mkdir(parents=True, exist_ok=True)
+    found = completed(options.out / "speed.jsonl", wanted, lambda one: speed(settings_of(one), one["seconds"]), told)
+    draw(found, options.out / "speed.png")
+    print(f"drawn: {options.out / 'speed.png'}")
+    return []
+
+
 def main() -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -96,31 +110,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run that count [20]")
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
     options = parser.parse_args()
-    try:
-        settings = settings_of_run(train_parser(), options.flags, _OWN, game=options.game)
-        probe(settings)
-    except ConfigError as error:
-        print(f"speed_figures: {error}", file=sys.stderr)
-        return 2
-    options.out.mkdir(parents=True, exist_ok=True)
-    here = machine()
-    kind = {"flags": options.flags, "seconds": options.seconds, **here, "sizes": sizes(settings)}
-    wanted = [{"game": options.game, "network": network, "agents": agents, "predictors": predictors,
-               "trainers": trainers, **kind} for network, agents, predictors, trainers in itertools.product(
-                   options.networks, options.agents, options.predictors, options.trainers)]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end
-    try:
-        found = completed(options.out / "speed.jsonl", wanted,
-                          lambda one: speed(settings_of(one), one["seconds"]), told)
-    except (ConfigError, CommandFailed) as failure:
-        print(f"speed_figures: {failure}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("speed_figures: interrupted; the same command goes on", file=sys.stderr)
-        return 130
-    draw(found, options.out / "speed.png")
-    print(f"drawn: {options.out / 'speed.png'}")
-    return 0
+    return exit_code("speed_figures", lambda: make(options))
 
 
 if __name__ == "__main__":

@@ -197,6 +197,8 @@ def main() -> int:
     parser.add_argument("--sweep", action="store_true", help="also every value of every byte, one at a time")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    if unknown := [game for game in arguments.games if game not in RULES]:
+        parser.error(f"{unknown[0]!r} has no rules in games.py")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     wrong = 0
     for game in arguments.games or RULES:

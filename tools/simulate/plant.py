@@ -284,7 +284,7 @@ def compare(table: Table, seeds: range, hours: float,
 def main() -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(description="Compare controllers of N_A, N_P and N_T on simulated machines.")
-    parser.add_argument("--seeds", type=int, default=200, help="number of seeds [200]")
+    parser.add_argument("--seeds", type=number(int, 1, 1_000_000), default=200, help="number of seeds [200]")
     parser.add_argument("--first-seed", type=int, default=0, help="first of them [0]")
     parser.add_argument("--hours", type=float, default=2.0, help="of simulated training for each")
     parser.add_argument("--machines", nargs="+", choices=list(MACHINES), metavar="NAME",

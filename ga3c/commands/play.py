@@ -140,6 +140,9 @@ def _play(options: argparse.Namespace) -> int:
     if options.pretrained != bool(options.game) or (options.policy is None) != options.pretrained:
         raise ConfigError("name what to watch: POLICY, or --game GAME --pretrained; or play yourself: "
                           "--game GAME --human")
+    other = "speed" if options.record else "fps"
+    if getattr(options, other) != parser().get_default(other):
+        raise ConfigError(f"--{other} is of {'a window, not of --record' if options.record else '--record'}")
     if options.record:
         options.record = options.record.absolute()  # a game of the user's may change the working directory
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # for worlds that draw with pygame

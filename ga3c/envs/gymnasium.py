@@ -28,11 +28,13 @@ class GymnasiumEnvironment:
     """E Gymnasium environments of one kind. Vectors become float32 unless they are bytes.
 
     The state can be saved if each environment is a `SavesState`. The score is the sum of the rewards that the innermost
-    environments gave, whatever wrappers made of them. Raises ConfigError if observations or actions are not supported.
+    environments gave, whatever wrappers made of them. `at_end` is called where an episode has ended, before the
+    next one begins. Raises ConfigError if observations or actions are not supported.
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env], name: str) -> None:
         self.envs = list(envs)
+        self.at_end: Callable[[], None] = lambda: None
         first = self.envs[0]
         if not isinstance(first.action_space, gymnasium.spaces.Discrete):
             raise ConfigError(f"{name}: actions are {first.action_space}; supported: Discrete")
@@ -76,6 +78,7 @@ class GymnasiumEnvironment:
                 final[index] = self.observation[index]
             else:
                 continue
+            self.at_end()
             self._begin(index, env.reset())
         return Transition(reward, terminated, truncated, terminated | truncated, final, score=score)
 

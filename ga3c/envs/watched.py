@@ -45,6 +45,7 @@ class Watched:
             freeze(self.environment, statistics)
         self.frames: list[NDArray[np.uint8]] = []
         self.lives: int | None = None
+        self._last: list[NDArray[np.uint8]] = []  # of an episode that ended in this step
         self._pictures, self._renders = Pictures(), True
         self._streams: AbstractContextManager[None] = contextlib.nullcontext()
         if isinstance(self.environment, AtariEnvironment):
@@ -52,6 +53,7 @@ class Watched:
             self.action_names = [action.name for action in self.environment.actions]
         else:
             assert isinstance(self.environment, GymnasiumEnvironment)
+            self.environment.at_end = self._keep_last
             self.fps = frames_per_second(self.environment.metadata)
             self.action_names = [str(action) for action in range(self.environment.spec.n_actions)]
 
@@ -76,12 +78,22 @@ class Watched:
         self._look()
 
     def step(self, action: NDArray[np.int64]) -> Transition:
-        """Plays `action` (1,), as `Environment.step`. At the end of an episode `frames` has its last frame, too."""
+        """Plays `action` (1,), as `Environment.step`. At the end of an episode `frames` has its last frame, too,
+        before the first of the next one, and `lives` are those that were left.
+        """
         self._record()
+        self._last, lives = [], self.lives
         with telling(f"{self._game} failed while it played"), self._streams:
             transition = self.environment.step(action)
         self._look()
+        self.frames = [*self._last, *self.frames]
+        if transition.score_ended[0] and lives is not None:
+            self.lives = 0 if transition.terminated[0] else lives
         return transition
+
+    def _keep_last(self) -> None:
+        self._look()
+        self._last = self.frames[-1:]
 
     def _record(self) -> None:
         if isinstance(self.environment, AtariEnvironment):

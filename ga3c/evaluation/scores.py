@@ -125,8 +125,8 @@ def table(found: dict[str, Any]) -> RenderableType:
     grid.add_row("Length", f"{found['length_mean']:,.1f}", f"agent steps, {min(found['lengths']):,} to "
                  f"{max(found['lengths']):,}")
     if found["cut"]:
-        steps, minutes = found["limits"]["steps"], found["limits"]["minutes"]
-        grid.add_row("Cut short", f"{len(found['cut']):,}", f"of them, at {steps:,} agent steps or {minutes:g} min")
+        most, minutes = found["limits"]["steps"], found["limits"]["minutes"]
+        grid.add_row("Cut short", f"{len(found['cut']):,}", f"of them, at {most:,} agent steps or {minutes:g} min")
     if "human" in found:
         grid.add_row("Human-normalised", f"{100 * found['human_normalised']:,.1f} %",
                      f"random {found['random']:,}, human {found['human']:,}")

@@ -103,7 +103,9 @@ def test_an_evaluation_plays_by_the_flags_given_else_as_in_training(
 def test_episodes_that_were_cut_short_are_said(run: Callable[..., Path], capfd: pytest.CaptureFixture[str]) -> None:
     run("Endless")
     assert evaluate(["run", "--episodes", "3", "--max-steps", "70"]) == 0
-    assert re.search(r"Cut short +3 +of them, at 70 agent steps or 30 min", capfd.readouterr().out)
+    shown = capfd.readouterr().out
+    assert re.search(r"Cut short +3 +of them, at 70 agent steps or 30 min", shown)
+    assert re.match(r"odd:Endless-v0: \S+/checkpoints/\d{12}, [\d,]+ agent steps\n", shown), shown
     assert evaluate(["run", "--episodes", "3", "--max-minutes", "0.001", "--json"]) == 0
     report = json.loads(capfd.readouterr().out)
     assert report["cut"] == [0, 1, 2] and report["limits"]["minutes"] == 0.001

@@ -201,8 +201,8 @@ def test_a_film_is_of_the_seed_and_the_policy_asked_for_and_kept_if_interrupted(
 
 
 @pytest.mark.parametrize(("name", "size", "brightest"), [
-    ("Plain", (12, 8), 160), ("Grows", (12, 8), 200), ("ChannelsFirst", (12, 8), 200), ("Floats", (12, 8), 128),
-    ("Bools", (12, 8), 255), ("Lists", (12, 8), 200), ("Nothing", (32, 16), 4), ("NoModes", (32, 16), 4)])
+    ("Plain", (12, 8), 200), ("Grows", (12, 8), 200), ("ChannelsFirst", (12, 8), 200), ("Floats", (12, 8), 128),
+    ("Bools", (12, 8), 255), ("Lists", (12, 8), 200), ("Nothing", (32, 16), 5), ("NoModes", (32, 16), 5)])
 def test_whatever_a_game_renders_the_film_shows_it(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str,
         size: tuple[int, int], brightest: int) -> None:
@@ -258,6 +258,8 @@ def test_a_game_that_fails_is_told_in_one_line_each_and_what_was_recorded_is_kep
     (["run", "--human"], "--human takes --game GAME"),
     (["--game", "Pong", "--human", "--zoom", "2", "--greedy"], "--greedy does not go with --human, which takes --game"),
     (["run", "--fps", "0"], "a number from 1 to 60"),
+    (["run", "--fps", "20"], "--fps is of --record"),
+    (["run", "--record", "game.gif", "--speed", "2"], "--speed is of a window, not of --record"),
 ])
 def test_a_mistake_is_one_line(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:

@@ -96,3 +96,36 @@ def test_a_game_without_a_screen_shows_what_the_agent_sees() -> None:
         watched.close()
     finally:
         del gymnasium.registry["Blind-v0"]
+
+
+def test_the_last_frame_of_an_episode_is_shown_before_the_first_of_the_next() -> None:
+    watched, played = Watched(configured(game="toy:catch")), 0
+    watched.reset(3)
+    while True:
+        transition, played = watched.step(np.ones(1, np.int64)), played + 1
+        if transition.score_ended[0]:
+            break
+        assert len(watched.frames) == 1
+        before = watched.frames[0]
+    last, first = watched.frames
+    assert played > 2 and not np.array_equal(last, before) and not np.array_equal(last, first)
+    ball = [np.flatnonzero(frame.reshape(len(frame), -1).any(axis=1))[0] for frame in (first, before, last)]
+    assert ball[0] < ball[1] < ball[2], "the ball falls to the ground"
+    watched.step(np.ones(1, np.int64))
+    assert len(watched.frames) == 1
+    watched.close()
+
+
+def test_the_step_that_loses_a_game_has_no_life_left() -> None:
+    watched = Watched(configured(game="Breakout", noop_max=0))
+    watched.reset(0)
+    seen = []
+    for _ in range(3000):
+        transition = watched.step(np.ones(1, np.int64))
+        seen.append(watched.lives)
+        if transition.score_ended[0]:
+            break
+    assert transition.terminated[0] and seen[-2:] == [1, 0]
+    watched.step(np.zeros(1, np.int64))
+    assert watched.lives == 5
+    watched.close()

@@ -234,6 +234,8 @@ class AtariEnvironment:
             raise ValueError(f"it is not of {self._rom}")
         for number in state["held_actions"].tolist():
             ale_py.Action(number)
+        if (state["frames"] >= self._max_frames).any():
+            raise ValueError(f"an episode is longer than max_episode_frames {self._max_frames}")
         rng = unpacked(state["generator"])
         self._consoles.restore({name: state[name] for name in self._consoles.state()})
         self._stacks[:], self._newest = state["stacks"], self._STACK - 1

@@ -30,13 +30,13 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
     supported or cannot be made, whatever code of users raises.
     """
     game = settings.env.game
-    wrappers = [_wrapper(name) for name in settings.env.wrappers]
     atari = played(settings.env)
     if atari:
-        if wrappers:
+        if settings.env.wrappers:
             raise ConfigError(f"wrappers: {settings.env.wrappers[0]!r} cannot wrap {game}: Atari games are played on "
                               "the emulator itself; register a game of your own and name it as module:Id")
         return AtariEnvironment(settings.env, atari, n_envs)
+    wrappers = [_wrapper(name) for name in settings.env.wrappers]
     make = maker(game, render_mode)
     with telling(f"game: {game!r} cannot be made", ConfigError):
         made = [functools.reduce(lambda env, wrap: wrap(env), wrappers, make()) for _ in range(n_envs)]

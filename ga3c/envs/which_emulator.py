@@ -21,12 +21,16 @@ def is_own(settings: EnvSettings, game: AtariGame) -> bool:
     `auto` takes it for games that are proven exact, in the mode and difficulty that they were proven in.
     """
     if settings.emulator == "auto":
-        return settings.mode is None and settings.difficulty is None and game.rom in proven()
+        return _proven_as_played(settings, game)
     if settings.emulator == "own":
         from ga3c.envs.emulator.games import GAMES
         if game.rom not in GAMES:
             raise ConfigError(f"emulator: own does not know {game.name}; ale-py's plays it (auto)")
     return settings.emulator == "own"
+
+
+def _proven_as_played(settings: EnvSettings, game: AtariGame) -> bool:
+    return settings.mode is None and settings.difficulty is None and game.rom in proven()
 
 
 def told_of_emulator(settings: EnvSettings) -> list[str]:
@@ -36,5 +40,6 @@ def told_of_emulator(settings: EnvSettings) -> list[str]:
         return []
     if not is_own(settings, game):
         return [f"{game.name}: ale-py's emulator plays"]
-    exact = "exact" if game.rom in proven() else "not proven exact in this game"
+    exact = ("exact" if _proven_as_played(settings, game) else "not proven exact in this game"
+             if game.rom not in proven() else "not proven exact in this mode and difficulty")
     return [f"{game.name}: GA3C's own emulator plays, {exact} next to ale-py's; --emulator ale takes ale-py's"]

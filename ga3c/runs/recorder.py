@@ -90,7 +90,7 @@ class Recorder:
         self.statistics = Statistics(
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
             resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("dropped_steps", 0),
-            resumed.get("recent_scores", ()), Trace() if settings.run.trace else None)
+            resumed.get("recent_scores", ()), Trace() if settings.run.trace and not settings.run.serial else None)
         self.display = Display(f"GA3C  {spec.name}  {self.shown}", settings.flat(), usable_cores())
         self.checkpoints = Checkpoints(
             directory / "checkpoints", settings.run, self, resumed.get("agent_steps", 0), wake)

@@ -80,7 +80,8 @@ class Agents:
                     undo.callback(_closed, environment)
                     with telling(f"game: {settings.env.game!r} fails when it is reset", ConfigError):
                         environment.reset(environment_seed)
-                    mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
+                    with telling(f"game: {settings.env.game!r} fails in its random first steps", ConfigError):
+                        mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
                 self._agents.append(_SerialAgent(environment, seen, rng, Progress.new(
                     self._n_envs, schedule.first(agent), mixed.tolist())))
             if saved is not None:

@@ -47,8 +47,11 @@ _RULES = (
     _Rule((*_THREADS, "training_batch_min"), lambda s: s.workers_learn,
           lambda s: f"with --algorithm {s.algorithm.algorithm} there is no predictor and no trainer: each agent learns "
                     "from its rollouts"),
-    _Rule((*_THREADS, "agents_max", "slots_per_agent", "device_threads"), lambda s: s.run.serial,
+    _Rule((*_THREADS, "agents_max", "slots_per_agent", "device_threads", "trace"), lambda s: s.run.serial,
           lambda s: "--serial is one thread"),
+    _Rule(("kernels",), lambda s: s.run.serial and s.run.kernels == "remeasure", lambda s: "--serial measures none"),
+    _Rule(("prediction_batch_max",), lambda s: s.batching.prediction_batch_max < s.agents.envs_per_agent,
+          lambda s: f"the {s.agents.envs_per_agent} observations of an agent are predicted together"),
     _Rule(("dynamic",), lambda s: s.tuning.dynamic and not s.tunes, _stand_still),
     _Rule(("start", "controller", "window", "temperature"), lambda s: not s.tunes, _stand_still),
     _Rule(("max_lag",), lambda s: not s.tunes and not s.batching.drop_stale,
@@ -66,6 +69,8 @@ _RULES = (
     _Rule(("anneal_steps",), lambda s: not any(_falls(s)), lambda s: "nothing changes with the agent steps"),
     _Rule(("large_stride",), lambda s: s.algorithm.network in ("auto", "small", "nature", "dense"),
           lambda s: "it is of --network large"),
+    _Rule(("contrast", "precision"), lambda s: s.algorithm.network == "dense",
+          lambda s: "they are of networks for images"),
     _Rule(("evaluation_episodes",), lambda s: s.run.evaluation_minutes is None,
           lambda s: "--evaluation-minutes asks for evaluations"),
 )

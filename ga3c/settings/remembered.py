@@ -6,6 +6,7 @@ found. A file is replaced as a whole. If two runs write at the same moment, one 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -63,6 +64,9 @@ def remember(name: str, kind: Entry, found: Entry, what: str, say: Callable[[str
         aside.replace(path)
     except OSError as error:
         say(f"{what} are not remembered: {error.filename or path}: {error.strerror or error}")
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def _readable(name: str, what: str, say: Callable[[str], None]) -> list[Entry]:

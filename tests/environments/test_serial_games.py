@@ -22,6 +22,7 @@ from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.settings.files import configured
+from ga3c.settings.messages import ConfigError
 
 
 @pytest.fixture
@@ -66,6 +67,17 @@ def test_environments_that_fail_again_and_again_end_the_run_with_their_cause(
         trained: Callable[[str], tuple[Checkpoint, Recorder]]) -> None:
     with pytest.raises(AgentsLost, match="failed 6 times in a row; the last time: SystemExit: the code"):
         trained("exit-always")
+
+
+def test_a_game_that_fails_in_its_random_first_steps_is_a_mistake_of_one_line(
+        make_run: Callable[..., Recorder], interruption: Signals, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("odd.Acts.steps", 0)
+    run = make_run(configured(game="odd:exit-always-v0", random_start_steps=400, serial=True, tensorboard=False,
+                              agents=2, envs_per_agent=2, rollout_length=5, training_batch_min=20, seed=5))
+    with pytest.raises(ConfigError, match="'odd:exit-always-v0' fails in its random first steps: SystemExit"):
+        run_serial(run.settings, run, Learner(run.settings, run.spec), interruption)
 
 
 def test_a_run_that_its_game_has_ended_keeps_what_wrappers_have_seen(

@@ -371,6 +371,7 @@ def test_saving_a_state_changes_nothing(make: Make) -> None:
     (lambda saved: saved.update(emulators=np.zeros_like(saved["emulators"])), "damaged"),
     (lambda saved: saved.update(rom=saved["rom"][::-1]), "it is not of pong"),
     (lambda saved: saved.update(held_actions=np.full(2, 99)), "99"),
+    (lambda saved: saved.update(frames=saved["frames"] + 108_000), "is longer than max_episode_frames 108000"),
     (lambda saved: saved.update(stacks=saved["stacks"][:, 1:]), "stacks is")])
 def test_a_state_that_is_not_of_these_environments_is_refused(
         make: Make, change: Callable[[dict], object], told: str) -> None:

@@ -170,6 +170,8 @@ def test_what_cannot_be_wrapped_says_so(here: Path) -> None:
     (here / "wraps.py").write_text(WRAPPERS)
     settings = configured(game="Pong", wrappers=("wraps:PlusOne",))
     assert "Atari games are played on the emulator itself" in refused(settings)
+    elsewhere = configured(game="Pong", wrappers=("nowhere:Wrapper",))
+    assert "Atari games are played on the emulator itself" in refused(elsewhere), "nobody's code is imported for it"
 
 
 # ------------------------------------------------------------------------------------------------ games

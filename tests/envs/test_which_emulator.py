@@ -44,6 +44,9 @@ def test_it_is_said_which_emulator_plays(monkeypatch: pytest.MonkeyPatch) -> Non
         ["Pong: GA3C's own emulator plays, not proven exact in this game next to ale-py's; --emulator ale takes "
          "ale-py's"],
         ["Pong: ale-py's emulator plays"], [], []]
+    assert told_of_emulator(configured(game="Boxing", emulator="own", mode=1).env) == [
+        "Boxing: GA3C's own emulator plays, not proven exact in this mode and difficulty next to ale-py's; --emulator "
+        "ale takes ale-py's"]
 
 
 def test_a_game_that_it_does_not_know_is_refused() -> None:

@@ -49,6 +49,11 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
     ({"algorithm": "a2c", "learning_rate_final": None, "entropy_coef_final": None, "anneal_steps": 5},
      "No effect: --anneal-steps; nothing changes with the agent steps"),
     ({"serial": True, "slots_per_agent": 4}, "No effect: --slots-per-agent; --serial is one thread"),
+    ({"serial": True, "trace": True}, "No effect: --trace; --serial is one thread"),
+    ({"serial": True, "kernels": "remeasure"}, "No effect: --kernels; --serial measures none"),
+    ({"prediction_batch_max": 8},
+     "No effect: --prediction-batch-max; the 16 observations of an agent are predicted together"),
+    ({"network": "dense", "precision": "float32"}, "No effect: --precision; they are of networks for images"),
     ({"rmsprop_epsilon": 0.1}, "No effect: --rmsprop-epsilon; they are of RMSProp"),
     ({"large_stride": 2}, "No effect: --large-stride; it is of --network large"),
     ({"evaluation_episodes": 50}, "No effect: --evaluation-episodes; --evaluation-minutes asks for evaluations")])

@@ -132,3 +132,13 @@ def test_names_of_one_game_that_skip_other_frames_are_other_work(cache: Path) ->
         kept((steps, 1, 1), named(game), "Pong")  # which an environment calls itself by any of these names
     assert [found(named(game), "Pong") for game in ("Pong", "PongNoFrameskip-v4", "Pong-v4", "PongDeterministic-v4")
             ] == [(3, 1, 1), (4, 1, 1), (5, 1, 1), (3, 1, 1)]
+
+
+def test_a_write_that_fails_leaves_no_file_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    said = Lines()
+    remember(SETTINGS, "toy:catch", (3, 1, 1), 5.0, said)
+    assert "No space left on device" in said[0] and not [*cache.parent.iterdir()]

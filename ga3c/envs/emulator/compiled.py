@@ -27,7 +27,8 @@ def compile_kernels() -> None:
     done = CACHE is not None and (CACHE / "compiled").exists()
     began = time.monotonic()
     if not done:
-        print("Compiling the emulator, once on this machine", end=" ... ", file=sys.stderr, flush=True)
+        once = ", once on this machine" if CACHE is not None else ""
+        print(f"Compiling the emulator{once}", end=" ... ", file=sys.stderr, flush=True)
     screen, frame = np.zeros((210, 160), np.uint8), np.zeros((84, 84), np.uint8)
     observe(screen, screen, area(210), scratch(), frame)
     compile_consoles()

@@ -121,16 +121,19 @@ def _track(options: argparse.Namespace) -> int:
     note = run / f"track-{options.to}.json"
     tracker, sent = _open(options.to, options.project, run, note)
     print(f"ga3c-track: {run} to {options.to}, {tracker.id}", flush=True)
+    ended = True
     try:
         _remember(note, tracker.id, sent)  # so that a call that is ended before it has sent anything is gone on with
         reason = follow(run, tracker, sent, lambda rows: _remember(note, tracker.id, rows))
     finally:
         try:
             tracker.close()
-        except Exception as error:  # as `send`; what has arrived is known
-            print(f"ga3c-track: not ended there: {type(error).__name__}: {error}", file=sys.stderr)
+        except Exception as error:  # as `send`
+            ended = False
+            print(f"ga3c-track: not ended there, the newest rows may be missing: {type(error).__name__}: {error}",
+                  file=sys.stderr)
     print(f"ga3c-track: {reason}", flush=True)
-    return 0
+    return 0 if ended else 6
 
 
 def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]:

@@ -81,7 +81,7 @@ def told(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         said = f"the code {error.code!r}"
     frames = [frame for frame in reversed(traceback.extract_tb(error.__traceback__))
-              if not frame.filename.startswith((_OURS, "<"))]
+              if not frame.filename.startswith((_OURS, contextlib.__file__, "<"))]
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     where = f" ({os.path.basename(own[0].filename)}, line {own[0].lineno})" if own else ""
     return f"{name}: {said}{where}" if said else f"{name}{where}"

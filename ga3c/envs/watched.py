@@ -92,7 +92,8 @@ class Watched:
         return transition
 
     def _keep_last(self) -> None:
-        self._look()
+        with GlobalStreams(0):  # the episode's own are in use
+            self._look()
         self._last = self.frames[-1:]
 
     def _record(self) -> None:

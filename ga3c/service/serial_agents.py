@@ -23,8 +23,8 @@ from ga3c.envs.containment import contained, telling, told
 from ga3c.envs.factory import make_environment
 from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics, merged
+from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.orders import Learn, Predict, make_order, slots_needed
-from ga3c.settings.messages import ConfigError
 from ga3c.settings.plan import asks_again, plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field
@@ -78,9 +78,9 @@ class Agents:
                     environment = FaultTolerantEnvironment(functools.partial(self._make, settings, seen),
                                                            functools.partial(failed, agent))
                     undo.callback(_closed, environment)
-                    with telling(f"game: {settings.env.game!r} fails when it is reset", ConfigError):
+                    with telling(f"game: {settings.env.game!r} fails when it is reset", AgentsLost):
                         environment.reset(environment_seed)
-                    with telling(f"game: {settings.env.game!r} fails in its random first steps", ConfigError):
+                    with telling(f"game: {settings.env.game!r} fails in its random first steps", AgentsLost):
                         mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
                 self._agents.append(_SerialAgent(environment, seen, rng, Progress.new(
                     self._n_envs, schedule.first(agent), mixed.tolist())))

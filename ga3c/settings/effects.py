@@ -50,8 +50,6 @@ _RULES = (
     _Rule((*_THREADS, "agents_max", "slots_per_agent", "device_threads", "trace"), lambda s: s.run.serial,
           lambda s: "--serial is one thread"),
     _Rule(("kernels",), lambda s: s.run.serial and s.run.kernels == "remeasure", lambda s: "--serial measures none"),
-    _Rule(("prediction_batch_max",), lambda s: s.batching.prediction_batch_max < s.agents.envs_per_agent,
-          lambda s: f"the {s.agents.envs_per_agent} observations of an agent are predicted together"),
     _Rule(("dynamic",), lambda s: s.tuning.dynamic and not s.tunes, _stand_still),
     _Rule(("start", "controller", "window", "temperature"), lambda s: not s.tunes, _stand_still),
     _Rule(("max_lag",), lambda s: not s.tunes and not s.batching.drop_stale,

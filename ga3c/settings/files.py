@@ -200,7 +200,7 @@ def _merged(given: Mapping[str, Any]) -> Settings:
     if settings.batching.schedule == "multi-batch":
         _check_multi_batch(settings)
     if settings.batching.drop_stale and settings.tuning.max_lag is None:
-        raise ConfigError("drop_stale: needs max_lag, the most updates that a rollout may be old")
+        raise ConfigError("drop_stale: needs max_lag: times batch_reuse it is how many updates old a rollout may be")
     return settings
 
 

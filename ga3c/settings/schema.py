@@ -118,7 +118,7 @@ class BatchingSettings(Group):
         None, "multi-batch: agent steps of each environment between updates; null: rollout_length / update_groups",
         ge=1, le=1024)
     drop_stale: bool = _setting(
-        False, "queues only: drop rollouts whose steps are older than max_lag in the mean; they are counted")
+        False, "queues only: drop rollouts older than max_lag times batch_reuse in the mean; they are counted")
     batch_reuse: int = _setting(
         1, "updates that each training batch is in, the later ones among those of newer batches; only with queues",
         ge=1, le=64)

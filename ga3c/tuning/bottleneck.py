@@ -59,7 +59,7 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
 
 
 def lag_ceiling(max_lag: float | None, batch_reuse: int) -> float | None:
-    """Updates that steps may be old in the mean at the first use of their batch, whose other uses are updates, too."""
+    """Updates that steps may be old in the mean: a batch that is used several times is in as many updates."""
     return max_lag and max_lag * batch_reuse
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ga3c.envs.containment import contained
+from ga3c.envs.containment import contained, told
 from ga3c.envs.wrapper_statistics import SAVED
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
@@ -22,7 +22,6 @@ from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.settings.files import configured
-from ga3c.settings.messages import ConfigError
 
 
 @pytest.fixture
@@ -69,15 +68,16 @@ def test_environments_that_fail_again_and_again_end_the_run_with_their_cause(
         trained("exit-always")
 
 
-def test_a_game_that_fails_in_its_random_first_steps_is_a_mistake_of_one_line(
+def test_a_game_that_fails_in_its_random_first_steps_ends_the_run(
         make_run: Callable[..., Recorder], interruption: Signals, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("odd.Acts.steps", 0)
     run = make_run(configured(game="odd:exit-always-v0", random_start_steps=400, serial=True, tensorboard=False,
                               agents=2, envs_per_agent=2, rollout_length=5, training_batch_min=20, seed=5))
-    with pytest.raises(ConfigError, match="'odd:exit-always-v0' fails in its random first steps: SystemExit"):
+    with pytest.raises(AgentsLost, match="'odd:exit-always-v0' fails in its random first steps: SystemExit") as lost:
         run_serial(run.settings, run, Learner(run.settings, run.spec), interruption)
+    assert "effects.py, line" in told(lost.value) and "contextlib" not in told(lost.value)
 
 
 def test_a_run_that_its_game_has_ended_keeps_what_wrappers_have_seen(

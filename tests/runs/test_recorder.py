@@ -337,8 +337,11 @@ def test_nothing_is_said_to_go_on_when_training_is_over(
     clock.now += 1.0
     tick(record, learned(record, 1))
     monkeypatch.setattr(record._tensorboard, "row", lambda *_: 1 / 0)
+    record._logs[0].lost += 3
     end(record, learned(record, 2), "a test")
-    assert "TensorBoard gets no more numbers: division by zero" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "TensorBoard gets no more numbers: division by zero" in said
+    assert "3 lines of the record could not be written.\n" in said and "goes on" not in said
 
 
 # ------------------------------------------------------------------------------------------------ the end

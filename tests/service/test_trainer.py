@@ -199,16 +199,15 @@ def test_the_wait_for_another_trainers_update_is_no_work() -> None:
     assert spent[0].updating > 5.0
 
 
-@pytest.mark.parametrize("n_rollouts", [1, 2])
-def test_the_update_before_is_no_gathering(n_rollouts: int) -> None:
+def test_the_update_before_is_no_gathering() -> None:
     class Busy(Learner):
         def update(self, batch: Batch) -> Any:
             busy(0.2)
             return super().update(batch)
 
     spent: list[Spent] = []
-    with waiting(2 * n_rollouts) as (channel, store):
-        run(channel, store, Busy(), n_rollouts, lambda update, batch, time: spent.append(time))
+    with waiting(4) as (channel, store):
+        run(channel, store, Busy(), 2, lambda update, batch, time: spent.append(time))
     assert len(spent) == 2 and spent[1].gathering < 0.1 and spent[1].updating > 0.15
 
 

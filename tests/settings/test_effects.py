@@ -51,8 +51,6 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
     ({"serial": True, "slots_per_agent": 4}, "No effect: --slots-per-agent; --serial is one thread"),
     ({"serial": True, "trace": True}, "No effect: --trace; --serial is one thread"),
     ({"serial": True, "kernels": "remeasure"}, "No effect: --kernels; --serial measures none"),
-    ({"prediction_batch_max": 8},
-     "No effect: --prediction-batch-max; the 16 observations of an agent are predicted together"),
     ({"network": "dense", "precision": "float32"}, "No effect: --precision; they are of networks for images"),
     ({"rmsprop_epsilon": 0.1}, "No effect: --rmsprop-epsilon; they are of RMSProp"),
     ({"large_stride": 2}, "No effect: --large-stride; it is of --network large"),

@@ -344,10 +344,31 @@ def test_a_table_of_real_runs_is_interrupted_and_goes_on_where_it_stopped(tmp_pa
     assert again.returncode == 0 and "training" not in again.stdout and again.stdout.splitlines()[-2:] == lines
 
 
-def test_numbers_of_a_game_that_is_spelled_otherwise_are_remembered(tmp_path: Path, called: list[Any]) -> None:
+def test_numbers_of_a_game_that_is_spelled_otherwise_are_remembered(
+        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "evaluated", lambda run, episodes: (
+        called.append((run.name, "played", episodes)), {**REPORT, "game": "Pong" if run.name == "two" else "toy:catch"}
+        )[1])
     spelled = table(tmp_path, TWO.replace("Pong", "pong"))
     assert not learning.make(spelled, tmp_path, 5)
+    assert json.loads((tmp_path / "learning.json").read_text())["two"]["game"] == "Pong"
     shutil.rmtree(tmp_path / "two")
     called.clear()
     assert not learning.make(spelled, tmp_path, 5)
     assert called == [("one", 100), ("one", "played", 5)]
+    assert not learning.make(table(tmp_path, TWO.replace("Pong", "Boxing")), tmp_path, 5)
+    assert ("two", 200) in called, "another game is trained"
+
+
+def test_a_mean_of_0_is_an_evaluation_and_stands_when_the_next_one_is_interrupted(
+        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "evaluated", lambda run, episodes: {**REPORT, "mean": 0.0})
+    assert not learning.make(table(tmp_path, TWO), tmp_path, 5)
+
+    def interrupted(run: Path, episodes: int) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(learning, "evaluated", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        learning.make(table(tmp_path, TWO), tmp_path, 5)
+    assert json.loads((tmp_path / "learning.json").read_text())["one"]["mean"] == 0.0

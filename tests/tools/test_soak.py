@@ -52,3 +52,4 @@ def test_a_mistake_after_the_dashes_is_ga3c_trains(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, TOOLS / "bench/soak.py", "--", "--game", "Pongg"], capture_output=True,
                           text=True, check=False, env={**os.environ, "TMPDIR": str(tmp_path)})
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "no game is called 'Pongg'" in done.stderr
+    assert not [*tmp_path.iterdir()]

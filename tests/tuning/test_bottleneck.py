@@ -91,9 +91,10 @@ def test_where_the_model_fills_the_cores_the_half_that_takes_more_is_named(
 @pytest.mark.parametrize(("cores", "bottleneck", "told"), [
     ((1.0, 0.9, 2.8), "rounds", "1.2 of 4 cores are idle"), ((1.0, 2.8, 3.9), "device", "the model takes 2.8; fewer"),
     ((2.2, 1.6, 3.9), "environments", "agents take 2.2"), ((1.2, 1.0, 3.9), "external load", "take 1.7 of 4")])
-def test_in_rounds_where_nobody_measures_waits_the_cores_tell(
+def test_in_rounds_where_there_is_no_predictor_the_cores_tell(
         cores: tuple[float, ...], bottleneck: str, told: str) -> None:
-    row = {**dict.fromkeys(HEALTHY), **dict(zip(("cpu_agents", "cpu_server", "cpu_machine"), cores, strict=True)),
+    row = {**HEALTHY, "predictor_busy": None,
+           **dict(zip(("cpu_agents", "cpu_server", "cpu_machine"), cores, strict=True)),
            "agents": 4, "predictors": 0, "trainers": 1, "passes": 3.0}
     diagnoser = Diagnoser(4, 16, None)
     found = [diagnoser.observe(row) for _ in range(3)]

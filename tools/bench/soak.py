@@ -153,8 +153,12 @@ def main() -> int:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(30.0)
                 process.kill()
-    if not (run / "metrics.jsonl").exists():  # ga3c-train has said why
-        return process.returncode or 1
+    if not (run / "metrics.jsonl").exists():
+        with contextlib.suppress(OSError):
+            run.parent.rmdir()
+        if process.returncode == 0:  # else ga3c-train has said why
+            print("soak: there is no run; the arguments after -- ask for none", file=sys.stderr)
+        return process.returncode or 2
     found = report(run, samples, shots, process.returncode)
     text = json.dumps({"command": command[3:], "run": str(run), **found}, indent=1)
     (run / "soak.json").write_text(text + "\n", encoding="utf-8")

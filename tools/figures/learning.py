@@ -150,9 +150,15 @@ def remembered(out: Path, rows: list[Row]) -> dict[str, dict[str, Any]]:
     asked = {row.name: row.asked for row in rows}
     try:
         known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        return {name: report for name, report in known.items() if {**report, **asked.get(name, {})} == report}
+        return {name: report for name, report in known.items() if _is_of(report, asked.get(name, {}))}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file}: not as learning.py writes it; move it away ({error})") from None
+
+
+def _is_of(report: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Whether these are numbers of what is asked. Their game has its own name, and `asked` how the table spelled it."""
+    known = {**report, "game": report.get("asked", report.get("game"))}
+    return {**known, **asked} == known
 
 
 def told(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
@@ -161,7 +167,8 @@ def told(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
     for name in ("commit", "processor", "cores"):
         known = list(dict.fromkeys(each[name] for each in _versions(run) if each.get(name)))
         made[name] = known[0] if len(known) == 1 else ", ".join(map(str, known)) or None
-    return {**made, **report, **row.asked, "curve": curve(run)}
+    found = {**row.asked, **made, **report, "curve": curve(run)}
+    return found if found["game"] == row.asked["game"] else {**found, "asked": row.asked["game"]}
 
 
 def _versions(run: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from ga3c.envs.atari_games import played
 from ga3c.settings import remembered
 from ga3c.settings.machine import processor
 from ga3c.settings.remembered import Entry, this_machine
@@ -34,6 +33,7 @@ def cache_file() -> Path:
 
 def kind_of_run(settings: Settings, game: str) -> Entry:
     """What the best counts depend on: machine, version, game, and the settings that shape the work."""
+    from ga3c.envs.atari_games import played  # with gymnasium, which `--help` does without
     atari = played(settings.env)
     frame_skip = {"frame_skip": list(atari.frame_skip)} if atari else {}  # which the name may say
     return {**this_machine(), "processor": processor(), "game": game, **shape(settings), **frame_skip}

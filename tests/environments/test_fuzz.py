@@ -22,6 +22,7 @@ from ga3c.envs.base import Environment
 from ga3c.envs.containment import EnvironmentFailed, Kept
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.service import serial_agents
+from ga3c.service.agent_pool import AgentsLost
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -143,7 +144,7 @@ def play_a_case(observed: gymnasium.Space, acted: gymnasium.Space, steps: list, 
         for _ in range(30):
             agents.go_on(predict, taken, lambda: False)
             kept.put_back()
-    except (ConfigError, EnvironmentFailed) as error:
+    except (AgentsLost, EnvironmentFailed) as error:
         assert "\n" not in str(error)
     except AssertionError as error:
         if agents is None or agents.given_up is None or error.args:

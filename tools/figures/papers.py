@@ -4,7 +4,7 @@
 
     python tools/figures/papers.py environments --out DIR [--environments 8 32 128] [--agents 4] [--seconds 5]
 
-    python tools/figures/papers.py batch --out DIR [--games toy:catch] [--environments 16 64 256] [--steps 60000]
+    python tools/figures/papers.py batch --out DIR [--games toy:catch] [--environments 16 64 256] [--steps 600000]
 
     python tools/figures/papers.py norms --out DIR [--games Qbert] [--minutes 0.5]
 
@@ -90,7 +90,7 @@ def commands() -> argparse.ArgumentParser:
     made.add_argument("--environments", nargs="+", type=int, default=[8, 32, 128], metavar="N", help="[8 32 128]")
     made.add_argument("--agents", type=int, default=2 * usable_cores(), help="processes [2 a core: %(default)s]")
     made.add_argument("--schedules", nargs="+", default=list(SCHEDULES), choices=SCHEDULES, help="[all]")
-    made = for_learning("batch", "accelerated-a2c", "toy:catch", None, 60_000)
+    made = for_learning("batch", "accelerated-a2c", "toy:catch", None, 600_000)
     made.add_argument("--environments", nargs="+", type=int, default=[16, 64, 256], metavar="N", help="[16 64 256]")
     made.add_argument("--agents", type=int, default=2, help="processes [%(default)s]")
     for_learning("norms", "accelerated-a2c", "Qbert", 0.5)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ga3c.runs import reader as record
 from ga3c.runs.directory import new_directory
-from ga3c.settings.files import check, configured, to_yaml
+from ga3c.settings.files import configured, require, to_yaml
 from ga3c.settings.imports import python_path
 from ga3c.settings.messages import ConfigError, flag
 from ga3c.settings.schema import Settings
@@ -83,8 +83,7 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
     with tempfile.TemporaryDirectory() as aside:
         made = None
         if resume is not None:
-            if wrong := check(settings, strict=True):  # the rest depends on the run's own settings
-                raise ConfigError(wrong[1])
+            require(settings)  # the rest depends on the run's own settings
             arguments = ["--resume", os.fspath(resume), *_flags(settings)]
             found = record.located(resume)
             directory = found[0] if found else Path(resume)  # which the command refuses

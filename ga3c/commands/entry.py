@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from ga3c.envs.containment import EnvironmentFailed
@@ -139,6 +139,12 @@ def fail(message: str, code: int, program: str) -> int:
     """Prints one line on standard error; returns the exit code."""
     print(f"{program}: {message}", file=sys.stderr)
     return code
+
+
+def tell_passed_over(reasons: Iterable[str], program: str) -> None:
+    """Prints on standard error why newer checkpoints were not taken, one line each."""
+    for reason in reasons:
+        print(f"{program}: passed over: {reason}", file=sys.stderr)
 
 
 @contextlib.contextmanager

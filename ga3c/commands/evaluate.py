@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from ga3c.commands.entry import guarded, quiet, run_command
+from ga3c.commands.entry import guarded, quiet, run_command, tell_passed_over
 from ga3c.settings.flags import Parser, number
 from ga3c.settings.machine import be_killed_first, before_tensorflow, usable_cores
 
@@ -45,8 +45,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     trained = find(options.policy)
     # A game of the user's may change the working directory.
     trained = trained._replace(run=trained.run and trained.run.absolute())
-    for reason in trained.passed_over:
-        print(f"ga3c-eval: passed over: {reason}", file=sys.stderr)
+    tell_passed_over(trained.passed_over, "ga3c-eval")
     sticky = trained.settings.env.sticky_actions if options.sticky_actions is None else options.sticky_actions
     # `serial`: one thread and deterministic operations, so that the same seed gives the same scores.
     settings = trained.settings.changed(noop_max=options.noop_max, sticky_actions=sticky, serial=True)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
-from ga3c.commands.entry import guarded, quiet, run_command
+from ga3c.commands.entry import guarded, quiet, run_command, tell_passed_over
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
 from ga3c.settings.machine import before_tensorflow
@@ -76,8 +76,7 @@ def _export(options: argparse.Namespace) -> int:
     trained = find(options.policy)
     if options.directory is None and trained.run is None:
         raise ConfigError("DIRECTORY: name one; only what belongs to a run has a place of its own")
-    for reason in trained.passed_over:
-        print(f"ga3c-export: passed over: {reason}", file=sys.stderr)
+    tell_passed_over(trained.passed_over, "ga3c-export")
     directory = Path(options.directory) if options.directory is not None else Path(trained.run or "") / "export"
     if directory.exists():
         raise ConfigError(f"DIRECTORY: {directory} exists; name a new one")

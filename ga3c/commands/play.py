@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.commands.entry import fail, guarded, quiet, run_command
+from ga3c.commands.entry import fail, guarded, quiet, run_command, tell_passed_over
 from ga3c.evaluation.moments import Moment, Painter, moments
 from ga3c.evaluation.video import SUFFIXES, Recording
 from ga3c.settings.files import configured
@@ -148,8 +147,7 @@ def _play(options: argparse.Namespace) -> int:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # for worlds that draw with pygame
     from ga3c.evaluation.policy import Policy, find
     trained = find(_shipped(options.game) if options.pretrained else options.policy)
-    for reason in trained.passed_over:
-        print(f"ga3c-play: passed over: {reason}", file=sys.stderr)
+    tell_passed_over(trained.passed_over, "ga3c-play")
     from ga3c.envs.containment import EnvironmentFailed
     from ga3c.envs.watched import Watched
     settings = trained.settings.changed(serial=True, noop_max=configured().env.noop_max)  # as ga3c-eval's

@@ -257,14 +257,19 @@ def _check_multi_batch(settings: Settings) -> None:
         raise ConfigError(f"slots_per_agent: {uses + 1} are needed where each step is in {uses} updates")
 
 
+def require(settings: Mapping[str, Any]) -> None:
+    """Raises ConfigError, of one line, if one of these, as Python gives them, is unknown or wrong by itself."""
+    wrong = check(settings, strict=True)
+    if wrong:
+        raise ConfigError(wrong[1])
+
+
 def configured(file: str | None = None, /, **settings: Any) -> Settings:
     """Settings as Python gives them, `ga3c.Config(game="Boxing", minutes=10)`: over the preset and `file`, if named.
 
     Raises ConfigError, of one line, if one is unknown or wrong.
     """
-    wrong = check(settings, strict=True)
-    if wrong:
-        raise ConfigError(wrong[1])
+    require(settings)
     return resolve(settings, file)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ga3c import __version__
-from ga3c.settings.files import check, resolve, yaml_scalar
+from ga3c.settings.files import check, require, resolve, yaml_scalar
 from ga3c.settings.messages import ConfigError, flag, nearest
 from ga3c.settings.presets import REMOVED, RENAMED
 from ga3c.settings.schema import ALL, GROUPS, Settings
@@ -138,8 +138,7 @@ def settings_of_run(parser: argparse.ArgumentParser, argv: Sequence[str], own: S
     Raises ConfigError, also if a flag is for one of the settings `own`, which the program sets, or for no setting.
     """
     given, options = parse(parser, argv)
-    if wrong := check(chosen, strict=True):
-        raise ConfigError(wrong[1])
+    require(chosen)
     settings = resolve({**given, **chosen}, options.pop("config", None))
     for name in sorted(given.keys() & {*own}):
         raise ConfigError(f"{flag(name)} cannot be given after --: this tool sets it")

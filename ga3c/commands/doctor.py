@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from ga3c import __version__
 from ga3c.commands.entry import guarded, quiet, run_command
+from ga3c.learner.tensorflow_import import before_tensorflow, cuda_libraries
 from ga3c.service.resources import Finding, preflight, raise_limits
 from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser
-from ga3c.settings.machine import before_tensorflow, cuda_libraries, usable_cores
+from ga3c.settings.machine import usable_cores
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.tuning.memory import cache_file, entries
@@ -221,7 +222,8 @@ class _Uniform:
 def _transport() -> list[Finding]:
     """Requests a second that one agent process gets answered, through the queues and slots of a run."""
     from ga3c.agents.loop import agent_seed
-    from ga3c.agents.process import agent_main, start
+    from ga3c.agents.forkserver import start
+    from ga3c.agents.process import agent_main
     from ga3c.envs.check import probe
     from ga3c.runs.statistics import PredictionCount
     from ga3c.service.predictor import run_predictor

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ga3c.commands.entry import guarded, quiet, run_command, tell_passed_over
+from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.settings.flags import Parser, number
-from ga3c.settings.machine import be_killed_first, before_tensorflow, usable_cores
+from ga3c.settings.machine import be_killed_first, usable_cores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 
 from ga3c.commands.entry import guarded, quiet, run_command, tell_passed_over
+from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
-from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError, printable
 
 if TYPE_CHECKING:

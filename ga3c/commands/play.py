@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ga3c.commands.entry import fail, guarded, quiet, run_command, tell_passed_over
 from ga3c.evaluation.moments import Moment, Painter, moments
 from ga3c.evaluation.video import SUFFIXES, Recording
+from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser, number, output_file
-from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.envs.containment import told as told_of
 from ga3c.learner.checkpoint import clean, saved, set_aside_after
+from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs.beginning import Beginning, going_on, with_weights
 from ga3c.runs.reader import located
 from ga3c.service.signals import Interrupted, Signals
 from ga3c.settings.effects import rising, without_effect
 from ga3c.settings.files import check_agents, recorded, resolve, to_yaml
 from ga3c.settings.flags import Parser, add_settings, parse
-from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError, flag, for_shell
 from ga3c.settings.presets import notes_on_beginning, notes_on_lag, notes_on_steps
 from ga3c.settings.schema import Settings
@@ -129,7 +129,7 @@ def _asked(settings: Settings, given: Mapping[str, Any]) -> list[str]:
 
 def _train(settings: Settings, told: list[str], directory: Path | None, named: Path | None, weights_only: bool,
            verbose: bool, interruption: Signals) -> int:
-    from ga3c.agents.process import start_forkserver
+    from ga3c.agents.forkserver import start_forkserver
     from ga3c.algorithms.fitting import fitting_network
     from ga3c.envs.atari_games import told_at_start
     from ga3c.envs.check import check

@@ -1,8 +1,9 @@
-"""Code of users in our process: what it changes for all is put back, and what it raises becomes one line."""
+"""Code of users in our process: what it changes is put back, what it raises is one line, what it prints cannot fail."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import locale
 import os
 import signal
@@ -12,10 +13,11 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ga3c.settings.messages import ConfigError
+from ga3c.settings.messages import ESCAPED, ConfigError
 
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
@@ -103,3 +105,31 @@ def telling(what: str, kind: type[Exception] = EnvironmentFailed) -> Iterator[No
         raise
     except BaseException as error:  # noqa: B036  # SystemExit, too
         raise kind(f"{what}: {told(error)}") from error
+
+
+class Dropping(io.RawIOBase):
+    """Writes to a descriptor. What cannot be written, as the disk is full, is lost without a word."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """All of it."""
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, data)
+        return len(data)
+
+
+def drop_unwritable_output() -> None:
+    """From now on what Python prints in this process cannot fail: a full disk is no fault of who prints."""
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(Dropping(descriptor)), "utf-8", ESCAPED,
+                                            line_buffering=True))

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.agents.process import drop_unwritable_output, start
+from ga3c.agents.forkserver import start
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.containment import EnvironmentFailed, told
+from ga3c.envs.containment import EnvironmentFailed, drop_unwritable_output, told
 from ga3c.envs.factory import is_foreign
 from ga3c.envs.process_group import how_it_ended, kill_leader, lead_group
 from ga3c.envs.wrapper_statistics import Statistics

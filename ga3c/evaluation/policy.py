@@ -23,9 +23,9 @@ from ga3c.envs.check import probe
 from ga3c.envs.wrapper_statistics import SAVED, Statistics
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import CheckpointError
+from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs.reader import located
 from ga3c.settings.files import of_flat, recorded, settings_of
-from ga3c.settings.machine import before_tensorflow
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.presets import BEFORE
 from ga3c.settings.schema import Settings

@@ -6,7 +6,8 @@ import contextlib
 
 import tensorflow as tf
 
-from ga3c.settings.machine import BFLOAT16, processor_flags, usable_cores
+from ga3c.learner.tensorflow_import import BFLOAT16
+from ga3c.settings.machine import processor_flags, usable_cores
 from ga3c.settings.schema import AlgorithmSettings, Settings
 
 

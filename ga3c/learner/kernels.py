@@ -28,10 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
+from ga3c.learner.tensorflow_import import BFLOAT16, Library, before_tensorflow, fixed_library
 from ga3c.settings import remembered
 from ga3c.settings.algorithms import facts
 from ga3c.settings.imports import python_path
-from ga3c.settings.machine import BFLOAT16, Library, fixed_library, processor, processor_flags
+from ga3c.settings.machine import processor, processor_flags
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.plan import rollouts_per_batch
 from ga3c.settings.schema import Settings
@@ -343,7 +344,6 @@ def main() -> None:
     """Entry point of such a process: answers what comes through the descriptor that is named, until that is closed."""
     connection = Connection(int(sys.argv[1]))
     settings, spec, library = connection.recv()
-    from ga3c.settings.machine import before_tensorflow
     before_tensorflow(library=library)
     from ga3c.learner.device import start_tensorflow
     start_tensorflow(settings)

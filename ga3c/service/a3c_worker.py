@@ -24,7 +24,7 @@ from typing import Any
 from ga3c.agents.process import ModelFailed, agent_main
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.shared_weights import Pushed, SharedWeights
-from ga3c.settings.machine import Library, before_tensorflow, fixed_library
+from ga3c.learner.tensorflow_import import Library, before_tensorflow, fixed_library
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, Request
 from ga3c.transport.slots import AgentStatus, Slots
@@ -54,7 +54,7 @@ class LocalModel:
         self._port.status(store, state)
 
     def grant(self, request: Request, store: Slots) -> int:
-        """As `Port.grant`; waits for a free slot at most, which the main process gives back. Raises ServerGone,
+        """As `Port.grant`; waits for a free slot at most, which the main process releases. Raises ServerGone,
         ModelFailed.
         """
         kind, slot, step = request

@@ -18,7 +18,8 @@ from statistics import median
 import numpy as np
 
 from ga3c.agents.loop import agent_seed
-from ga3c.agents.process import MODEL_FAILED, forkserver_ended, start
+from ga3c.agents.forkserver import forkserver_ended, start
+from ga3c.agents.process import MODEL_FAILED
 from ga3c.envs.process_group import kill_group, kill_leader, signal_name
 from ga3c.envs.wrapper_statistics import Statistics, merged
 from ga3c.runs.recorder import Recorder
@@ -51,7 +52,7 @@ class AgentPool:
         resumed_at: agent steps when the process began; agents' seeds depend on it.
         statistics: what wrappers have seen in a run that goes on.
         entry: an agent's entry point.
-        waiting: within, a start is waited for; Interrupted ends the wait.
+        waiting: the context within which a start is waited for; Interrupted ends the wait.
     """
 
     def __init__(self, settings: Settings, store: Slots, channel: Channel, recorder: Recorder,

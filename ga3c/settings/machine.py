@@ -7,31 +7,16 @@ all groups around it, because the least of them counts. A container sees its own
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import importlib.util
 import math
 import os
-import sys
 from pathlib import Path
 from typing import Literal
-
-from ga3c.settings.messages import ConfigError
-
-Library = Literal["onednn", "eigen"]
-"""What TensorFlow computes with on a processor: oneDNN, or its own code, which is Eigen's."""
 
 LONGEST_WAIT = 2e6  # seconds, 23 days; poll() takes little more
 
 _ROOT = Path("/sys/fs/cgroup")
 _OUR_GROUPS = Path("/proc/self/cgroup")
 _NO_LIMIT = 2**62  # bytes; version 1 writes the largest number it knows
-
-BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
-"""Flags of processors that multiply bfloat16."""
-
-# Flags of processors on which TensorFlow 2.21 computes with oneDNN by itself.
-_ONEDNN = frozenset({"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"})
-_SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 
 
 def usable_cores() -> int:
@@ -112,46 +97,6 @@ def be_killed_first() -> None:
     if (_number(score) or 0) < 500:  # in some containers all have 1000
         with contextlib.suppress(OSError):
             score.write_text("500", encoding="ascii")
-
-
-def fixed_library() -> Library | None:
-    """What TensorFlow computes with if that is decided: by `TF_ENABLE_ONEDNN_OPTS`, or as it is imported. Else None."""
-    switch = os.environ.get(_SWITCH)
-    if switch is None and "tensorflow" not in sys.modules:
-        return None
-    on = bool(_ONEDNN & processor_flags()) if switch is None else switch.lower() in ("1", "true")
-    return "onednn" if on else "eigen"
-
-
-def before_tensorflow(verbose: bool = False, library: Library | None = None) -> None:
-    """Prepares the import of TensorFlow and Keras: they print errors only, unless `verbose`, and find a GPU.
-
-    On processors they compute with `library` unless that is fixed already; None: with what TensorFlow takes by itself.
-
-    Keras computes with TensorFlow, whatever the environment or ~/.keras/keras.json says. Raises ConfigError if it has
-    been imported already and computes with something else.
-
-    TensorFlow 2.21 does not look for cuSOLVER where pip installs it, and then ignores the GPU. So it is loaded here.
-    """
-    imported = getattr(sys.modules.get("keras"), "config", None)
-    if imported is not None and imported.backend() != "tensorflow":
-        raise ConfigError(f"KERAS_BACKEND: Keras has been imported with {imported.backend()!r}; ga3c needs "
-                          "'tensorflow': set os.environ['KERAS_BACKEND'] = 'tensorflow' before the first import of "
-                          "Keras")
-    os.environ["KERAS_BACKEND"] = "tensorflow"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if verbose else "3")
-    if library is not None and fixed_library() is None:
-        os.environ[_SWITCH] = str(int(library == "onednn"))
-    for solver in cuda_libraries("libcusolver.so.*"):
-        with contextlib.suppress(OSError):  # TensorFlow then does without a GPU; ga3c-doctor says why
-            ctypes.CDLL(str(solver), ctypes.RTLD_GLOBAL)
-
-
-def cuda_libraries(name: str) -> list[Path]:
-    """The libraries of CUDA called so, as "libcudnn.so.*", that pip has installed; none without the extra `gpu`."""
-    found = importlib.util.find_spec("nvidia")
-    places = found.submodule_search_locations if found is not None else None
-    return sorted(library for place in places or () for library in Path(place).glob(f"*/lib/{name}"))
 
 
 def _groups() -> list[Path]:

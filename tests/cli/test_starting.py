@@ -163,7 +163,7 @@ def test_the_fork_server_is_told_what_one_process_will_play(
         told.append((settings.game, n_envs))
         raise ConfigError("enough")
 
-    monkeypatch.setattr("ga3c.agents.process.start_forkserver", lambda env, n_envs: told.append((env.game, n_envs)))
+    monkeypatch.setattr("ga3c.agents.forkserver.start_forkserver", lambda env, n_envs: told.append((env.game, n_envs)))
     monkeypatch.setattr("ga3c.evaluation.players.start", process_comes_next)
     for module in (cli, evaluate):
         monkeypatch.setattr(module, "before_tensorflow", tensorflow_comes_next)

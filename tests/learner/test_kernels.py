@@ -14,9 +14,9 @@ import pytest
 from batches import IMAGE, VECTOR
 
 from ga3c.envs.base import EnvSpec
-from ga3c.learner import kernels
+from ga3c.learner import kernels, tensorflow_import
 from ga3c.learner.kernels import Answers, Kernel, choose, fastest, measured, minibatch, usual
-from ga3c.settings import machine, remembered
+from ga3c.settings import remembered
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -29,7 +29,7 @@ SETTINGS = configured(game="Pong")
 def processor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Sets what the processor has; at first AVX2 alone. Nothing is decided yet in this process."""
     def has(*flags: str) -> None:
-        for where in (machine, kernels):
+        for where in (tensorflow_import, kernels):
             monkeypatch.setattr(where, "processor_flags", lambda: frozenset(flags))
 
     monkeypatch.setattr(kernels, "fixed_library", lambda: None)
@@ -234,7 +234,7 @@ def test_a_library_that_cannot_be_had_any_more_is_told_in_one_line(monkeypatch: 
     pytest.param("0", "onednn", "eigen", marks=pytest.mark.slow), ("1", "eigen", "onednn")])
 def test_tensorflow_computes_with_the_library_unless_the_user_has_decided(
         switch: str, asked: str, library: str) -> None:
-    program = ("from ga3c.settings.machine import before_tensorflow, fixed_library\n"
+    program = ("from ga3c.learner.tensorflow_import import before_tensorflow, fixed_library\n"
                f"before_tensorflow(library={asked!r})\n"
                "from tensorflow.python.framework.test_util import IsMklEnabled\n"
                "print(fixed_library(), 'onednn' if IsMklEnabled() else 'eigen')")
@@ -251,9 +251,9 @@ def test_where_tensorflow_was_imported_it_has_decided_by_the_processor(
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     monkeypatch.setitem(sys.modules, "tensorflow", sys)
     processor(*flags)
-    assert machine.fixed_library() == library
+    assert tensorflow_import.fixed_library() == library
     monkeypatch.delitem(sys.modules, "tensorflow")
-    assert machine.fixed_library() is None
+    assert tensorflow_import.fixed_library() is None
 
 
 @pytest.mark.slow

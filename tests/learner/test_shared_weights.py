@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from ga3c.agents.process import start_forkserver
+from ga3c.agents.forkserver import start_forkserver
 from ga3c.learner.optimizers import build_optimizer
 from ga3c.learner.numpy_optimizers import MultiStepAdam
 from ga3c.learner.shared_weights import Pushed, SharedWeights

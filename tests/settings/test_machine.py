@@ -1,16 +1,12 @@
-"""What the machine and the control groups around us allow, and what TensorFlow finds there."""
+"""What the machine and the control groups around us allow."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from psutil import _psutil_linux
 
 from ga3c.settings import machine
 from ga3c.settings.schema import Settings
@@ -123,16 +119,3 @@ def test_the_processor_is_named_where_the_system_names_it(tmp_path: Path, monkey
     assert machine.processor() is None
     file.write_text("processor\t: 0\nmodel\t\t: 17\nmodel name\t: A: 9 of 10\nmodel name\t: B\n")
     assert machine.processor() == "A: 9 of 10"
-
-
-def test_the_library_of_cuda_that_tensorflow_does_not_find_is_loaded_before_it(tmp_path: Path) -> None:
-    place = tmp_path / "nvidia" / "cusolver" / "lib"
-    place.mkdir(parents=True)
-    shutil.copy(_psutil_linux.__file__, place / "libcusolver.so.11")  # some library
-    (place / "libcusolver.so.12").write_text("no library")
-    program = ("from ga3c.settings.machine import before_tensorflow, cuda_libraries\n"
-               "print(cuda_libraries('libcudnn.so.*'), len(cuda_libraries('libcusolver.so.*')))\n"
-               "before_tensorflow()\nprint('libcusolver.so.11' in open('/proc/self/maps').read())")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
-    assert done.stdout.split() == ["[]", "2", "True"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from ga3c.agents.process import start_forkserver
+from ga3c.agents.forkserver import start_forkserver
 from ga3c.envs.base import EnvSpec
 from ga3c.settings.schema import EnvSettings
 from ga3c.transport.fields import Field

@@ -42,9 +42,10 @@ from ga3c.commands.train import parser
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
 from ga3c.learner.kernels import choose
+from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs import reader
 from ga3c.settings.flags import output_file, settings_of_run
-from ga3c.settings.machine import before_tensorflow, usable_cores
+from ga3c.settings.machine import usable_cores
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Slots, aligned

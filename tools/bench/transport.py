@@ -27,7 +27,8 @@ import psutil
 from numpy.typing import NDArray
 
 from ga3c.agents.loop import play
-from ga3c.agents.process import drive, forkserver_running
+from ga3c.agents.forkserver import forkserver_running
+from ga3c.agents.process import drive
 from ga3c.envs.base import EnvSpec, Transition
 from ga3c.settings.flags import number, output_file
 from ga3c.settings.machine import usable_cores

@@ -1,8 +1,9 @@
-"""The user's Keras: what stands in ~/.keras/keras.json and in the environment changes nothing, and is left as it is."""
+"""Before TensorFlow is imported: whatever the user's Keras and CUDA are, ga3c computes alike, and leaves them as they are."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 from batches import IMAGE, VECTOR
+from psutil import _psutil_linux
 
 from ga3c.envs.base import EnvSpec
-from ga3c.settings.machine import before_tensorflow
+from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.settings.messages import ConfigError
 
 OWN = '{"floatx": "float64", "image_data_format": "channels_first", "backend": "jax", "epsilon": 0.001}'
@@ -23,7 +25,7 @@ def test_a_policy_is_the_same_whatever_the_users_keras_does(tmp_path: Path, spec
     (tmp_path / "keras.json").write_text(OWN)
     program = (
         "import numpy as np\n"
-        "from ga3c.settings.machine import before_tensorflow\n"
+        "from ga3c.learner.tensorflow_import import before_tensorflow\n"
         "before_tensorflow()\n"
         "from ga3c import Config\n"
         "from ga3c.envs.base import EnvSpec\n"
@@ -51,3 +53,16 @@ def test_keras_that_was_imported_with_another_backend_is_told_in_one_line(monkey
     monkeypatch.setitem(sys.modules, "keras", SimpleNamespace(config=SimpleNamespace(backend=lambda: "jax")))
     with pytest.raises(ConfigError, match="KERAS_BACKEND: Keras has been imported with 'jax'; ga3c needs 'tensorflow'"):
         before_tensorflow()
+
+
+def test_the_library_of_cuda_that_tensorflow_does_not_find_is_loaded_before_it(tmp_path: Path) -> None:
+    place = tmp_path / "nvidia" / "cusolver" / "lib"
+    place.mkdir(parents=True)
+    shutil.copy(_psutil_linux.__file__, place / "libcusolver.so.11")  # some library
+    (place / "libcusolver.so.12").write_text("no library")
+    program = ("from ga3c.learner.tensorflow_import import before_tensorflow, cuda_libraries\n"
+               "print(cuda_libraries('libcudnn.so.*'), len(cuda_libraries('libcusolver.so.*')))\n"
+               "before_tensorflow()\nprint('libcusolver.so.11' in open('/proc/self/maps').read())")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+    assert done.stdout.split() == ["[]", "2", "True"]

@@ -21,6 +21,7 @@ from ga3c.commands.entry import guarded, run_command
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.whole_files import write_whole
 
 PERIOD = 5.0      # seconds between looks; what a tracker costs is mostly per call
 TIMEOUT = 600.0  # seconds without a row after which a run is taken for dead
@@ -154,9 +155,7 @@ def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]
 
 
 def _remember(note: Path, identity: str, rows: int) -> None:
-    aside = note.with_name(f".{note.name}")
-    aside.write_text(json.dumps({"id": identity, "rows": rows}) + "\n", encoding="utf-8")
-    aside.replace(note)
+    write_whole(note, json.dumps({"id": identity, "rows": rows}) + "\n")
 
 
 def point(row: dict[str, Any]) -> Point:

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ga3c.settings.whole_files import sync, write_whole
+
 _FILES = ("arrays.npz", "progress.json")
 _INFLATION = 20  # times; trained weights shrink by a tenth, a zip bomb by a thousandfold
 
@@ -122,10 +124,10 @@ def unusable(progress: Any) -> str:
     for name in ("version", "agent_steps", "episodes", "predictions", "dropped_steps", "time"):
         value: Any = progress.get(name)
         if type(value) is not int and (type(value) is not float or name != "time") or not 0 <= value < 1e15:
-            return f"{name} is {str(value)[:40]!r}"
+            return f"{name} is {str(value)[:40]!r}, no number from 0"
     factor = progress["learning_rate_factor"]
     if type(factor) is not float or not 0 < factor <= 1:
-        return f"learning_rate_factor is {str(factor)[:40]!r}"
+        return f"learning_rate_factor is {str(factor)[:40]!r}, no number over 0 and up to 1"
     scores = progress.get("recent_scores")
     if not isinstance(scores, list) or not all(type(score) in (int, float) for score in scores):
         return "recent_scores are no numbers"
@@ -190,11 +192,7 @@ class Best(NamedTuple):
 
 def set_best(directory: Path, best: Best) -> None:
     """Notes it in best.json; the old note or the new one is there, always."""
-    aside = directory / ".best.json"
-    aside.write_text(json.dumps(best._asdict()) + "\n", encoding="utf-8")
-    sync(aside)
-    aside.replace(directory / "best.json")
-    sync(directory)
+    write_whole(directory / "best.json", json.dumps(best._asdict()) + "\n")
 
 
 def best(directory: Path) -> Best | None:
@@ -219,12 +217,3 @@ def set_aside_after(path: Path) -> None:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Has the disk hold the file or directory as it is now. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

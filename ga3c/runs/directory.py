@@ -29,11 +29,11 @@ import psutil
 
 from ga3c import __version__
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.checkpoint import sync
 from ga3c.settings.files import to_yaml
 from ga3c.settings.machine import processor, usable_cores
 from ga3c.settings.messages import ConfigError, for_shell
 from ga3c.settings.schema import Settings
+from ga3c.settings.whole_files import write_whole
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium", "ale-py", "pydantic", "PyYAML", "rich")
 _HERE = Path()
@@ -110,11 +110,7 @@ def plain_path(directory: Path) -> Iterator[str]:
 
 def write_settings(directory: Path, settings: Settings) -> None:
     """Replaces the run's config.yaml in one step; `--resume` starts from it. Raises OSError."""
-    aside = directory / ".config.yaml"
-    aside.write_text(to_yaml(settings), encoding="utf-8")
-    sync(aside)
-    aside.replace(directory / "config.yaml")
-    sync(directory)
+    write_whole(directory / "config.yaml", to_yaml(settings))
 
 
 def versions() -> dict[str, Any]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from figure_runs import machine
 
-from ga3c.learner.checkpoint import sync
+from ga3c.settings.whole_files import write_whole
 
 
 class Column(NamedTuple):
@@ -27,14 +26,6 @@ def markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> st
              for row in rows]
     lines = [[column.heading for column in columns], ["---"] * len(columns), *cells]
     return "".join(f"|{'|'.join(line)}|\n" if line[0] == "---" else f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file that is the old one until it is the new one, whatever happens. Raises OSError."""
-    aside = path.with_name(f".{path.name}")
-    aside.write_text(text, encoding="utf-8")
-    sync(aside)
-    aside.replace(path)
 
 
 def write(options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], text: str, figure: Any) -> None:

@@ -88,7 +88,7 @@ def shared(number: int, agents: int) -> int:
 
 
 def reached(run: Path, settings: Settings) -> bool:
-    """Whether the run has had the budget. Raises OSError if there is no reader."""
+    """Whether the run has had the budget. Raises OSError if there is no record."""
     rows = reader.rows(run).new()
     return bool(rows) and (settings.run.steps is not None and rows[-1]["agent_steps"] >= settings.run.steps
                            or settings.run.minutes is not None and rows[-1]["time"] >= 60 * settings.run.minutes)
@@ -193,7 +193,7 @@ def curve(run: Path, points: int = 100) -> dict[str, list[float]]:
     kept = np.unique(np.searchsorted(steps, np.linspace(steps[0], steps[-1], points)))
     return {"agent_steps": [int(number) for number in steps[kept]],
             "minutes": [round(float(number), 2) for number in seconds[kept] / 60],
-            "score": [round(float(number), 1) for number in score[kept]]}
+            "score": [round(float(number), 2) for number in score[kept]]}
 
 
 def points(curve: Mapping[str, list[Any]]) -> list[dict[str, Any]]:

@@ -39,7 +39,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from figure_output import write_whole
 from figure_runs import Variant, asked, curve, done, exit_code, points, train
 from learning_figures import evaluated, goal
 
@@ -50,6 +49,7 @@ from ga3c.runs.figures import Group, figure_by_game
 from ga3c.settings.flags import number
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
+from ga3c.settings.whole_files import write_whole
 
 _ROW = {"name": str, "game": str, "seed": int, "steps": int, "flags": str}
 _TABLE = {"flags": str, "steps": int, "rows": list}

@@ -41,7 +41,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figure_output import write_whole
 from figure_runs import Variant, asked, done, exit_code, run_name, train_all
 
 import ga3c
@@ -50,6 +49,7 @@ from ga3c.runs import reader
 from ga3c.runs.figures import SUFFIXES, figure_by_game, grouped
 from ga3c.settings.flags import number
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.whole_files import write_whole
 
 # Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes that begin as people
 # left them) and of GA3C after a day (Babaeizadeh et al., 2017, table 3).

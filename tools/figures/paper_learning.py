@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from figure_output import Column, markdown, write
-from figure_runs import Variant, asked, done, run_name, shared, train_all
+from figure_runs import Variant, asked, curve, done, run_name, shared, train_all
 
 from ga3c.runs import reader
 from ga3c.runs.figures import Group, figure_by_game, figure_of, grouped
@@ -82,6 +82,8 @@ def batch(options: argparse.Namespace) -> list[str]:
 
     def show(runs: dict[str, dict[str, list[Path]]]) -> str:
         rows = listed(runs)
+        for row in rows:
+            row["curve"] = curve(Path(row["run"]))
         text = markdown(rows, LEARNED)
         write(options, rows, text, figure_by_game(groups_of(runs), "score-steps"))
         return text

@@ -1,7 +1,8 @@
 """What every command does around its work: standard streams, exit codes, one line for a mistake, quiet imports.
 
-Exit codes: 0 done; 2 usage or settings; 3 agents lost, or an environment failed; 4 diverged; 5 storage; 6 device or
-internal; 130 and 143 after SIGINT and SIGTERM.
+Exit codes: 0 done; 1 what the doctor found; 2 usage or settings; 3 agents lost, or an environment failed; 4 diverged;
+5 storage; 6 device or internal, an export that differs, a tracker that could not be closed; 130 and 143 after SIGINT
+and SIGTERM.
 """
 
 from __future__ import annotations

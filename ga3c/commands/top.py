@@ -143,7 +143,7 @@ class Followed:
 
 
 def _cores(run: Path) -> int | None:
-    """That the run may use, or might."""
+    """Usable cores, as the run recorded them; None if it did not."""
     try:
         cores = json.loads((run / "versions.json").read_text(encoding="utf-8"))["cores"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):

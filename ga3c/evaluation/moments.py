@@ -1,4 +1,4 @@
-"""A policy at play, moment by moment, and as pictures with its thoughts beside them.
+"""A policy at play, moment by moment, and as pictures with its policy and value beside them.
 
 Episode i of a seed is the one that `ga3c-eval` plays: the same environment, no-ops and draws of actions.
 """
@@ -22,11 +22,11 @@ _VALUES = 150        # agent steps of the value's curve
 
 
 class Moment(NamedTuple):
-    """One agent step: the frames it showed, what the agent thought before it; `ended`: the episode's last one."""
+    """One agent step: the frames it showed, what the policy was before it; `ended`: the episode's last one."""
 
-    frames: list[NDArray[np.uint8]]
-    policy: NDArray[np.float32]
-    value: float
+    frames: list[NDArray[np.uint8]]  # (h, w, 3) each
+    policy: NDArray[np.float32]      # (A,)
+    value: float                     # of the observation that the policy saw
     action: int
     episode: int
     score: float
@@ -40,8 +40,8 @@ def moments(predict: Predict, watched: Watched, seed: int, episodes: int, greedy
     from ga3c.agents.heads import sample
     from ga3c.agents.loop import seeded
     for episode in range(episodes):
-        world, rng = seeded(np.random.SeedSequence(seed, spawn_key=(episode,)))
-        watched.reset(world)
+        environment_seed, rng = seeded(np.random.SeedSequence(seed, spawn_key=(episode,)))
+        watched.reset(environment_seed)
         frames, score, length, ended = watched.frames, 0.0, 0, False
         while not ended:
             policy, value = predict(watched.observation)
@@ -56,7 +56,7 @@ def moments(predict: Predict, watched: Watched, seed: int, episodes: int, greedy
 
 
 class Painter:
-    """Frames as they are shown: enlarged, and with `names` of the actions the thoughts of the agent beside them."""
+    """Frames as they are shown: enlarged, and with `names` of the actions the policy and the value beside them."""
 
     def __init__(self, zoom: int | None, names: Sequence[str] | None) -> None:
         self._zoom, self._names = zoom, names

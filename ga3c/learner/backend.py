@@ -59,7 +59,7 @@ class Backend:
         return [outputs[name] for name in self._outputs]
 
     def shared(self, observation: NDArray) -> Observed:
-        """For `predict`, in the place of an array that is overwritten between predictions."""
+        """A tensor over the memory of an array that is overwritten between predictions: made once, for `predict`."""
         return self._compiler.shared(observation)
 
     def predict(self, observation: Observed, weights: Weights) -> dict[str, NDArray]:

@@ -115,7 +115,7 @@ class SharedWeights:
         return found
 
     def set(self, arrays: Mapping[str, NDArray], version: int, agent_steps: int, min_valid_version: int) -> None:
-        """Begins again from these arrays and totals; updates of earlier versions than the last one are refused."""
+        """Begins again from these arrays and totals. Updates by weights older than `min_valid_version` are refused."""
         own = self._block.arrays
         own["being_set"][...] = 1
         own["min_valid_version"][...] = min_valid_version

@@ -190,25 +190,25 @@ class Statistics:
         return self._predictions_before + sum(count.predictions for count in self._counts)
 
     def new_count(self) -> PredictionCount:
-        """A count for one more predictor, its only writer until it is given back. From any thread."""
+        """A count for one more predictor, its only writer until it is released. From any thread."""
         with contextlib.suppress(IndexError):
             return self._unused.pop()
         count = PredictionCount(self.trace)
         self._counts.append(count)
         return count
 
-    def give_back(self, count: PredictionCount) -> None:
+    def release(self, count: PredictionCount) -> None:
         """The count's predictor has ended; another one goes on with it. From any thread."""
         self._unused.append(count)
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[PredictionCount]:
-        """Within, a count of one's own, which is then given back. From any thread."""
+        """Within, a count of one's own, which is then released. From any thread."""
         count = self.new_count()
         try:
             yield count
         finally:
-            self.give_back(count)
+            self.release(count)
 
     def report(self, update: UpdateStats, batch: Batch, spent: Spent | None = None) -> None:
         """Takes an update, its batch and the trainer's time, if that was measured. From any thread."""

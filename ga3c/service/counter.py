@@ -14,7 +14,7 @@ from ga3c.transport.slots import Batch, Slots
 
 def run_counter(channel: Channel, store: Slots, learner: SharedLearner, count: PredictionCount,
                 report: Callable[[UpdateStats, Batch, Spent], None], dropped: Callable[[Batch], None]) -> None:
-    """Counts what workers have learned, and gives their slots back, until it is dismissed as a trainer is.
+    """Counts what workers have learned, and releases their slots, until it is dismissed as a trainer is.
 
     `report` gets each update, `dropped` each rollout that none was made of. Raises Diverged.
     """

@@ -201,7 +201,7 @@ def make_order(settings: Settings) -> Order:
 
 
 def slots_needed(settings: Settings, agents: int) -> int:
-    """Slots for agents that nobody waits for.
+    """So many slots that no agent ever waits for a free one.
 
     Each agent has the rollout it writes and the one it is about to submit; the rest wait for an update.
     """

@@ -21,11 +21,11 @@ Who waits, what wakes it, and what if the other side is dead:
 
     agent, for a prediction or a slot  a reply; end of file once the server hangs up or has died
     predictor, for tickets             tickets; the ticket that dismisses it
-    predictor, for a larger batch      a time-out of 5 ms
+    predictor, for a larger batch      a timeout of 5 ms
     trainer, for rollouts              tickets; the others wait for its turn to end
     update lock                        the end of the update that holds it
     main thread, to start an agent     the fork server's answer; a signal to stop; after 300 s that server is killed
-    main thread                        process sentinels, `Signals.wake`, a time-out
+    main thread                        process sentinels, `Signals.wake`, a timeout
 
 Stopping: (a) agents are sent the stop message and drain, which takes them one step; (b) those that have not ended in
 time, or all if a thread has failed, are hung up on, then killed; (c) trainers are dismissed and finish what was
@@ -293,7 +293,7 @@ class Service:
         if self._predictors.join(max(began + STOP_SECONDS, time.monotonic() + 0.5)) and updated:
             self._channel.close()
         else:
-            self._recorder.say("A thread is still at work in the model after the time-out and is left behind.")
+            self._recorder.say("A thread is still at work in the model after the timeout and is left behind.")
         return updated
 
     def _drop_rollouts(self, why: str) -> None:

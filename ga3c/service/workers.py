@@ -33,7 +33,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds of back-off
 START_PAUSE = 30.0       # seconds after the system had no process for an agent
 LONGEST_START_PAUSE = 3600.0
 FORKSERVER_SECONDS = 1.0  # a fork server that was killed takes this long, at the most, until multiprocessing notices
-THREAD_PEACE = 60.0
+THREAD_HEALTHY_SECONDS = 60.0  # without a failure, after which a thread may fail once more
 THREAD_PAUSE = 30.0      # seconds until a thread that could not be started is tried again
 
 
@@ -53,7 +53,7 @@ class Cause(enum.Enum):
 
     HUNG = "hung"                    # it gave no sign of life, and was killed
     OUT_OF_MEMORY = "out of memory"  # the kernel killed it
-    SIGNAL = "signal"                # others did
+    SIGNAL = "signal"                # another process killed it
     EXCEPTION = "exception"          # its environment raised
     MODEL = "model"                  # its own model raised (A3C on processors)
     EXIT = "exit"                    # its environment ended the process
@@ -223,4 +223,4 @@ class FailureRules:
     def may_restart_thread(self, now: float, began: float) -> bool:
         """Whether a failed thread, at work since `began`, is restarted; False: the run ends."""
         before, self._thread_failed_at = self._thread_failed_at, now
-        return before is None or began < before or now - before > THREAD_PEACE
+        return before is None or began < before or now - before > THREAD_HEALTHY_SECONDS

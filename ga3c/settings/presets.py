@@ -1,6 +1,6 @@
 """Starting values by name, one preset for each paper, system or aim: what `--preset` chooses from.
 
-fast: the most steps a second around one model. quality: the most from each step.
+fast: the most steps a second around one model. quality: meant to learn the most from each step, not compared yet.
 paper, ga3c: GA3C (Babaeizadeh et al., 2017). a3c-cpu: what GA3C is compared with, Asynchronous Methods for Deep
 Reinforcement Learning (Mnih et al., 2016). accelerated-a2c, -ppo, -appo: Stooke and Abbeel, Accelerated Methods for
 Deep Reinforcement Learning (2018). cule: Dalton et al., Accelerating Reinforcement Learning through GPU Atari

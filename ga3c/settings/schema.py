@@ -236,7 +236,7 @@ class RunSettings(Group):
     preset: Literal["default", "fast", "quality", "paper", "ga3c", "a3c-cpu", "accelerated-a2c", "accelerated-ppo",
                     "accelerated-appo", "cule", "cule-ppo"] = _setting(
         "default",
-        "starting values: default is what works best here; fast: most steps; quality: most from each step; of papers: "
+        "starting values: default is what works best here; fast: most steps; quality: a larger network; of papers: "
         "paper or ga3c, a3c-cpu, accelerated-a2c, accelerated-ppo, accelerated-appo, cule, cule-ppo", "PRESET")
     seed: int = _setting(0, "seed of weights, actions and environments; only --serial repeats exactly", ge=0, lt=2**31)
     serial: bool = _setting(False, "everything in one thread, in a fixed order: repeatable to the byte")

@@ -59,7 +59,7 @@ def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping
         **{name: Field((T + 1, E, *field.shape), field.dtype) for name, field in outputs.items()},
         "version": Field((T + 1,), np.int64),            # updates that the predicting model had seen
         "action": Field((T, E), np.int32),
-        "reward": Field((T, E), np.float32),             # raw
+        "reward": Field((T, E), np.float32),             # the outermost wrapper's, not clipped
         **sums,
         "terminated": Field((T, E), np.bool_),
         "truncated": Field((T, E), np.bool_),

@@ -32,7 +32,7 @@ def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool,
         noise: relative standard deviation of a second's rate, as far as known.
         grown: how many of N_A, N_P and N_T the trial has raised.
         doubting: a gain that is not clear is not accepted the first time.
-        agents: so many times the agents.
+        agents: N_A of the trial, divided by the accepted N_A.
     """
     seconds, before = len(new), base.mean.rate
     gain, error = new.mean.rate - before, standard_error(new, base, noise)

@@ -51,11 +51,12 @@ def commands(text: str) -> list[tuple[list[str], bool]]:
     return [(words[1:] if words[0] == "python" else words, block) for words, block in found]
 
 
-SHOWN = [each for page in PAGES for each in commands(page.read_text(encoding="utf-8"))]
-BLOCKS = [words for words, block in SHOWN if block]
-CARRIED_OUT = list(dict.fromkeys(shlex.join(words) for words in BLOCKS if not any(word in words for word in ELSEWHERE)))
+SHOWN = [(*each, page.name) for page in PAGES for each in commands(page.read_text(encoding="utf-8"))]
+BLOCKS = [words for words, block, _ in SHOWN if block]
+CARRIED_OUT = {shlex.join(words): page for words, block, page in SHOWN
+               if block and not any(word in words for word in ELSEWHERE)}  # command -> the page that shows it
 # tools/release/fuzz.py needs an extra that the tests have not.
-OPTIONS = sorted({shlex.join(words) for words, _ in SHOWN if len(words) > 1 and words[0] != "tools/release/fuzz.py"})
+OPTIONS = sorted({shlex.join(words) for words, *_ in SHOWN if len(words) > 1 and words[0] != "tools/release/fuzz.py"})
 
 
 def with_more(words: list[str], more: list[str]) -> list[str]:
@@ -126,9 +127,9 @@ def test_a_documented_command_does_as_it_is_told(command: str, place: Path) -> N
     if words[0] == "ga3c-train" and "--resume" in words:
         more = ["--minutes", "0.15"]
     elif words[0] == "ga3c-train":
-        more = [*SHORT, "--run-dir", str(place / f"made/{CARRIED_OUT.index(command)}")]
+        more = [*SHORT, "--run-dir", str(place / f"made/{[*CARRIED_OUT].index(command)}")]
         more += [] if "--start" in words else ["--agents", "1"]
-        if {"corridor:Corridor-v0", "stacked:StackedPong-v0"} & {*words} or words[-1].endswith(".yaml"):
-            where = ROOT / "docs/examples"
+    if CARRIED_OUT[command] == "extending.md":
+        where = ROOT / "docs/examples"
     outcome = call(with_more(words, more), where)
     assert outcome.returncode == 0, outcome.stderr

@@ -294,5 +294,5 @@ def test_predictors_that_come_and_go_share_counts() -> None:
         counts = [statistics.new_count() for _ in range(2)]
         for count in counts:
             count.predictions += 1
-            statistics.give_back(count)
+            statistics.release(count)
     assert statistics.predictions == 10 and len(statistics._counts) == 2

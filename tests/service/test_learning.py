@@ -24,7 +24,7 @@ from ga3c.settings.schema import Settings
 # CartPole's returns of 100 would drown the policy in a clipped gradient. All else is as by default, with which each of
 # ten seeds learned a toy in 30,000 to 80,000 steps.
 WORLDS: dict[str, tuple[float, int, dict[str, Any]]] = {
-    "toy:catch": (1.0, 400_000, {}), "toy:last-step-reward": (1.0, 400_000, {}),
+    "toy:catch": (1.0, 400_000, {}), "toy:last-step-reward": (1.0, 400_000, {}), "toy:identity": (1.0, 400_000, {}),
     "CartPole-v1": (500.0, 1_000_000, {"reward_clip": 0.1})}
 
 
@@ -80,7 +80,7 @@ def test_it_learns_though_one_step_in_a_hundred_fails(
 
 
 # Each world in both modes, and in each mode one and four environments an agent; most are slow tests.
-OFTEN = {"toy:catch": (), "toy:last-step-reward": ("service-1", "serial-1"),
+OFTEN = {"toy:catch": (), "toy:last-step-reward": ("service-1", "serial-1"), "toy:identity": ("serial-4",),
          "CartPole-v1": ()}
 
 

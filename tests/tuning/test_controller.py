@@ -1,4 +1,4 @@
-"""Every controller: bounds, states, time-outs; what no measurement may make it do."""
+"""Every controller: bounds, states, timeouts; what no measurement may make it do."""
 
 from __future__ import annotations
 

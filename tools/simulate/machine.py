@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ga3c.settings.algorithms import facts
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import batch_sizes, largest_size
 from ga3c.tuning.measurement import Setting
@@ -67,7 +68,7 @@ class Machine(NamedTuple):
         return self._replace(
             envs=agents.envs_per_agent, slots=agents.slots_per_agent, rollout_length=algorithm.rollout_length,
             batch=settings.batching.training_batch_min, passes=algorithm.passes, minibatches=algorithm.minibatches,
-            forward=int(algorithm.algorithm == "appo"),  # the proximal policy and its values
+            forward=int(facts(algorithm.algorithm).predicts_first),
             threads=self.cores if algorithm.passes > 1 else max(1, self.cores // 2))  # `learner.device`
 
 

@@ -111,7 +111,7 @@ class AleConsoles:
         self._resizer = FrameResizer(height, width)
         n = len(emulators)
         self._at_once = [range(first, min(n, first + RESIZED_AT_ONCE)) for first in range(0, n, RESIZED_AT_ONCE)]
-        self.filmed: list[NDArray[np.uint8]] = []
+        self.recorded: list[NDArray[np.uint8]] = []
 
     @property
     def over(self) -> NDArray[np.bool_]:
@@ -122,9 +122,9 @@ class AleConsoles:
         return np.array([emulator.lives() for emulator in self._emulators], np.int32)
 
     @property
-    def picture(self) -> NDArray[np.uint8]:
-        picture: NDArray[np.uint8] = self._emulators[0].getScreenRGB()
-        return picture
+    def last_frame(self) -> NDArray[np.uint8]:
+        frame: NDArray[np.uint8] = self._emulators[0].getScreenRGB()
+        return frame
 
     def renew(self) -> None:
         for emulator in self._emulators:
@@ -145,12 +145,12 @@ class AleConsoles:
         return opening[-1] if opening else _NOOP
 
     def play(self, actions: NDArray[np.uint8], frames: NDArray[np.int64], stacks: NDArray[np.uint8], newest: int,
-             film: bool = False) -> NDArray[np.int32]:
-        self.filmed = []
+             record: bool = False) -> NDArray[np.int32]:
+        self.recorded = []
         rewards, played = [], [row[:n] for row, n in zip(actions.tolist(), frames.tolist(), strict=True)]
         for numbers in self._at_once:
             for number in numbers:
-                act = self._filmed if film and number == 0 else self._emulators[number].act
+                act = self._act_and_record if record and number == 0 else self._emulators[number].act
                 rewards.append(self._play(number, act, played[number]))
             self._resizer.resize([stacks[number, newest] for number in numbers])
         return np.array(rewards, np.int32)
@@ -171,13 +171,13 @@ class AleConsoles:
             np.maximum(last, self._last_but_one, out=last)
         return int(reward)
 
-    def _filmed(self, action: int) -> int:
+    def _act_and_record(self, action: int) -> int:
         """Plays one frame of the first emulator, and keeps it."""
         emulator = self._emulators[0]
         if emulator.game_over():
             return 0
         reward = int(emulator.act(action))
-        self.filmed.append(emulator.getScreenRGB())
+        self.recorded.append(emulator.getScreenRGB())
         return reward
 
     def state(self) -> State:

@@ -31,11 +31,11 @@ class Consoles(Protocol):
         """Lives left (E,)."""
 
     @property
-    def filmed(self) -> list[NDArray[np.uint8]]:
-        """The frames that the first console played in the last `play` with `film`: RGB (height, width, 3) uint8."""
+    def recorded(self) -> list[NDArray[np.uint8]]:
+        """The frames that the first console played in the last `play` with `record`: RGB (height, width, 3) uint8."""
 
     @property
-    def picture(self) -> NDArray[np.uint8]:
+    def last_frame(self) -> NDArray[np.uint8]:
         """The last frame of the first console, RGB (height, width, 3) uint8."""
 
     def renew(self) -> None:
@@ -48,7 +48,7 @@ class Consoles(Protocol):
         """
 
     def play(self, actions: NDArray[np.uint8], frames: NDArray[np.int64], stacks: NDArray[np.uint8], newest: int,
-             film: bool = False) -> NDArray[np.int32]:
+             record: bool = False) -> NDArray[np.int32]:
         """Plays `frames` (E,), each at least 1, with `actions` (E, most); a game that is over is played no further.
 
         `stacks[:, newest]`, of (E, k, 84, 84) uint8, gets the brighter of the last two. Returns rewards (E,).
@@ -156,7 +156,7 @@ class AtariEnvironment:
         self._held[number] = self._consoles.begin(number, no_ops, self._stacks[number, self._newest])
         self._frames[number], self._lives[number] = 0, self._consoles.lives[number]
         if self.recording is not None and number == 0:
-            self.recording.append(self._consoles.picture)
+            self.recording.append(self._consoles.last_frame)
 
     @property
     def observation(self) -> NDArray:
@@ -179,7 +179,7 @@ class AtariEnvironment:
         reward = self._consoles.play(
             self._actions_of_frames(action, frames), frames, self._stacks, self._newest, self.recording is not None)
         if self.recording is not None:
-            self.recording += self._consoles.filmed
+            self.recording += self._consoles.recorded
         over, lost = self._consoles.over, self._none
         if self._life_loss:  # with the last life the game is over, in some games a little later
             before, self._lives = self._lives, self._consoles.lives.copy()

@@ -13,7 +13,7 @@ from ga3c.envs.base import EnvSpec, Transition
 from ga3c.envs.containment import EnvironmentFailed, contained, telling
 from ga3c.envs.factory import is_foreign, make_environment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
-from ga3c.envs.pictures import NoPicture, Pictures, frames_per_second
+from ga3c.envs.rendered_frames import NoFrame, RenderedFrames, frames_per_second
 from ga3c.envs.random_streams import GlobalStreams
 from ga3c.envs.wrapper_statistics import Statistics, freeze
 from ga3c.settings.messages import ConfigError
@@ -46,7 +46,7 @@ class Watched:
         self.frames: list[NDArray[np.uint8]] = []
         self.lives: int | None = None
         self._last: list[NDArray[np.uint8]] = []  # of an episode that ended in this step
-        self._pictures, self._renders = Pictures(), True
+        self._rendered, self._renders = RenderedFrames(), True
         self._streams: AbstractContextManager[None] = contextlib.nullcontext()
         if isinstance(self.environment, AtariEnvironment):
             self.fps = 60.0
@@ -114,10 +114,10 @@ class Watched:
             self._renders = False
         try:
             if not empty:
-                self.frames = [self._pictures.picture(shown)]
+                self.frames = [self._rendered.frame(shown)]
             elif not self._renders:
-                self.frames = [self._pictures.of_observation(self.observation[0])]
-        except NoPicture as error:
+                self.frames = [self._rendered.of_observation(self.observation[0])]
+        except NoFrame as error:
             raise EnvironmentFailed(f"{self._game} cannot be drawn: {error}") from None
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.envs.pictures import Pictures
+from ga3c.envs.rendered_frames import RenderedFrames
 from ga3c.settings.messages import ConfigError
 
 SUFFIXES = (".gif", ".webp", ".mp4")
@@ -96,11 +96,11 @@ class Recording:
 
 def clip(observations: Sequence[NDArray[np.uint8]], fps: float) -> bytes:
     """An animated GIF of observations, twice as large: of images in colour, or the newest of a stack."""
-    pictures = Pictures()
+    rendered = RenderedFrames()
     with tempfile.TemporaryDirectory() as scratch:
         recording = Recording(Path(scratch) / "clip.gif", fps, 30.0)
         for observation in observations:
-            frame = pictures.of_observation(observation)
+            frame = rendered.of_observation(observation)
             recording.show(frame.repeat(2, axis=0).repeat(2, axis=1))
         recording.close()
         return (Path(scratch) / "clip.gif").read_bytes()

@@ -1,4 +1,4 @@
-"""Before TensorFlow is imported: whatever the user's Keras and CUDA are, ga3c computes alike, and leaves them as they are."""
+"""Before TensorFlow is imported: the user's Keras changes nothing and is left as it is; a library of CUDA is found."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class OwnConsoles:
         self.opening = np.zeros(n, np.int32)  # frames that opened each game
         self.frames_before = self._starts.frames_before
         self.played = np.zeros(n, np.int32)  # frames of the last `play`: fewer where the game ended
-        self._no_film = np.zeros((0, height, 160), np.uint8)
+        self._no_record = np.zeros((0, height, 160), np.uint8)
         self._shown: dict[int, NDArray[np.uint8]] = {}  # the first frame of the start of so many no-ops
 
     @property
@@ -111,23 +111,23 @@ class OwnConsoles:
             resized(one, other, self._grey, into)
 
     def play(self, actions: NDArray[np.uint8], frames: NDArray[np.int64], stacks: NDArray[np.uint8], newest: int,
-             film: bool = False, shown_after: NDArray[np.int64] | None = None,
+             record: bool = False, shown_after: NDArray[np.int64] | None = None,
              visible: NDArray[np.int64] | None = None) -> NDArray[np.int32]:
         """Plays `frames` (n,) with `actions` (n, most), ale-py's numbers; a game that is over is played no further.
 
         `stacks[:, newest]`, of (n, k, height, width[, 3]), gets what is seen: frame number `shown_after` (n,), else the
         last, and the one before. A frame in which the game ended is not seen, nor are those from `visible` (n,) on.
         Where `frames` is 0 nothing changes.
-        If `film`, `filmed` has every frame of the first console. Returns rewards (n,), which the next call overwrites.
+        If `record`, `recorded` has every frame of the first console. Returns rewards (n,), which the next call changes.
         """
         shown_after = frames if shown_after is None else shown_after
         visible = frames if visible is None else visible
-        self._film = np.zeros((int(frames[0]), *self._no_film.shape[1:]), np.uint8) if film else self._no_film
+        self._recorded = np.zeros((int(frames[0]), *self._no_record.shape[1:]), np.uint8) if record else self._no_record
 
         def run(thread: _Thread) -> None:
             _play(thread.first, thread.last, self._machines, self._game, thread.rom, thread.log, self._screens,
                   self._slots, thread.spare, actions, frames, shown_after, visible, self._rewards, self.played,
-                  self._film, self._brighter, self._life_ends)
+                  self._recorded, self._brighter, self._life_ends)
             if self._fast:
                 _show(thread.first, thread.last, self._screens, self._slots, frames, shown_after, self._brighter,
                       self._area, thread.lines, stacks, newest)
@@ -145,12 +145,12 @@ class OwnConsoles:
         return self._rewards
 
     @property
-    def filmed(self) -> list[NDArray[np.uint8]]:
-        """Every frame of the first console in the last `play`, if it was to be filmed: (lines, 160, 3) uint8."""
-        return list(RGB[self._film[:self.played[0]]])
+    def recorded(self) -> list[NDArray[np.uint8]]:
+        """Every frame of the first console in the last `play`, if it was to be recorded: (lines, 160, 3) uint8."""
+        return list(RGB[self._recorded[:self.played[0]]])
 
     @property
-    def picture(self) -> NDArray[np.uint8]:
+    def last_frame(self) -> NDArray[np.uint8]:
         """The last frame of the first console, RGB (lines, 160, 3) uint8."""
         shown: NDArray[np.uint8] = RGB[self._screens[self._slots[0, 1]]]
         return shown
@@ -179,7 +179,7 @@ class OwnConsoles:
 
 @kernel
 def _play(first, last, machines, game, rom, log, screens, slots, spare, actions, frames, shown_after, visible, rewards,
-          played, film, brighter, lost_life_ends):
+          played, record, brighter, lost_life_ends):
     """Plays the consoles from `first` to before `last`; `slots` and `spare` are indices of `screens`.
 
     ale-py keeps the brighter of a step's two frames in the place of the second. So where a step ends before the second,
@@ -195,16 +195,16 @@ def _play(first, last, machines, game, rom, log, screens, slots, spare, actions,
             done += 1
             press(machine, game, actions[number, frame])
             slot = frame - shown_after[number] + 2
-            filmed = number == 0 and frame < len(film)
+            recorded = number == 0 and frame < len(record)
             seen = (slot == 0 or slot == 1) and frame < visible[number]
             fresh = spare[slot & 1]
-            play_frame(machine, rom, log, screens[fresh], seen or filmed)
+            play_frame(machine, rom, log, screens[fresh], seen or recorded)
             reward += judge(machine, game)
             ended = machine.over != 0 or (lost_life_ends and machine.lives < lives)
-            if filmed:
-                for row in range(film.shape[1]):
-                    for x in range(film.shape[2]):
-                        film[frame, row, x] = screens[fresh, row, x]
+            if recorded:
+                for row in range(record.shape[1]):
+                    for x in range(record.shape[2]):
+                        record[frame, row, x] = screens[fresh, row, x]
             if seen and not ended:
                 slots[number, slot], spare[slot & 1] = fresh, slots[number, slot]
                 kept = slot

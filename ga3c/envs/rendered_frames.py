@@ -1,4 +1,4 @@
-"""Pictures of whatever `render()` gives, and of observations: RGB (height, width, 3) uint8, all of one size."""
+"""Frames of whatever `render()` gives, and of observations: RGB (height, width, 3) uint8, all of one size."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _FPS, _MOST_FPS = 10.0, 1000.0
 _ROW = 16  # numbers of a vector that stand in one row
 
 
-class NoPicture(Exception):
-    """What `render()` gave is no picture. The message is one line."""
+class NoFrame(Exception):
+    """What `render()` gave is no frame. The message is one line."""
 
 
-class Pictures:
-    """Makes the pictures of one film, each of the first one's size.
+class RenderedFrames:
+    """Makes the frames of one recording, each of the first one's size.
 
     Understood are grey, RGB and RGBA, channels last or first; bool; bytes; whole numbers from 0 to 255; floats from 0
-    to 1, or to 255 once one is larger than 1. Of a list of pictures the newest is taken.
+    to 1, or to 255 once one is larger than 1. Of a list of frames the newest is taken.
     """
 
     def __init__(self) -> None:
         self._size: tuple[int, int] | None = None  # height and width
         self._scale = 255.0                        # of floats
 
-    def picture(self, shown: object) -> NDArray[np.uint8]:
-        """What `render()` gave as a picture, an array of its own. Raises NoPicture."""
+    def frame(self, shown: object) -> NDArray[np.uint8]:
+        """What `render()` gave as a frame, an array of its own. Raises NoFrame."""
         rgb = _rgb(self._bytes(_array(shown)))
         if self._size is None:
             self._size = rgb.shape[0], rgb.shape[1]
@@ -40,17 +40,17 @@ class Pictures:
         return resized
 
     def of_observation(self, observation: NDArray) -> NDArray[np.uint8]:
-        """An observation as a picture: images in colour or the newest of a stack; of a vector one square a number.
+        """An observation as a frame: images in colour or the newest of a stack; of a vector one square a number.
 
         Long vectors take several rows.
         """
         if observation.ndim == 3:
             colour = observation.shape[2] == 3 or (observation.shape[2] > 4 and observation.shape[0] in (1, 3))
-            return self.picture(observation if colour else observation[:, :, -1])
+            return self.frame(observation if colour else observation[:, :, -1])
         row = observation if observation.dtype == np.uint8 else np.clip(np.nan_to_num(observation), 0.0, 1.0)
         columns = len(row) if len(row) <= _ROW else max(_ROW, math.ceil(math.sqrt(len(row))))
         squares = np.pad(row, (0, -len(row) % columns)).reshape(-1, columns)
-        return self.picture(squares.repeat(16, axis=0).repeat(16, axis=1))
+        return self.frame(squares.repeat(16, axis=0).repeat(16, axis=1))
 
     def _bytes(self, array: NDArray) -> NDArray[np.uint8]:
         if array.dtype == np.uint8:
@@ -59,29 +59,29 @@ class Pictures:
             return array.astype(np.uint8) * np.uint8(255)
         if array.dtype.kind in "iu":
             if array.min() < 0 or array.max() > 255:
-                raise NoPicture(f"render() gives numbers from {array.min()} to {array.max()}; right is 0 to 255")
+                raise NoFrame(f"render() gives numbers from {array.min()} to {array.max()}; right is 0 to 255")
             return array.astype(np.uint8)
         if array.dtype.kind == "f":
             finite = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
             if finite.max() > 1.0:
                 self._scale = 1.0
             return np.clip(np.rint(self._scale * finite), 0.0, 255.0).astype(np.uint8)
-        raise NoPicture(f"render() gives an array of {array.dtype}; right is uint8, or floats from 0 to 1")
+        raise NoFrame(f"render() gives an array of {array.dtype}; right is uint8, or floats from 0 to 1")
 
 
 def _array(shown: object) -> NDArray:
-    """The newest picture in what `render()` gave."""
+    """The newest frame in what `render()` gave."""
     while isinstance(shown, list | tuple) and shown and isinstance(shown[-1], np.ndarray) and shown[-1].ndim >= 2:
         shown = shown[-1]
     try:
         array = np.asarray(shown)
     except ValueError as error:  # rows of different lengths
-        raise NoPicture(f"render() gives a {type(shown).__name__} that is no array: {error}") from None
+        raise NoFrame(f"render() gives a {type(shown).__name__} that is no array: {error}") from None
     if array.ndim == 4 and len(array):
         array = array[-1]
     if array.ndim not in (2, 3) or not array.size:
         what = f"an array of shape {array.shape}" if array.ndim else f"a {type(shown).__name__}"
-        raise NoPicture(f"render() gives {what}; right is (height, width, 3), as with render_mode \"rgb_array\"")
+        raise NoFrame(f"render() gives {what}; right is (height, width, 3), as with render_mode \"rgb_array\"")
     return array
 
 
@@ -93,12 +93,12 @@ def _rgb(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
     if array.shape[2] == 1:
         return np.repeat(array, 3, axis=2)
     if array.shape[2] not in (3, 4):
-        raise NoPicture(f"render() gives an array of shape {array.shape}; right is (height, width, 3)")
+        raise NoFrame(f"render() gives an array of shape {array.shape}; right is (height, width, 3)")
     return np.array(array[:, :, :3], order="C")
 
 
 def frames_per_second(metadata: object) -> float:
-    """How fast the pictures of an environment are meant to be seen, by its metadata; 10 where that says nothing."""
+    """How fast the frames of an environment are meant to be seen, by its metadata; 10 where that says nothing."""
     said: Any = metadata.get("render_fps") if isinstance(metadata, Mapping) else None
     if isinstance(said, int | float | np.number) and math.isfinite(said) and 0.0 < said:
         return min(float(said), _MOST_FPS)

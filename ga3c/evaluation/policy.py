@@ -27,7 +27,7 @@ from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs.reader import located
 from ga3c.settings.files import of_flat, recorded, settings_of
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.presets import BEFORE
+from ga3c.settings.earlier import BEFORE
 from ga3c.settings.schema import Settings
 
 SHIPPED = Path(__file__).parent / "policies"

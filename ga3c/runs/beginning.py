@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError, load, newest, unusable
-from ga3c.settings.files import current_names, settings_of, yaml_scalar
+from ga3c.settings.earlier import current_names
+from ga3c.settings.files import settings_of, yaml_scalar
 from ga3c.settings.messages import ConfigError, flag
 from ga3c.settings.schema import Settings
 

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
+from ga3c.settings.earlier import BEFORE, ONE_ALGORITHM, REMOVED, RENAMED, current_names
 from ga3c.settings.messages import ConfigError, nearest, shown
-from ga3c.settings.presets import BEFORE, PRESETS, REMOVED, RENAMED, beginning, grown
 from ga3c.settings.plan import plan
+from ga3c.settings.presets import PRESETS, beginning, grown
 from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, MOST_SLOTS_PER_AGENT, Settings
 
 
@@ -281,9 +282,7 @@ def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
     if "env" in _read_plain(path):
         return _resolved(given or {}, str(path))
     found = recorded_values(path)
-    # 0.8 had no choice of these.
-    settings = of_flat(
-        {"algorithm": "a3c", "passes": 1, "minibatches": 1, **BEFORE, **found, **(given or {})}, str(path))
+    settings = of_flat({**ONE_ALGORITHM, **BEFORE, **found, **(given or {})}, str(path))
     if "game" not in found:
         raise ConfigError(f"{path}: these are no run's settings, they name no game")
     return settings
@@ -295,11 +294,6 @@ def recorded_values(path: Path) -> dict[str, Any]:
     found = _read_plain(path)
     groups = [group for group in found.values() if isinstance(group, dict)]
     return current_names({name: value for group in groups for name, value in group.items()} if groups else found)
-
-
-def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by setting of version 0.8, by the names of today and without what is gone."""
-    return {RENAMED.get(name, name): value for name, value in values.items() if name not in REMOVED}
 
 
 def settings_of(progress: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from ga3c import __version__
 from ga3c.settings.files import check, require, resolve, yaml_scalar
 from ga3c.settings.messages import ConfigError, flag, nearest
-from ga3c.settings.presets import REMOVED, RENAMED
+from ga3c.settings.earlier import REMOVED, RENAMED
 from ga3c.settings.schema import ALL, GROUPS, Settings
 
 

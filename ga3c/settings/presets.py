@@ -159,18 +159,3 @@ def grown(preset: str, environments: int, rollout_length: int) -> Mapping[str, A
     if preset == "accelerated-ppo":
         return {"rollout_length": min(256, max(4, 2048 // environments))}
     return {}
-
-
-RENAMED: Mapping[str, str] = {
-    "t_max": "rollout_length", "learning_rate_end": "learning_rate_final", "beta": "entropy_coef",
-    "beta_end": "entropy_coef_final", "value_loss_factor": "value_coef", "gradient_clip_norm": "max_grad_norm",
-}
-"""Names of versions before 0.9, and what they are called now."""
-
-BEFORE: Mapping[str, Any] = {"normalize_observations": False, "normalize_rewards": False, "contrast": False}
-"""Settings that versions before 0.9 did not have, and what they did."""
-
-REMOVED: Mapping[str, str] = {
-    "agents_per_process": "every agent is a process of its own; envs_per_agent sets how many environments it steps",
-}
-"""Settings of versions before 0.9 that are gone, and what takes their place."""

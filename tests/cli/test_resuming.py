@@ -16,7 +16,7 @@ from ga3c.runs.directory import lock_directory
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.supervisor import Service
 from ga3c.settings.files import recorded_values
-from ga3c.settings.presets import RENAMED
+from ga3c.settings.earlier import RENAMED
 from ga3c.tuning.tuner import Tuner
 
 pytestmark = pytest.mark.usefixtures("own_directory")

@@ -23,7 +23,7 @@ from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError
 from ga3c.settings.files import check_agents, configured
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.presets import BEFORE
+from ga3c.settings.earlier import BEFORE
 from ga3c.settings.schema import EnvSettings, Settings
 
 CATCH = configured(game="toy:catch", seed=3)

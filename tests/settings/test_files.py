@@ -17,7 +17,7 @@ from parsing import any_settings, mistake, settled
 import ga3c
 from ga3c.settings.files import configured, recorded, recorded_values, resolve, to_yaml
 from ga3c.settings.messages import ConfigError, shown
-from ga3c.settings.presets import REMOVED, RENAMED
+from ga3c.settings.earlier import REMOVED, RENAMED
 from ga3c.settings.schema import ALL, GROUPS, Settings
 
 Write = Callable[[str], str]

@@ -16,7 +16,7 @@ from ga3c.commands.train import parser, train
 from ga3c.settings.files import resolve, to_yaml
 from ga3c.settings.flags import parse, settings_of_run
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.presets import REMOVED, RENAMED
+from ga3c.settings.earlier import REMOVED, RENAMED
 from ga3c.settings.schema import ALL, GROUPS, Settings
 
 

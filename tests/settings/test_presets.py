@@ -11,7 +11,8 @@ from parsing import mistake, settled
 from ga3c.service.batches import notes_on_minibatches
 from ga3c.settings.files import check_agents, recorded, to_yaml, yaml_scalar
 from ga3c.settings.machine import usable_cores
-from ga3c.settings.presets import PRESETS, REMOVED, RENAMED, notes_on_lag, notes_on_steps
+from ga3c.settings.earlier import REMOVED, RENAMED
+from ga3c.settings.presets import PRESETS, notes_on_lag, notes_on_steps
 from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import ALL, Settings
 

@@ -37,8 +37,8 @@ class A3C(DiscreteActorCritic):
 
         policy, value = network(flat(rows["observation"], 3), training=True)
         value = value[:, 0]
-        ratio = (ops.ones_like(value) if s.correction == "none" else
-                 importance_ratio(policy, behaviour, action, s.log_epsilon))
+        ratio = (ops.ones_like(value) if s.correction == "none" else ops.where(
+            filled, importance_ratio(policy, behaviour, action, s.log_epsilon), 1.0))  # else of an earlier rollout
         returns = self._corrected(network, rows, ops.reshape(value, shape), ops.reshape(ratio, shape))
         advantage = returns - value
         if s.correction == "clipped-is":

@@ -76,12 +76,18 @@ class DiscreteActorCritic:
         """Rows are the steps of all environments, with action, returns, advantage and `more`, all (N, ...).
 
         value, ratio: (B, T, E); bootstrap_value: (B, E). The advantage is the returns' lead over `value`.
+
+        What an earlier rollout has left in rows that are not filled is masked here, not by a weight of 0: it may be
+        infinite.
         """
         returns = ops.reshape(self.returns(batch, value, bootstrap_value, ratio), (-1,))
         filled = filled_samples(batch["filled"], ops.shape(value))
-        advantage, state = returns - ops.reshape(value, (-1,)), dict[str, Tensor]()
+        advantage, state = ops.where(filled, returns - ops.reshape(value, (-1,)), 0.0), dict[str, Tensor]()
+        more = {name: ops.where(ops.reshape(filled, (-1, *(1,) * (len(each.shape) - 1))), each, ops.ones_like(each))
+                for name, each in more.items()}
         if self.settings.normalize_advantages:
-            flat_ratio = ops.ones_like(advantage) if ratio is None else ops.reshape(ratio, (-1,))
+            flat_ratio = ops.ones_like(advantage) if ratio is None else ops.where(
+                filled, ops.reshape(ratio, (-1,)), 1.0)
             advantage, state["advantage.00"] = self.scaled(advantage, returns, flat_ratio, sample_weights(filled))
         return Prepared({"observation": flat(batch["observation"], 3), "action": ops.reshape(batch["action"], (-1,)),
                          "returns": returns, "advantage": advantage, "filled": filled, **more},

@@ -23,6 +23,7 @@ from ga3c.algorithms.normalizing import normalized
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import contained, told
 from ga3c.envs.factory import imported
+from ga3c.envs.random_streams import GlobalStreams
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -262,10 +263,13 @@ def _actor_critic(settings: Settings, spec: EnvSpec, kind: str, precision: str) 
 
 
 def _own_network(settings: Settings, spec: EnvSpec) -> keras.Model:
-    """`function(settings, spec)` of the user, tried on two observations. Raises ConfigError, whatever it does wrong."""
+    """`function(settings, spec)` of the user, tried on two observations. Raises ConfigError, whatever it does wrong.
+
+    Afterwards `random` and `np.random` go on where they stood: in a worker of A3C the games draw from them.
+    """
     name = settings.algorithm.network
     doing = "cannot be imported"
-    with contained():
+    with contained(), GlobalStreams(settings.run.seed):
         try:
             function = imported(name, "network")
             doing = f"fails on observations {spec.observation_shape} {spec.observation_dtype}"

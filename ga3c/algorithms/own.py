@@ -14,6 +14,7 @@ from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import telling
 from ga3c.settings.messages import ConfigError
 from ga3c.transport.fields import Field, Outputs
+from ga3c.transport.slots import taken_names
 
 _T = TypeVar("_T")
 
@@ -40,6 +41,9 @@ class OwnAlgorithm:
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
         """The user's, as of any algorithm."""
         found = self._told("outputs", lambda: dict(self._algorithm.outputs(env)))
+        taken = taken_names(env)
+        for name in found:
+            self._need("outputs", name not in taken, f"names an output {name!r}, which is something else of a slot")
         self._outputs = tuple(found)
         return found
 

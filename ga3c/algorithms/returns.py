@@ -28,7 +28,7 @@ def vtrace_returns(reward: Tensor, terminated: Tensor, truncated: Tensor, filled
         reward, value, final_value: (B, T, E); terminated, truncated: (B, T, E) bool; filled: (B, T, 1) bool;
         bootstrap_value: (B, E); ratio: (B, T, E), the truncated target over behaviour probability of the action.
     Returns:
-        (B, T, E); rows that are not filled repeat the bootstrap value and must be masked.
+        (B, T, E); 0 in rows that are not filled, whatever stands there.
     """
     assert len(reward.shape) == 3 and len(bootstrap_value.shape) == 2
     beyond = bootstrap_value[:, None]
@@ -44,7 +44,7 @@ def vtrace_returns(reward: Tensor, terminated: Tensor, truncated: Tensor, filled
         advantage = advantage + carry * _later(advantage, reach)
         carry = carry * _later(carry, reach)
         reach *= 2
-    return baseline + advantage
+    return ops.where(filled, baseline + advantage, 0.0)
 
 
 def _later(rows: Tensor, steps: int) -> Tensor:

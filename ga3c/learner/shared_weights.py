@@ -154,8 +154,8 @@ class SharedWeights:
              state: Mapping[str, NDArray], agent_steps: int) -> tuple[int, int]:
         """One update by these gradients, one for each of `statistics`, with the statistics of now.
 
-        state: what the algorithm's variables become. The last worker's stand: sums of what several workers added to a
-        decaying mean would not decay. Returns (version, agent steps) after it.
+        state: what variables become that no gradient changes. The last worker's stand: sums of what several workers
+        added to a decaying mean would not decay. Returns (version, agent steps) after it.
         """
         step = self._total(2, "added") + 1
         for at, part, weights, *kept in self._parts():

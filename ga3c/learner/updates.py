@@ -211,12 +211,12 @@ class GradientsOf:
         return Gradients(self._descent.named(metrics), found[:n], dict(zip(self._kept, found[n:], strict=True)))
 
     def _differentiated(self, *inputs: Tensor) -> list[Tensor]:
-        """Inputs as of `OneStep`; returns metrics, gradients, the algorithm's state."""
+        """Inputs as of `OneStep`; returns metrics, gradients, what else of the variables changes."""
         n = len(self._variables.reads)
         prepared, weights, kept = self._variables.prepared(inputs[:n], inputs[n + 1:])
         rates = Rates(*tf.unstack(inputs[n]))
         metrics, gradients, state = self._descent.gradient(prepared.rows, rates, weights)
-        kept |= state
+        kept |= {**state, **self._variables.untrained()}  # as the forward pass has left them
         self._kept = list(kept)
         whole = [tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
                  for gradient, variable in zip(gradients, self._variables.network.trainable_variables, strict=True)]

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras import ops
 from numpy.typing import NDArray
 
 from ga3c.algorithms.base import Algorithm, Prepared, Tensor
@@ -89,6 +90,12 @@ class Variables:
         variables = {**self.algorithm.variables, **self._moments()}
         for name, value in values.items():
             variables[name].assign(value)
+
+    def untrained(self) -> dict[str, Tensor]:
+        """The network's weights that no gradient changes, by name: as an own one's moving averages of its inputs."""
+        names = {id(variable): name for name, variable in self._named().items()}
+        return {names[id(variable)]: ops.convert_to_tensor(variable)
+                for variable in self.network.non_trainable_weights}
 
     # ------------------------------------------------------------------------------------------------ arrays
 

@@ -105,10 +105,15 @@ class CheckpointWriter:
 
 
 def newest_finite(directory: Path) -> tuple[Path, dict[str, NDArray]] | None:
-    """The newest whole checkpoint in `directory` without NaN or infinity, and its arrays; None if there is none."""
+    """The newest whole checkpoint in `directory` of a model without NaN or infinity, and its arrays; None: none is.
+
+    Games and wrappers may keep an infinity.
+    """
+    from ga3c.envs.wrapper_statistics import SAVED  # with gymnasium, which `--help` does without
     for path in checkpoint.saved(directory):
         with contextlib.suppress(checkpoint.CheckpointError):
             arrays = checkpoint.load(path).arrays
-            if all(np.isfinite(array).all() for array in arrays.values()):
+            if all(np.isfinite(array).all() for name, array in arrays.items()
+                   if not name.startswith(("serial.", SAVED))):
                 return path, arrays
     return None

@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from numpy.typing import NDArray
+
 from ga3c.agents.process import ModelFailed, agent_main
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.shared_weights import Pushed, SharedWeights
@@ -73,14 +75,14 @@ class LocalModel:
 
     def _pull(self) -> None:
         self._version, self._pulled = self._shared.pull(self._port.agent)
+        self._state: dict[str, NDArray] = {}  # what steps of its own have made of variables that no gradient changes
         self._steps = self._shared.steps(self._settings, self._pulled) if self._settings.local_updates > 1 else None
         self._weights = self._backend.variables.taken(self._pulled)
 
     def _share(self) -> None:
         """Adds the worker's own steps to the weights of all, unless those that it began from were given up."""
         if self._steps and self._steps.taken and self._version >= self._shared.min_valid_version:
-            self._shared.add(self._port.agent, self._steps, {
-                name: self._pulled[name] for name in self._pulled if not name.startswith("network.")})
+            self._shared.add(self._port.agent, self._steps, self._state)
         self._steps = None  # they are the others' now
 
     def _predict(self, slot: int, step: int) -> None:
@@ -101,6 +103,7 @@ class LocalModel:
         if all(map(math.isfinite, metrics)) and self._version >= shared.min_valid_version:
             if self._steps:
                 self._steps.step(found.gradients, rates.learning_rate)
+                self._state |= found.state
                 self._pulled |= found.state
                 version, agent_steps = shared.count(self._port.agent, batch.agent_steps)
                 self._version += 1

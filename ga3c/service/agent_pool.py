@@ -201,7 +201,7 @@ class AgentPool:
 
     def _not_started(self, agent: Agent, error: Exception, alive: int) -> None:
         """alive: agents that there were. If the fork server died of one more, they are lost with it."""
-        self._channel.hang_up(agent.number)
+        self._channel.withdraw(agent.number)
         now, cause = time.monotonic(), f"{type(error).__name__}: {error}"
         self._recorder.event("agent_not_started", agent=agent.number, cause=cause)
         if isinstance(error, (ConnectionError, EOFError)) and self._refusals.server_died(now):

@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 import psutil
 
+from ga3c.service.orders import slots_needed
 from ga3c.settings.machine import left_in_container
-from ga3c.settings.schema import AGENT_DESCRIPTORS, OTHER_DESCRIPTORS, Settings
+from ga3c.settings.plan import plan, rollouts_per_batch
+from ga3c.settings.schema import AGENT_DESCRIPTORS, OBSERVATION_BYTES, OTHER_DESCRIPTORS, Settings
 
-_SERVER_BYTES = 700 * 2**20   # TensorFlow, the model, batches
+_SERVER_BYTES = 700 * 2**20   # TensorFlow and the model
 _MODEL_BYTES = 400 * 2**20    # TensorFlow and a model of its own, of an agent that learns by itself
 _THREADS = 100                # of TensorFlow and the rest, beside agents
 _DISK_BYTES = 500 * 2**20     # a few checkpoints of the large network, an hour of logs
@@ -67,10 +69,22 @@ def _memory(settings: Settings) -> Finding:
     free, in_container = psutil.virtual_memory().available, left_in_container("memory")
     if in_container is not None:
         free = min(free, in_container)
-    need = _SERVER_BYTES + each * agents
+    need = _SERVER_BYTES + each * agents + _bytes_beside_slots(settings)
     return Finding("memory", free >= need,
                    f"{need / 2**30:.1f} GB needed for {agents} agents, {free / 2**30:.1f} GB free",
-                   "give fewer --agents, or end other programs")
+                   "give fewer --agents or a smaller --training-batch-min, or end other programs")
+
+
+def _bytes_beside_slots(settings: Settings) -> int:
+    """Of the buffers that batches are put together in, and in serial mode of the rollouts that wait for an update."""
+    rollouts, agents, reuse = rollouts_per_batch(settings), settings.agent_count, settings.batching.batch_reuse
+    if settings.run.serial:
+        rollouts += max(0, slots_needed(settings, agents) - settings.agents.slots_per_agent * agents)
+    elif settings.workers_learn or rollouts * reuse == 1:
+        return 0
+    elif not plan(settings).in_rounds:
+        rollouts *= reuse * settings.tuning.trainers
+    return rollouts * settings.algorithm.rollout_length * settings.agents.envs_per_agent * OBSERVATION_BYTES
 
 
 def _disk(directory: Path) -> Finding:

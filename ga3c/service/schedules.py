@@ -53,6 +53,9 @@ class Schedule(Protocol):
     def hurry(self) -> None:
         """A stop takes long: the update under way ends early, and no batch is used again."""
 
+    def untrained(self, slots: list[int]) -> list[int]:
+        """Which of these submitted rollouts, which no trainer has collected, nobody has learned from."""
+
 
 class QueueSchedule:
     """GA3C: predictors answer what waits, trainers train on any rollouts, and nobody waits for anybody."""
@@ -92,6 +95,10 @@ class QueueSchedule:
         """As of any schedule."""
         self._learner.hurried = True
 
+    def untrained(self, slots: list[int]) -> list[int]:
+        """All of them."""
+        return slots
+
 
 class RoundsSchedule:
     """The schedules of `rounds.py`: one thread, the conductor, answers agents and makes the updates."""
@@ -122,6 +129,10 @@ class RoundsSchedule:
         """As of any schedule."""
         self._learner.hurried = True
 
+    def untrained(self, slots: list[int]) -> list[int]:
+        """All of them."""
+        return slots
+
 
 class WorkersSchedule:
     """A3C on processors: agents predict and learn by themselves; one thread counts what they have done."""
@@ -149,6 +160,10 @@ class WorkersSchedule:
 
     def hurry(self) -> None:
         """No update is made here: nothing is to be done."""
+
+    def untrained(self, slots: list[int]) -> list[int]:
+        """Those whose update their worker has not made."""
+        return [slot for slot in slots if not self._learner.shared.pushed(slot).version]
 
 
 def make_schedule(settings: Settings, channel: Channel, store: Slots, learner: Learner | SharedLearner,

@@ -298,7 +298,10 @@ class Service:
 
     def _drop_rollouts(self, why: str) -> None:
         """Counts those that still wait, and on which nobody trains."""
-        if dropped := self._channel.drop_rollouts():
+        waiting = self._channel.drop_rollouts()
+        if dropped := self._schedule.untrained(waiting):
             self._recorder.say(f"{why}: {len(dropped)} rollouts are not trained on.")
             for slot in dropped:
                 self._recorder.statistics.report_dropped(self._store.view(slot))
+        if len(waiting) > len(dropped):
+            self._recorder.say(f"{why}: the episodes of {len(waiting) - len(dropped)} rollouts are not counted.")

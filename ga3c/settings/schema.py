@@ -31,7 +31,7 @@ _WIDEST = 60                # of the choices behind a flag
 
 AGENT_DESCRIPTORS = 4       # file descriptors of one agent in the main process
 OTHER_DESCRIPTORS = 200     # file descriptors of everything else
-_OBSERVATION_BYTES = 84 * 84 * 4
+OBSERVATION_BYTES = 84 * 84 * 4
 
 
 def _setting(default: Any, description: str, metavar: str = "N", **limits: Any) -> Any:
@@ -333,7 +333,7 @@ class Settings(Group):
     @property
     def agent_bytes(self) -> int:
         """Memory of one agent process of Atari: 104 MB with the defaults, 58 of them slots."""
-        slots = self.agents.slots_per_agent * self.algorithm.rollout_length * _OBSERVATION_BYTES
+        slots = self.agents.slots_per_agent * self.algorithm.rollout_length * OBSERVATION_BYTES
         return 8 * 2**20 + self.agents.envs_per_agent * (9 * 2**18 + slots)
 
     @property

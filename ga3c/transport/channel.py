@@ -36,7 +36,7 @@ from ga3c.settings.schema import MAX_SLOTS
 from ga3c.transport.fields import Outputs
 from ga3c.transport.port import Port
 from ga3c.transport.slots import AgentStatus, Slots
-from ga3c.transport.tickets import CLOSE, FENCE, FREED, STOP, TICKET, Ticket, TicketQueue
+from ga3c.transport.tickets import CLOSE, FENCE, FREED, STOP, TICKET, WAKE, Ticket, TicketQueue
 
 SHORTEST_DELAY, LONGEST_DELAY = 1e-4, 5e-3  # seconds of queue delay: a predictor waits for a larger batch
 MOST_TICKETS = 8192  # in one read, where all are wanted
@@ -160,6 +160,11 @@ class Channel:
             writer, line.replies, line.file = line.replies, None, -1
         if writer is not None:
             writer.close()
+
+    def withdraw(self, agent: int) -> None:
+        """No process has got its port. Rounds that waited for the agent go on without it."""
+        self.hang_up(agent)
+        self._rollouts.put(WAKE, FENCE)
 
     def retire(self, agent: int) -> None:
         """It has ended; `on_vacant` is called once all that it submitted has been collected and released."""
@@ -297,6 +302,8 @@ class Channel:
         rollouts, fenced = [], []
         with self._lock:
             for agent, slot, _, generation in tickets:
+                if agent == WAKE:
+                    continue
                 line = self._lines[agent]
                 if slot == FENCE:
                     line.fenced = True

@@ -244,3 +244,9 @@ class Slots(_Facts):
     def facts(self) -> dict[str, NDArray]:
         """Every array of the slots by name, for a checkpoint of serial mode."""
         return {name: getattr(self, name) for name in self._fields}
+
+
+def taken_names(env: EnvSpec) -> set[str]:
+    """Names that no output of a model may have: facts, status rows, and attributes of `Slots` and `Batch`."""
+    own = Slots(env, 1, 1, 1, discounted=True)
+    return ({*dir(own), *dir(own.empty_batch(1, 1))} - {*own.outputs})

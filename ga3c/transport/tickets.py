@@ -20,6 +20,7 @@ Ticket = tuple[int, int, int, int]
 
 TICKET = struct.Struct("<4H")
 CLOSE = 0xFFFF    # as agent: one consumer of the queue shall end
+WAKE = 0xFFFE     # as agent, in the training queue: nothing, but who waits looks again who is there
 FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this generation lie before this one
 FREED = 0xFFFF    # as step, in a reply: the slot is free again
 STOP = 0xFFFE     # as step, in a reply: the agent shall submit what it has and end

@@ -175,3 +175,17 @@ def test_the_clip_range_falls_with_the_agent_steps() -> None:
         found.append(rates_at(model._settings, model.agent_steps, 1.0).clip_range)
         model.update(played(model))
     assert found == pytest.approx([0.2, 0.15, 0.1, 0.1])
+
+
+@pytest.mark.parametrize("algorithm", ["a3c", "a2c", "ppo", "appo"])
+def test_what_an_earlier_rollout_left_in_rows_that_are_not_filled_changes_nothing(algorithm: str) -> None:
+    chosen = settings(algorithm=algorithm, normalize_advantages=True, correction="vtrace", loss_reduction="mean")
+    one, other, clean, dirty = Learner(chosen, VECTOR), Learner(chosen, VECTOR), random_batch(), random_batch()
+    clean.steps[:] = dirty.steps[:] = [3, 1, 0, 2]
+    for rollout, steps in enumerate(dirty.steps.tolist()):
+        dirty.policy[rollout, steps:], dirty.value[rollout, steps:] = np.nan, np.inf
+        dirty.reward[rollout, steps:], dirty.final_value[rollout, steps:] = -np.inf, np.nan
+    dirty.bootstrap_value[2] = np.inf
+    assert one.update(clean) is not None and other.update(dirty) is not None
+    for name, array in weights(one).items():
+        assert np.array_equal(array, weights(other)[name]), name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from command_line import TRAIN, checkpoints, recorded
 
 from ga3c.envs.base import EnvSpec
+from ga3c.envs.random_streams import seed_global_streams
 from ga3c.settings.files import configured
 from ga3c.settings.imports import forget_safe_path, python_path, safe_path
 from ga3c.settings.messages import ConfigError
@@ -138,6 +140,19 @@ def test_what_a_network_changes_for_the_whole_process_is_put_back(here: Path) ->
     assert os.umask(mask) == 0o022
 
 
+def test_a_network_leaves_the_global_streams_where_they_stood(here: Path) -> None:
+    from ga3c.algorithms.networks import build_network
+    (here / "mine.py").write_text(
+        "import keras\ndef network(settings, spec):\n    seen = keras.Input(spec.observation_shape)\n"
+        "    policy = keras.layers.Dense(spec.n_actions, activation='softmax')(seen)\n"
+        "    return keras.Model(seen, [policy, keras.layers.Dense(1)(seen)])\n")
+    seed_global_streams(3)
+    expected = random.random(), np.random.random()
+    seed_global_streams(3)
+    build_network(configured(network="mine:network"), VECTOR)
+    assert (random.random(), np.random.random()) == expected
+
+
 # ------------------------------------------------------------------------------------------------ algorithms
 
 VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
@@ -150,6 +165,10 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
     ("    reads = (*A2C.reads, 'size')", "'mine:Mine' reads 'size', which no rollout has"),
     ("    def outputs(self, env):\n        raise SystemExit(3)",
      "fails in `outputs`: SystemExit: the code 3 (mine.py, line 6)"),
+    *((f"    def outputs(self, env):\n        found = super().outputs(env)\n"
+       f"        return found | {{'{name}': found['value']}}",
+       f"`outputs` of 'mine:Mine' names an output '{name}', which is something else of a slot")
+      for name in ("action", "state", "answer", "filled")),
     ("    def act(self, network, observation):\n        return network(observation).policy",
      "fails in `act`: AttributeError: 'list' object has no attribute 'policy' (mine.py, line 6)"),
     ("    def act(self, network, observation):\n        return network(observation)",

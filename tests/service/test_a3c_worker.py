@@ -7,15 +7,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
+import keras
 import numpy as np
 import pytest
 from workers import T, settings
 
 from ga3c.agents.process import ModelFailed
 from ga3c.agents.loop import Progress, agent_seed, play, seeded
-from ga3c.envs.base import Environment
+from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
 from ga3c.learner.backend import GradientBackend
@@ -26,6 +28,7 @@ from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import PredictionCount
 from ga3c.service.a3c_worker import LocalModel, _signs_of_life
 from ga3c.service.counter import run_counter
+from ga3c.service.schedules import WorkersSchedule
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
 from ga3c.settings.plan import asks_again
@@ -208,13 +211,29 @@ class Noted:
         return getattr(self._shared, name)
 
 
+def averaging() -> ModuleType:
+    """A user's module, whose network has weights that no gradient changes: moving averages of what it sees."""
+    def build(settings: Settings, spec: EnvSpec) -> keras.Model:
+        seen = keras.Input(spec.observation_shape)
+        scaled = keras.layers.BatchNormalization()(keras.layers.Flatten()(seen))
+        return keras.Model(seen, [keras.layers.Dense(spec.n_actions, activation="softmax")(scaled),
+                                  keras.layers.Dense(1)(scaled)])
+
+    module = ModuleType("averaging")
+    module.build = build  # type: ignore[attr-defined]
+    return module
+
+
 # Counting has truncated episodes, whose last observation is predicted in a row of its own.
-@pytest.mark.parametrize(("game", "optimizer", "local_updates"), [
-    ("toy:catch", "rmsprop", 1), ("toy:counting", "adam", 1), ("toy:counting", "adam", 5)])
+@pytest.mark.parametrize(("game", "optimizer", "local_updates", "network"), [
+    ("toy:catch", "rmsprop", 1, "auto"), ("toy:counting", "adam", 1, "auto"), ("toy:counting", "adam", 5, "auto"),
+    ("toy:catch", "rmsprop", 1, "averaging:build"), ("toy:catch", "adam", 5, "averaging:build")])
 def test_one_worker_learns_what_plain_sequential_a3c_does(
-        game: str, optimizer: str, local_updates: int, world: Callable[..., World], make_run: MakeRun,
-        interruption: Signals) -> None:
-    rollouts, changes = 24, {"game": game, "optimizer": optimizer, "agents": 1, "envs_per_agent": 2}
+        game: str, optimizer: str, local_updates: int, network: str, world: Callable[..., World], make_run: MakeRun,
+        interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "averaging", averaging())
+    rollouts, changes = 24, {"game": game, "optimizer": optimizer, "agents": 1, "envs_per_agent": 2,
+                             "network": network}
     made = world(**changes, local_updates=local_updates)
     worker = made.worker(0)
     for _ in range(rollouts):
@@ -364,3 +383,15 @@ def test_a_rollout_that_the_model_fails_to_learn_from_is_not_delivered(
     with pytest.raises(ModelFailed):
         worker.grant()
     assert not made.channel.has_delivered(0) and made.channel.training_queue == 0
+
+
+def test_a_rollout_that_was_learned_from_is_not_dropped_though_nobody_has_counted_it(
+        world: Callable[..., World]) -> None:
+    made = world()
+    worker, kind = made.worker(0), PREDICT
+    while kind != SUBMIT:
+        kind, slot, _ = worker.grant()
+    schedule = cast(WorkersSchedule, SimpleNamespace(_learner=made.learner))
+    assert made.channel.drop_rollouts() == [slot] and WorkersSchedule.untrained(schedule, [slot]) == []
+    made.learner.shared.tell(slot, made.learner.shared.pushed(slot)._replace(version=0))
+    assert WorkersSchedule.untrained(schedule, [slot]) == [slot]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,17 @@ def test_memory_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.Monk
     assert not finding.ok and finding.numbers == "1.5 GB needed for 8 agents, 1.0 GB free"
     assert found("memory", tmp_path, agents=2).ok
     few = found("memory", tmp_path, envs=4)
-    assert few.ok and few.numbers == "0.9 GB needed for 8 agents, 1.0 GB free"
+    assert few.ok and few.numbers == "1.0 GB needed for 8 agents, 1.0 GB free"
+
+
+@pytest.mark.parametrize(("changes", "gigabytes"), [
+    ({}, 0.055), ({"training_batch_min": 65536}, 1.72), ({"training_batch_min": 65536, "batch_reuse": 2}, 3.45),
+    ({"training_batch_min": 65536, "trainers": 2}, 3.45), ({"schedule": "synchronous"}, 0.055),
+    ({"serial": True, "training_batch_min": 65536}, 3.445), ({"training_batch_min": 1}, 0.0),
+    ({"algorithm": "a3c-cpu"}, 0.0)])
+def test_memory_of_batches_counts(changes: dict[str, Any], gigabytes: float) -> None:
+    chosen = configured(**{"algorithm": "appo", "agents": 2, **changes})
+    assert preflight._bytes_beside_slots(chosen) / 2**30 == pytest.approx(gigabytes, abs=0.006)
 
 
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

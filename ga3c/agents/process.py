@@ -86,14 +86,15 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
     shot down, and on SIGUSR1. `statistics` are what the wrappers of all agents have seen so far, if they keep any.
     `model` makes the agent's own copy of the model, where it has one.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     lead_group()
+    # Ctrl-C is for the main process. A handler is not inherited by programs that games start, as ignoring would be.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
     be_killed_first()
     # From the start: a new agent, and every thread its simulator makes, must not disturb those at work.
     os.nice(settings.agents.agent_nice)
 
     def failed() -> None:
-        store.last_fault[port.agent] = traceback.format_exc().encode()[-3900:]
+        store.last_fault[port.agent] = traceback.format_exc().encode("utf-8", "backslashreplace")[-3900:]
         store.faults[port.agent] += 1
 
     seen = WrapperStatistics(statistics)
@@ -109,7 +110,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             os.dup2(ours.fileno(), standard)
         faulthandler.enable(file)
         faulthandler.register(signal.SIGUSR1, file)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1, signal.SIGTERM})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGUSR1, signal.SIGTERM})
         drop_unwritable_output()
         try:
             environment_seed, rng = seeded(seed)

@@ -149,13 +149,16 @@ def _examined(settings: Settings) -> dict[str, Any]:
     if carried:
         notes.append(f"{game}: {', '.join(carried)} is carried from episode to episode, and is not saved: a resume "
                      "and an evaluation begin without it")
-    keeping = wrapper_statistics.names(environment)
-    if keeping:
-        notes.append(f"{game}: {', '.join(keeping)} keeps running statistics; those of all agents are merged, kept in "
-                     "checkpoints and used by evaluations")
+    keeping, size = wrapper_statistics.names(environment), wrapper_statistics.size(environment)
     try:
         environment.close()
     except BaseException as error:  # noqa: B036  # it can be played all the same
         notes.append(f"{game} fails when it is closed, which harms nothing: {told(error)}")
+    if keeping:  # agents give them to environments that have not played yet
+        why_not = wrapper_statistics.cannot_be_kept(make_environment(settings, 1), size)
+        size = 0 if why_not else size
+        notes.append(f"{game}: {', '.join(keeping)} keeps running statistics; " + (
+            f"they {why_not}, so they are not saved: a resume and an evaluation begin their own" if why_not else
+            "those of all agents are merged, kept in checkpoints and used by evaluations"))
     name, shape, dtype, n_actions, frames, _ = environment.spec
-    return {"spec": [name, shape, str(dtype), n_actions, frames, wrapper_statistics.size(environment)], "notes": notes}
+    return {"spec": [name, shape, str(dtype), n_actions, frames, size], "notes": notes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import importlib
@@ -18,7 +19,7 @@ from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.atari_games import atari_id, atari_names, plain_name, played
 from ga3c.envs.base import Environment
 from ga3c.envs.containment import telling
-from ga3c.envs.gymnasium import GymnasiumEnvironment
+from ga3c.envs.gymnasium import GymnasiumEnvironment, close_all
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -39,8 +40,15 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
     wrappers = [_wrapper(name) for name in settings.env.wrappers]
     make = maker(game, render_mode)
     with telling(f"game: {game!r} cannot be made", ConfigError):
-        made = [functools.reduce(lambda env, wrap: wrap(env), wrappers, make()) for _ in range(n_envs)]
-        return GymnasiumEnvironment(made, game)
+        made = list[gymnasium.Env]()
+        try:
+            for _ in range(n_envs):
+                made.append(functools.reduce(lambda env, wrap: wrap(env), wrappers, make()))
+            return GymnasiumEnvironment(made, game)
+        except BaseException:
+            with contextlib.suppress(BaseException):  # why there is no environment says more
+                close_all(made)
+            raise
 
 
 def maker(game: str, render_mode: str | None) -> Callable[[], gymnasium.Env]:
@@ -60,6 +68,8 @@ def maker(game: str, render_mode: str | None) -> Callable[[], gymnasium.Env]:
             # Gymnasium's checker warns of what harms nothing; what does is told by `forms.py`.
             return gymnasium.make(game, disable_env_checker=True, **drawing)
         except (gymnasium.error.UnregisteredEnv, gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
+            if _registered(game.rpartition(":")[2]):  # then it is a game that this one is made of
+                raise
             raise _unknown(game) from None
 
     return make
@@ -87,8 +97,9 @@ def imported(name: str, setting: str) -> Callable[..., Any]:
 
 def _look_in_working_directory() -> None:
     """It is searched last: a file in it must not stand in for a module of Python's or of a package."""
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    with contextlib.suppress(FileNotFoundError):  # a game has removed it
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
 
 
 def _wrapper(name: str) -> Callable[..., Any]:

@@ -37,7 +37,8 @@ class Form(NamedTuple):
         if seen.shape != self.given:
             raise WrongForm(f"an observation is {seen.dtype} {seen.shape}; its space says {self.given}")
         try:
-            np.copyto(into, self.arrange(seen) if self.arrange else seen, casting="same_kind")
+            np.copyto(into, self.arrange(seen) if self.arrange else seen,
+                      casting="safe" if self.dtype == np.uint8 else "same_kind")
         except TypeError:
             raise WrongForm(f"an observation is {seen.dtype} {seen.shape}; it is to be {self.dtype}") from None
 

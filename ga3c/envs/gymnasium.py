@@ -6,6 +6,7 @@ Supported: discrete actions, and the observations of `forms.py`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,13 +41,14 @@ class GymnasiumEnvironment:
             raise ConfigError(f"{name}: actions are {first.action_space}; supported: Discrete")
         self._form = form_of(name, first.observation_space)
         self.note = self._form.note
-        self._first_action = int(first.action_space.start)
+        self._first_action, self._action = int(first.action_space.start), first.action_space.dtype.type
         self.spec = EnvSpec(name, self._form.shape, self._form.dtype, int(first.action_space.n), 1)
         self.observation = np.zeros((len(self.envs), *self._form.shape), self._form.dtype)
         self._inner = [InnerRewards(env) for env in self.envs] if any(map(_changes_rewards, self.envs)) else []
 
     def reset(self, seed: int) -> None:
         for index, env in enumerate(self.envs):
+            _seed_spaces(env, (seed + index) % 2**31)
             self._begin(index, env.reset(seed=(seed + index) % 2**31))
 
     def restart(self, number: int) -> None:
@@ -56,7 +58,7 @@ class GymnasiumEnvironment:
         observation, _ = parts("reset", returned, _RESET)
         self._form.take(observation, self.observation[index])
         if self._inner:
-            self._inner[index].take(0.0)  # what a wrapper played before the first observation is no one's step
+            self._inner[index].begin()  # what a wrapper played before the first observation is no one's step
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         n = len(self.envs)
@@ -64,7 +66,7 @@ class GymnasiumEnvironment:
         terminated, truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
         final = None
         for index, (env, chosen) in enumerate(zip(self.envs, action + self._first_action, strict=True)):
-            observation, given, ends, cut, _ = parts("step", env.step(chosen), _STEP)
+            observation, given, ends, cut, _ = parts("step", env.step(self._action(chosen)), _STEP)
             reward[index] = gained = number("reward", given)
             if score is not None:
                 score[index] = self._inner[index].take(gained)
@@ -109,8 +111,7 @@ class GymnasiumEnvironment:
         return saving if len(saving) == len(self.envs) else []
 
     def close(self) -> None:
-        for env in self.envs:
-            env.close()
+        close_all(self.envs)
 
     def rendered(self) -> object:
         """What `render()` of the first environment gives; None if it draws nothing."""
@@ -125,6 +126,23 @@ class GymnasiumEnvironment:
         return self.envs[0].metadata
 
 
+def close_all(envs: Sequence[gymnasium.Env]) -> None:
+    """Closes each of them; then raises what the first that failed has raised."""
+    with contextlib.ExitStack() as closing:
+        for env in reversed(envs):
+            closing.callback(env.close)
+
+
+def _seed_spaces(env: gymnasium.Env, seed: int) -> None:
+    """Those of all wrappers, too: what is sampled from a space that nobody has seeded differs from run to run."""
+    while True:
+        for space in (env.action_space, env.observation_space):
+            space.seed(seed)
+        if not isinstance(env, gymnasium.Wrapper):
+            return
+        env = env.env
+
+
 def _changes_rewards(env: gymnasium.Env) -> bool:
     """Whether something around the innermost environment may change its rewards."""
     while isinstance(env, _LEAVE_REWARDS):
@@ -133,18 +151,26 @@ def _changes_rewards(env: gymnasium.Env) -> bool:
 
 
 class InnerRewards:
-    """Sums the rewards of the innermost environment, which it listens to.
+    """Sums the rewards of the innermost environment, which it listens to. `begin` listens to the one that is there now.
 
-    What cannot be listened to, or gives something else than numbers, counts as the outermost wrapper gives it.
+    What cannot be listened to, or gives something else than finite numbers, counts as the outermost wrapper gives it.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
-        self._sum, self._depth = 0.0, 0
-        self._step: Callable[[Any], Any] = env.unwrapped.step
-        try:
-            env.unwrapped.step = self._listen  # type: ignore[method-assign]
-        except AttributeError:  # a class with slots
-            self._sum = math.nan
+        self._env, self._sum, self._depth = env, 0.0, 0
+        self._heard = False  # a step of it, ever; where it is played in another process there is none to hear
+        self._inner: gymnasium.Env | None = None
+        self._step: Callable[[Any], Any]
+        self.begin()
+
+    def begin(self) -> None:
+        """An episode begins: a wrapper may have exchanged what is within it, and played some steps of it."""
+        inner = self._env.unwrapped
+        if inner is not self._inner:
+            self._inner, self._step, self._heard = inner, inner.step, False
+            with contextlib.suppress(AttributeError):  # a class with slots
+                inner.step = self._listen  # type: ignore[method-assign]
+        self._sum = 0.0
 
     def _listen(self, action: Any) -> Any:
         self._depth += 1  # a step may be made of steps
@@ -153,6 +179,7 @@ class InnerRewards:
         finally:
             self._depth -= 1
         if not self._depth:
+            self._heard = True
             try:
                 self._sum += number("reward", returned[1])
             except (ValueError, TypeError, LookupError):  # the wrappers make numbers of it
@@ -160,8 +187,6 @@ class InnerRewards:
         return returned
 
     def take(self, outer: float) -> float:
-        """The rewards since the last call; `outer`, the outermost wrapper's, if they were not heard or are infinite."""
-        if math.isnan(self._sum):
-            return outer
+        """The rewards since the last call; `outer`, the outermost wrapper's, if they were not heard or not finite."""
         total, self._sum = self._sum, 0.0
-        return total if math.isfinite(total) else outer
+        return total if self._heard and math.isfinite(total) else outer

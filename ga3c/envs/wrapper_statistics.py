@@ -9,6 +9,7 @@ of one environment.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.base import Environment
+from ga3c.envs.containment import told
 from ga3c.settings.messages import ConfigError
 
 Statistics = NDArray[np.float64]
@@ -85,17 +87,56 @@ def size(environment: Environment) -> int:
     return len(_packed(_kept(inside[0]))) if inside else 0
 
 
+def cannot_be_kept(environment: Environment, size: int) -> str:
+    """Why the statistics of these environments, not yet reset, cannot be given to others like them; "": they can.
+
+    size: the numbers that they keep once they play.
+    """
+    kept = _kept(_inside(environment)[0])
+    if len(_packed(kept)) != size:
+        return "take their form only in play"
+    try:
+        _adopt(kept, np.tile([1.0, 0.0, 1.0], (size, 1)))
+    except Exception as error:  # of users
+        return f"cannot be set, {told(error)}"
+    return ""
+
+
 def freeze(environment: Environment, statistics: Statistics | None) -> None:
     """Gives the wrappers these statistics, and keeps them from learning more.
 
-    Raises ConfigError if the statistics are of other wrappers.
+    Without statistics, as they could not be kept, each wrapper goes on by its own. Raises ConfigError if they are of
+    other wrappers.
     """
-    for env in _inside(environment):
-        kept = _kept(env)
-        if kept:
+    envs = _inside(environment) if statistics is not None else []
+    for number, env in enumerate(envs):
+        if kept := _kept(env):
             _adopt(kept, statistics)
+            envs[number] = _Frozen(env, kept)
+
+
+class _Frozen(gymnasium.Wrapper):
+    """Puts back, after each reset and step, what the objects `kept` have counted."""
+
+    def __init__(self, env: gymnasium.Env, kept: list[Any]) -> None:
+        super().__init__(env)
+        self._counted = [(each, each.mean, each.var, each.count) for each in kept]
         for each in kept:
-            each.update = _learn_nothing
+            with contextlib.suppress(AttributeError):  # a class with slots; others learn by another name
+                each.update = _learn_nothing
+
+    def reset(self, **options: Any) -> Any:
+        """As of the environment."""
+        return self._put_back(self.env.reset(**options))
+
+    def step(self, action: Any) -> Any:
+        """As of the environment."""
+        return self._put_back(self.env.step(action))
+
+    def _put_back(self, returned: Any) -> Any:
+        for each, mean, var, count in self._counted:
+            each.mean, each.var, each.count = np.copy(mean), np.copy(var), count
+        return returned
 
 
 def names(environment: Environment) -> list[str]:
@@ -153,10 +194,11 @@ def _of(wrapper: gymnasium.Env) -> list[Any]:
 
 
 def _is_running(value: Any) -> bool:
-    """Whether it looks like Gymnasium's RunningMeanStd: arrays `mean` and `var` of one form, and a `count`."""
+    """Whether it looks like Gymnasium's RunningMeanStd: attributes `mean` and `var` of one form, and a `count`."""
     found: list[Any] = [getattr(value, name, None) for name in ("mean", "var", "count")]
     numbers = all(isinstance(each, np.ndarray | np.number | float | int) for each in found)
-    return numbers and np.shape(found[0]) == np.shape(found[1]) and np.size(found[2]) == 1
+    computed = any(isinstance(getattr(type(value), name, None), property) for name in ("mean", "var", "count"))
+    return numbers and not computed and np.shape(found[0]) == np.shape(found[1]) and np.size(found[2]) == 1
 
 
 def _packed(kept: list[Any]) -> Statistics:

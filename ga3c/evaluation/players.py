@@ -166,8 +166,10 @@ def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limi
           log: str | None, statistics: Statistics | None) -> None:
     """Entry point of a process that plays some of the rows, until the other end of the pipe is closed."""
     lead_group()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    game, logged, code = settings.env.game, _redirect(log), 1
+    for number in (signal.SIGINT, signal.SIGUSR1):  # programs that games start inherit a mask, but no handler
+        signal.signal(number, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1})
+    game, logged, code, ours = settings.env.game, _redirect(log), 1, os.getpid()
     drop_unwritable_output()
     made: list[Rows] = []
 
@@ -177,10 +179,12 @@ def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limi
 
     try:
         answer = _attempt(f"game: {game!r} cannot be made", make, logged)
+        _end_copy(ours)
         pipe.send(answer)
         while not isinstance(answer, _Failed):
             asked = pipe.recv()
             answer = _attempt(f"{game!r} failed while it played", functools.partial(made[0].turn, *asked), logged)
+            _end_copy(ours)
             pipe.send(answer)
     except (EOFError, BrokenPipeError):  # nobody asks any more
         code = 0
@@ -192,6 +196,12 @@ def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limi
         with contextlib.suppress(Exception):  # users' code may have closed it
             sys.stdout.flush()
         os._exit(code)  # whatever threads and processes users' code has left
+
+
+def _end_copy(pid: int) -> None:
+    """Ends a copy of the process `pid` that an environment has forked, and that came back from it."""
+    if os.getpid() != pid:
+        os._exit(0)
 
 
 def _redirect(log: str | None) -> bool:

@@ -74,6 +74,32 @@ class Raises(Plain):
         return super().step(action)
 
 
+class RaisesInNoText(Plain):
+    """An exception with a file's name that is no UTF-8, in the third step."""
+
+    def step(self, action: int) -> Step:
+        if self.time == 2:
+            raise RuntimeError("level \udce9 is broken")
+        return super().step(action)
+
+
+class StopsItsHelper(Plain):
+    """Has a helper, which it stops as one does in a terminal; fails in the third step."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.helper = subprocess.Popen(["sleep", "600"])
+
+    def step(self, action: int) -> Step:
+        if self.time == 2:
+            raise RuntimeError("the helper is lost")
+        return super().step(action)
+
+    def close(self) -> None:
+        self.helper.send_signal(signal.SIGINT)
+        self.helper.wait(30)
+
+
 class RaisesTwice(Raises):
     """And another one when it is closed."""
 

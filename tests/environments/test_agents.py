@@ -63,7 +63,8 @@ def events(run: Recorder | Path, kind: str) -> list[dict]:
 
 @pytest.mark.parametrize(("game", "cause"), [
     ("exit-later", "SystemExit: enough of this"), ("interrupt-later", "KeyboardInterrupt"),
-    ("generator-exit-later", "GeneratorExit")])
+    ("generator-exit-later", "GeneratorExit"), ("RaisesInNoText", "RuntimeError: level \\udce9 is broken"),
+    ("StopsItsHelper", "RuntimeError: the helper is lost")])
 def test_what_a_step_raises_costs_episodes_and_no_process(game: str, cause: str, serve: Run) -> None:
     run = serve(game, steps=600)
     assert [event["cause"] for event in events(run, "environment_failed")][:1] == [cause]

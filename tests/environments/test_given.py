@@ -165,6 +165,31 @@ def test_the_score_is_the_sum_of_the_innermost_rewards(
     assert [each.scored[0] for each in told] == score
 
 
+class Levels(gymnasium.Wrapper):
+    """Each episode is played in another environment."""
+
+    def reset(self, **options: Any) -> tuple[np.ndarray, dict]:
+        self.env = odd.Plain()
+        return self.env.reset(**options)
+
+
+class Elsewhere(gymnasium.Wrapper):
+    """The game is played in another process, say; what is wrapped here only tells its spaces."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self._played = odd.Plain()
+        self.reset, self.step = self._played.reset, self._played.step  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("wrap", [lambda env: halved(Levels(env)), lambda env: halved(halved(Elsewhere(env)))])
+def test_the_score_is_of_what_is_played_now_or_of_the_wrapper(wrap: Callable[[gymnasium.Env], gymnasium.Env]) -> None:
+    environment = GymnasiumEnvironment([wrap(odd.Plain())], "odd")
+    environment.reset(0)
+    told = [environment.step(np.zeros(1, np.int64)) for _ in range(12)]
+    assert {float(each.scored[0]) for each in told} == ({1.0} if told[0].reward[0] == 0.5 else {0.25})
+
+
 def test_what_cannot_be_listened_to_scores_what_its_wrapper_gives() -> None:
     environment = GymnasiumEnvironment([halved(odd.Slotted())], "odd")
     environment.reset(0)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.envs.wrapper_statistics import (
-    SAVED, Statistics, WrapperStatistics, freeze, merged, names, since, size, unsaved)
+    SAVED, Statistics, WrapperStatistics, cannot_be_kept, freeze, merged, names, since, size, unsaved)
 from ga3c.learner import checkpoint
 from ga3c.settings.messages import ConfigError
 
@@ -98,7 +98,7 @@ def test_frozen_wrappers_learn_nothing() -> None:
     made, statistics = environment(), np.array([[9.0, 0.0, 9.0], [9.0, 5000.0, 9.0]])
     freeze(made, statistics)
     played(made, 30, 1)
-    kept = made.envs[0].env.obs_rms  # type: ignore[attr-defined]
+    kept = made.envs[0].env.env.obs_rms  # type: ignore[attr-defined]
     assert kept.count == 9 and kept.mean == 5000
     assert set(np.abs(made.observation).ravel().tolist()) == {1.0}
 
@@ -178,3 +178,82 @@ def test_one_number_that_is_not_finite_is_not_in_the_statistics(normalize: type,
         dropped += agent.step(np.zeros(2, np.int64)).dropped
         assert np.isfinite(statistics.seen()).all() and statistics.seen()[0, 0] >= before
     assert dropped == len(faults) == 1 and statistics.seen()[0, 0] >= 190
+
+
+class Counts:
+    """A running mean and variance of a user's own, which learns by `push`."""
+
+    def __init__(self) -> None:
+        self.mean, self.var, self.count = np.zeros(1), np.ones(1), 1e-4
+
+    def push(self, value: np.ndarray) -> None:
+        self.count += 1
+        self.mean = self.mean + (value - self.mean) / self.count
+
+
+class Slotted(Counts):
+    __slots__ = ("count", "mean", "var")
+
+
+class Scalar(Counts):
+    """Has the form of what it sees only once it has seen it."""
+
+    def __init__(self) -> None:
+        self.mean, self.var, self.count = 0.0, 1.0, 1e-4  # type: ignore[assignment]
+
+    def push(self, value: np.ndarray) -> None:
+        super().push(np.repeat(value, 4))
+        self.var = np.ones(4)
+
+
+class Welford(Counts):
+    """Computes its variance."""
+
+    def __init__(self) -> None:
+        self.mean, self.squares, self.count = np.zeros(1), np.ones(1), 1.0
+
+    @property
+    def var(self) -> np.ndarray:  # type: ignore[override]
+        return self.squares / self.count
+
+
+class Counting(gymnasium.ObservationWrapper):
+    def __init__(self, env: gymnasium.Env, kind: type[Counts], lazy: bool = False) -> None:
+        super().__init__(env)
+        self.kept, self.kind = None if lazy else kind(), kind
+
+    def observation(self, observation):  # type: ignore[no-untyped-def]
+        self.kept = self.kept or self.kind()
+        self.kept.push(observation)
+        return observation
+
+
+def counting(kind: type[Counts], lazy: bool = False) -> GymnasiumEnvironment:
+    return GymnasiumEnvironment([Counting(Far(), kind, lazy)], "far")
+
+
+@pytest.mark.parametrize(("kind", "lazy", "why_not"), [
+    (Counts, False, ""), (Slotted, False, ""), (Scalar, False, "take their form only in play"),
+    (Counts, True, "take their form only in play")])
+def test_what_agents_could_not_begin_with_is_not_kept(kind: type[Counts], lazy: bool, why_not: str) -> None:
+    made = counting(kind, lazy)
+    played(made, 3, 1)
+    assert size(made) and cannot_be_kept(counting(kind, lazy), size(made)) == why_not
+    if not why_not:
+        WrapperStatistics(np.zeros((1, 3))).follow(counting(kind))
+
+
+def test_a_variance_that_is_computed_is_none_that_can_be_kept() -> None:
+    made = counting(Welford)
+    played(made, 3, 1)
+    assert size(made) == 0
+    freeze(made, None)
+
+
+@pytest.mark.parametrize("kind", [Counts, Slotted])
+def test_whatever_their_way_to_learn_frozen_wrappers_do_not(kind: type[Counts]) -> None:
+    made = counting(kind)
+    kept = made.envs[0].kept  # type: ignore[attr-defined]
+    freeze(made, np.array([[9.0, 5000.0, 9.0]]))
+    played(made, 30, 1)
+    assert (kept.count, kept.mean.tolist(), kept.var.tolist()) == (9, [5000], [1])

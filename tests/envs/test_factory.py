@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ from scripted import Make, refusal, transitions
 
 from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
 from ga3c.envs.base import Environment
+from ga3c.envs.factory import make_environment
+from ga3c.settings.files import configured
+from ga3c.settings.messages import ConfigError
 
 
 # ------------------------------------------------------------------------------------------------ names
@@ -108,3 +112,39 @@ def test_an_environment_that_cannot_be_made_is_told_in_one_line(user_directory: 
 
 def test_a_module_that_is_not_there_is_named(user_directory: Path) -> None:
     assert "No module named 'no_such_world'" in refusal("no_such_world:Own-v0")
+
+
+# ------------------------------------------------------------------------------------------------ what fails half way
+
+def test_what_was_made_before_one_failed_is_closed(user_directory: Path) -> None:
+    (user_directory / "halves.py").write_text(
+        "import gymnasium\nfrom gymnasium.spaces import Box, Discrete\nmade, closed = [], []\n"
+        "class Halves(gymnasium.Env):\n    observation_space, action_space = Box(0, 1, (1,)), Discrete(2)\n"
+        "    def __init__(self):\n        made.append(self)\n        assert len(made) < 3, 'no third one'\n"
+        "    def close(self):\n        closed.append(self)\n"
+        "gymnasium.register('Halves-v0', Halves)\n")
+    with pytest.raises(ConfigError, match="game: 'halves:Halves-v0' cannot be made: AssertionError: no third one"):
+        make_environment(configured(game="halves:Halves-v0"), 4)
+    import halves  # type: ignore[import-not-found]
+    assert halves.closed == halves.made[:2]
+
+
+def test_a_game_that_another_one_is_made_of_is_named_if_it_is_missing(user_directory: Path) -> None:
+    (user_directory / "outer.py").write_text(
+        "import gymnasium\ngymnasium.register('Outer-v0', lambda: gymnasium.make('Nope-v0'))\n")
+    with pytest.raises(ConfigError, match="game: 'outer:Outer-v0' cannot be made: NameNotFound: .*Nope"):
+        make_environment(configured(game="outer:Outer-v0"), 1)
+
+
+def test_a_game_is_made_again_though_the_working_directory_is_gone(user_directory: Path) -> None:
+    (user_directory / "plainest.py").write_text(
+        "import gymnasium\ngymnasium.register('Plainest-v0', lambda: gymnasium.make('CartPole-v1').unwrapped)\n")
+    gone = user_directory / "gone"
+    gone.mkdir()
+    make_environment(configured(game="plainest:Plainest-v0"), 1).close()
+    os.chdir(gone)
+    gone.rmdir()
+    try:
+        make_environment(configured(game="plainest:Plainest-v0"), 1).close()
+    finally:
+        os.chdir(user_directory)

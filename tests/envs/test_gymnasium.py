@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -12,10 +13,12 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from plain import Plain, Step
 from scripted import Make, refusal, same, transitions
 
 from ga3c.envs import toys
 from ga3c.envs.factory import make_environment
+from ga3c.envs.forms import WrongForm
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
@@ -60,6 +63,72 @@ def test_actions_count_from_where_the_space_begins(register: Callable[..., str],
     environment.step(np.array([0, 1, 2]))
     assert environment.spec.n_actions == 3
     assert environment.observation[:, 0].tolist() == [1 - 10, 1, 1 + 10]
+
+
+class Strict(Plain):
+    """Takes only actions that its space holds."""
+
+    def __init__(self, **arguments: object) -> None:
+        super().__init__()
+        self.action_space = Discrete(3, start=-1, dtype=np.int32)
+
+    def step(self, action: int) -> Step:
+        assert self.action_space.contains(action)
+        return super().step(action)
+
+
+def test_actions_have_the_dtype_of_their_space() -> None:
+    made = GymnasiumEnvironment([Strict()], "strict")
+    made.reset(0)
+    for action in range(3):
+        made.step(np.array([action]))
+
+
+class Wide(Plain):
+    """Bytes by its space, more than bytes by what it gives."""
+
+    def seen(self) -> np.ndarray:
+        return np.full(2, 300, np.uint16)
+
+
+def test_numbers_that_no_byte_holds_are_refused() -> None:
+    with pytest.raises(WrongForm, match=r"an observation is uint16 \(2,\); it is to be uint8"):
+        GymnasiumEnvironment([Wide()], "wide").reset(0)
+
+
+class Starts(gymnasium.Wrapper):
+    """An episode begins with some random steps, and shows a random observation."""
+
+    def reset(self, **options: Any) -> tuple[np.ndarray, dict]:
+        self.env.reset(**options)
+        for _ in range(3):
+            self.env.step(self.env.action_space.sample())
+        return self.observation_space.sample(), {}
+
+
+def test_what_is_sampled_from_spaces_is_fixed_by_the_seed_too() -> None:
+    shown = []
+    for seed in (1, 1, 2):
+        made = GymnasiumEnvironment([Starts(Plain()) for _ in range(2)], "starts")
+        for _ in range(2):
+            made.reset(seed)
+            shown.append(made.observation.tolist())
+    assert shown[0] == shown[1] == shown[2] == shown[3] != shown[4] and shown[0][0] != shown[0][1]
+
+
+def test_all_are_closed_though_one_fails_to() -> None:
+    closed = []
+
+    class Closes(Plain):
+        def close(self) -> None:
+            closed.append(self)
+            if len(closed) == 1:
+                raise BrokenPipeError
+
+    made = GymnasiumEnvironment([Closes() for _ in range(3)], "closes")
+    with pytest.raises(BrokenPipeError):
+        made.close()
+    assert closed == made.envs
 
 
 # ------------------------------------------------------------------------------------------------ playing
@@ -171,7 +240,7 @@ def test_a_state_that_is_not_of_these_environments_is_refused(
 def test_a_score_is_finite_though_a_wrapper_clips_an_infinite_reward() -> None:
     class Pays(gymnasium.Env):
         observation_space, action_space = Box(0, 1, (1,), np.float32), Discrete(2)
-        paid = iter([1.0, float("inf"), float("-inf"), 3.0])
+        paid = iter([1.0, float("inf"), float("-inf"), 3.0, float("nan"), 4.0])
 
         def reset(self, *, seed=None, options=None):  # type: ignore[no-untyped-def]
             return np.zeros(1, np.float32), {}
@@ -179,7 +248,7 @@ def test_a_score_is_finite_though_a_wrapper_clips_an_infinite_reward() -> None:
         def step(self, action):  # type: ignore[no-untyped-def]
             return np.zeros(1, np.float32), next(self.paid), False, False, {}
 
-    clipped = gymnasium.wrappers.TransformReward(Pays(), lambda reward: np.clip(reward, -2, 2))
+    clipped = gymnasium.wrappers.TransformReward(Pays(), lambda reward: np.clip(np.nan_to_num(reward), -2, 2))
     made = GymnasiumEnvironment([clipped], "x")
     made.reset(0)
-    assert [float(made.step(np.zeros(1, np.int64)).scored[0]) for _ in range(4)] == [1.0, 2.0, -2.0, 3.0]
+    assert [float(made.step(np.zeros(1, np.int64)).scored[0]) for _ in range(6)] == [1.0, 2.0, -2.0, 3.0, 0.0, 4.0]

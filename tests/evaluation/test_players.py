@@ -126,3 +126,7 @@ def test_processes_and_what_they_started_end_with_the_one_they_play_for(name: st
         evaluating.kill()
     assert len(members) >= (2 if name == "Starts" else 1)
     assert not psutil.wait_procs(members, timeout=20)[1]
+
+
+def test_a_copy_that_a_game_has_forked_answers_nobody() -> None:
+    assert play("fork-step").scores.tolist() == [5.0] * 4

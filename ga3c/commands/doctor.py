@@ -61,15 +61,25 @@ def parser() -> argparse.ArgumentParser:
 def _doctor(options: argparse.Namespace) -> int:
     raise_limits()  # as a run does
     settings = configured(game=options.game)
-    checks: list[Callable[[], list[Finding]]] = [
-        _python, _tensorflow, _cores, lambda: preflight(settings, Path()), lambda: _environments(settings), _transport,
-        _remembered]
-    findings = [finding for check in checks for finding in check()]
+    checks: list[tuple[str, Callable[[], list[Finding]]]] = [
+        ("Python", _python), ("TensorFlow", _tensorflow), ("cores", _cores),
+        ("limits", lambda: preflight(settings, Path())), ("environments", lambda: _environments(settings)),
+        ("transport", _transport), ("best settings", _remembered)]
+    findings = [finding for name, check in checks for finding in _found(name, check)]
     if options.json:
         print(json.dumps([finding._asdict() for finding in findings]))
     else:
         _show(findings)
     return 0 if all(finding.ok for finding in findings) else 1
+
+
+def _found(name: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+    """What the check finds. Where the system refuses what it needs, that is what was found."""
+    try:
+        return check()
+    except (OSError, EOFError, RuntimeError) as error:  # RuntimeError: no thread
+        return [Finding(name, False, f"{type(error).__name__}: {error}",
+                        "see the other findings: a process, a thread, memory or a descriptor was refused")]
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -279,9 +279,14 @@ def _evaluation(trained: Trained) -> dict[str, Any] | None:
         events = record.events(trained.run).new()
     except OSError:
         return None
-    found = [event for event in events if event["event"] == "evaluation"
-             and event.get("checkpoint") == f"checkpoints/{trained.path.name}" and "best" not in event]
-    return found[-1] if found else None
+    found = None
+    for event in events:
+        if event["event"] == "start" and event.get("resumed_at", 0) < trained.progress.get("agent_steps", 0):
+            found = None  # it was of a branch that was left, and whose checkpoint had the same name
+        elif (event["event"] == "evaluation" and event.get("checkpoint") == f"checkpoints/{trained.path.name}"
+              and "best" not in event):
+            found = event
+    return found
 
 
 def _versions(trained: Trained) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from ga3c.settings.schema import Settings
 from ga3c.tuning.bottleneck import Diagnoser, Diagnosis, lag_ceiling
 
 SILENT = 10.0   # seconds without a row, after which a run is called silent; it writes one every second
+GIVEN_UP = 600.0  # seconds without a row, after which nobody waits for one where there is no key to leave by
 PAUSE = 1.0     # seconds between two looks
 
 
@@ -70,7 +71,8 @@ class Followed:
         reuse = known.get("batch_reuse", 1)
         if not isinstance(max_lag, float | int) or not isinstance(reuse, int):
             max_lag, reuse = None, 1
-        self._diagnoser = Diagnoser(cores, envs, lag_ceiling(max_lag, reuse)) if cores else None
+        self._envs, self._max_lag = envs, lag_ceiling(max_lag, reuse)
+        self._diagnoser = Diagnoser(cores, envs, self._max_lag) if cores else None
         self._diagnosis: Diagnosis | None = None
         self._tuning = ""
         self._messages: list[str] = []
@@ -96,6 +98,10 @@ class Followed:
         kind, at = event["event"], f"{event['time']:,.0f} s: "
         if kind == "start":
             self.ended, self._trained = None, False
+            cores = event.get("versions", {}).get("cores")
+            if record.is_number(cores) and cores >= 1 and cores != self.view.cores:  # resumed on another machine
+                self.view.cores = int(cores)
+                self._diagnoser = Diagnoser(int(cores), self._envs, self._max_lag)
         elif kind == "last_evaluation":
             self._trained = True
         elif kind == "end":
@@ -131,8 +137,14 @@ class Followed:
             return self.ended
         if self._trained:
             return "training is over, its last checkpoint is evaluated"
-        silent = time.time() - (self._run / "metrics.jsonl").stat().st_mtime
-        return f"no row for {silent:,.0f} s: killed, or stuck" if silent > SILENT else "at work"
+        return f"no row for {self.silence:,.0f} s: killed, or stuck" if self.silence > SILENT else "at work"
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last row; none where the run has ended, or its last checkpoint is evaluated."""
+        if self.ended or self._trained:
+            return 0.0
+        return time.time() - (self._run / "metrics.jsonl").stat().st_mtime
 
     def panel(self, hint: str = "") -> Any:
         """What to show; `hint` is added to a run that has not ended."""
@@ -163,12 +175,17 @@ def _top(options: argparse.Namespace) -> int:
         console.print(followed.panel())
         return 0
     if not can_show_panel(console):
-        rows = rows[-1:]
+        rows, silent = rows[-1:], False
         while True:
             for row in rows:
                 console.print(plain_line(row, followed.notes()), soft_wrap=True, markup=False)
             if followed.ended:
                 console.print(followed.ended, markup=False)
+                return 0
+            if not silent and followed.silence > SILENT:
+                console.print(followed.state(), markup=False)
+            silent = followed.silence > SILENT
+            if followed.silence > GIVEN_UP:
                 return 0
             time.sleep(PAUSE)
             rows = followed.look()

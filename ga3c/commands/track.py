@@ -55,13 +55,17 @@ class _MLflow:
             self._client.log_batch(known, params=[Param(key, str(value)) for key, value in config.items()])
         else:
             self._client.update_run(known, status="RUNNING")
-        self.id = known
+        self.id, self._arrived = known, 0
+        # A point that is sent again, as nobody knows whether it has arrived, is to be the same to the last digit.
+        self._began = int(self._client.get_run(known).info.start_time)  # milliseconds
 
     def send(self, points: Sequence[Point]) -> None:
-        now = int(1000 * time.time())
-        metrics = [self._metric(key, value, now, step) for step, values in points for key, value in values.items()]
-        for first in range(0, len(metrics), 1000):  # more it does not take at a time
-            self._client.log_batch(self.id, metrics=metrics[first:first + 1000])
+        metrics = [self._metric(key, value, self._began + int(1000 * values["seconds"]), step)
+                   for step, values in points for key, value in values.items()]
+        while self._arrived < len(metrics):  # at a second try the first ones have; it takes 1,000 at a time
+            self._client.log_batch(self.id, metrics=metrics[self._arrived:self._arrived + 1000])
+            self._arrived += 1000
+        self._arrived = 0
 
     def close(self) -> None:
         self._client.set_terminated(self.id)

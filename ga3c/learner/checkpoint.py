@@ -207,9 +207,15 @@ def best(directory: Path) -> Best | None:
 
 
 def set_aside_after(path: Path) -> None:
-    """Renames checkpoints newer than `path` to NAME.abandoned: a run that goes on from `path` leaves their branch."""
+    """Renames checkpoints newer than `path` to NAME.abandoned: a run that goes on from `path` leaves their branch.
+
+    If one of them played best, nobody knows the best of this branch any more: another one may get its name.
+    """
+    noted = best(path.parent)
     for newer in saved(path.parent):
         if int(newer.name) > int(path.name):
+            if noted is not None and noted.checkpoint == newer.name:
+                (path.parent / "best.json").unlink(missing_ok=True)
             target = newer.with_name(f"{newer.name}.abandoned")
             shutil.rmtree(target, ignore_errors=True)
             newer.rename(target)

@@ -85,6 +85,7 @@ class Checkpoints:
         """Takes the state between two updates and begins to write it. Raises DeviceFailed."""
         arrays, version, agent_steps = model.state()
         progress = self._record.progress() | {"version": version, "agent_steps": agent_steps,
+                                              "frames": self._record.statistics.frames(agent_steps),
                                               "learning_rate_factor": model.learning_rate_factor}
         spared = {self.best.checkpoint} if self.best else set()
         spared |= {under_way.name} if (under_way := self._record.evaluating) else set()

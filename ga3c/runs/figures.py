@@ -251,7 +251,7 @@ def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None
         styles = [both for name, both in _LAG_STYLES.items() if lag.unit(name) == panel.y]
         axis.legend([Line2D([], [], linestyle=style, color="black") for style, _ in styles],
                     [label for _, label in styles], loc="lower right")
-    if panel.y != "score_mean" and name != "workers":
+    if panel.y not in ("score_mean", "explained_variance") and name != "workers":  # those may be below 0
         axis.set_ylim(bottom=0)
 
 

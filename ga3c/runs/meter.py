@@ -5,16 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Collection
+from pathlib import Path
 
 import psutil
 
 from ga3c.settings.machine import usable_cores
 
+_TICKS = os.sysconf("SC_CLK_TCK")  # of processor time, a second
+
 
 class Meter:
-    """Measures private memory now, and cores used since the last measurement. Used by the main thread."""
+    """Measures private memory now, and cores used since the last measurement. Used by the main thread.
 
-    def __init__(self) -> None:
+    foreign: games may start processes, which count with their agent or with the evaluator.
+    """
+
+    def __init__(self, foreign: bool = False) -> None:
+        self._foreign = foreign
         self._processes: dict[int, psutil.Process] = {}
         self._seconds: dict[int, float] = {}
         self._at, self._machine = time.monotonic(), self._busy()
@@ -43,10 +51,39 @@ class Meter:
                 times, taken = process.cpu_times(), process.memory_info()
                 seconds[pid] = times.user + times.system
                 memory += taken.rss - getattr(taken, "shared", 0)
+        roots = {*agents, *([evaluator] if evaluator else [])}
+        family = _descendants(roots) if self._foreign and roots else {}
+        seconds |= {pid: total for pid, (_, total) in family.items()}
         elapsed = max(now - self._at, 1e-3)
         spent = {pid: max(0.0, total - self._seconds.get(pid, total)) / elapsed for pid, total in seconds.items()}
-        measured = {"memory_mb": memory / 2**20, "cpu_agents": sum(spent.get(pid, 0.0) for pid in agents),
-                    "cpu_server": spent.get(server, 0.0), "cpu_evaluator": spent.get(evaluator or 0, 0.0),
+        by_root = {pid: spent.get(pid, 0.0) for pid in roots}
+        for pid, (root, _) in family.items():
+            by_root[root] += spent[pid]
+        evaluating = by_root.pop(evaluator, 0.0) if evaluator else 0.0
+        measured = {"memory_mb": memory / 2**20, "cpu_agents": sum(by_root.values()),
+                    "cpu_server": spent.get(server, 0.0), "cpu_evaluator": evaluating,
                     "cpu_machine": (machine - self._machine) / elapsed if self._whole else sum(spent.values())}
         self._at, self._machine, self._processes, self._seconds = now, machine, processes, seconds
         return {name: round(value, 3) for name, value in measured.items()}
+
+
+def _descendants(roots: Collection[int]) -> dict[int, tuple[int, float]]:
+    """The processes that those in `roots` have started; some may have left their group, or lost their parent.
+
+    By process number: (which of `roots` it belongs to, its processor seconds).
+    """
+    table = dict[int, tuple[int, int, float]]()  # parent, process group, seconds
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):  # it has ended
+                fields = Path(f"/proc/{entry}/stat").read_text(errors="replace").rpartition(")")[2].split()
+                table[int(entry)] = int(fields[1]), int(fields[2]), (int(fields[11]) + int(fields[12])) / _TICKS
+    found = dict[int, tuple[int, float]]()
+    for pid in table.keys() - roots:
+        above = pid
+        while above in table and above not in roots:
+            parent, group, _ = table[above]
+            above = group if group in roots else parent
+        if above in roots:
+            found[pid] = above, table[pid][2]
+    return found

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.learner import checkpoint
+from ga3c.settings.earlier import BEFORE, ONE_ALGORITHM
 from ga3c.settings.files import recorded_values
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -139,9 +140,10 @@ def settings(run: Path) -> dict[str, Any]:
 
 
 def whole_settings(run: Path) -> dict[str, Any]:
-    """As `settings`, with today's defaults for settings that the run's version of ga3c lacked."""
+    """As `settings`, with what the run's version of ga3c did where it lacked one, else with today's defaults."""
     found = settings(run)
-    return json.loads(json.dumps(Settings().flat())) | found if found else {}
+    lacked = {} if "algorithm" in found else {**ONE_ALGORITHM, **BEFORE}
+    return json.loads(json.dumps(Settings().flat())) | lacked | found if found else {}
 
 
 def find_run(where: Path | None) -> Path:

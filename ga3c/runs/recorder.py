@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ga3c import __version__
 from ga3c.envs.base import EnvSpec
+from ga3c.envs.factory import is_foreign
 from ga3c.envs.containment import told
 from ga3c.learner import checkpoint
 from ga3c.learner.learner import Model
@@ -90,7 +91,8 @@ class Recorder:
         self.statistics = Statistics(
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
             resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("dropped_steps", 0),
-            resumed.get("recent_scores", ()), Trace() if settings.run.trace and not settings.run.serial else None)
+            resumed.get("recent_scores", ()), Trace() if settings.run.trace and not settings.run.serial else None,
+            resumed.get("frames"))
         self.display = Display(f"GA3C  {spec.name}  {self.shown}", settings.flat(), usable_cores())
         self.checkpoints = Checkpoints(
             directory / "checkpoints", settings.run, self, resumed.get("agent_steps", 0), wake)
@@ -107,7 +109,7 @@ class Recorder:
         self._next_row = self._next_log = 0.0
         self._lags = policy_lag.histograms(policy_lag.NOTHING)
         self.versions = versions()
-        self._meter = Meter()
+        self._meter = Meter(is_foreign(settings))
         self._diagnoser = Diagnoser(usable_cores(), settings.agents.envs_per_agent,
                                     lag_ceiling(settings.tuning.max_lag, settings.batching.batch_reuse)
                                     if settings.tunes else None)
@@ -162,7 +164,7 @@ class Recorder:
 
     def reached(self, agent_steps: int) -> str | None:
         """The limit that has been reached, as the user wrote it; None while none has. From any thread."""
-        done = {"steps": agent_steps, "frames": agent_steps * self.spec.frames_per_step,
+        done = {"steps": agent_steps, "frames": self.statistics.frames(agent_steps),
                 "minutes": self.time / 60.0, "episodes": self.statistics.episodes}
         for name, amount in done.items():
             limit = getattr(self.settings.run, name)

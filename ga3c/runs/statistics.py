@@ -162,8 +162,10 @@ class Statistics:
 
     def __init__(self, frames_per_step: int, agent_steps: int = 0, trainings: int = 0, predictions: int = 0,
                  episodes: int = 0, dropped_steps: int = 0, scores: Iterable[float] = (),
-                 trace: Trace | None = None) -> None:
+                 trace: Trace | None = None, frames: int | None = None) -> None:
         self._frames_per_step = frames_per_step
+        # Of the steps before a resume, which may have skipped fewer or more of them.
+        self._frames_before = 0 if frames is None else frames - agent_steps * frames_per_step
         self.trace = trace
         self.agent_steps, self.trainings, self.episodes = agent_steps, trainings, episodes
         self.recent_scores = deque(scores, maxlen=100)
@@ -281,8 +283,12 @@ class Statistics:
         self._window_served, self._window_trainings, self._window_thread = totals, self.trainings, thread
         return grown if self._window_start is not None else (PredictionCount().totals(), 0, 0.0)
 
+    def frames(self, agent_steps: int) -> int:
+        """Those that so many agent steps, all of the run's, have played."""
+        return self._frames_before + agent_steps * self._frames_per_step
+
     def _totals(self) -> dict[str, Any]:
-        return {"agent_steps": self.agent_steps, "frames": self.agent_steps * self._frames_per_step,
+        return {"agent_steps": self.agent_steps, "frames": self.frames(self.agent_steps),
                 "episodes": self.episodes, "trainings": self.trainings, "agent_deaths": self.agent_deaths,
                 "environment_faults": self.environment_faults, "dropped_steps": self.dropped_steps,
                 "skipped_updates": self.skips.updates, "skipped_minibatches": self.skips.minibatches,

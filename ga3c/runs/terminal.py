@@ -72,7 +72,7 @@ class View:
     """
 
     def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
-        self._title, self._cores = title, cores
+        self._title, self.cores = title, cores
         self._limits = {name: limits[name] for name in _LIMITS
                         if isinstance(limits.get(name), int | float) and 0 < limits[name] < 1e15}
         self._recent: deque[Mapping[str, Any]] = deque(maxlen=_RECENT)
@@ -100,7 +100,7 @@ class View:
         """PPS if agents and model had all cores; None where the processor time was not measured."""
         rows = [row for row in list(self._recent)[-_SMOOTH:] if row["pps"] and row.get("cpu_agents")]
         busy = sum(row["cpu_agents"] + (row.get("cpu_server") or 0.0) for row in rows)
-        return sum(row["pps"] for row in rows) * self._cores / busy if self._cores and busy else None
+        return sum(row["pps"] for row in rows) * self.cores / busy if self.cores and busy else None
 
     def remaining(self) -> tuple[str, float, float | None] | None:
         """The limit that will end the run first: its flag, the share done, seconds left (None if not known)."""

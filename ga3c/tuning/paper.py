@@ -35,6 +35,10 @@ class Paper(Controller[PaperState]):
         super().__init__(PaperState(seed, start, temperature=temperature), limits, max_lag)
         self._length = max(1, round(window))
 
+    def reheat(self, temperature: float) -> None:
+        """Goes on at this temperature, whatever it has cooled to."""
+        self._state.temperature = temperature
+
     def _watch(self, m: Measurement) -> None:
         s = self._state
         s.fresh.add(m)

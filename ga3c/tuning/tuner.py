@@ -90,6 +90,9 @@ class Tuner:
                 self.controller.restore(run.resumed_controller)
                 self.controller.remeasure()
                 before = run.resumed_settings
+                warmth = settings.tuning.temperature
+                if isinstance(self.controller, Paper) and before.get("temperature", warmth) != warmth:
+                    self.controller.reheat(warmth)
                 if other := [each for each, now in shape(settings).items() if before.get(each, now) != now]:
                     run.say(f"What the controller found does not hold for another {', '.join(other)}.")
                     self.controller.forget()

@@ -143,3 +143,16 @@ def test_a_game_of_users_is_played_in_a_process_of_its_own(
     if code != 2:
         finding = named([Finding(**entry) for entry in json.loads(printed.out)], "environments")
         assert finding.ok == (code == 0) and told in finding.numbers
+
+
+def test_what_the_system_refuses_a_check_is_a_finding_and_the_others_are_told(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(*arguments: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("ga3c.agents.forkserver.start", refused)
+    monkeypatch.setattr(examined, "_environments", lambda settings: [])
+    assert doctor(["--json"]) == 1
+    found = {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert not found["transport"]["ok"] and "Resource temporarily unavailable" in found["transport"]["numbers"]
+    assert "disk" in found and found["best settings"]["ok"]

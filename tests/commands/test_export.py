@@ -100,6 +100,16 @@ def test_a_model_that_answers_otherwise_is_not_exported(
         write(run / "aside", load_policy(run), onnx=False)
 
 
+def test_the_card_claims_no_score_of_a_branch_that_was_left(run: Path) -> None:
+    assert "-20.0" in model_card(find(run), "Pong", ["saved_model"])
+    with open(run / "events.jsonl", "a") as file:
+        file.write('{"time": 0.5, "event": "start", "resumed_at": 10}\n')
+    assert "-20.0" in model_card(find(run), "Pong", ["saved_model"]), "it goes on from this checkpoint"
+    with open(run / "events.jsonl", "a") as file:
+        file.write('{"time": 0.5, "event": "start", "resumed_at": 5}\n')
+    assert "Not evaluated yet" in model_card(find(run), "Pong", ["saved_model"])
+
+
 def test_the_card_of_a_policy_that_was_never_evaluated_claims_nothing(tmp_path: Path) -> None:
     make_trained(tmp_path / "run", configured(game="toy:catch"))
     card = model_card(find(tmp_path / "run"), "toy:catch", ["saved_model"])

@@ -140,6 +140,16 @@ def test_the_path_of_the_workers_is_a_step_for_each_change(tmp_path: Path) -> No
     assert axis.get_yscale() == "log" and {line.get_drawstyle() for line in axis.lines} == {"steps-post"}
 
 
+def test_a_value_that_predicts_worse_than_the_mean_is_in_sight(tmp_path: Path) -> None:
+    rows = (written(tmp_path / "run") / "metrics.jsonl").read_text().splitlines()
+    (tmp_path / "run/metrics.jsonl").write_text("".join(
+        json.dumps(json.loads(row) | {"explained_variance": -0.5 - number / 1000}) + "\n"
+        for number, row in enumerate(rows[:-1])))
+    axis, = figure_of(grouped([tmp_path / "run"]), ["explained-variance"], 1, 10.0).axes
+    low, high = axis.get_ylim()
+    assert low < -0.6 < high
+
+
 def test_lag_is_drawn_as_the_share_of_samples_that_were_at_most_so_old(tmp_path: Path) -> None:
     run = written(tmp_path / "run", game="Pong")
     updates, ms = np.array([0, 2, 2, 9]), np.array([3.0, 30.0, 30.0, 300.0])

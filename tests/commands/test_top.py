@@ -213,3 +213,20 @@ def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:
     done = top(tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (
         2, "", f"ga3c-top: {tmp_path} is no run: it has no metrics.jsonl\n")
+
+
+def test_without_a_terminal_a_run_that_was_killed_is_told_and_given_up(run: Written) -> None:
+    run.row(ROW)
+    hour_ago = time.time() - 3600
+    os.utime(run.path / "metrics.jsonl", (hour_ago, hour_ago))
+    done = top(run.path)
+    assert done.returncode == 0
+    assert re.fullmatch(r"\[Time: .*\nno row for 3,6\d\d s: killed, or stuck\n", done.stdout)
+
+
+def test_a_run_that_was_resumed_on_a_larger_machine_has_its_cores(run: Written) -> None:
+    for row in rows(5, **BUSY):
+        run.row(row)
+    assert "all 2 cores" in top(run.path, "--once").stdout
+    run.event(event="start", time=8.0, versions={"cores": 8})
+    assert "all 2 cores" not in top(run.path, "--once").stdout

@@ -215,6 +215,9 @@ class Client:
         self.told.append(("create_run", experiment, run_name))
         return SimpleNamespace(info=SimpleNamespace(run_id="run-1"))
 
+    def get_run(self, identity: str) -> SimpleNamespace:
+        return SimpleNamespace(info=SimpleNamespace(start_time=1_000_000))
+
 
 @pytest.fixture
 def mlflow(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
@@ -247,10 +250,31 @@ def test_mlflow_gets_a_run_in_the_experiment_and_goes_on_with_it(run: Path, mlfl
 
 def test_mlflow_gets_at_most_a_thousand_metrics_at_a_time(mlflow: list[tuple]) -> None:
     tracker = TRACKERS["mlflow"]("ga3c", "run", {}, "run-1")
-    tracker.send([(step, {str(n): 1.0 for n in range(15)}) for step in range(200)])
+    tracker.send([(step, {"seconds": 2.0 * step} | {str(n): 1.0 for n in range(14)}) for step in range(200)])
     sent = [metrics for name, _, metrics, *_ in mlflow if name == "log_batch"]
     assert [len(metrics) for metrics in sent] == [1000, 1000, 1000]
     assert len({(key, step) for metrics in sent for key, _, _, step in metrics}) == 3000
+
+
+def test_mlflow_gets_a_point_once_and_at_the_moment_it_is_of_though_a_call_fails(
+        mlflow: list[tuple], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, arrived = 0, list[tuple]()
+
+    def log_batch(self: Client, identity: str, metrics: list[tuple]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise ConnectionError("no server")
+        arrived.extend(metrics)
+
+    monkeypatch.setattr(Client, "log_batch", log_batch, raising=False)
+    tracker = TRACKERS["mlflow"]("ga3c", "run", {}, "run-1")
+    points = [(step, {"seconds": 0.5 * step} | {str(n): 1.0 for n in range(14)}) for step in range(200)]
+    with pytest.raises(ConnectionError):
+        tracker.send(points)
+    tracker.send(points)
+    assert len(arrived) == len(set(arrived)) == 3000
+    assert {(at, step) for _, _, at, step in arrived} == {(1_000_000 + 500 * step, step) for step in range(200)}
 
 
 def test_trackio_gets_the_step_and_the_name_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

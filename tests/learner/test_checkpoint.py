@@ -362,3 +362,15 @@ def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Pat
         file.writestr("network.00.npy", bytes(50_000_000))
     with pytest.raises(CheckpointError, match="it is said to unpack to 50,000,000 bytes"):
         read_arrays(tmp_path / "arrays.npz")
+
+
+def test_the_best_of_a_branch_that_was_left_is_not_that_of_another_with_its_name(tmp_path: Path) -> None:
+    for steps in (10, 20):
+        save(tmp_path, f"{steps:012d}", some(steps), 9)
+    set_best(tmp_path, Best("000000000020", 12.0))
+    set_aside_after(tmp_path / "000000000010")
+    save(tmp_path, "000000000020", some(21), 9)
+    assert best(tmp_path) is None
+    set_best(tmp_path, Best("000000000010", 3.0))
+    set_aside_after(tmp_path / "000000000010")
+    assert best(tmp_path) == Best("000000000010", 3.0)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from ga3c.runs.meter import Meter
@@ -45,3 +48,28 @@ def test_of_a_machine_that_may_be_used_in_part_only_what_is_ours_counts(
     meter._at, meter._machine = meter._at - 1.0, meter._machine - 1e6  # a second ago
     spent = meter.used([], None)
     assert spent["cpu_machine"] == (pytest.approx(1e6, rel=0.01) if whole else spent["cpu_server"])
+
+
+def test_what_games_start_counts_with_their_agent_and_with_the_evaluator() -> None:
+    spin = "import time\nend = time.time() + 30\nwhile time.time() < end: pass"
+    started = [subprocess.Popen([sys.executable, "-c", f"import subprocess, sys\n"
+                                 f"subprocess.run([sys.executable, '-c', {spin!r}], process_group={group})"],
+                                process_group=0) for group in (None, 0)]
+    agent, evaluator = (process.pid for process in started)
+    meter, alone = Meter(foreign=True), Meter()
+    try:
+        deadline = time.monotonic() + 20
+        while not all(psutil.Process(pid).children() for pid in (agent, evaluator)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for each in (meter, alone):
+            each.used([agent], evaluator)
+        time.sleep(0.6)
+        found, blind = meter.used([agent], evaluator), alone.used([agent], evaluator)
+        assert min(found["cpu_agents"], found["cpu_evaluator"]) > 0.2
+        assert max(blind["cpu_agents"], blind["cpu_evaluator"]) < 0.1
+    finally:
+        for process in started:
+            for child in psutil.Process(process.pid).children():
+                child.kill()
+            process.kill()
+            process.wait()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ga3c.settings.messages import ConfigError
-from ga3c.runs.reader import Follower, column, episodes, events, find_run, lasting, rows, settings
+from ga3c.runs.reader import Follower, column, episodes, events, find_run, lasting, rows, settings, whole_settings
 
 
 def test_lines_are_told_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> None:
@@ -73,6 +73,12 @@ def test_settings_are_those_of_the_file_of_any_version(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("game: [")
     with pytest.raises(ConfigError, match="config.yaml cannot be read"):
         settings(tmp_path)
+
+
+def test_what_a_run_of_08_did_not_say_it_did_as_08_does(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("game: Pong\nt_max: 20\n")
+    did = {"rollout_length": 20, "algorithm": "a3c", "passes": 1, "minibatches": 1, "contrast": False}
+    assert whole_settings(tmp_path).items() >= did.items()
 
 
 def test_no_run_named_is_the_one_written_to_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

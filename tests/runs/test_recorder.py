@@ -176,6 +176,20 @@ def test_steps_and_frames_are_limits(
     assert record.reached(reached) == told
 
 
+def test_frames_before_a_resume_are_those_that_were_played(
+        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
+    first = begin()
+    first.start()
+    clock.now += 1.0
+    end(first, learned(first, 100, 1.0), "--steps 1000")
+    first.close()
+    progress = checkpoint.newest(tmp_path / "checkpoints")[0].progress
+    assert progress["frames"] == 4000
+    second = begin(frames=10_000, resumed=progress | {"frames": 8000})  # with a frame skip of 8 until then
+    assert [second.statistics.frames(steps) for steps in (1000, 1001)] == [8000, 8004]
+    assert second.reached(1499) is None and second.reached(1500) == "--frames 10000"
+
+
 def test_minutes_are_a_limit_and_only_training_counts(clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin(minutes=1.5)
     clock.now += 500.0

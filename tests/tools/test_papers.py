@@ -204,6 +204,11 @@ def test_what_was_measured_before_an_interrupt_is_kept(tmp_path: Path) -> None:
         figure_runs.completed(tmp_path / "log", wanted, measure, str)
     assert len((tmp_path / "log").read_text().splitlines()) == 1
     assert len(figure_runs.completed(tmp_path / "log", wanted, measure, str)) == 2 and len(asked) == 3
+    with open(tmp_path / "log", "a") as file:
+        file.write('{"torn')
+    more = [*wanted, {"case": "another"}]
+    for _ in range(2):  # what is measured after a torn line is not lost with it
+        assert len(figure_runs.completed(tmp_path / "log", more, measure, str)) == 3 and len(asked) == 4
 
 
 def test_a_run_that_was_interrupted_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:

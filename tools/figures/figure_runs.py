@@ -266,7 +266,8 @@ def completed(log: Path, wanted: Sequence[Mapping[str, Any]],
     for conditions in random.sample(wanted, len(wanted)):  # a machine that becomes slower must not look like an effect
         if not any(same(one, conditions) for one in found):
             found.append({**conditions, **measure(conditions)})
+            torn = log.exists() and not log.read_bytes().endswith(b"\n")  # as by a disk that was full
             with open(log, "a", encoding="utf-8") as file:
-                file.write(json.dumps(found[-1]) + "\n")
+                file.write("\n" * torn + json.dumps(found[-1]) + "\n")
             print(told(found[-1]), flush=True)
     return [one for conditions in wanted for one in found if same(one, conditions)]

@@ -38,6 +38,7 @@ from ga3c.envs.emulator.palette import GREY, RGB
 from ga3c.envs.frames import FRAME_SIZE, FrameResizer
 from ga3c.evaluation.policy import find, load_policy
 from ga3c.learner.checkpoint import CheckpointError
+from ga3c.settings.flags import number
 from ga3c.settings.messages import ConfigError
 
 PROVEN = Path(__file__).parents[2] / "ga3c" / "envs" / "emulator" / "proven.txt"
@@ -228,9 +229,10 @@ def proven_exact(exact: list[str], checked: list[str], command: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("games", nargs="*", help="names of ale-py's ROMs")
-    parser.add_argument("--frames", type=int, default=20_000, help="of each seed")
-    parser.add_argument("--seeds", type=int, default=3, help="how many, from 1 on")
-    parser.add_argument("--registers", type=int, default=50, help="compare all registers every so many frames")
+    parser.add_argument("--frames", type=number(int, 1, 10**9), default=20_000, help="of each seed")
+    parser.add_argument("--seeds", type=number(int, 1, 10**6), default=3, help="how many, from 1 on")
+    parser.add_argument("--registers", type=number(int, 1, 10**9), default=50,
+                        help="compare all registers every so many frames")
     parser.add_argument("--policy", metavar="RUN|FILE|NAME", help="which plays its game, instead of random actions")
     parser.add_argument("--modes", action="store_true", help="in each mode and difficulty that ale-py has")
     parser.add_argument("--write", action="store_true",

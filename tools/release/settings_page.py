@@ -14,8 +14,8 @@ from ga3c.settings.schema import ALL, GROUPS, SettingField
 
 HEAD = """# Every setting
 
-Written by `python tools/release/settings_page.py` from `ga3c/settings/schema.py`. So is `config.yaml`, by
-`ga3c-train --print-config > config.yaml`.
+Written by `python tools/release/settings_page.py` from `ga3c/settings/schema.py`. So is `config.yaml`,
+which is what `ga3c-train --print-config` prints.
 
 A setting is given in a file (`--config FILE`), as a flag (`--learning-rate 1e-4`; switches have a `--no-` form) or in
 Python (`Config(learning_rate=1e-4)`). In a file settings stand under their group; flags and Python use the name alone.

@@ -249,8 +249,8 @@ def test_one_worker_learns_what_plain_sequential_a3c_does(
     assert version == made.learner.version == rollouts and ours.keys() == arrays.keys()
     assert ours["optimizer.00"] == arrays["optimizer.00"] == rollouts
     for name in arrays.keys() - {"optimizer.00", "optimizer.01"}:
-        # Compiled apart, their sums differ in the last bits, which Adam enlarges where gradients are next to nothing. One
-        # of its 24 steps is a hundred times as much.
+        # Compiled apart, their sums differ in the last bits, which Adam enlarges where gradients are next to nothing.
+        # One of its 24 steps is a hundred times as much.
         np.testing.assert_allclose(ours[name], arrays[name], rtol=1e-5, atol=1e-4 if optimizer == "adam" else 1e-6,
                                    err_msg=name)
 

@@ -100,7 +100,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
     seen = WrapperStatistics(statistics)
 
     def make() -> Environment:
-        made = make_environment(settings, store.n_envs)
+        made = make_environment(settings, store.n_envs, alive=lambda: port.alive(store))
         if statistics is not None:
             seen.follow(made)
         return made

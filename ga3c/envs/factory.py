@@ -24,10 +24,12 @@ from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
 
-def make_environment(settings: Settings, n_envs: int, render_mode: str | None = None) -> Environment:
+def make_environment(settings: Settings, n_envs: int, render_mode: str | None = None,
+                     alive: Callable[[], None] = lambda: None) -> Environment:
     """`n_envs` environments of `settings.env.game`, not yet reset.
 
-    `render_mode` is Gymnasium's; Atari games and toys need none. Raises ConfigError if the game is unknown, not
+    `render_mode` is Gymnasium's; Atari games and toys need none. `alive` is called after each environment that was made
+    or reset, where that may take seconds. Raises ConfigError if the game is unknown, not
     supported or cannot be made, whatever code of users raises.
     """
     game = settings.env.game
@@ -44,7 +46,8 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
         try:
             for _ in range(n_envs):
                 made.append(functools.reduce(lambda env, wrap: wrap(env), wrappers, make()))
-            return GymnasiumEnvironment(made, game)
+                alive()
+            return GymnasiumEnvironment(made, game, alive)
         except BaseException:
             with contextlib.suppress(BaseException):  # why there is no environment says more
                 close_all(made)

@@ -30,11 +30,12 @@ class GymnasiumEnvironment:
 
     The state can be saved if each environment is a `SavesState`. The score is the sum of the rewards that the innermost
     environments gave, whatever wrappers made of them. `at_end` is called where an episode has ended, before the
-    next one begins. Raises ConfigError if observations or actions are not supported.
+    next one begins; `alive` after each environment that `reset` has reset. Raises ConfigError if observations or
+    actions are not supported.
     """
 
-    def __init__(self, envs: Sequence[gymnasium.Env], name: str) -> None:
-        self.envs = list(envs)
+    def __init__(self, envs: Sequence[gymnasium.Env], name: str, alive: Callable[[], None] = lambda: None) -> None:
+        self.envs, self._alive = list(envs), alive
         self.at_end: Callable[[], None] = lambda: None
         first = self.envs[0]
         if not isinstance(first.action_space, gymnasium.spaces.Discrete):
@@ -50,6 +51,7 @@ class GymnasiumEnvironment:
         for index, env in enumerate(self.envs):
             _seed_spaces(env, (seed + index) % 2**31)
             self._begin(index, env.reset(seed=(seed + index) % 2**31))
+            self._alive()
 
     def restart(self, number: int) -> None:
         self._begin(number, self.envs[number].reset())

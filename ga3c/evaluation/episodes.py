@@ -143,7 +143,7 @@ class Rows:
     Args:
         rows: their numbers in the batch.
         statistics: of the policy's wrappers, which learn no more.
-        alive: called after each environment that was made or began an episode, which may take seconds.
+        alive: called after each environment that was made or began an episode, and once a second in play.
 
     Raises ConfigError as `make_environment`.
     """
@@ -161,9 +161,14 @@ class Rows:
                 self._environments.append(make_environment(settings, 1))
                 freeze(self._environments[-1], statistics)
             alive()
+        self._told_at = time.monotonic()
         self.spec = self._environments[0].spec
         self._rngs: list[np.random.Generator | None] = [None] * len(rows)  # of an episode under way
         self._scores, self._lengths, self._began = [0.0] * len(rows), [0] * len(rows), [0.0] * len(rows)
+
+    def _tell(self) -> None:
+        self._alive()
+        self._told_at = time.monotonic()
 
     def _drawing(self, seed: int) -> AbstractContextManager[None]:
         return GlobalStreams(seed) if self._foreign else contextlib.nullcontext()
@@ -180,12 +185,14 @@ class Rows:
                 with self._streams[row]:
                     environment.reset(seed)
                 self._look(row)
-                self._alive()
+                self._tell()
             elif rng is not None:
                 said = policy[row:row + 1]
                 action = said.argmax(axis=1) if self._protocol.greedy else sample(said, rng)
                 with self._streams[row]:
                     transition = environment.step(action)
+                if time.monotonic() - self._told_at > 1.0:
+                    self._tell()
                 reward = float(transition.scored[0])
                 if not math.isfinite(reward):
                     raise ValueError(f"the reward is {reward} in step {self._lengths[row] + 1}")

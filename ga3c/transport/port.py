@@ -61,6 +61,10 @@ class Port:
         """Writes the agent's state and a heartbeat."""
         store.state[self.agent], store.heartbeat[self.agent] = state, time.monotonic()
 
+    def alive(self, store: Slots) -> None:
+        """Writes a heartbeat, within something that takes long."""
+        store.heartbeat[self.agent] = time.monotonic()
+
     def grant(self, request: Request, store: Slots) -> int:
         """Waits until the request is granted: a free slot; GO_ON or DRAIN; GO_ON. Raises ServerGone."""
         kind, slot, step = request

@@ -74,6 +74,29 @@ class Raises(Plain):
         return super().step(action)
 
 
+class SlowToMake(Plain):
+    """Two seconds each, and failed after 40 steps, so that it is made again."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        time.sleep(2.0)
+        super().__init__(render_mode)
+        self.steps = 0
+
+    def step(self, action: int) -> Step:
+        self.steps += 1
+        if self.steps == 40:
+            raise RuntimeError("made once more")
+        return super().step(action)
+
+
+class SlowToPlay(Plain):
+    """A step takes a second."""
+
+    def step(self, action: int) -> Step:
+        time.sleep(1.0)
+        return super().step(action)
+
+
 class RaisesInNoText(Plain):
     """An exception with a file's name that is no UTF-8, in the third step."""
 

@@ -96,6 +96,11 @@ def test_an_agent_that_ends_after_some_rollouts_backs_off_and_the_others_go_on(
     assert "is restarted in 0.0 s" in (run.directory / "log.txt").read_text(), "from the second time on"
 
 
+def test_the_timeout_is_of_each_environment_that_is_made(serve: Run) -> None:
+    run = serve("SlowToMake", agents=1, agents_max=1, envs_per_agent=3, agent_timeout=5.0, steps=150)
+    assert run.statistics.environment_faults == 1 and not events(run, "agent_died"), "all of them take six seconds"
+
+
 def test_an_agent_whose_environment_fails_when_it_is_closed_is_no_fault(serve: Run) -> None:
     run = serve("FailsToClose", steps=600)
     assert run.statistics.agent_deaths == run.statistics.environment_faults == 0

@@ -68,6 +68,11 @@ def test_a_game_that_blocks_has_a_deadline(name: str, raised: type[Exception], d
         play(name, agent_timeout=3.0)
 
 
+@pytest.mark.slow
+def test_the_deadline_is_of_each_step_not_of_all_that_a_process_plays() -> None:
+    assert play("SlowToPlay", 1, agent_timeout=3.0).scores.tolist() == [5.0] * 4, "a turn takes four seconds"
+
+
 def test_a_game_may_start_processes_which_end_with_the_evaluation(working_directory: Path) -> None:
     assert play("Starts").scores.tolist() == [5.0] * 4
     pids = [int(line) for line in Path("started").read_text().split()]

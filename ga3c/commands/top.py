@@ -98,7 +98,7 @@ class Followed:
         kind, at = event["event"], f"{event['time']:,.0f} s: "
         if kind == "start":
             self.ended, self._trained = None, False
-            cores = event.get("versions", {}).get("cores")
+            cores: Any = (event.get("versions") or {}).get("cores")
             if record.is_number(cores) and cores >= 1 and cores != self.view.cores:  # resumed on another machine
                 self.view.cores = int(cores)
                 self._diagnoser = Diagnoser(int(cores), self._envs, self._max_lag)
@@ -144,7 +144,9 @@ class Followed:
         """Seconds since the last row; none where the run has ended, or its last checkpoint is evaluated."""
         if self.ended or self._trained:
             return 0.0
-        return time.time() - (self._run / "metrics.jsonl").stat().st_mtime
+        written = [(self._run / name).stat().st_mtime for name in ("metrics.jsonl", "events.jsonl")
+                   if (self._run / name).exists()]
+        return time.time() - max(written)
 
     def panel(self, hint: str = "") -> Any:
         """What to show; `hint` is added to a run that has not ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import math
 import os
 import sys
 import traceback
@@ -144,7 +145,8 @@ def _train(settings: Settings, told: list[str], directory: Path | None, named: P
     if directory is None or weights_only:
         check_unused(settings, here)
     goes_on = None if weights_only else directory
-    for finding in preflight(settings, here / (goes_on or settings.run.run_dir or "runs")):
+    observation_bytes = math.prod(spec.observation_shape) * int(spec.observation_dtype.itemsize)
+    for finding in preflight(settings, here / (goes_on or settings.run.run_dir or "runs"), observation_bytes):
         if not finding.ok:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.run.serial:

@@ -139,6 +139,7 @@ def answer(examined: Callable[[Settings], dict[str, Any]]) -> None:
 def _examined(settings: Settings) -> dict[str, Any]:
     game = settings.env.game
     environment = make_environment(settings, 1)
+    size_before = wrapper_statistics.size(environment)
     notes = [environment.note] if isinstance(environment, GymnasiumEnvironment) and environment.note else []
     with telling(f"game: {game!r} fails at its first step", ConfigError):
         environment.reset(settings.run.seed)
@@ -150,15 +151,15 @@ def _examined(settings: Settings) -> dict[str, Any]:
         notes.append(f"{game}: {', '.join(carried)} is carried from episode to episode, and is not saved: a resume "
                      "and an evaluation begin without it")
     keeping, size = wrapper_statistics.names(environment), wrapper_statistics.size(environment)
-    try:
-        environment.close()
-    except BaseException as error:  # noqa: B036  # it can be played all the same
-        notes.append(f"{game} fails when it is closed, which harms nothing: {told(error)}")
-    if keeping:  # agents give them to environments that have not played yet
-        why_not = wrapper_statistics.cannot_be_kept(make_environment(settings, 1), size)
+    if keeping:
+        why_not = wrapper_statistics.cannot_be_kept(environment, size_before)
         size = 0 if why_not else size
         notes.append(f"{game}: {', '.join(keeping)} keeps running statistics; " + (
             f"they {why_not}, so they are not saved: a resume and an evaluation begin their own" if why_not else
             "those of all agents are merged, kept in checkpoints and used by evaluations"))
+    try:
+        environment.close()
+    except BaseException as error:  # noqa: B036  # it can be played all the same
+        notes.append(f"{game} fails when it is closed, which harms nothing: {told(error)}")
     name, shape, dtype, n_actions, frames, _ = environment.spec
     return {"spec": [name, shape, str(dtype), n_actions, frames, size], "notes": notes}

@@ -7,9 +7,11 @@ Supported: discrete actions, and the observations of `forms.py`.
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
@@ -22,7 +24,12 @@ from ga3c.settings.messages import ConfigError
 
 _RESET = ("observation", "info")
 _STEP = ("observation", "reward", "terminated", "truncated", "info")
+_SPACES = ("action_space", "observation_space")
 _LEAVE_REWARDS = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
 
 
 class GymnasiumEnvironment:
@@ -36,6 +43,8 @@ class GymnasiumEnvironment:
 
     def __init__(self, envs: Sequence[gymnasium.Env], name: str, alive: Callable[[], None] = lambda: None) -> None:
         self.envs, self._alive = list(envs), alive
+        for env in self.envs:
+            _own_spaces(env)
         self.at_end: Callable[[], None] = lambda: None
         first = self.envs[0]
         if not isinstance(first.action_space, gymnasium.spaces.Discrete):
@@ -128,18 +137,35 @@ class GymnasiumEnvironment:
         return self.envs[0].metadata
 
 
-def close_all(envs: Sequence[gymnasium.Env]) -> None:
+def close_all(environments: Iterable[_Closes]) -> None:
     """Closes each of them; then raises what the first that failed has raised."""
-    with contextlib.ExitStack() as closing:
-        for env in reversed(envs):
-            closing.callback(env.close)
+    failed: BaseException | None = None
+    for each in environments:
+        try:
+            each.close()
+        except BaseException as error:  # noqa: B036  # of users
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def _own_spaces(env: gymnasium.Env) -> None:
+    """Gives the innermost environment copies of the spaces of its class: another's seed must not reach them."""
+    inner = env.unwrapped
+    for name in _SPACES:
+        space = getattr(type(inner), name, None)
+        if isinstance(space, gymnasium.Space) and getattr(inner, name) is space:
+            with contextlib.suppress(AttributeError):  # a class with slots
+                setattr(inner, name, copy.deepcopy(space))
 
 
 def _seed_spaces(env: gymnasium.Env, seed: int) -> None:
     """Those of all wrappers, too: what is sampled from a space that nobody has seeded differs from run to run."""
     while True:
-        for space in (env.action_space, env.observation_space):
-            space.seed(seed)
+        for name in _SPACES:
+            space = getattr(env, name, None)
+            if isinstance(space, gymnasium.Space):
+                space.seed(seed)
         if not isinstance(env, gymnasium.Wrapper):
             return
         env = env.env
@@ -162,22 +188,30 @@ class InnerRewards:
         self._env, self._sum, self._depth = env, 0.0, 0
         self._heard = False  # a step of it, ever; where it is played in another process there is none to hear
         self._inner: gymnasium.Env | None = None
-        self._step: Callable[[Any], Any]
+        self._own: Any = None  # a `step` that the innermost one has beside its class's
         self.begin()
 
     def begin(self) -> None:
         """An episode begins: a wrapper may have exchanged what is within it, and played some steps of it."""
         inner = self._env.unwrapped
         if inner is not self._inner:
-            self._inner, self._step, self._heard = inner, inner.step, False
             with contextlib.suppress(AttributeError):  # a class with slots
-                inner.step = self._listen  # type: ignore[method-assign]
+                self._leave()
+                self._inner, self._heard, self._own = inner, False, vars(inner).get("step")
+                inner.step = functools.partial(self._listen, inner.step)  # type: ignore[method-assign]
         self._sum = 0.0
 
-    def _listen(self, action: Any) -> Any:
+    def _leave(self) -> None:
+        """The one before is as it was: it may be played again, or beside the one that counts now."""
+        if self._inner is not None and self._own is not None:
+            self._inner.step = self._own  # type: ignore[method-assign]
+        elif self._inner is not None:
+            del self._inner.step
+
+    def _listen(self, step: Callable[[Any], Any], action: Any) -> Any:
         self._depth += 1  # a step may be made of steps
         try:
-            returned = self._step(action)
+            returned = step(action)
         finally:
             self._depth -= 1
         if not self._depth:

@@ -87,16 +87,16 @@ def size(environment: Environment) -> int:
     return len(_packed(_kept(inside[0]))) if inside else 0
 
 
-def cannot_be_kept(environment: Environment, size: int) -> str:
-    """Why the statistics of these environments, not yet reset, cannot be given to others like them; "": they can.
+def cannot_be_kept(environment: Environment, size_before: int) -> str:
+    """Why the statistics of these environments cannot be given to others that have not played yet; "": they can.
 
-    size: the numbers that they keep once they play.
+    size_before: the `size` of these when they had not. It changes their statistics.
     """
     kept = _kept(_inside(environment)[0])
-    if len(_packed(kept)) != size:
+    if len(_packed(kept)) != size_before:
         return "take their form only in play"
     try:
-        _adopt(kept, np.tile([1.0, 0.0, 1.0], (size, 1)))
+        _adopt(kept, np.tile([1.0, 0.0, 1.0], (size_before, 1)))
     except Exception as error:  # of users
         return f"cannot be set, {told(error)}"
     return ""

@@ -26,6 +26,7 @@ from ga3c.agents.heads import sample
 from ga3c.agents.loop import seeded
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.factory import is_foreign, make_environment
+from ga3c.envs.gymnasium import close_all
 from ga3c.envs.random_streams import GlobalStreams
 from ga3c.envs.wrapper_statistics import Statistics, freeze
 from ga3c.settings.schema import Settings
@@ -217,5 +218,4 @@ class Rows:
 
     def close(self) -> None:
         """Frees what the simulators hold."""
-        for environment in self._environments:
-            environment.close()
+        close_all(self._environments)

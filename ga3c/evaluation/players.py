@@ -173,8 +173,12 @@ def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limi
     drop_unwritable_output()
     made: list[Rows] = []
 
+    def alive() -> None:
+        _end_copy(ours)
+        pipe.send(None)
+
     def make() -> EnvSpec:
-        made.append(Rows(settings, protocol, limits, rows, lambda: pipe.send(None), statistics))
+        made.append(Rows(settings, protocol, limits, rows, alive, statistics))
         return made[0].spec
 
     try:

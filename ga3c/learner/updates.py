@@ -44,8 +44,8 @@ class Updated(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What an update would be made of: metrics, as of `Updated`; a gradient for each trainable variable; what the
-    algorithm's variables become, by name.
+    """What an update would be made of: metrics, as of `Updated`; a gradient for each trainable variable; what other
+    variables become, by name.
     """
 
     metrics: dict[str, float]
@@ -193,7 +193,7 @@ class Passes:
 
 
 class GradientsOf:
-    """The gradients of one batch, of all its rows at once. Nothing changes."""
+    """The gradients of one batch, of all its rows at once. No trainable variable changes."""
 
     def __init__(self, variables: Variables, compiler: Compiler, settings: Settings, signature: Signature) -> None:
         self._variables, self._descent = variables, _Descent(variables, settings)

@@ -94,8 +94,10 @@ class Variables:
     def untrained(self) -> dict[str, Tensor]:
         """The network's weights that no gradient changes, by name: as an own one's moving averages of its inputs."""
         names = {id(variable): name for name, variable in self._named().items()}
+        frozen = {id(variable) for layer in getattr(self.network, "layers", ()) if not layer.trainable
+                  for variable in layer.weights}  # they never change
         return {names[id(variable)]: ops.convert_to_tensor(variable)
-                for variable in self.network.non_trainable_weights}
+                for variable in self.network.non_trainable_weights if id(variable) not in frozen}
 
     # ------------------------------------------------------------------------------------------------ arrays
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import time
 from collections.abc import Collection
-from pathlib import Path
 
 import psutil
 
@@ -76,7 +75,7 @@ def _descendants(roots: Collection[int]) -> dict[int, tuple[int, float]]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError):  # it has ended
-                fields = Path(f"/proc/{entry}/stat").read_text(errors="replace").rpartition(")")[2].split()
+                fields = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split(None, 14)
                 table[int(entry)] = int(fields[1]), int(fields[2]), (int(fields[11]) + int(fields[12])) / _TICKS
     found = dict[int, tuple[int, float]]()
     for pid in table.keys() - roots:
@@ -87,3 +86,12 @@ def _descendants(roots: Collection[int]) -> dict[int, tuple[int, float]]:
         if above in roots:
             found[pid] = above, table[pid][2]
     return found
+
+
+def _read(path: str) -> bytes:
+    """A file of the kernel, in a third of the time that `open` takes: there may be thousands."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)

@@ -34,10 +34,13 @@ class Finding(NamedTuple):
     remedy: str
 
 
-def preflight(settings: Settings, directory: Path) -> list[Finding]:
-    """Looks at descriptors, processes, memory and the disk that `directory` is or will be on."""
+def preflight(settings: Settings, directory: Path, observation_bytes: int = OBSERVATION_BYTES) -> list[Finding]:
+    """Looks at descriptors, processes, memory and the disk that `directory` is or will be on.
+
+    observation_bytes: of one observation, if that is known; else Atari's.
+    """
     agents = settings.agent_count
-    return [_descriptors(agents), _processes(agents), _memory(settings), _disk(directory)]
+    return [_descriptors(agents), _processes(agents), _memory(settings, observation_bytes), _disk(directory)]
 
 
 def _descriptors(agents: int) -> Finding:
@@ -62,21 +65,21 @@ def _processes(agents: int) -> Finding:
                    "raise the limit (ulimit -u, or the container's) or give fewer --agents")
 
 
-def _memory(settings: Settings) -> Finding:
+def _memory(settings: Settings, observation_bytes: int) -> Finding:
     agents, each = settings.agent_count, settings.agent_bytes
     if settings.workers_learn and not settings.run.serial:
         each += _MODEL_BYTES
     free, in_container = psutil.virtual_memory().available, left_in_container("memory")
     if in_container is not None:
         free = min(free, in_container)
-    need = _SERVER_BYTES + each * agents + _bytes_beside_slots(settings)
+    need = _SERVER_BYTES + each * agents + _steps_beside_slots(settings) * observation_bytes
     return Finding("memory", free >= need,
                    f"{need / 2**30:.1f} GB needed for {agents} agents, {free / 2**30:.1f} GB free",
                    "give fewer --agents or a smaller --training-batch-min, or end other programs")
 
 
-def _bytes_beside_slots(settings: Settings) -> int:
-    """Of the buffers that batches are put together in, and in serial mode of the rollouts that wait for an update."""
+def _steps_beside_slots(settings: Settings) -> int:
+    """In the buffers that batches are put together in, and in serial mode in rollouts that wait for an update."""
     rollouts, agents, reuse = rollouts_per_batch(settings), settings.agent_count, settings.batching.batch_reuse
     if settings.run.serial:
         rollouts += max(0, slots_needed(settings, agents) - settings.agents.slots_per_agent * agents)
@@ -84,7 +87,7 @@ def _bytes_beside_slots(settings: Settings) -> int:
         return 0
     elif not plan(settings).in_rounds:
         rollouts *= reuse * settings.tuning.trainers
-    return rollouts * settings.algorithm.rollout_length * settings.agents.envs_per_agent * OBSERVATION_BYTES
+    return rollouts * settings.algorithm.rollout_length * settings.agents.envs_per_agent
 
 
 def _disk(directory: Path) -> Finding:

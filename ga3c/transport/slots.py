@@ -248,5 +248,5 @@ class Slots(_Facts):
 
 def taken_names(env: EnvSpec) -> set[str]:
     """Names that no output of a model may have: facts, status rows, and attributes of `Slots` and `Batch`."""
-    own = Slots(env, 1, 1, 1, discounted=True)
+    own = Slots(env._replace(n_statistics=1), 1, 1, 1, discounted=True)
     return ({*dir(own), *dir(own.empty_batch(1, 1))} - {*own.outputs})

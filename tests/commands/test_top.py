@@ -175,7 +175,8 @@ def test_q_leaves_and_the_terminal_is_as_it_was(run: Written, opened: Callable[.
 def test_a_run_that_writes_no_more_is_called_silent_and_one_that_was_resumed_at_work(run: Written) -> None:
     run.row(ROW)
     hour_ago = time.time() - 3600
-    os.utime(run.path / "metrics.jsonl", (hour_ago, hour_ago))
+    for name in ("metrics.jsonl", "events.jsonl"):
+        os.utime(run.path / name, (hour_ago, hour_ago))
     assert re.search(r"no row for 3,6\d\d s: killed, or stuck", top(run.path, "--once").stdout)
     run.event(event="last_evaluation", time=8.0, checkpoint="checkpoints/000000014000")
     assert "training is over, its last checkpoint is evaluated" in top(run.path, "--once").stdout
@@ -218,10 +219,19 @@ def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:
 def test_without_a_terminal_a_run_that_was_killed_is_told_and_given_up(run: Written) -> None:
     run.row(ROW)
     hour_ago = time.time() - 3600
-    os.utime(run.path / "metrics.jsonl", (hour_ago, hour_ago))
+    for name in ("metrics.jsonl", "events.jsonl"):
+        os.utime(run.path / name, (hour_ago, hour_ago))
     done = top(run.path)
     assert done.returncode == 0
     assert re.fullmatch(r"\[Time: .*\nno row for 3,6\d\d s: killed, or stuck\n", done.stdout)
+    run.event(event="start", time=8.0)
+    with subprocess.Popen([*TOP, str(run.path)], stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, "PYTHONUNBUFFERED": "1"}) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        run.row(ROW | {"agent_steps": 123_456_999})
+        assert "[Steps: 123,456,999" in process.stdout.readline(), "it has just been resumed"
+        process.kill()
 
 
 def test_a_run_that_was_resumed_on_a_larger_machine_has_its_cores(run: Written) -> None:

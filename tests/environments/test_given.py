@@ -173,6 +173,23 @@ class Levels(gymnasium.Wrapper):
         return self.env.reset(**options)
 
 
+class TakesTurns(gymnasium.Wrapper):
+    """Two environments take turns; the other one is played, too, and pays nobody."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self.other = odd.Plain()
+
+    def reset(self, **options: Any) -> tuple[np.ndarray, dict]:
+        self.env, self.other = self.other, self.env
+        self.other.reset()
+        return self.env.reset(**options)
+
+    def step(self, action: int) -> odd.Step:
+        self.other.step(action)
+        return self.env.step(action)
+
+
 class Elsewhere(gymnasium.Wrapper):
     """The game is played in another process, say; what is wrapped here only tells its spaces."""
 
@@ -182,11 +199,12 @@ class Elsewhere(gymnasium.Wrapper):
         self.reset, self.step = self._played.reset, self._played.step  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("wrap", [lambda env: halved(Levels(env)), lambda env: halved(halved(Elsewhere(env)))])
+@pytest.mark.parametrize("wrap", [
+    lambda env: halved(Levels(env)), lambda env: halved(TakesTurns(env)), lambda env: halved(halved(Elsewhere(env)))])
 def test_the_score_is_of_what_is_played_now_or_of_the_wrapper(wrap: Callable[[gymnasium.Env], gymnasium.Env]) -> None:
     environment = GymnasiumEnvironment([wrap(odd.Plain())], "odd")
     environment.reset(0)
-    told = [environment.step(np.zeros(1, np.int64)) for _ in range(12)]
+    told = [environment.step(np.zeros(1, np.int64)) for _ in range(22)]
     assert {float(each.scored[0]) for each in told} == ({1.0} if told[0].reward[0] == 0.5 else {0.25})
 
 

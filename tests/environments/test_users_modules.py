@@ -168,7 +168,7 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
     *((f"    def outputs(self, env):\n        found = super().outputs(env)\n"
        f"        return found | {{'{name}': found['value']}}",
        f"`outputs` of 'mine:Mine' names an output '{name}', which is something else of a slot")
-      for name in ("action", "state", "answer", "filled")),
+      for name in ("action", "state", "statistics", "answer", "filled")),
     ("    def act(self, network, observation):\n        return network(observation).policy",
      "fails in `act`: AttributeError: 'list' object has no attribute 'policy' (mine.py, line 6)"),
     ("    def act(self, network, observation):\n        return network(observation)",

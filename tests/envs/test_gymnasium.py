@@ -116,17 +116,59 @@ def test_what_is_sampled_from_spaces_is_fixed_by_the_seed_too() -> None:
     assert shown[0] == shown[1] == shown[2] == shown[3] != shown[4] and shown[0][0] != shown[0][1]
 
 
+class OfItsClass(Plain):
+    """Its spaces are its class's, and it draws from one."""
+
+    action_space, observation_space = Discrete(2), Box(0, 255, (2,), np.uint8)
+
+    def __init__(self) -> None:
+        self.render_mode, self.time = None, 0
+
+    def seen(self) -> np.ndarray:
+        return self.observation_space.sample()
+
+
+class Spaceless(gymnasium.Env):
+    """Only its wrapper says what its spaces are."""
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        return np.zeros(2, np.uint8), {}
+
+    def step(self, action: int) -> Step:
+        return np.zeros(2, np.uint8), 1.0, False, False, {}
+
+
+class SaysSpaces(gymnasium.Wrapper):
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self.action_space, self.observation_space = Discrete(2), Box(0, 255, (2,), np.uint8)
+
+
+def test_each_environment_draws_from_spaces_of_its_own_where_it_has_any() -> None:
+    both, alone = GymnasiumEnvironment([OfItsClass(), OfItsClass()], "class"), GymnasiumEnvironment([OfItsClass()], "x")
+    shown = []
+    for made in (both, alone):
+        made.reset(1)
+        seen = [made.observation[0].tolist()]
+        for _ in range(3):
+            made.step(np.zeros(len(made.envs), np.int64))
+            seen.append(made.observation[0].tolist())
+        shown.append(seen)
+    assert shown[0] == shown[1]
+    GymnasiumEnvironment([SaysSpaces(Spaceless())], "spaceless").reset(1)
+
+
 def test_all_are_closed_though_one_fails_to() -> None:
     closed = []
 
     class Closes(Plain):
         def close(self) -> None:
             closed.append(self)
-            if len(closed) == 1:
-                raise BrokenPipeError
+            if len(closed) < 3:
+                raise BrokenPipeError(f"number {len(closed)}")
 
     made = GymnasiumEnvironment([Closes() for _ in range(3)], "closes")
-    with pytest.raises(BrokenPipeError):
+    with pytest.raises(BrokenPipeError, match="number 1"):
         made.close()
     assert closed == made.envs
 

@@ -13,6 +13,7 @@ from ga3c.service import resources as preflight
 from ga3c.service.resources import Finding
 from ga3c.settings import machine
 from ga3c.settings.files import configured
+from ga3c.settings.schema import OBSERVATION_BYTES
 
 
 def found(name: str, directory: Path, agents: int = 8, envs: int = 16) -> Finding:
@@ -66,7 +67,13 @@ def test_memory_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.Monk
     ({"algorithm": "a3c-cpu"}, 0.0)])
 def test_memory_of_batches_counts(changes: dict[str, Any], gigabytes: float) -> None:
     chosen = configured(**{"algorithm": "appo", "agents": 2, **changes})
-    assert preflight._bytes_beside_slots(chosen) / 2**30 == pytest.approx(gigabytes, abs=0.006)
+    assert preflight._steps_beside_slots(chosen) * OBSERVATION_BYTES / 2**30 == pytest.approx(gigabytes, abs=0.006)
+
+
+def test_small_observations_need_little(tmp_path: Path) -> None:
+    chosen = configured(agents=2, training_batch_min=65536, batch_reuse=4)
+    needs = [float(preflight._memory(chosen, each).numbers.split()[0]) for each in (OBSERVATION_BYTES, 16)]
+    assert needs[0] > 6.0 and needs[1] < 1.2
 
 
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_a_state_that_would_lead_compiled_code_astray_is_refused(make: Make, fie
     environment.restore(state)
 
 
-def test_every_frame_is_filmed() -> None:
+def test_every_frame_is_recorded() -> None:
     films = []
     for emulator in ("own", "ale"):
         watched = Watched(configured(game="Breakout", emulator=emulator, noop_max=5, fire_reset=True))

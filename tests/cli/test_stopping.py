@@ -201,10 +201,15 @@ def test_agents_leave_signals_to_the_main_process_and_nobody_is_on_the_network(s
     each = started(*QUICK, "--run-dir", "run")
     each.wait_for(learning)
     agents = [event["pid"] for event in events(Path("run")) if event["event"] == "agent_started"]
+
+    def caught(pid: int) -> bool:
+        masks = next(line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+                     if line.startswith("SigCgt"))
+        return bool(int(masks, 16) & 1 << (signal.SIGINT - 1))
+
+    each.wait_for(lambda: all(map(caught, agents)))  # one may not have begun, though there was an update
     for pid in agents:
-        blocked = next(line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-                       if line.startswith("SigBlk"))
-        assert int(blocked, 16) & 1 << (signal.SIGINT - 1)
+        os.kill(pid, signal.SIGINT)
     for pid in [each.process.pid, *agents]:
         assert not psutil.Process(pid).net_connections("inet"), "nothing is on the network"
     ours, main = [int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in ("self", each.process.pid)]

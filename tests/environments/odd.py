@@ -22,6 +22,7 @@ from effects import EFFECTS, HARMLESS
 from given import RESETS, STEPS
 from gymnasium.spaces import Box
 from plain import Plain, Step
+from troubled import RaisesInNoText, SlowToMake, SlowToPlay, StopsItsHelper  # noqa: F401  # registered below
 
 
 # ------------------------------------------------------------------------------------------------ that end or fail
@@ -72,55 +73,6 @@ class Raises(Plain):
         if self.time == 2:
             raise self.Odd("of\ntwo lines")
         return super().step(action)
-
-
-class SlowToMake(Plain):
-    """Two seconds each, and failed after 40 steps, so that it is made again."""
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        time.sleep(2.0)
-        super().__init__(render_mode)
-        self.steps = 0
-
-    def step(self, action: int) -> Step:
-        self.steps += 1
-        if self.steps == 40:
-            raise RuntimeError("made once more")
-        return super().step(action)
-
-
-class SlowToPlay(Plain):
-    """A step takes a second."""
-
-    def step(self, action: int) -> Step:
-        time.sleep(1.0)
-        return super().step(action)
-
-
-class RaisesInNoText(Plain):
-    """An exception with a file's name that is no UTF-8, in the third step."""
-
-    def step(self, action: int) -> Step:
-        if self.time == 2:
-            raise RuntimeError("level \udce9 is broken")
-        return super().step(action)
-
-
-class StopsItsHelper(Plain):
-    """Has a helper, which it stops as one does in a terminal; fails in the third step."""
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self.helper = subprocess.Popen(["sleep", "600"])
-
-    def step(self, action: int) -> Step:
-        if self.time == 2:
-            raise RuntimeError("the helper is lost")
-        return super().step(action)
-
-    def close(self) -> None:
-        self.helper.send_signal(signal.SIGINT)
-        self.helper.wait(30)
 
 
 class RaisesTwice(Raises):

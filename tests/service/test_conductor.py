@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counting import CheckingModel, agent_processes, end_run
+from ports import collected, make_store
 
 from ga3c.learner.learner import UpdateStats
 from ga3c.runs.recorder import Recorder
@@ -21,7 +22,7 @@ from ga3c.service.supervisor import Service
 from ga3c.settings.files import configured
 from ga3c.settings.plan import Plan
 from ga3c.settings.schema import Settings
-from ga3c.transport.channel import Arrivals
+from ga3c.transport.channel import Arrivals, Channel
 from ga3c.transport.slots import Batch
 
 MakeRun = Callable[..., Recorder]
@@ -272,3 +273,16 @@ def test_weights_are_those_of_the_serial_run_to_the_byte(
     assert states[0][1:] == states[1][1:] and states[0][1] == updates
     for name, array in states[0][0].items():
         assert array.tobytes() == states[1][0][name].tobytes(), name
+
+
+def test_who_waits_for_an_agent_that_cannot_be_started_looks_again_who_is_there() -> None:
+    channel = Channel(make_store(3), 2)
+    channel.open(0)
+    channel.open(1)
+    arrivals = channel.arrivals()
+    channel.withdraw(1)
+    assert next(arrivals) == Arrivals([], [], False) and channel.connected == {0: 1}
+    channel.withdraw(0)
+    channel.dismiss_trainer()
+    assert collected(channel, 5) == ([], True), "a trainer takes no notice"
+    channel.close()

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ports import collected, make_store, outputs
 
-from ga3c.transport.channel import LONGEST_DELAY, SHORTEST_DELAY, Arrivals, Channel, batch_sizes, nearest_size
+from ga3c.transport.channel import LONGEST_DELAY, SHORTEST_DELAY, Channel, batch_sizes, nearest_size
 from ga3c.transport.port import DRAIN, GO_ON, PREDICT, SUBMIT, TAKE, Port, ServerGone
 from ga3c.transport.slots import AgentStatus
 from ga3c.transport.tickets import Ticket, TicketQueue
@@ -387,17 +387,6 @@ def test_tickets_put_back_are_taken_again(channel: Channel) -> None:
     assert answer_once(channel) == taken.tickets
     thread.join(5)
     assert outcome == [0]
-
-
-def test_who_waits_for_an_agent_that_cannot_be_started_looks_again_who_is_there(channel: Channel) -> None:
-    channel.open(0)
-    channel.open(1)
-    arrivals = channel.arrivals()
-    channel.withdraw(1)
-    assert next(arrivals) == Arrivals([], [], False) and channel.connected == {0: 1}
-    channel.withdraw(0)
-    channel.dismiss_trainer()
-    assert collected(channel, 5) == ([], True), "a trainer takes no notice"
 
 
 def test_rollouts_are_dropped_and_each_trainer_is_still_dismissed(channel: Channel) -> None:

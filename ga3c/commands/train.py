@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import math
 import os
 import sys
 import traceback
@@ -138,6 +137,7 @@ def _train(settings: Settings, told: list[str], directory: Path | None, named: P
     from ga3c.learner.kernels import choose
     from ga3c.runs.directory import check_unused
     from ga3c.service.resources import preflight
+    from ga3c.transport.fields import Field
     here = Path.cwd()  # what the user's game does to the working directory has no effect on where we write
     spec, notes = check(settings)
     # Mistakes are told before TensorFlow is imported, which takes seconds.
@@ -145,8 +145,8 @@ def _train(settings: Settings, told: list[str], directory: Path | None, named: P
     if directory is None or weights_only:
         check_unused(settings, here)
     goes_on = None if weights_only else directory
-    observation_bytes = math.prod(spec.observation_shape) * int(spec.observation_dtype.itemsize)
-    for finding in preflight(settings, here / (goes_on or settings.run.run_dir or "runs"), observation_bytes):
+    observation = Field(spec.observation_shape, spec.observation_dtype)
+    for finding in preflight(settings, here / (goes_on or settings.run.run_dir or "runs"), observation.nbytes):
         if not finding.ok:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.run.serial:

@@ -149,6 +149,14 @@ def close_all(environments: Iterable[_Closes]) -> None:
         raise failed
 
 
+def layers(env: gymnasium.Env) -> list[gymnasium.Env]:
+    """The environment and all within it, outermost first."""
+    found = [env]
+    while isinstance(found[-1], gymnasium.Wrapper):
+        found.append(found[-1].env)
+    return found
+
+
 def _own_spaces(env: gymnasium.Env) -> None:
     """Gives the innermost environment copies of the spaces of its class: another's seed must not reach them."""
     inner = env.unwrapped
@@ -161,14 +169,11 @@ def _own_spaces(env: gymnasium.Env) -> None:
 
 def _seed_spaces(env: gymnasium.Env, seed: int) -> None:
     """Those of all wrappers, too: what is sampled from a space that nobody has seeded differs from run to run."""
-    while True:
+    for layer in layers(env):
         for name in _SPACES:
-            space = getattr(env, name, None)
+            space = getattr(layer, name, None)
             if isinstance(space, gymnasium.Space):
                 space.seed(seed)
-        if not isinstance(env, gymnasium.Wrapper):
-            return
-        env = env.env
 
 
 def _changes_rewards(env: gymnasium.Env) -> bool:

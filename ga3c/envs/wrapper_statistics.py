@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ga3c.envs.base import Environment
 from ga3c.envs.containment import told
+from ga3c.envs.gymnasium import layers
 from ga3c.settings.messages import ConfigError
 
 Statistics = NDArray[np.float64]
@@ -142,7 +143,7 @@ class _Frozen(gymnasium.Wrapper):
 def names(environment: Environment) -> list[str]:
     """The wrappers that keep statistics, outermost first."""
     inside = _inside(environment)
-    return [type(each).__name__ for each in _chain(inside[0]) if _of(each)] if inside else []
+    return [type(each).__name__ for each in layers(inside[0]) if _of(each)] if inside else []
 
 
 def unsaved(environment: Environment, seed: int) -> list[str]:
@@ -150,7 +151,7 @@ def unsaved(environment: Environment, seed: int) -> list[str]:
 
     Nobody saves that. It is found by beginning the same episode twice, with a step between.
     """
-    others = [each for env in _inside(environment)[:1] for each in _chain(env)[:-1]
+    others = [each for env in _inside(environment)[:1] for each in layers(env)[:-1]
               if not type(each).__module__.startswith("gymnasium.")]
     if not others:
         return []
@@ -176,17 +177,9 @@ def _inside(environment: Environment) -> list[gymnasium.Env]:
     return getattr(environment, "envs", [])
 
 
-def _chain(env: gymnasium.Env) -> list[gymnasium.Env]:
-    """The environment and all within it, outermost first."""
-    chain = [env]
-    while isinstance(chain[-1], gymnasium.Wrapper):
-        chain.append(chain[-1].env)
-    return chain
-
-
 def _kept(env: gymnasium.Env) -> list[Any]:
     """The objects that keep a running mean and variance, of all wrappers, outermost first."""
-    return [each for wrapper in _chain(env) for each in _of(wrapper)]
+    return [each for wrapper in layers(env) for each in _of(wrapper)]
 
 
 def _of(wrapper: gymnasium.Env) -> list[Any]:

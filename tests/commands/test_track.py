@@ -275,6 +275,8 @@ def test_mlflow_gets_a_point_once_and_at_the_moment_it_is_of_though_a_call_fails
     tracker.send(points)
     assert len(arrived) == len(set(arrived)) == 3000
     assert {(at, step) for _, _, at, step in arrived} == {(1_000_000 + 500 * step, step) for step in range(200)}
+    tracker.send([(200, {"seconds": 100.0, "pps": 1.0})])
+    assert {key for key, _, _, step in arrived if step == 200} == {"seconds", "pps"}, "none of these was left out"
 
 
 def test_trackio_gets_the_step_and_the_name_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from ga3c.algorithms.base import Tensor
 from ga3c.algorithms.fitting import fitting_network
 from ga3c.algorithms.normalizing import normalized
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.containment import contained, told
+from ga3c.envs.containment import contained, described
 from ga3c.envs.factory import imported
 from ga3c.envs.random_streams import GlobalStreams
 from ga3c.settings.messages import ConfigError
@@ -283,7 +283,7 @@ def _own_network(settings: Settings, spec: EnvSpec) -> keras.Model:
         except ConfigError:
             raise
         except BaseException as error:  # noqa: B036  # a user's own code may raise anything, as sys.exit() does
-            raise ConfigError(f"network: {name!r} {doing}: {told(error)}") from error
+            raise ConfigError(f"network: {name!r} {doing}: {described(error)}") from error
     shapes = [(each.shape, str(each.dtype)) for each in outputs]
     n_actions = int(spec.n_actions)
     if shapes != [((2, n_actions), "float32"), ((2, 1), "float32")]:

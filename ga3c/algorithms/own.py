@@ -11,7 +11,7 @@ import keras
 
 from ga3c.algorithms.base import Algorithm, Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.containment import telling
+from ga3c.envs.containment import reraising
 from ga3c.settings.messages import ConfigError
 from ga3c.transport.fields import Field, Outputs
 from ga3c.transport.slots import taken_names
@@ -31,16 +31,16 @@ class OwnAlgorithm:
     @property
     def reads(self) -> Sequence[str]:
         """The user's, as of any algorithm."""
-        return self._told("reads", lambda: tuple(self._algorithm.reads))
+        return self._call("reads", lambda: tuple(self._algorithm.reads))
 
     @property
     def variables(self) -> Mapping[str, keras.Variable]:
         """The user's of now: `outputs` may make them, as it gets the environment's shapes."""
-        return self._told("variables", lambda: dict(self._algorithm.variables))
+        return self._call("variables", lambda: dict(self._algorithm.variables))
 
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
         """The user's, as of any algorithm."""
-        found = self._told("outputs", lambda: dict(self._algorithm.outputs(env)))
+        found = self._call("outputs", lambda: dict(self._algorithm.outputs(env)))
         taken = taken_names(env)
         for name in found:
             self._need("outputs", name not in taken, f"names an output {name!r}, which is something else of a slot")
@@ -49,7 +49,7 @@ class OwnAlgorithm:
 
     def act(self, network: Network, observation: Tensor) -> Outputs:
         """Likewise, with all outputs."""
-        found = self._told("act", lambda: self._algorithm.act(network, observation))
+        found = self._call("act", lambda: self._algorithm.act(network, observation))
         self._need("act", isinstance(found, Mapping), f"gives no outputs by name, but {type(found).__name__}")
         for name in self._outputs:
             self._tensor("act", name, found.get(name))
@@ -57,7 +57,7 @@ class OwnAlgorithm:
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """Likewise, with the rows "filled", and state of the variables there are."""
-        found = self._told("prepare", lambda: self._algorithm.prepare(network, batch))
+        found = self._call("prepare", lambda: self._algorithm.prepare(network, batch))
         self._need("prepare", isinstance(found, Prepared), f"gives no Prepared, but {type(found).__name__}")
         self._named("prepare", "rows", found.rows)
         self._need("prepare", "filled" in found.rows, "gives no rows 'filled'")
@@ -70,7 +70,7 @@ class OwnAlgorithm:
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         """Likewise. Its metrics become float32: they may be numbers of any kind."""
-        found = self._told("loss", lambda: self._algorithm.loss(network, rows, rates))
+        found = self._call("loss", lambda: self._algorithm.loss(network, rows, rates))
         self._need("loss", isinstance(found, Loss), f"gives no Loss, but {type(found).__name__}")
         self._tensor("loss", "total", found.total)
         self._scalar("total", found.total)
@@ -79,7 +79,7 @@ class OwnAlgorithm:
         for name, number in found.metrics.items():
             if not isinstance(number, Real):
                 self._tensor("loss", name, number)
-            metrics[name] = self._told("loss", functools.partial(_float32, number))
+            metrics[name] = self._call("loss", functools.partial(_float32, number))
             self._scalar(name, metrics[name])
         self._state("loss", found.state)
         return found._replace(metrics=metrics)
@@ -102,8 +102,8 @@ class OwnAlgorithm:
             shape, right = tuple(getattr(value, "shape", ())), tuple(variables[name].shape)
             self._need(method, shape == right or None in shape, f"gives {name} of the shape {shape}, not {right}")
 
-    def _told(self, method: str, call: Callable[[], _T]) -> _T:
-        with telling(f"algorithm: {self._name!r} fails in `{method}`", ConfigError):
+    def _call(self, method: str, call: Callable[[], _T]) -> _T:
+        with reraising(f"algorithm: {self._name!r} fails in `{method}`", ConfigError):
             return call()
 
     def _need(self, method: str, right: bool, says: str) -> None:

@@ -202,9 +202,9 @@ def measure() -> None:
 
 def _played(settings: Settings) -> dict[str, Any]:
     """`rate`: agent steps a second of an agent's environments with random actions."""
-    from ga3c.envs.containment import telling
+    from ga3c.envs.containment import reraising
     from ga3c.envs.factory import make_environment
-    with telling(f"game: {settings.env.game!r} fails while it is played", ConfigError):
+    with reraising(f"game: {settings.env.game!r} fails while it is played", ConfigError):
         environment = make_environment(settings, settings.agents.envs_per_agent)
         environment.reset(0)
         rng, steps, began = np.random.default_rng(0), 0, time.monotonic()

@@ -104,20 +104,20 @@ def _progress(episodes: int, shown: bool) -> Iterator[Callable[[int, int], objec
     """Within, what to call after each turn: it moves a bar on the terminal, or writes a line now and then."""
     from rich.console import Console
     from rich.progress import Progress
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     before = 0
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("Episodes", total=episodes)
 
         def on_turn(over: int, turns: int) -> None:
-            nonlocal before, told
+            nonlocal before, reported
             if over != before:
                 before = over
                 progress.update(task, completed=over)
             now = time.monotonic()
-            if shown and not errors.is_terminal and now >= told + PROGRESS_SECONDS:
-                told = now
+            if shown and not errors.is_terminal and now >= reported + PROGRESS_SECONDS:
+                reported = now
                 print(f"ga3c-eval: {over:,} of {episodes:,} episodes after {now - began:.0f} s; each environment has "
                       f"played {turns:,} agent steps", file=sys.stderr, flush=True)
 

@@ -135,11 +135,11 @@ def _played(policy: Policy) -> NDArray:
     """Observations (n, *shape) of the policy's own play."""
     import numpy as np
 
-    from ga3c.envs.containment import contained, telling
+    from ga3c.envs.containment import contained, reraising
     from ga3c.envs.factory import make_environment
     from ga3c.envs.wrapper_statistics import freeze
     game = repr(policy.trained.settings.env.game)
-    with contained(), telling(f"game: {game} cannot be made", ConfigError):
+    with contained(), reraising(f"game: {game} cannot be made", ConfigError):
         environment = make_environment(policy.trained.settings, 1)
         freeze(environment, policy.trained.statistics)
         environment.reset(0)
@@ -147,9 +147,9 @@ def _played(policy: Policy) -> NDArray:
     for _ in range(_OBSERVATIONS):
         seen.append(environment.observation[0].copy())
         action = policy(environment.observation).action
-        with telling(f"{game} failed while it played"):
+        with reraising(f"{game} failed while it played"):
             environment.step(action)
-    with telling(f"{game} failed when it was closed"):
+    with reraising(f"{game} failed when it was closed"):
         environment.close()
     return np.stack(seen)
 

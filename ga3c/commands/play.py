@@ -72,8 +72,8 @@ def parser() -> argparse.ArgumentParser:
 class Shown(Protocol):
     """A window or a recording."""
 
-    def show(self, picture: NDArray[np.uint8]) -> bool:
-        """One picture more; False if nobody wants to see another."""
+    def show(self, frame: NDArray[np.uint8]) -> bool:
+        """One frame more; False if nobody wants to see another."""
 
     def close(self) -> str:
         """Ends it; what there is to say of it."""
@@ -88,12 +88,12 @@ class Window:
         self._screen: Any = None
         self._clock = self._pygame.time.Clock()
 
-    def show(self, picture: NDArray[np.uint8]) -> bool:
+    def show(self, frame: NDArray[np.uint8]) -> bool:
         pygame = self._pygame
         if self._screen is None:
-            self._screen = pygame.display.set_mode(picture.shape[1::-1])
+            self._screen = pygame.display.set_mode(frame.shape[1::-1])
             pygame.display.set_caption(self._title)
-        self._screen.blit(pygame.surfarray.make_surface(picture.swapaxes(0, 1)), (0, 0))
+        self._screen.blit(pygame.surfarray.make_surface(frame.swapaxes(0, 1)), (0, 0))
         pygame.display.flip()
         self._clock.tick(self._fps)
         return not any(event.type == pygame.QUIT or event.type == pygame.KEYDOWN
@@ -182,9 +182,9 @@ def _play(options: argparse.Namespace) -> int:
 def _show(played: Iterator[Moment], shown: Shown, painter: Painter, most: int) -> None:
     """Paints and shows what is played, at most so many frames of it; says what each episode scored."""
     for moment in played:
-        pictures = painter.paint(moment)[:most]
-        most -= len(pictures)
-        if not all(shown.show(picture) for picture in pictures):
+        frames = painter.paint(moment)[:most]
+        most -= len(frames)
+        if not all(shown.show(frame) for frame in frames):
             return
         if moment.ended:
             print(f"Episode {moment.episode + 1}: score {moment.score:,.6g}, {moment.length:,} agent steps", flush=True)
@@ -205,9 +205,9 @@ def _shipped(game: str) -> str:
 
 
 def _spec(game: str) -> EnvSpec:
-    from ga3c.envs.containment import contained, telling
+    from ga3c.envs.containment import contained, reraising
     from ga3c.envs.check import probe
-    with contained(), telling(f"game: {game!r} cannot be made", ConfigError):
+    with contained(), reraising(f"game: {game!r} cannot be made", ConfigError):
         return probe(configured(game=game))
 
 
@@ -225,11 +225,11 @@ def _human(options: argparse.Namespace) -> int:
     from gymnasium.utils.play import play as play_by_hand
 
     from ga3c.envs.atari_games import atari_id
-    from ga3c.envs.containment import EnvironmentFailed, contained, telling
+    from ga3c.envs.containment import EnvironmentFailed, contained, reraising
     from ga3c.envs.factory import maker
     n_actions = _spec(options.game).n_actions
     atari = atari_id(options.game)
-    with contained(), telling(f"game: {options.game!r} cannot be made", ConfigError):
+    with contained(), reraising(f"game: {options.game!r} cannot be made", ConfigError):
         env = (gymnasium.make(atari, render_mode="rgb_array", frameskip=1, repeat_action_probability=0.0) if atari else
                maker(options.game, "rgb_array")())
     if not atari and env.render_mode != "rgb_array":
@@ -259,7 +259,7 @@ def _human(options: argparse.Namespace) -> int:
     code, works = 0, (by_hand, env.close)
     for work in works:
         try:
-            with contained(), telling(f"{options.game!r} failed"):
+            with contained(), reraising(f"{options.game!r} failed"):
                 work()  # nothing that fails keeps another from being told
         except EnvironmentFailed as error:
             code = fail(str(error), 3, "ga3c-play")

@@ -108,8 +108,8 @@ class Followed:
             self.ended = f"ended by {event['reason']}"
         elif kind == "trial":
             decision = event.get("decision") or event["verdict"]  # of versions before 0.9
-            told = event["rate_from"] and event["seconds"] and decision not in ("aborted", "given up")
-            gain = f" {event['rate'] / event['rate_from'] - 1:+.0%}" if told else ""
+            compared = event["rate_from"] and event["seconds"] and decision not in ("aborted", "given up")
+            gain = f" {event['rate'] / event['rate_from'] - 1:+.0%}" if compared else ""
             self._tuning = f"{event['to']} {decision}{gain}"
         elif kind == "search" and event["over"]:
             self._tuning = f"{event['setting']} found"

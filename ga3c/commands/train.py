@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ga3c.commands.entry import fail, guarded, quiet, run_command
-from ga3c.envs.containment import told as told_of
+from ga3c.envs.containment import described
 from ga3c.learner.checkpoint import clean, saved, set_aside_after
 from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs.beginning import Beginning, going_on, with_weights
@@ -105,8 +105,8 @@ def _prepare(argv: Sequence[str]) -> int:
     interruption = Signals()
     interruption.at_once = True  # until the run begins
     try:
-        told = [*([] if directory or "config" in options else notes_on_beginning(given)), *_asked(settings, given)]
-        return _train(settings, told, directory, checkpoint, weights_only, bool(options.get("verbose")), interruption)
+        notes = [*([] if directory or "config" in options else notes_on_beginning(given)), *_asked(settings, given)]
+        return _train(settings, notes, directory, checkpoint, weights_only, bool(options.get("verbose")), interruption)
     except (Interrupted, ConfigError):  # Interrupted becomes ConfigError where users' code is called
         before, interruption.at_once = interruption.at_once, False
         if interruption.signum is None or not before:
@@ -127,19 +127,19 @@ def _asked(settings: Settings, given: Mapping[str, Any]) -> list[str]:
             *notes_on_steps(settings.algorithm), *notes_on_minibatches(settings)]
 
 
-def _train(settings: Settings, told: list[str], directory: Path | None, named: Path | None, weights_only: bool,
+def _train(settings: Settings, notes: list[str], directory: Path | None, named: Path | None, weights_only: bool,
            verbose: bool, interruption: Signals) -> int:
     from ga3c.agents.forkserver import start_forkserver
     from ga3c.algorithms.fitting import fitting_network
-    from ga3c.envs.atari_games import told_at_start
+    from ga3c.envs.atari_games import notes_at_start
     from ga3c.envs.check import check
-    from ga3c.envs.which_emulator import told_of_emulator
+    from ga3c.envs.which_emulator import emulator_notes
     from ga3c.learner.kernels import choose
     from ga3c.runs.directory import check_unused
     from ga3c.service.resources import preflight
     from ga3c.transport.fields import Field
     here = Path.cwd()  # what the user's game does to the working directory has no effect on where we write
-    spec, notes = check(settings)
+    spec, of_game = check(settings)
     # Mistakes are told before TensorFlow is imported, which takes seconds.
     fitting_network(settings.algorithm, spec)
     if directory is None or weights_only:
@@ -152,7 +152,7 @@ def _train(settings: Settings, told: list[str], directory: Path | None, named: P
     if not settings.run.serial:
         # It makes what agents need while this process imports TensorFlow.
         start_forkserver(settings.env, settings.agents.envs_per_agent)
-    kernel = choose(settings, spec, told.append, lambda line: _print(f"{spec.name}: {line}"), [interruption.fileno()])
+    kernel = choose(settings, spec, notes.append, lambda line: _print(f"{spec.name}: {line}"), [interruption.fileno()])
     if settings.run.kernels == "remeasure":  # which a resume does not do again
         settings = settings.changed(kernels="auto")
     before_tensorflow(verbose, kernel.library)
@@ -176,15 +176,15 @@ def _train(settings: Settings, told: list[str], directory: Path | None, named: P
             held.callback(os.close, lock_directory(here / directory))
             cleaned = clean(here / directory / "checkpoints")
             beginning = going_on(settings, spec, model, here / directory, named)
-            told += cleaned
+            notes += cleaned
         else:
             beginning = Beginning() if directory is None else with_weights(
                 settings, spec, model, here / directory, named)
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
-        told += [*beginning.notes, *told_at_start(settings.env), *told_of_emulator(settings.env), *notes]
+        notes += [*beginning.notes, *notes_at_start(settings.env), *emulator_notes(settings.env), *of_game]
         run = Recorder(settings, spec, here / directory, beginning.progress, interruption.wake, shown=directory)
-        return _run(run, model, beginning, told, kernel.library, interruption)
+        return _run(run, model, beginning, notes, kernel.library, interruption)
 
 
 def _print(line: str) -> None:
@@ -192,9 +192,9 @@ def _print(line: str) -> None:
         print(line, flush=True)
 
 
-def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, told: list[str], kernels: str,
+def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, notes: list[str], kernels: str,
          interruption: Signals) -> int:
-    """Trains, and closes the record. told: lines for the user; kernels: the library that computes."""
+    """Trains, and closes the record. notes: lines for the user; kernels: the library that computes."""
     from ga3c.learner.learner import DeviceFailed, Diverged, Learner
     from ga3c.runs.directory import write_settings
     from ga3c.service.agent_pool import AgentsLost
@@ -216,7 +216,7 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, to
         except Exception as error:
             if failed is None:
                 raise
-            unsaved = f"it failed, {told_of(error)}"
+            unsaved = f"it failed, {described(error)}"
         if unsaved:
             run.checkpoints.skip_last()
         run.finish(model.agent_steps, reason, unsaved, failed)
@@ -231,11 +231,11 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, to
         if beginning.path is not None:
             set_aside_after(beginning.path)
         write_settings(run.directory, settings)
-        run.event("start", resumed_at=model.agent_steps, command=sys.argv, told=told, versions=run.versions,
+        run.event("start", resumed_at=model.agent_steps, command=sys.argv, notes=notes, versions=run.versions,
                   kernels=kernels, precision=model.precision, device=model.device)
-        for line in told:
-            run.say(line)
-        run.say(f"{run.spec.name}: {'going on' if beginning.path else 'a new run'} in {run.shown}")
+        for line in notes:
+            run.log(line)
+        run.log(f"{run.spec.name}: {'going on' if beginning.path else 'a new run'} in {run.shown}")
         try:
             if settings.run.serial:
                 assert isinstance(model, Learner)
@@ -264,12 +264,12 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, to
     except Exception as error:
         storage = isinstance(error, OSError) and (ending or error.errno in _STORAGE)
         if not storage:
-            run.say(f"An error in the service itself:\n{traceback.format_exc()}")
+            run.log(f"An error in the service itself:\n{traceback.format_exc()}")
         with contextlib.suppress(OSError):
             finish("an error", "it cannot be written" if storage else unreadable(), error)
         if storage:
-            return _failed(f"ended by a failure of storage: {told_of(error)}", 5)
-        return _failed(f"ended by an error in the service itself: {told_of(error)}", 6)
+            return _failed(f"ended by a failure of storage: {described(error)}", 5)
+        return _failed(f"ended by an error in the service itself: {described(error)}", 6)
     finally:
         evaluations.close()
         run.close()

@@ -95,7 +95,7 @@ def atari_id(game: str) -> str | None:
     return found.identifier if found else None
 
 
-def told_at_start(settings: EnvSettings) -> list[str]:
+def notes_at_start(settings: EnvSettings) -> list[str]:
     """A line if the game's id alone makes each frame an agent step. That is four times as many steps as usual."""
     game = played(settings)
     if game is None or settings.frame_skip is not None or game.frames_per_step > 1:

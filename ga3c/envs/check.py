@@ -22,7 +22,7 @@ import numpy as np
 
 from ga3c.envs import wrapper_statistics
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.containment import EnvironmentFailed, telling, told
+from ga3c.envs.containment import EnvironmentFailed, reraising, described
 from ga3c.envs.factory import is_foreign, make_environment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.envs.process_group import end_with, how_it_ended, kill_group
@@ -129,7 +129,7 @@ def answer(examined: Callable[[Settings], dict[str, Any]]) -> None:
     except (ConfigError, EnvironmentFailed) as error:
         found = {"error": str(error)}
     except BaseException as error:  # noqa: B036  # KeyboardInterrupt: nobody but users' code raises it here
-        found = {"error": f"game: {settings.env.game!r} cannot be made: {told(error)}"}
+        found = {"error": f"game: {settings.env.game!r} cannot be made: {described(error)}"}
     line = json.dumps(found).encode() + b"\n"
     while line:
         line = line[os.write(descriptor, line):]
@@ -141,7 +141,7 @@ def _examined(settings: Settings) -> dict[str, Any]:
     environment = make_environment(settings, 1)
     size_before = wrapper_statistics.size(environment)
     notes = [environment.note] if isinstance(environment, GymnasiumEnvironment) and environment.note else []
-    with telling(f"game: {game!r} fails at its first step", ConfigError):
+    with reraising(f"game: {game!r} fails at its first step", ConfigError):
         environment.reset(settings.run.seed)
         environment.step(np.zeros(1, np.int64))
     carried: list[str] = []
@@ -160,6 +160,6 @@ def _examined(settings: Settings) -> dict[str, Any]:
     try:
         environment.close()
     except BaseException as error:  # noqa: B036  # it can be played all the same
-        notes.append(f"{game} fails when it is closed, which harms nothing: {told(error)}")
+        notes.append(f"{game} fails when it is closed, which harms nothing: {described(error)}")
     name, shape, dtype, n_actions, frames, _ = environment.spec
     return {"spec": [name, shape, str(dtype), n_actions, frames, size], "notes": notes}

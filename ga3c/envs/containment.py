@@ -73,7 +73,7 @@ def contained() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def told(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """What users' code raised, in one line: type, message, and the file and line where, if that is not ours."""
     name = type(error).__name__
     try:
@@ -94,7 +94,7 @@ class EnvironmentFailed(Exception):
 
 
 @contextlib.contextmanager
-def telling(what: str, kind: type[Exception] = EnvironmentFailed) -> Iterator[None]:
+def reraising(what: str, kind: type[Exception] = EnvironmentFailed) -> Iterator[None]:
     """Within, code of users runs. What it raises becomes a `kind` of one line, which begins with `what`.
 
     A ConfigError is one line already. KeyboardInterrupt is Ctrl-C and goes on.
@@ -104,7 +104,7 @@ def telling(what: str, kind: type[Exception] = EnvironmentFailed) -> Iterator[No
     except (ConfigError, EnvironmentFailed, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: B036  # SystemExit, too
-        raise kind(f"{what}: {told(error)}") from error
+        raise kind(f"{what}: {described(error)}") from error
 
 
 class Dropping(io.RawIOBase):

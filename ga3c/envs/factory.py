@@ -18,7 +18,7 @@ from ga3c.envs import toys
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.atari_games import atari_id, atari_names, plain_name, played
 from ga3c.envs.base import Environment
-from ga3c.envs.containment import telling
+from ga3c.envs.containment import reraising
 from ga3c.envs.gymnasium import GymnasiumEnvironment, close_all
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -41,7 +41,7 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
         return AtariEnvironment(settings.env, atari, n_envs)
     wrappers = [_wrapper(name) for name in settings.env.wrappers]
     make = maker(game, render_mode)
-    with telling(f"game: {game!r} cannot be made", ConfigError):
+    with reraising(f"game: {game!r} cannot be made", ConfigError):
         made = list[gymnasium.Env]()
         try:
             for _ in range(n_envs):
@@ -91,7 +91,7 @@ def imported(name: str, setting: str) -> Callable[..., Any]:
     """
     module, _, attribute = name.partition(":")
     _look_in_working_directory()
-    with telling(f"{setting}: {name!r} cannot be imported", ConfigError):
+    with reraising(f"{setting}: {name!r} cannot be imported", ConfigError):
         found: Callable[..., Any] = operator.attrgetter(attribute)(importlib.import_module(module))
     if not callable(found):
         raise ConfigError(f"{setting}: {name!r} is no class or function but {found!r}")
@@ -109,7 +109,7 @@ def _wrapper(name: str) -> Callable[..., Any]:
     wrapper = imported(name, "wrappers")
 
     def wrap(env: gymnasium.Env) -> Any:
-        with telling(f"wrappers: {name!r} cannot wrap {env}", ConfigError):
+        with reraising(f"wrappers: {name!r} cannot wrap {env}", ConfigError):
             wrapped = wrapper(env)
         if not isinstance(wrapped, gymnasium.Env):
             raise ConfigError(f"wrappers: {name!r} made no gymnasium.Env of {env} but {wrapped!r}")

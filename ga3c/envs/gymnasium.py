@@ -191,7 +191,7 @@ class InnerRewards:
 
     def __init__(self, env: gymnasium.Env) -> None:
         self._env, self._sum, self._depth = env, 0.0, 0
-        self._heard = False  # a step of it, ever; where it is played in another process there is none to hear
+        self._stepped = False  # a step of it, ever; where it is played in another process there is none to hear
         self._inner: gymnasium.Env | None = None
         self._own: Any = None  # a `step` that the innermost one has beside its class's
         self.begin()
@@ -202,7 +202,7 @@ class InnerRewards:
         if inner is not self._inner:
             with contextlib.suppress(AttributeError):  # a class with slots
                 self._leave()
-                self._inner, self._heard, self._own = inner, False, vars(inner).get("step")
+                self._inner, self._stepped, self._own = inner, False, vars(inner).get("step")
                 inner.step = functools.partial(self._listen, inner.step)  # type: ignore[method-assign]
         self._sum = 0.0
 
@@ -220,7 +220,7 @@ class InnerRewards:
         finally:
             self._depth -= 1
         if not self._depth:
-            self._heard = True
+            self._stepped = True
             try:
                 self._sum += number("reward", returned[1])
             except (ValueError, TypeError, LookupError):  # the wrappers make numbers of it
@@ -230,4 +230,4 @@ class InnerRewards:
     def take(self, outer: float) -> float:
         """The rewards since the last call; `outer`, the outermost wrapper's, if they were not heard or not finite."""
         total, self._sum = self._sum, 0.0
-        return total if self._heard and math.isfinite(total) else outer
+        return total if self._stepped and math.isfinite(total) else outer

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.base import EnvSpec, Transition
-from ga3c.envs.containment import EnvironmentFailed, contained, telling
+from ga3c.envs.containment import EnvironmentFailed, contained, reraising
 from ga3c.envs.factory import is_foreign, make_environment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.envs.rendered_frames import NoFrame, RenderedFrames, frames_per_second
@@ -37,7 +37,7 @@ class Watched:
     def __init__(self, settings: Settings, statistics: Statistics | None = None) -> None:
         settings = settings.changed(life_loss=False)
         self._game, self._foreign = repr(settings.env.game), is_foreign(settings)
-        with contained(), telling(f"game: {self._game} cannot be made", ConfigError):
+        with contained(), reraising(f"game: {self._game} cannot be made", ConfigError):
             try:
                 self.environment = make_environment(settings, 1, "rgb_array")
             except ConfigError:  # it takes no such argument, so it renders nothing
@@ -72,7 +72,7 @@ class Watched:
         if self._foreign:
             self._streams = GlobalStreams(seed)
         self._record()
-        with contained(), telling(f"{self._game} failed when it was reset"):
+        with contained(), reraising(f"{self._game} failed when it was reset"):
             with self._streams:
                 self.environment.reset(seed)
         self._look()
@@ -83,7 +83,7 @@ class Watched:
         """
         self._record()
         self._last, lives = [], self.lives
-        with telling(f"{self._game} failed while it played"), self._streams:
+        with reraising(f"{self._game} failed while it played"), self._streams:
             transition = self.environment.step(action)
         self._look()
         self.frames = [*self._last, *self.frames]
@@ -107,7 +107,7 @@ class Watched:
             return
         assert isinstance(self.environment, GymnasiumEnvironment)
         # Not from the episode's own streams: it would go on otherwise than when nobody looks.
-        with telling(f"{self._game} cannot be drawn"):
+        with reraising(f"{self._game} cannot be drawn"):
             shown = self.environment.rendered() if self._renders else None
         empty = shown is None or (isinstance(shown, list) and not shown)
         if empty and not self.frames:
@@ -122,5 +122,5 @@ class Watched:
 
     def close(self) -> None:
         """Frees what the simulator holds."""
-        with telling(f"{self._game} failed when it was closed"):
+        with reraising(f"{self._game} failed when it was closed"):
             self.environment.close()

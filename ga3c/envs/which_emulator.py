@@ -33,7 +33,7 @@ def _proven_as_played(settings: EnvSettings, game: AtariGame) -> bool:
     return settings.mode is None and settings.difficulty is None and game.rom in proven()
 
 
-def told_of_emulator(settings: EnvSettings) -> list[str]:
+def emulator_notes(settings: EnvSettings) -> list[str]:
     """A line for people if the game is one of Atari's: which emulator plays it."""
     game = played(settings)
     if game is None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.base import Environment
-from ga3c.envs.containment import told
+from ga3c.envs.containment import described
 from ga3c.envs.gymnasium import layers
 from ga3c.settings.messages import ConfigError
 
@@ -99,7 +99,7 @@ def cannot_be_kept(environment: Environment, size_before: int) -> str:
     try:
         _adopt(kept, np.tile([1.0, 0.0, 1.0], (size_before, 1)))
     except Exception as error:  # of users
-        return f"cannot be set, {told(error)}"
+        return f"cannot be set, {described(error)}"
     return ""
 
 

@@ -162,14 +162,14 @@ class Rows:
                 self._environments.append(make_environment(settings, 1))
                 freeze(self._environments[-1], statistics)
             alive()
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
         self.spec = self._environments[0].spec
         self._rngs: list[np.random.Generator | None] = [None] * len(rows)  # of an episode under way
         self._scores, self._lengths, self._began = [0.0] * len(rows), [0] * len(rows), [0.0] * len(rows)
 
     def _tell(self) -> None:
         self._alive()
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def _drawing(self, seed: int) -> AbstractContextManager[None]:
         return GlobalStreams(seed) if self._foreign else contextlib.nullcontext()
@@ -192,7 +192,7 @@ class Rows:
                 action = said.argmax(axis=1) if self._protocol.greedy else sample(said, rng)
                 with self._streams[row]:
                     transition = environment.step(action)
-                if time.monotonic() - self._told_at > 1.0:
+                if time.monotonic() - self._reported_at > 1.0:
                     self._tell()
                 reward = float(transition.scored[0])
                 if not math.isfinite(reward):

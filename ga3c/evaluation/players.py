@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ga3c.agents.forkserver import start
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.containment import EnvironmentFailed, drop_unwritable_output, told
+from ga3c.envs.containment import EnvironmentFailed, drop_unwritable_output, described
 from ga3c.envs.factory import is_foreign
 from ga3c.envs.process_group import how_it_ended, kill_leader, lead_group
 from ga3c.envs.wrapper_statistics import Statistics
@@ -233,4 +233,4 @@ def _attempt(what: str, work: Callable[[], Any], logged: bool) -> Any:
     except BaseException as error:  # noqa: B036  # the other process decides
         if logged:
             traceback.print_exc()
-        return _Failed(f"{what}: {told(error)}")
+        return _Failed(f"{what}: {described(error)}")

@@ -80,18 +80,18 @@ def clean(directory: Path) -> list[str]:
 
     Only while nobody else saves there: see `runs.directory.lock_directory`.
     """
-    told = []
+    notes = []
     for path in sorted(directory.glob(".*.*")) if directory.is_dir() else []:
         _, name, rest = path.name.split(".", 2)
         if not name.isdigit() or not (rest.isdigit() or rest == "replaced") or path.is_symlink():
             continue
         if rest == "replaced" and not (directory / name).exists():
             path.rename(directory / name)
-            told.append(f"{directory / name} is back: its replacement was never finished")
+            notes.append(f"{directory / name} is back: its replacement was never finished")
         else:
             shutil.rmtree(path, ignore_errors=True)
-            told.append(f"{path} was removed: it was never finished")
-    return told
+            notes.append(f"{path} was removed: it was never finished")
+    return notes
 
 
 def saved(directory: Path) -> list[Path]:

@@ -52,7 +52,7 @@ _FILE, _WHAT = "kernels.json", "Kernels"
 _SHAPE = ("algorithm", "passes", "minibatches", "network", "large_stride", "precision", "envs_per_agent",
           "rollout_length", "device_threads")
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class Kernel(NamedTuple):
@@ -94,11 +94,11 @@ def usual(settings: Settings, spec: EnvSpec) -> Kernel:
     return Kernel(fixed or by_rule, precision)
 
 
-def choose(settings: Settings, spec: EnvSpec, tell: Say, announce: Say = lambda line: None,
+def choose(settings: Settings, spec: EnvSpec, note: Log, announce: Log = lambda line: None,
            stop: Sequence[int] = ()) -> Kernel:
     """The kernel for a run: of our networks of images the one remembered, else the fastest; of others the usual one.
 
-    Call it before TensorFlow is imported. `announce` takes a line before it measures, `tell` what it found, one line
+    Call it before TensorFlow is imported. `announce` takes a line before it measures, `note` what it found, one line
     each. It does not wait any longer once a descriptor in `stop` can be read. Raises ConfigError.
     """
     by_rule = usual(settings, spec)
@@ -112,7 +112,7 @@ def choose(settings: Settings, spec: EnvSpec, tell: Say, announce: Say = lambda 
             "observation": list(spec.observation_shape), "actions": int(spec.n_actions),
             "update": _update_steps(settings), **{name: flat[name] for name in _SHAPE}}
     if settings.run.kernels == "auto":
-        for entry in remembered.recalled(_FILE, kind, _WHAT, tell):
+        for entry in remembered.recalled(_FILE, kind, _WHAT, note):
             for kernel in (*kernels, by_rule):
                 if entry.get("kernel") == list(kernel):
                     return kernel
@@ -121,12 +121,12 @@ def choose(settings: Settings, spec: EnvSpec, tell: Say, announce: Say = lambda 
     kernel = fastest(found or {}, by_rule)
     if found:
         times = ", ".join(f"{each} {us:.0f}" for each, us in found.items())
-        tell(f"Kernels, us of processor time an agent step: {times}; taken: {kernel}")
+        note(f"Kernels, us of processor time an agent step: {times}; taken: {kernel}")
     elif found is not None:
-        tell(f"No kernel could be measured; taken: {kernel}")
+        note(f"No kernel could be measured; taken: {kernel}")
     if settings.tuning.remember and (found or found is None):
         us_by_kernel = {str(each): round(us, 1) for each, us in (found or {}).items()}
-        remembered.remember(_FILE, kind, {"kernel": list(kernel), "us": us_by_kernel}, _WHAT, tell)
+        remembered.remember(_FILE, kind, {"kernel": list(kernel), "us": us_by_kernel}, _WHAT, note)
     return kernel
 
 

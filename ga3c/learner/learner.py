@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ga3c.algorithms.base import Algorithm, Rates
 from ga3c.algorithms.own import OwnAlgorithm
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.containment import contained, telling
+from ga3c.envs.containment import contained, reraising
 from ga3c.envs.factory import imported
 from ga3c.learner.backend import UpdatingBackend
 from ga3c.learner.compiler import Observed
@@ -87,7 +87,7 @@ def rates_at(settings: AlgorithmSettings, agent_steps: int, learning_rate_factor
 def make_algorithm(settings: Settings) -> Algorithm:
     """The algorithm named in the settings: one of ours, or a class `module:Class` of the user's. Raises ConfigError."""
     name = settings.algorithm.algorithm
-    with contained(), telling(f"algorithm: {name!r} cannot be made", ConfigError):
+    with contained(), reraising(f"algorithm: {name!r} cannot be made", ConfigError):
         made: Algorithm = imported(facts(name).path, "algorithm")(settings.algorithm)
     return OwnAlgorithm(name, made) if ":" in name else made
 

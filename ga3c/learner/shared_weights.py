@@ -67,7 +67,7 @@ class SharedWeights:
             "before": Field((3,), whole),  # version, agent steps, steps of the optimizer: beside those of the workers
             "min_valid_version": Field((), whole), "being_set": Field((), whole),
             "learning_rate_factor": Field((), real),
-            "told": Field((slots, len(Pushed._fields) - 1), real), "metrics": Field((slots, metrics), real)})
+            "pushed": Field((slots, len(Pushed._fields) - 1), real), "metrics": Field((slots, metrics), real)})
         self.set(arrays, 0, 0, 0)
         self.learning_rate_factor = 1.0
 
@@ -127,7 +127,7 @@ class SharedWeights:
 
     def pushed(self, slot: int) -> Pushed:
         """What was told of the rollout in this slot, which was submitted."""
-        version, agent_steps, updating, predictions, calls = self._block.arrays["told"][slot].tolist()
+        version, agent_steps, updating, predictions, calls = self._block.arrays["pushed"][slot].tolist()
         return Pushed(int(version), int(agent_steps), self._block.arrays["metrics"][slot].tolist(), updating,
                       int(predictions), int(calls))
 
@@ -210,4 +210,4 @@ class SharedWeights:
     def tell(self, slot: int, pushed: Pushed) -> None:
         """Leaves word of the rollout in this slot, before it is submitted."""
         self._block.arrays["metrics"][slot] = pushed.metrics
-        self._block.arrays["told"][slot] = [number for name, number in pushed._asdict().items() if name != "metrics"]
+        self._block.arrays["pushed"][slot] = [number for name, number in pushed._asdict().items() if name != "metrics"]

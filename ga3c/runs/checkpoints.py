@@ -113,7 +113,7 @@ class Checkpoints:
         self._record.event("checkpoint_failed", cause=str(error))
         goes_on = self._record.goes_on("; ")
         goes_on += goes_on and f", the next try is in {seconds:.0f} s"
-        self._record.say(f"No checkpoint: {getattr(error, 'strerror', None) or error}{goes_on}. "
+        self._record.log(f"No checkpoint: {getattr(error, 'strerror', None) or error}{goes_on}. "
                          "Earlier checkpoints are whole.")
         self._call_back(None)
 

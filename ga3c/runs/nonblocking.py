@@ -42,14 +42,14 @@ class NonBlocking(io.TextIOBase):
 
     def flush(self) -> None:
         data, self._text = self._text.encode(self.encoding, ESCAPED), ""
-        room = select.poll()
-        room.register(self._descriptor, select.POLLOUT)
+        poller = select.poll()
+        poller.register(self._descriptor, select.POLLOUT)
         deadline = time.monotonic() + (0.0 if self._full else _WRITE_SECONDS)
         while data:
             try:
                 data = data[self._write(data):]
             except BlockingIOError:
-                if not room.poll(max(0.0, 1000.0 * (deadline - time.monotonic()))):
+                if not poller.poll(max(0.0, 1000.0 * (deadline - time.monotonic()))):
                     break
         self._full = bool(data)
 
@@ -90,8 +90,8 @@ def _send(descriptor: int, data: bytes) -> int:
 
 
 def _put(descriptor: int, data: bytes) -> int:
-    room = select.poll()
-    room.register(descriptor, select.POLLOUT)
-    if not room.poll(0):
+    poller = select.poll()
+    poller.register(descriptor, select.POLLOUT)
+    if not poller.poll(0):
         raise BlockingIOError
     return os.write(descriptor, data[:1] if os.isatty(descriptor) else data[:_PIECE])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ga3c import __version__
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.factory import is_foreign
-from ga3c.envs.containment import told
+from ga3c.envs.containment import described
 from ga3c.learner import checkpoint
 from ga3c.learner.learner import Model
 from ga3c.learner.skips import SKIPS_MAX
@@ -54,14 +54,14 @@ class _Growth:
     """A count that users are told of when it has grown, once a minute at most."""
 
     def __init__(self) -> None:
-        self._told, self._next = 0, 0.0
+        self._reported, self._next = 0, 0.0
 
     def news(self, count: int, now: float, at_once: bool) -> int:
         """By how much it has grown since they were told; 0 if there is nothing to tell now."""
-        grown = count - self._told
+        grown = count - self._reported
         if not grown or not at_once and now < self._next:
             return 0
-        self._told, self._next = count, now + 60.0
+        self._reported, self._next = count, now + 60.0
         return grown
 
 
@@ -141,7 +141,7 @@ class Recorder:
         self.checkpoints.start()
         self.statistics.row(self.time, Workers(0, 0, 0, 0, 0))
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Shows the user a message, and writes it to log.txt."""
         self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
         self.display.message(text)
@@ -202,11 +202,11 @@ class Recorder:
 
     def _warn(self, now: float, at_once: bool = False) -> None:
         if lost := self._losses.news(sum(log.lost for log in self._logs), now, at_once):
-            self.say(f"{lost} lines of the record could not be written{self.goes_on('; ')}.")
+            self.log(f"{lost} lines of the record could not be written{self.goes_on('; ')}.")
         skips = self.statistics.skips
         if self._skips.news(skips.updates + skips.minibatches, now, at_once):
             self.event("skipped", updates=skips.updates, minibatches=skips.minibatches, cause=skips.last)
-            self.say(f"Not finite, so skipped: {skips.updates} updates and {skips.minibatches} minibatches so far. The "
+            self.log(f"Not finite, so skipped: {skips.updates} updates and {skips.minibatches} minibatches so far. The "
                      f"last: {skips.last}. {SKIPS_MAX} updates in a row are divergence.")
 
     def _record(self, now: float, workers: Workers, agent_pids: list[int]) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class Recorder:
                 show(self._tensorboard)
             except Exception as error:  # its writer has a thread, and raises here whatever ended that
                 self._close_tensorboard()
-                self.say(f"TensorBoard gets no more numbers{self.goes_on(', ')}: {error}")
+                self.log(f"TensorBoard gets no more numbers{self.goes_on(', ')}: {error}")
 
     def _close_tensorboard(self) -> None:
         if self._tensorboard is not None:
@@ -292,7 +292,7 @@ class Recorder:
         self.end_training()
         facts: dict[str, Any] = {"reason": reason, "agent_steps": agent_steps}
         if failed is not None:
-            facts["cause"] = told(failed)
+            facts["cause"] = described(failed)
             self.note(facts["cause"])
         if unsaved:
             facts["unsaved"] = unsaved
@@ -300,19 +300,19 @@ class Recorder:
         if self.statistics.trace is not None:
             try:
                 self.statistics.trace.write(self.directory / "trace.json")
-                self.say(f"Trace of the last minute or so: {self.shown / 'trace.json'}, for https://ui.perfetto.dev")
+                self.log(f"Trace of the last minute or so: {self.shown / 'trace.json'}, for https://ui.perfetto.dev")
             except OSError as error:
-                self.say(f"No trace: {error}")
+                self.log(f"No trace: {error}")
         self.display.leave_panel()
-        self.say(f"Ended by {reason} after {agent_steps:,} agent steps, {self.statistics.episodes:,} episodes.")
+        self.log(f"Ended by {reason} after {agent_steps:,} agent steps, {self.statistics.episodes:,} episodes.")
         if self._diagnosis is not None:
-            self.say(f"Bottleneck: {self._diagnosis}.")
+            self.log(f"Bottleneck: {self._diagnosis}.")
         if (best := self.checkpoints.best) is not None:
-            self.say(f"Best evaluation: {best.mean:.2f}, by {self.shown / 'checkpoints' / best.checkpoint}")
+            self.log(f"Best evaluation: {best.mean:.2f}, by {self.shown / 'checkpoints' / best.checkpoint}")
         found = checkpoint.saved(self.checkpoints.directory)
         if found and unsaved:
-            self.say(f"No last checkpoint: {unsaved}.")
-        self.say(f"Newest checkpoint: {self.shown / 'checkpoints' / found[0].name}   go on with: "
+            self.log(f"No last checkpoint: {unsaved}.")
+        self.log(f"Newest checkpoint: {self.shown / 'checkpoints' / found[0].name}   go on with: "
                  f"ga3c-train --resume {for_shell(self.shown)}" if found else
                  f"No checkpoint: {unsaved or 'nothing was learned yet'}. The record is in {self.shown}")
 

@@ -220,7 +220,7 @@ class AgentPool:
         now = time.monotonic()
         agent.start_after = self._refusals.refused(now, alive, seconds)
         self._recorder.disturbances += 1
-        self._recorder.say(f"Agent {agent.number} cannot be started ({cause}): {alive} agents for now; the next try is "
+        self._recorder.log(f"Agent {agent.number} cannot be started ({cause}): {alive} agents for now; the next try is "
                            f"in {agent.start_after - now:.0f} s.")
 
     def stop_all(self, at_once: bool) -> None:
@@ -288,7 +288,7 @@ class AgentPool:
             cause, how = self._end(agent, exitcode)
             causes = {"cause": cause.value}
             self._recorder.statistics.agent_deaths += 1
-            self._recorder.say(f"Agent {agent.number} was to leave, but {how.rstrip(',')}.")
+            self._recorder.log(f"Agent {agent.number} was to leave, but {how.rstrip(',')}.")
         self._recorder.event("agent_left", agent=agent.number, exitcode=exitcode, **causes)
 
     def _end(self, agent: Agent, exitcode: int) -> tuple[Cause, str]:
@@ -318,7 +318,7 @@ class AgentPool:
         then = ("is quarantined: it failed again and again" if not restarts else "is restarted"
                 if agent.start_after <= now else f"is restarted in {agent.start_after - now:.1f} s")
         why = f" ({self._last_fault})" if cause is Cause.EXCEPTION else ""
-        recorder.say(f"Agent {agent.number} {how} after {lived:.1f} s{why} and {then}.")
+        recorder.log(f"Agent {agent.number} {how} after {lived:.1f} s{why} and {then}.")
 
     def _cause(self, agent: Agent, exitcode: int) -> Cause:
         """Why its process has ended. The kernel's count of kills for want of memory is taken note of."""
@@ -385,5 +385,5 @@ class AgentPool:
         starting = self._store.state[agent.number] == AgentStatus.STARTING
         where = "making its environments" if starting else "in its environment"
         self._recorder.event("agent_hung", agent=agent.number, where=where, silent=round(silent, 3))
-        self._recorder.say(f"Agent {agent.number} has given no sign of life for {silent:.0f} s {where} and is killed; "
+        self._recorder.log(f"Agent {agent.number} has given no sign of life for {silent:.0f} s {where} and is killed; "
                            f"where exactly, if it still runs, is in {self._recorder.log_path}")

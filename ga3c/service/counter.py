@@ -18,7 +18,7 @@ def run_counter(channel: Channel, store: Slots, learner: SharedLearner, count: P
 
     `report` gets each update, `dropped` each rollout that none was made of. Raises Diverged.
     """
-    ended, told = False, time.thread_time()
+    ended, reported = False, time.thread_time()
     while not ended:
         with channel.collect(1) as (slots, ended):
             for slot in slots:
@@ -34,5 +34,5 @@ def run_counter(channel: Channel, store: Slots, learner: SharedLearner, count: P
                     dropped(batch)
                 else:
                     now = time.thread_time()
-                    report(update, batch, Spent(0.0, pushed.updating, now - told))
-                    told = now
+                    report(update, batch, Spent(0.0, pushed.updating, now - reported))
+                    reported = now

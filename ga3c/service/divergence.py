@@ -22,5 +22,5 @@ class Divergence:
             raise error
         recorder.event("diverged", cause=str(error), back_to=str(path.relative_to(recorder.directory)),
                        learning_rate_factor=model.learning_rate_factor)
-        recorder.say(f"Diverged: {error}. Going on once from the weights in {path}, with "
+        recorder.log(f"Diverged: {error}. Going on once from the weights in {path}, with "
                      f"{model.learning_rate_factor:g} times the learning rate.")

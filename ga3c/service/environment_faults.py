@@ -25,7 +25,7 @@ class EnvironmentFaults:
         if kind not in self._kinds and len(self._kinds) < _MOST_KINDS:
             self._kinds.add(kind)
             recorder.event("environment_failed", agent=agent, cause=cause)
-            recorder.say(f"An environment of agent {agent} failed: {cause}. Others of this kind are only counted; the "
+            recorder.log(f"An environment of agent {agent} failed: {cause}. Others of this kind are only counted; the "
                          f"traceback is in {recorder.log_path}")
             recorder.note(trace)
         return cause

@@ -85,13 +85,13 @@ class Evaluations:
                 recorder.checkpoints.best = candidate
             except OSError as error:
                 best = False  # the one that is noted is the one that is kept
-                recorder.say(f"best.json: {error.strerror or error}{recorder.goes_on('; ')}.")
+                recorder.log(f"best.json: {error.strerror or error}{recorder.goes_on('; ')}.")
         recorder.event("evaluation", **{**report, "checkpoint": str(path.relative_to(recorder.directory)),
                                         "best": best})
         recorder.show_evaluation(report, video)
         low, high = report["mean_interval"]
         cut = f", {len(report['cut'])} of them cut short" if report["cut"] else ""
-        recorder.say(f"Evaluation at {report['agent_steps']:,} agent steps: mean {report['mean']:.2f} ({low:.2f} to "
+        recorder.log(f"Evaluation at {report['agent_steps']:,} agent steps: mean {report['mean']:.2f} ({low:.2f} to "
                      f"{high:.2f}) of {len(report['scores'])} episodes{cut}{', the best so far' if best else ''}.")
 
     def _is_best(self, candidate: checkpoint.Best) -> bool:
@@ -103,7 +103,7 @@ class Evaluations:
     def _failed(self, path: Path, cause: str) -> None:
         self._recorder.event("evaluation_failed", checkpoint=str(path.relative_to(self._recorder.directory)),
                              cause=cause)
-        self._recorder.say(f"The evaluation of {path.name} failed{self._recorder.goes_on(', ')}: {cause}")
+        self._recorder.log(f"The evaluation of {path.name} failed{self._recorder.goes_on(', ')}: {cause}")
 
     def evaluate_last(self, model: Model, interruption: Signals) -> None:
         """Training is over: evaluates the last checkpoint, if checkpoints are evaluated, and waits for the outcome.
@@ -126,7 +126,7 @@ class Evaluations:
         if self.evaluator.checkpoint is not None:
             recorder.event("last_evaluation", checkpoint=str(last.relative_to(recorder.directory)))
             recorder.display.leave_panel()  # no second follows that it could show
-            recorder.say("Training is over; the last checkpoint is evaluated. Ctrl-C leaves that out.")
+            recorder.log("Training is over; the last checkpoint is evaluated. Ctrl-C leaves that out.")
         while self.evaluator.checkpoint is not None and not interruption.signum:
             wait([interruption.fileno(), *self.sentinels], self.evaluator.seconds_left)
             interruption.clear()

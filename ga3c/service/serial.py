@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ga3c.agents.fault_tolerant import RETRIES
 from ga3c.envs import wrapper_statistics
-from ga3c.envs.containment import Kept, told
+from ga3c.envs.containment import Kept, described
 from ga3c.envs.wrapper_statistics import Statistics
 from ga3c.learner.learner import Diverged, Learner
 from ga3c.runs.recorder import Recorder
@@ -62,7 +62,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
             raise
         recorder.note(traceback.format_exc())
         raise AgentsLost(f"agents: the environments of agent {agents.given_up} failed {RETRIES + 1} times in a row; "
-                         f"the last time: {told(error)}") from error
+                         f"the last time: {described(error)}") from error
     finally:
         for failure in agents.close():
             recorder.note(f"An environment failed when it was closed, which harms nothing: {failure}")
@@ -74,14 +74,14 @@ def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: M
     """The agents of a checkpoint; None if it has none, or other ones."""
     if f"{PREFIX}places" not in saved:
         if saved:
-            recorder.say("New episodes begin: the checkpoint does not hold those that were under way.")
+            recorder.log("New episodes begin: the checkpoint does not hold those that were under way.")
         return None
     try:
         began_at = json.loads(saved[f"{PREFIX}places"].tobytes())["began_at"]
         return Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed,
                       saved.get(wrapper_statistics.SAVED))
     except (ValueError, LookupError, TypeError, AttributeError, zlib.error, OverflowError) as error:
-        recorder.say(f"New episodes begin: those of the checkpoint do not fit, {' '.join(str(error).split())[:200]}.")
+        recorder.log(f"New episodes begin: those of the checkpoint do not fit, {' '.join(str(error).split())[:200]}.")
         return None
 
 
@@ -89,7 +89,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
           evaluations: Evaluations | None) -> str:
     count = recorder.statistics.new_count()
     if not agents.can_save:
-        recorder.say("This game cannot save its state: a resume of this run will begin new episodes.")
+        recorder.log("This game cannot save its state: a resume of this run will begin new episodes.")
     recorder.checkpoints.also_saved = lambda: agents.state() | agents.statistics()
 
     divergence = Divergence(recorder, learner)

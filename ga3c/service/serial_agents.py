@@ -19,7 +19,7 @@ from ga3c.agents.loop import Player, Progress, agent_seed, play, reward_discount
 from ga3c.agents.random_start import play_randomly
 from ga3c.envs import wrapper_statistics
 from ga3c.envs.base import Environment, EnvSpec
-from ga3c.envs.containment import contained, telling, told
+from ga3c.envs.containment import contained, reraising, described
 from ga3c.envs.factory import make_environment
 from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics, merged
@@ -78,9 +78,9 @@ class Agents:
                     environment = FaultTolerantEnvironment(functools.partial(self._make, settings, seen),
                                                            functools.partial(failed, agent))
                     undo.callback(_closed, environment)
-                    with telling(f"game: {settings.env.game!r} fails when it is reset", AgentsLost):
+                    with reraising(f"game: {settings.env.game!r} fails when it is reset", AgentsLost):
                         environment.reset(environment_seed)
-                    with telling(f"game: {settings.env.game!r} fails in its random first steps", AgentsLost):
+                    with reraising(f"game: {settings.env.game!r} fails in its random first steps", AgentsLost):
                         mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
                 self._agents.append(_SerialAgent(environment, seen, rng, Progress.new(
                     self._n_envs, schedule.first(agent), mixed.tolist())))
@@ -220,7 +220,7 @@ def _closed(environment: Environment) -> str:
         try:
             environment.close()
         except BaseException as error:  # noqa: B036  # users' code; nothing follows
-            return told(error)
+            return described(error)
     return ""
 
 

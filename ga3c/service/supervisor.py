@@ -205,7 +205,7 @@ class Service:
         for error, _ in self._failures:  # while stopping
             if not isinstance(error, Diverged):
                 raise error
-            recorder.say(f"While stopping: {error}. Such updates have changed nothing.")
+            recorder.log(f"While stopping: {error}. Such updates have changed nothing.")
         if not updated:
             raise stuck(STOP_SECONDS)
         return reason
@@ -235,7 +235,7 @@ class Service:
             if refused:
                 self._recorder.disturbances += 1
                 self._recorder.event("thread_not_started", cause=refused)
-                self._recorder.say(f"A thread cannot be started ({refused}); the next try is in {THREAD_PAUSE:.0f} s.")
+                self._recorder.log(f"A thread cannot be started ({refused}); the next try is in {THREAD_PAUSE:.0f} s.")
         self._agents.reconcile(self._agents_wanted())
 
     def _watch(self) -> None:
@@ -246,7 +246,7 @@ class Service:
             self._channel.waiting, self._channel.training_queue, self._channel.blocked)
         if stalled:
             self._recorder.event("stalled", what=stalled)
-            self._recorder.say(f"Nothing has moved for {STALL_SECONDS:.0f} s: {stalled}. All stacks are in "
+            self._recorder.log(f"Nothing has moved for {STALL_SECONDS:.0f} s: {stalled}. All stacks are in "
                                f"{self._recorder.log_path}")
             self._recorder.note_stacks()
 
@@ -257,7 +257,7 @@ class Service:
             most, n_rollouts = self._halvings.popleft()
             steps = self._settings.algorithm.rollout_length * self._settings.agents.envs_per_agent
             recorder.event("batch_halved", agent_steps=most * steps, before=n_rollouts * steps)
-            recorder.say(f"The device has no memory for larger updates: at most {most * steps} agent steps of a "
+            recorder.log(f"The device has no memory for larger updates: at most {most * steps} agent steps of a "
                          f"batch of {n_rollouts * steps} from now on.")
             recorder.disturbances += 1
         went_back = False
@@ -269,7 +269,7 @@ class Service:
                 went_back = True
             elif isinstance(error, Exception) and self._rules.may_restart_thread(time.monotonic(), began):
                 recorder.event("thread_failed", cause=f"{type(error).__name__}: {error}")
-                recorder.say(f"A thread failed and is restarted: {type(error).__name__}: {error}. If it fails again "
+                recorder.log(f"A thread failed and is restarted: {type(error).__name__}: {error}. If it fails again "
                              f"within a minute, the run ends. The traceback is in {recorder.log_path}")
                 recorder.note("".join(traceback.format_exception(error)))
             else:
@@ -293,15 +293,15 @@ class Service:
         if self._predictors.join(max(began + STOP_SECONDS, time.monotonic() + 0.5)) and updated:
             self._channel.close()
         else:
-            self._recorder.say("A thread is still at work in the model after the timeout and is left behind.")
+            self._recorder.log("A thread is still at work in the model after the timeout and is left behind.")
         return updated
 
     def _drop_rollouts(self, why: str) -> None:
         """Counts those that still wait, and on which nobody trains."""
         waiting = self._channel.drop_rollouts()
         if dropped := self._schedule.untrained(waiting):
-            self._recorder.say(f"{why}: {len(dropped)} rollouts are not trained on.")
+            self._recorder.log(f"{why}: {len(dropped)} rollouts are not trained on.")
             for slot in dropped:
                 self._recorder.statistics.report_dropped(self._store.view(slot))
         if len(waiting) > len(dropped):
-            self._recorder.say(f"{why}: the episodes of {len(waiting) - len(dropped)} rollouts are not counted.")
+            self._recorder.log(f"{why}: the episodes of {len(waiting) - len(dropped)} rollouts are not counted.")

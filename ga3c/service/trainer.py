@@ -21,7 +21,7 @@ def run_trainer(source: BatchSource, learner: Learner, report: Callable[[UpdateS
     `halved` gets (rollouts in an update from now on, in a batch). Raises TooLarge if even one rollout is too much.
     `dropped` gets the rollouts of an update that was not made, also if it failed.
     """
-    most, told, inside = 0, time.thread_time(), 0.0
+    most, reported, inside = 0, time.thread_time(), 0.0
     with contextlib.closing(source.batches()) as batches:
         for batch, filled, gathering in batches:
             most, first = most or len(batch), 0
@@ -43,6 +43,6 @@ def run_trainer(source: BatchSource, learner: Learner, report: Callable[[UpdateS
                     dropped(part)
                 else:
                     updating, now = time.monotonic() - before - update.waited, time.thread_time()
-                    report(update, part, Spent(gathering, updating, now - told - inside))
-                    told, inside = now, 0.0
+                    report(update, part, Spent(gathering, updating, now - reported - inside))
+                    reported, inside = now, 0.0
                 first, gathering = first + len(part), 0.0

@@ -48,32 +48,32 @@ def entries(name: str) -> list[Entry]:
     return [entry for entry in found if isinstance(entry, dict)]
 
 
-def recalled(name: str, kind: Entry, what: str, say: Callable[[str], None]) -> list[Entry]:
-    """The entries of this kind. If the file cannot be read, `say` takes a line, in which `what` is remembered."""
-    return [entry for entry in _readable(name, what, say) if _is_of(entry, kind)]
+def recalled(name: str, kind: Entry, what: str, log: Callable[[str], None]) -> list[Entry]:
+    """The entries of this kind. If the file cannot be read, `log` takes a line, in which `what` is remembered."""
+    return [entry for entry in _readable(name, what, log) if _is_of(entry, kind)]
 
 
-def remember(name: str, kind: Entry, found: Entry, what: str, say: Callable[[str], None]) -> None:
-    """Keeps what was found in the place of entries of this kind. If that fails, `say` takes a line."""
+def remember(name: str, kind: Entry, found: Entry, what: str, log: Callable[[str], None]) -> None:
+    """Keeps what was found in the place of entries of this kind. If that fails, `log` takes a line."""
     path = cache_file(name)
     aside = path.with_name(f".{path.stem}.{os.getpid()}")
-    kept = [entry for entry in _readable(name, what, say) if not _is_of(entry, kind)]
+    kept = [entry for entry in _readable(name, what, log) if not _is_of(entry, kind)]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside.write_text(json.dumps([*kept, {**kind, **found}], indent=1) + "\n", encoding="utf-8")
         aside.replace(path)
     except OSError as error:
-        say(f"{what} are not remembered: {error.filename or path}: {error.strerror or error}")
+        log(f"{what} are not remembered: {error.filename or path}: {error.strerror or error}")
     finally:
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
 
 
-def _readable(name: str, what: str, say: Callable[[str], None]) -> list[Entry]:
+def _readable(name: str, what: str, log: Callable[[str], None]) -> list[Entry]:
     try:
         return entries(name)
     except (OSError, ValueError) as error:
-        say(f"Remembered {what.lower()} are ignored: {cache_file(name)}: {error}")
+        log(f"Remembered {what.lower()} are ignored: {cache_file(name)}: {error}")
         return []
 
 

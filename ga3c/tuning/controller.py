@@ -45,7 +45,7 @@ class State:
     baseline: Window = field(default_factory=Window)    # of the accepted setting
     fresh: Window = field(default_factory=Window)       # of the accepted setting, measured again
     window: Window = field(default_factory=Window)      # of the trial
-    heard: float = 0.0                                  # when the trial began, or its last second that counted
+    counted_at: float = 0.0                             # when the trial began, or its last second that counted
 
 
 S = TypeVar("S", bound=State)
@@ -96,14 +96,14 @@ class Controller(ABC, Generic[S]):
         """
         s = self._state
         if m.void:
-            if s.trial is None or m.time - s.heard <= TIMEOUT + STARTS * m.agent_start_seconds:
+            if s.trial is None or m.time - s.counted_at <= TIMEOUT + STARTS * m.agent_start_seconds:
                 return None
             return self._end(m, self._without_measurement(), Reason.NOT_MEASURED)
         if s.trial is None:
             self._watch(m)
             return None
         s.window.add(m)
-        s.heard = m.time
+        s.counted_at = m.time
         verdict = self._judge()
         return self._end(m, *verdict) if verdict else None
 
@@ -173,7 +173,7 @@ class Controller(ABC, Generic[S]):
 
     def _begin(self, m: Measurement, setting: Setting) -> None:
         s = self._state
-        s.trial, s.window, s.heard = setting, Window(), m.time
+        s.trial, s.window, s.counted_at = setting, Window(), m.time
 
     def _end(self, m: Measurement, decision: Decision, reason: Reason) -> Trial:
         s = self._state

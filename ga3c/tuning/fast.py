@@ -18,7 +18,7 @@ COARSEST, FINEST = 2.0, 1.15  # factors of a search's first and last steps
 REMEASURED = 5         # seconds that the accepted setting is measured again in a search,
 WATCHED = 10           # ... and when no search is under way
 ENOUGH = 10            # seconds of it that an undecided trial can be rejected by for good
-KEPT = 40              # seconds of the accepted setting that are kept, the newest
+BASELINE_SECONDS = 40  # seconds of the accepted setting that are kept, the newest
 OLD = 30.0             # seconds after which the accepted setting is measured again before it is compared with
 FULL = 0.04            # idle share of the cores below which more threads only share what is there
 PROBE_FIRST = 120.0    # seconds from the end of a search to the first trial of a neighbour. Each doubles them
@@ -112,7 +112,7 @@ class Fast(Controller[FastState]):
         elif differs:
             search = abs(fresh.mean.rate - before.mean.rate) > BY_ITSELF * before.mean.rate
         s.noise = learned(s.noise, fresh)
-        s.baseline = fresh if differs else Window([*before.seconds, *fresh.seconds], m.time).last(KEPT)
+        s.baseline = fresh if differs else Window([*before.seconds, *fresh.seconds], m.time).last(BASELINE_SECONDS)
         s.fresh, s.ready = Window(), True
         if self._over_ceiling(s.baseline) and not self._over_ceiling(before):
             s.rejected = []  # whatever is below the ceiling is better now

@@ -51,16 +51,16 @@ def entries() -> list[Entry]:
     return [entry for entry in remembered.entries(_FILE) if _whole(entry)]
 
 
-def recall(settings: Settings, game: str, say: Callable[[str], None]) -> Counts | None:
-    """The counts remembered for such a run, if any. `say` takes a line if the file cannot be read."""
-    found = remembered.recalled(_FILE, kind_of_run(settings, game), _WHAT, say)
+def recall(settings: Settings, game: str, log: Callable[[str], None]) -> Counts | None:
+    """The counts remembered for such a run, if any. `log` takes a line if the file cannot be read."""
+    found = remembered.recalled(_FILE, kind_of_run(settings, game), _WHAT, log)
     return next((_counts(entry) for entry in found if _whole(entry)), None)
 
 
-def remember(settings: Settings, game: str, counts: Counts, rate: float, say: Callable[[str], None]) -> None:
-    """Keeps these counts for the next such run. If it cannot write, `say` takes a line and the run goes on."""
+def remember(settings: Settings, game: str, counts: Counts, rate: float, log: Callable[[str], None]) -> None:
+    """Keeps these counts for the next such run. If it cannot write, `log` takes a line and the run goes on."""
     remembered.remember(_FILE, kind_of_run(settings, game), {"counts": list(counts), "rate": round(rate, 1)}, _WHAT,
-                        say)
+                        log)
 
 
 def _whole(entry: Entry) -> bool:

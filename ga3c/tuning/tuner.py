@@ -38,7 +38,7 @@ class Run(Protocol):
     def evaluating(self) -> Path | None:
         """The checkpoint under evaluation."""
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Shows the user a message."""
 
     def event(self, kind: str, **facts: Any) -> None:
@@ -59,7 +59,7 @@ def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
         return (n_a, n_p, n_t), False
     given = (settings.tuning.agents, settings.tuning.predictors, settings.tuning.trainers)
     default = tuple(getattr(TuningSettings(), each) for each in ("agents", "predictors", "trainers"))
-    remembered = recall(settings, run.spec.name, run.say) if settings.tuning.remember and given == default else None
+    remembered = recall(settings, run.spec.name, run.log) if settings.tuning.remember and given == default else None
     counts = (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers)
     return remembered or counts, remembered is not None
 
@@ -84,7 +84,7 @@ class Tuner:
             self.controller = Fast(first, most, ceiling, settings.run.seed, fine=remembered)
         given = {each: getattr(settings.tuning, each) for each in ("start", "agents", "predictors", "trainers")}
         if any(run.resumed_settings.get(each, count) != count for each, count in given.items()):
-            run.say(f"The controller begins again with {name(first)}, the counts that were given.")
+            run.log(f"The controller begins again with {name(first)}, the counts that were given.")
         elif run.resumed_controller:
             try:
                 self.controller.restore(run.resumed_controller)
@@ -94,10 +94,10 @@ class Tuner:
                 if isinstance(self.controller, Paper) and before.get("temperature", warmth) != warmth:
                     self.controller.reheat(warmth)
                 if other := [each for each, now in shape(settings).items() if before.get(each, now) != now]:
-                    run.say(f"What the controller found does not hold for another {', '.join(other)}.")
+                    run.log(f"What the controller found does not hold for another {', '.join(other)}.")
                     self.controller.forget()
             except ValueError as error:
-                run.say(f"The controller begins again: its state in the checkpoint does not fit, {error}.")
+                run.log(f"The controller begins again: its state in the checkpoint does not fit, {error}.")
         run.controller = self.controller
         self._cores = usable_cores()
         self._quiet = 0  # undisturbed rows in a row
@@ -161,4 +161,4 @@ class Tuner:
         if not self.controller.searching:
             self._run.tuning = f"{name(accepted)} found"
             if self._settings.tuning.remember and not self.controller.under_external_load:
-                remember(self._settings, self._run.spec.name, accepted, rate, self._run.say)
+                remember(self._settings, self._run.spec.name, accepted, rate, self._run.log)

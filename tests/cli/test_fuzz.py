@@ -46,7 +46,7 @@ anything = st.recursive(st.none() | numbers | st.text(max_size=5) | st.integers(
                         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner,
                                                                                     max_size=3), max_leaves=4)
 EVENTS = [
-    {"time": 0.0, "event": "start", "resumed_at": 0, "command": [], "told": []},
+    {"time": 0.0, "event": "start", "resumed_at": 0, "command": [], "notes": []},
     {"time": 1.0, "event": "trial", "from": "4/1/1", "to": "5/1/1", "rate_from": 9.0, "rate": 9.5, "seconds": 12.0,
      "decision": "accepted"},
     {"time": 2.0, "event": "search", "over": True, "setting": "5/1/1", "rate": 9.0},

@@ -96,7 +96,7 @@ def test_what_was_asked_for_without_effect_is_told_at_the_start(train_here: Comm
                  "No effect: --trainers; --schedule alternating says which agents are answered, and what an update "
                  "takes",
                  "No effect: --frame-skip; toy:catch is no Atari game"):
-        assert line in begun["told"] and done.stdout.count(line) == 1, begun["told"]
+        assert line in begun["notes"] and done.stdout.count(line) == 1, begun["notes"]
 
 
 def test_a_run_goes_on_from_a_checkpoint_that_is_named_or_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_a_run_whose_agent_steps_are_single_frames_says_so_at_its_start(train_he
                       "--run-dir", "run")
     assert (done.returncode, done.stderr) == (0, "")
     line = "PongNoFrameskip-v4: an agent step is one frame, as this id says; --frame-skip 4 is usual"
-    assert line in recorded("start")[0]["told"] and done.stdout.count(line) == 1
+    assert line in recorded("start")[0]["notes"] and done.stdout.count(line) == 1
 
 
 def test_a_run_computes_with_the_kernel_that_was_chosen_and_says_so(
@@ -134,7 +134,7 @@ def test_a_run_computes_with_the_kernel_that_was_chosen_and_says_so(
     assert done.returncode == 0 and "Kernels: what was measured" in done.stdout, done.stderr
     begun, = recorded("start")
     assert (begun["kernels"], begun["precision"]) == ("onednn", "bfloat16")
-    assert "Kernels: what was measured" in begun["told"]
+    assert "Kernels: what was measured" in begun["notes"]
 
 
 def test_a_run_directory_in_use_is_refused_with_the_way_on() -> None:

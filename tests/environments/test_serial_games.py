@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ga3c.envs.containment import contained, told
+from ga3c.envs.containment import contained, described
 from ga3c.envs.wrapper_statistics import SAVED
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
@@ -77,7 +77,7 @@ def test_a_game_that_fails_in_its_random_first_steps_ends_the_run(
                               agents=2, envs_per_agent=2, rollout_length=5, training_batch_min=20, seed=5))
     with pytest.raises(AgentsLost, match="'odd:exit-always-v0' fails in its random first steps: SystemExit") as lost:
         run_serial(run.settings, run, Learner(run.settings, run.spec), interruption)
-    assert "effects.py, line" in told(lost.value) and "contextlib" not in told(lost.value)
+    assert "effects.py, line" in described(lost.value) and "contextlib" not in described(lost.value)
 
 
 def test_a_run_that_its_game_has_ended_keeps_what_wrappers_have_seen(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import refusal
 
-from ga3c.envs.atari_games import atari_id, atari_names, named, plain_name, played, told_at_start
+from ga3c.envs.atari_games import atari_id, atari_names, named, plain_name, played, notes_at_start
 from ga3c.envs.check import probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
@@ -149,8 +149,8 @@ def test_a_setting_wins_over_the_id(game: str, frame_skip: int | None, sticky: f
 
 
 def test_the_start_tells_that_an_agent_step_is_one_frame_where_the_id_alone_says_so() -> None:
-    assert told_at_start(configured(game="PongNoFrameskip-v4").env) == [
+    assert notes_at_start(configured(game="PongNoFrameskip-v4").env) == [
         "PongNoFrameskip-v4: an agent step is one frame, as this id says; --frame-skip 4 is usual"]
     for settings in (configured(game="PongNoFrameskip-v4", frame_skip=1), configured(game="Pong", frame_skip=1),
                      configured(game="Pong-v4"), configured(game="Pong"), configured(game="toy:catch")):
-        assert told_at_start(settings.env) == []
+        assert notes_at_start(settings.env) == []

@@ -13,7 +13,7 @@ import pytest
 from ga3c.envs.atari_games import atari_names, played
 from ga3c.envs import which_emulator
 from ga3c.envs.emulator import compiled
-from ga3c.envs.which_emulator import is_own, proven, told_of_emulator
+from ga3c.envs.which_emulator import is_own, proven, emulator_notes
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
@@ -37,14 +37,14 @@ def test_auto_takes_our_own_for_games_proven_exact_as_they_were_proven(monkeypat
 
 def test_it_is_said_which_emulator_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(which_emulator, "proven", lambda: frozenset({"boxing"}))
-    told = [told_of_emulator(configured(game=game, emulator=emulator).env) for game, emulator in (
+    told = [emulator_notes(configured(game=game, emulator=emulator).env) for game, emulator in (
         ("Boxing", "auto"), ("Pong", "own"), ("Pong", "auto"), ("toy:catch", "own"), ("CartPole-v1", "auto"))]
     assert told == [
         ["Boxing: GA3C's own emulator plays, exact next to ale-py's; --emulator ale takes ale-py's"],
         ["Pong: GA3C's own emulator plays, not proven exact in this game next to ale-py's; --emulator ale takes "
          "ale-py's"],
         ["Pong: ale-py's emulator plays"], [], []]
-    assert told_of_emulator(configured(game="Boxing", emulator="own", mode=1).env) == [
+    assert emulator_notes(configured(game="Boxing", emulator="own", mode=1).env) == [
         "Boxing: GA3C's own emulator plays, not proven exact in this mode and difficulty next to ale-py's; --emulator "
         "ale takes ale-py's"]
 

@@ -88,7 +88,7 @@ def test_a_score_is_written_with_all_its_digits(
 def test_messages_are_shown_and_logged_and_events_are_kept(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
-    record.say("an agent died")
+    record.log("an agent died")
     record.start()
     clock.now += 1.5
     record.event("agent_died", agent=3)

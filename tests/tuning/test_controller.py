@@ -142,7 +142,7 @@ def test_a_state_of_another_process_or_version_is_refused(kind: str) -> None:
     of_0_8 = {"accepted": [2, 1, 1], "baseline": {"seconds": [], "newest": 0.0}, "_trial": None, "_heard": 0.0,
               "_window": {"seconds": [], "newest": 0.0}, "_fresh": {"seconds": [], "newest": 0.0}, "searching": True,
               "process": type(controller).__name__, "rng": {"bit_generator": "PCG64"}}
-    missing = {key: value for key, value in before.items() if key != "heard"}
+    missing = {key: value for key, value in before.items() if key != "counted_at"}
     for state in (other, of_0_8, missing, {}, [], None, "2/1/1"):
         with pytest.raises(ValueError, match="another controller or version"):
             controller.restore(state)  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ def test_it_starts_where_told_else_as_given_else_as_remembered_else_by_default(
         cache: Path, make_run: MakeRun, given: dict[str, Any], first: tuple[int, int, int] | None) -> None:
     settings = toy(**given)
     run = make_run(settings)
-    remember(settings, run.spec.name, (7, 2, 1), 900.0, run.say)
+    remember(settings, run.spec.name, (7, 2, 1), 900.0, run.log)
     counts, remembered = start(settings, run)
     assert counts == (first or (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers))
     assert remembered == (first == (7, 2, 1))
@@ -83,7 +83,7 @@ def test_where_batches_are_used_again_the_ceiling_is_of_their_first_use(
 def test_what_is_remembered_is_brought_into_bounds(cache: Path, make_run: MakeRun) -> None:
     settings = toy(agents_max=9)
     run = make_run(settings)
-    remember(settings, run.spec.name, (4000, 50, 1), 900.0, run.say)
+    remember(settings, run.spec.name, (4000, 50, 1), 900.0, run.log)
     assert Tuner(settings, run, True).setting == (max(9, settings.agent_count), limits(settings)[1], 1)
 
 
@@ -226,8 +226,8 @@ def test_a_finished_search_is_recorded_and_remembered(cache: Path, make_run: Mak
     seconds.pass_by(900, rate=lambda agents: 1000.0 * min(agents, 8))
     over = events(run, "search")[0]
     assert over["over"] is True and over["setting"] == "8/1/1" and abs(over["rate"] - 8000) < 1
-    assert recall(run.settings, "toy:catch", run.say) == (8, 1, 1)
-    assert recall(run.settings, "toy:identity", run.say) is None
+    assert recall(run.settings, "toy:catch", run.log) == (8, 1, 1)
+    assert recall(run.settings, "toy:identity", run.log) is None
 
 
 def test_what_is_best_beside_other_programs_is_not_remembered(cache: Path, make_run: MakeRun) -> None:

@@ -256,10 +256,10 @@ def same(one: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
 
 def completed(log: Path, wanted: Sequence[Mapping[str, Any]],
               measure: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-              told: Callable[[Mapping[str, Any]], str]) -> list[dict[str, Any]]:
+              line_of: Callable[[Mapping[str, Any]], str]) -> list[dict[str, Any]]:
     """The measurements under all conditions in `wanted`, in their order.
 
-    Those that the file `log` lacks are made by `measure`, appended to it and printed as `told` tells them. Conditions
+    Those that the file `log` lacks are made by `measure`, appended to it, printed as `line_of` writes them. Conditions
     are plain JSON values and differ from each other.
     """
     found = reader.Follower(log).new() if log.exists() else []
@@ -269,5 +269,5 @@ def completed(log: Path, wanted: Sequence[Mapping[str, Any]],
             torn = log.exists() and not log.read_bytes().endswith(b"\n")  # as by a disk that was full
             with open(log, "a", encoding="utf-8") as file:
                 file.write("\n" * torn + json.dumps(found[-1]) + "\n")
-            print(told(found[-1]), flush=True)
+            print(line_of(found[-1]), flush=True)
     return [one for conditions in wanted for one in found if same(one, conditions)]

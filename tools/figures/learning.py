@@ -125,17 +125,17 @@ def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = la
         try:
             train(run, row.settings)
             if "mean" not in found.get(row.name, {}):
-                found[row.name] = told(row, run, {"run": done(run, goal(row.game))})
+                found[row.name] = reported(row, run, {"run": done(run, goal(row.game))})
                 write(out, rows, found)  # what follows may fail
             if stopped():
                 raise KeyboardInterrupt
-            found[row.name] = told(row, run, evaluated(run, episodes))
+            found[row.name] = reported(row, run, evaluated(run, episodes))
         except (ConfigError, ga3c.CommandFailed) as failure:
             failures.append(f"{run}: {failure}")
             continue
         except SystemExit:  # the run has ended early, with a checkpoint
             if (run / "metrics.jsonl").exists() and (played := done(run, goal(row.game))):
-                found[row.name] = told(row, run, {"run": played})
+                found[row.name] = reported(row, run, {"run": played})
                 write(out, rows, found)
             raise KeyboardInterrupt from None
         write(out, rows, found)
@@ -161,7 +161,7 @@ def _is_of(report: dict[str, Any], asked: dict[str, Any]) -> bool:
     return {**known, **asked} == known
 
 
-def told(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
+def reported(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
     """What learning.json keeps of a run."""
     made = {}
     for name in ("commit", "processor", "cores"):

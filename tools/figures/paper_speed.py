@@ -31,14 +31,14 @@ _OWN = ("game", "minutes", "steps", "frames", "episodes", "run_dir", "tensorboar
 
 
 def measured(options: argparse.Namespace, wanted: Sequence[tuple[Mapping[str, Any], Settings]],
-             told: Callable[[Mapping[str, Any]], str]) -> list[dict[str, Any]]:
+             line_of: Callable[[Mapping[str, Any]], str]) -> list[dict[str, Any]]:
     """The measurements of all runs in `wanted`: what names one, and its settings. Raises as `speed` does."""
     here = machine()
     common = {"seconds": options.seconds, "flags": options.flags, **here}
     whole = [{**names, "game": settings.env.game, **common} for names, settings in wanted]
     settings_of = {json.dumps(one): settings for one, (_, settings) in zip(whole, wanted, strict=True)}
     return completed(options.out / f"{options.what}.jsonl", whole,
-                     lambda one: speed(settings_of[json.dumps(one)], options.seconds), told)
+                     lambda one: speed(settings_of[json.dumps(one)], options.seconds), line_of)
 
 
 def fixed(options: argparse.Namespace, *flags: str) -> Settings:

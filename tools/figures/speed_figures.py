@@ -40,7 +40,7 @@ def settings_of(conditions: Mapping[str, Any]) -> Settings:
     return settings_of_run(train_parser(), conditions["flags"], _OWN, **chosen, dynamic=False)
 
 
-def told(one: Mapping[str, Any]) -> str:
+def line_of(one: Mapping[str, Any]) -> str:
     """A line of a measurement."""
     counts = "/".join(str(one[kind]) for kind in ("agents", "predictors", "trainers"))
     return f"{one['network']} {counts}: {one['steps_per_second']:,.0f} agent steps/s"
@@ -92,7 +92,7 @@ def make(options: argparse.Namespace) -> list[str]:
     runs = [settings_of(one) for one in wanted]  # a mistake in the last one is told before the first is measured
     probe(runs[0])
     options.out.mkdir(parents=True, exist_ok=True)
-    found = completed(options.out / "speed.jsonl", wanted, lambda one: speed(settings_of(one), one["seconds"]), told)
+    found = completed(options.out / "speed.jsonl", wanted, lambda one: speed(settings_of(one), one["seconds"]), line_of)
     draw(found, options.out / "speed.png")
     print(f"drawn: {options.out / 'speed.png'}")
     return []

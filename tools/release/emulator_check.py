@@ -260,8 +260,8 @@ def main() -> int:
             if difference := check(game, seed, options.frames, options.registers, player, each):
                 differences.append(difference)
         exact += [] if differences else [game]
-        told = "; ".join(differences) or "exact" + (f" in {len(played_in)} variants" if options.modes else "")
-        print(f"{game}: {told} ({time.perf_counter() - begun:.0f} s)", flush=True)
+        found = "; ".join(differences) or "exact" + (f" in {len(played_in)} variants" if options.modes else "")
+        print(f"{game}: {found} ({time.perf_counter() - begun:.0f} s)", flush=True)
     print(f"{len(exact)} of {len(games)} exact over {options.frames:,} frames, {options.seeds} seeds")
     if options.write:
         command = f"python tools/release/emulator_check.py --frames {options.frames} --seeds {options.seeds} --write"

@@ -1,7 +1,7 @@
 """GA3C: asynchronous advantage actor-critic around one model, after Babaeizadeh et al., ICLR 2017.
 
-Agents play in processes of their own. One process holds the model, which predictor threads ask and trainer threads
-update. Between them lie slots of shared memory and queues of tickets:
+Each agent plays in its own process. The main process holds the model: predictor threads query it, trainer threads
+update it. Agents and threads exchange data through slots of shared memory and queues of tickets:
 
     agents --ticket--> prediction queue --> predictors --> model
       ^                                                      |
@@ -12,17 +12,17 @@ Eleven packages; each imports only from those below it.
 
     commands      One file per command: arguments in, exit code out.
     service       Supervisor, agent processes, predictor and trainer threads, serial mode.
-    evaluation    How well it plays: policies, episodes, scores.
+    evaluation    Policies, episodes, scores.
     runs          The record of a run: written, read back, shown.
-    tuning        The numbers of agents, predictors, trainers, and what limits a run.
+    tuning        The numbers of agents, predictors, trainers; the bottleneck of a run.
     learner       Model, update, snapshot, checkpoints.
     algorithms    Losses, returns, networks.
-    agents        An agent's loop and its process. From here down nothing imports TensorFlow.
+    agents        An agent's loop and its process. This package and those below do not import TensorFlow.
     transport     Slots of shared memory, tickets, queues.
     envs          Atari, Gymnasium, toys.
     settings      Schema, presets, YAML, flags; cores and memory of the machine.
 
-Words: N_A agents, N_P predictors, N_T trainers. An *agent step* is one decision of one environment, on Atari 4
+Terms: N_A agents, N_P predictors, N_T trainers. An *agent step* is one decision of one environment, on Atari 4
 emulator *frames*. A *rollout* is up to rollout_length steps of all environments of an agent, in one *slot*. *Version*
 counts updates; *policy lag* is the version at training minus the version at prediction. *PPS* and *TPS* are
 predictions and updates a second. A *score* is the raw reward of an episode.
@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import sys
 
-# `python -m ga3c` puts the working directory first. A `types.py` there would stand in for Python's from here on.
+# `python -m ga3c` puts the working directory first in the path. A `types.py` there would replace Python's own.
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and f"{sys.path[0]}/ga3c" != __path__[0]:
     sys.path.append(sys.path.pop(0))
 
@@ -61,7 +61,7 @@ __all__ = ["CommandFailed", "Config", "ConfigError", "RunRecord", "evaluate", "l
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when asked for: an agent, and `--help`, need none of it.
+    # Imported on first use: agents and `--help` need none of these modules.
     if name not in _WHERE:
         raise AttributeError(f"module 'ga3c' has no attribute {name!r}")
     module, attribute = _WHERE[name]

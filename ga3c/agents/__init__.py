@@ -1,1 +1,1 @@
-"""Who plays: an agent's loop, its process, its environments that may fail. Start with `loop.py`."""
+"""Agents: the loop of an agent, its process, and environments that may fail. Start with `loop.py`."""

@@ -1,8 +1,8 @@
-"""Environments that may fail. One that raises, or gives numbers nobody can learn from, is replaced inside its agent.
+"""Environments that may fail. A failure is an exception, or a number that is not finite or too large.
 
-The episodes under way are dropped: they end as truncated in the step that failed, and their scores do not count. Some
-environments fail again and again without one good step between. Then the agent ends, and the supervisor decides what
-happens next (`service/workers.py`).
+After a failure the agent replaces all its environments. The episodes under way are dropped: they end as truncated in
+the step that failed, and their scores do not count. After too many failures without a good step between them the agent
+ends. The supervisor then decides what happens next (`service/workers.py`).
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from numpy.typing import NDArray
 from ga3c.envs.base import Environment, State, Transition
 from ga3c.envs.containment import contained
 
-RETRIES = 5        # failures in a row, without one good step between, before an agent gives up
-_STRIDE = 7919     # between the seeds of one agent's environments, more than it has of them
-_MOST = math.sqrt(float(np.finfo(np.float32).max))
-_OWN = "fault_tolerant"  # what a state has beside that of the environments: seed, failures in a row
+RETRIES = 5        # failures in a row, without a good step between them, that an agent survives
+_STRIDE = 7919     # added to the seed at each replacement; more than an agent has environments
+_MOST = math.sqrt(float(np.finfo(np.float32).max))  # squares of smaller numbers are finite in float32
+_OWN = "fault_tolerant"  # key in a state for [seed, failures in a row]
 
 
 class NotFinite(ValueError):
-    """A reward or an observation is not finite, or so large that its square is not."""
+    """The error for a reward or an observation that is not finite, or so large that its square is not."""
 
 
 class FaultTolerantEnvironment:
-    """An `Environment` that replaces those it is made of when they fail.
+    """An `Environment` around an agent's environments. It replaces all of them when they fail.
 
     Args:
-        make: makes the environments; what it raises is raised.
-        failed: called while the exception that ended an environment is handled.
+        make: makes the environments. The constructor raises what `make` raises; later that counts as a failure.
+        failed: called after each failure except the last, while its exception is handled.
 
     Attributes:
-        given_up: it has failed too often, and raised what its environments raised.
+        given_up: whether there were too many failures, so that the last exception was raised.
     """
 
     def __init__(self, make: Callable[[], Environment], failed: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class FaultTolerantEnvironment:
         self._exact = self.spec.observation_dtype.kind != "f"  # bytes are always finite
 
     def reset(self, seed: int) -> None:
-        """Begins; environments that replace these get seeds of their own. Raises what they raise, or NotFinite."""
+        """Begins episodes from `seed`; replacements get other seeds. Raises what environments raise, or NotFinite."""
         self._seed = seed
         self._environment.reset(seed)
         if not self._exact:
@@ -55,15 +55,15 @@ class FaultTolerantEnvironment:
 
     @property
     def observation(self) -> NDArray:
-        """Of the environments."""
+        """Returns the observation of the environments."""
         return self._environment.observation
 
     def show(self, into: NDArray) -> None:
-        """As of the environments."""
+        """Writes the observation into `into`, see `Environment.show`."""
         self._environment.show(into)
 
     def restart(self, number: int) -> None:
-        """As of the environments; if they failed, all begin again. Raises as `step` does."""
+        """Begins a new episode in environment `number`. If that fails, all are replaced. Raises as `step` does."""
         try:
             self._environment.restart(number)
             if not self._exact:
@@ -74,7 +74,7 @@ class FaultTolerantEnvironment:
                 pass
 
     def step(self, action: NDArray[np.int64]) -> Transition:
-        """As of the environments; if they failed, the end of all their episodes.
+        """Steps the environments. If they fail, replaces them and returns the end of all episodes.
 
         Raises what they raise, or NotFinite, at the failure after `RETRIES` others in a row.
         """
@@ -98,12 +98,12 @@ class FaultTolerantEnvironment:
         return transition
 
     def state(self) -> State | None:
-        """As of the environments, and with which seed the next ones begin."""
+        """Returns the state of the environments, with our seed and failures in a row; None if they have none."""
         state = self._environment.state()
         return None if state is None else {**state, _OWN: np.array([self._seed, self._in_a_row])}
 
     def restore(self, state: State) -> None:
-        """As of the environments. A state of an earlier version has nothing of ours in it."""
+        """Restores the environments and our own numbers. A state of an earlier version lacks our numbers."""
         if _OWN in state:
             self._seed, self._in_a_row = map(int, state[_OWN])
         self._environment.restore({name: array for name, array in state.items() if name != _OWN})
@@ -113,12 +113,12 @@ class FaultTolerantEnvironment:
         self._environment.close()
 
     def _check(self, what: str, observation: NDArray) -> None:
-        # One dot product for NaN, infinity and what is too large: a tenth of the time of isfinite and all.
+        # One dot product finds NaN, infinity and too large numbers in a tenth of the time of isfinite and all.
         if not np.vdot(observation, observation) < math.inf:
             raise _not_finite(what, observation)
 
     def _count(self) -> None:
-        """One more failure, whose exception is being handled; raises it if there were too many."""
+        """Counts a failure while its exception is handled. Raises that exception if there were too many."""
         self._in_a_row += 1
         if self._in_a_row > RETRIES:
             self.given_up = True
@@ -126,9 +126,9 @@ class FaultTolerantEnvironment:
         self._failed()
 
     def _replaced(self) -> bool:
-        """Whether new environments have begun; those that cannot be made or reset have failed, too."""
+        """Makes and resets new environments. Returns False, and counts a failure, if that fails."""
         with contained():
-            with contextlib.suppress(BaseException):  # it has failed already
+            with contextlib.suppress(BaseException):  # they have failed already
                 self._environment.close()
             try:
                 self._environment = self._make()
@@ -140,7 +140,7 @@ class FaultTolerantEnvironment:
 
 
 def _not_finite(what: str, numbers: NDArray) -> NotFinite:
-    """numbers: (E, ...), some of which are not as they should be."""
+    """Returns the error for `numbers` (E, ...), some of which are not finite or too large."""
     wrong = ~(np.abs(numbers) < _MOST)
     environments = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1)).tolist()
     return NotFinite(f"{what} is not finite or too large: {numbers[wrong][:4]}, of environments {environments[:16]} of "

@@ -1,4 +1,4 @@
-"""The process that agents and evaluations are forked from, and the start of a process from it."""
+"""The fork server: the process that agents and evaluations are forked from. `start` starts a process from it."""
 
 from __future__ import annotations
 
@@ -20,38 +20,39 @@ from ga3c.envs.process_group import kill_leader
 from ga3c.settings.imports import safe_path
 from ga3c.settings.schema import EnvSettings
 
-ANSWER_SECONDS = 300.0  # that a fork server may take, which may still compile the emulator
+ANSWER_SECONDS = 300.0  # for the answer of a fork server, which may still compile the emulator
 _ENDING_SECONDS = 0.2
-_GRACE = 0.5  # seconds: a fork server that is well has answered in them
-_LONGEST_DIRECTORY = 70  # bytes: the fork server's socket is below it, and the path of a socket has at most 107
+_GRACE = 0.5  # seconds in which a healthy fork server answers
+_LONGEST_DIRECTORY = 70  # bytes: the fork server's socket is below it, and a socket's path has at most 107
 
 
 class Closeable(Protocol):
-    """What a process is given for itself: its port, or its end of a pipe."""
+    """An object that is passed to a process for its own use: its port, or its end of a pipe."""
 
     def close(self) -> None:
-        """Here; the process keeps its own."""
+        """Closes our copy; the process keeps its own."""
 
 
 @contextmanager
 def forkserver_running(settings: EnvSettings, n_envs: int) -> Iterator[None]:
-    """Within, the process that agents are forked from is there, and processes may be started from it.
+    """Runs the fork server. Within the block, processes may be started from it.
 
-    It imports what an agent needs and preloads the emulators of `n_envs` environments (`envs/preload.py`), once.
-    SIGINT is blocked in it and so in every agent: Ctrl-C is for the main process to handle. So is SIGTERM, which
-    `timeout` and others send to the whole group: all agents would end with it. SIGUSR1, a request for a checkpoint,
-    would end it, too. Should it die, multiprocessing starts the next one just so.
+    The fork server imports what an agent needs and preloads the emulators of `n_envs` environments
+    (`envs/preload.py`), once. Three signals are blocked in it, and in each process until the process unblocks them.
+    SIGINT (Ctrl-C) is for the main process. SIGTERM, which `timeout` and others send to the whole group, would end the
+    fork server and all agents. SIGUSR1, a request for a checkpoint, would end it, too. If it dies, multiprocessing
+    starts another one in the same way.
     """
     context = multiprocessing.get_context("forkserver")
-    # By name, as it forks what commands and evaluations run, too: they stand above agents, which import none of them.
+    # By name: it also forks the processes of commands and evaluations, which this package must not import.
     context.set_forkserver_preload(["ga3c.agents.process", "ga3c.commands.train", "ga3c.evaluation.players",
                                     "ga3c.envs.preload"])
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_DIRECTORY:
         tempfile.tempdir = "/tmp"
     with safe_path():
-        resource_tracker.ensure_running()  # it unblocks SIGINT when it starts; the fork server would start it
+        resource_tracker.ensure_running()  # its start unblocks SIGINT, so it comes before we block SIGINT
     wanted = f"{n_envs}:{settings.model_dump_json()}"
-    if os.environ.get("GA3C_PRELOAD") != wanted:  # TensorFlow's threads may read the environment meanwhile
+    if os.environ.get("GA3C_PRELOAD") != wanted:  # only if needed, as TensorFlow's threads may read the environment
         os.environ["GA3C_PRELOAD"] = wanted
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1})
     try:
@@ -63,13 +64,13 @@ def forkserver_running(settings: EnvSettings, n_envs: int) -> Iterator[None]:
 
 
 def start_forkserver(settings: EnvSettings, n_envs: int) -> None:
-    """Starts it without waiting for its imports; see `forkserver_running`."""
+    """Starts the fork server without waiting for its imports; see `forkserver_running`."""
     with forkserver_running(settings, n_envs):
         pass
 
 
 class _Start:
-    """The start of a process by another thread, so that the wait for it can be given up."""
+    """The start of a process in another thread, so that the caller can give up the wait for it."""
 
     def __init__(self, process: BaseProcess, theirs: Closeable) -> None:
         self._process, self._theirs = process, theirs
@@ -78,11 +79,11 @@ class _Start:
         self.failed: BaseException | None = None
 
     def run(self, settings: EnvSettings, n_envs: int) -> None:
-        """The other thread's: starts it, and ends it again if nobody waits for it any more."""
+        """Runs in the other thread: starts the process, and ends it if the caller has given up."""
         try:
             with forkserver_running(settings, n_envs):
                 self._process.start()
-        except BaseException as error:  # noqa: B036  # raised by who waits
+        except BaseException as error:  # noqa: B036  # the caller raises it
             self.failed = error
         finally:
             with contextlib.suppress(OSError):  # users' code may have closed it
@@ -107,17 +108,17 @@ class _Start:
 
 def start(process: BaseProcess, theirs: Closeable, settings: EnvSettings, n_envs: int,
           waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext) -> int:
-    """Starts a process from the fork server, whose pid it returns.
+    """Starts a process from the fork server and returns the fork server's pid.
 
-    Another thread starts it, and closes `theirs`, our copy of what the process has for itself. This one waits within
-    `waiting`, where a signal may end the wait by an exception. Then the process is ended, here if it starts within
-    `_GRACE` seconds more, else by the other thread. A fork server that does not answer for `ANSWER_SECONDS` is killed.
-    Raises OSError or EOFError if there is no process.
+    Another thread starts the process and closes `theirs`, our copy of its port or pipe. The caller waits within
+    `waiting`, where a signal may end the wait by an exception. Then the process is killed: by the caller if it starts
+    within `_GRACE` seconds, else by the other thread. A fork server that does not answer for `ANSWER_SECONDS` is
+    killed. Raises OSError or EOFError if there is no process.
     """
     starting = _Start(process, theirs)
     thread = threading.Thread(target=starting.run, args=(settings, n_envs), name="starting", daemon=True)
     try:
-        with waiting():  # a request that came before ends it here
+        with waiting():  # a signal that came before raises here
             pass
         _find_ground()
         _forget_unreachable()
@@ -126,7 +127,7 @@ def start(process: BaseProcess, theirs: Closeable, settings: EnvSettings, n_envs
         starting.give_up()
         if thread.ident is None:
             theirs.close()
-        if isinstance(error, RuntimeError):  # no thread either
+        if isinstance(error, RuntimeError):  # the system has no thread for it
             raise OSError(errno.EAGAIN, str(error)) from None
         raise
     try:
@@ -150,7 +151,7 @@ def start(process: BaseProcess, theirs: Closeable, settings: EnvSettings, n_envs
 
 
 def _find_ground() -> None:
-    """What a process is started with names the working directory, which somebody may have removed."""
+    """Changes to `/` if the working directory was removed: multiprocessing passes its name to each process."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -158,16 +159,16 @@ def _find_ground() -> None:
 
 
 def _forget_unreachable() -> None:
-    """Lets the next fork server be started if this one's socket is gone, as where old files are cleared out of /tmp.
+    """Lets multiprocessing start another fork server if the socket of this one is gone, as after a cleaning of /tmp.
 
-    Its processes and so the server itself live on.
+    The old fork server and its processes live on.
     """
     server: Any = forkserver._forkserver
     with server._lock:
         address = server._forkserver_address
         if not address or util.is_abstract_socket_namespace(address) or os.path.exists(address):
             return
-        os.makedirs(os.path.dirname(address), 0o700, exist_ok=True)  # the next one's socket is there, too
+        os.makedirs(os.path.dirname(address), 0o700, exist_ok=True)  # the next socket is made there, too
         _unreachable.append(server._forkserver_alive_fd)
         server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None
 
@@ -176,16 +177,16 @@ _unreachable: list[int] = []  # descriptors that keep fork servers alive
 
 
 def forkserver_ended(pid: int) -> bool:
-    """Whether this fork server has ended. Then all of its processes seem to have ended, too, with exit code 255.
+    """Returns whether this fork server has ended. All its processes then seem to have ended with exit code 255.
 
-    Its pipes are closed a moment before it has ended: it has `_ENDING_SECONDS` for that.
+    Its pipes close a moment before it has ended, so this waits for up to `_ENDING_SECONDS`.
     """
     try:
         try:
             server = os.pidfd_open(pid)
         except ProcessLookupError:
             raise
-        except (AttributeError, OSError):  # of systems that have none, or no descriptor left
+        except (AttributeError, OSError):  # the system has no such call, or no descriptor left
             pass
         else:
             try:

@@ -1,4 +1,4 @@
-"""How an agent draws its actions from the outputs of the model."""
+"""The choice of actions: an agent draws them from the outputs of the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def sample(policy: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Actions (n,) drawn from the probabilities `policy` (n, A), by inverse transform sampling."""
+    """Draws actions (n,) int64 from the probabilities `policy` (n, A), by inverse transform sampling."""
     actions = []
     for probabilities, uniform in zip(policy.tolist(), rng.random(len(policy)).tolist(), strict=True):
         cumulative = list(accumulate(probabilities))

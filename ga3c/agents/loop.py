@@ -1,7 +1,8 @@
-"""An agent's life: it plays, asks for predictions, submits rollouts. `play` has no I/O.
+"""The loop of an agent: it plays, asks for predictions and submits rollouts. `play` has no I/O.
 
-`play` is a generator that yields requests and is resumed when they are granted. In a process `transport.port.Port`
-grants them through the queues; in serial mode a plain loop grants them in turn. One code path, two ways to run it.
+`play` is a generator. It yields requests and continues when they are granted. In an agent's process
+`transport.port.Port` grants them through the queues; in serial mode a plain loop grants them in turn. So both modes run
+the same code.
 
 Next hop of an observation: `transport.port.Port.grant`, which sends a ticket to the predictors.
 """
@@ -26,14 +27,14 @@ Player = Generator[Request, int, None]
 
 @dataclasses.dataclass
 class Progress:
-    """Where an agent stands: what `play` needs to go on, beside its environments, generator and slots.
+    """The position of an agent: what `play` needs to continue, beside the environments, generator and slots.
 
-    `slot`, `step`: where the next step is written. `full`: the slot before, which waits for its bootstrap value.
-    `length`: steps after which the slot is full; 0: all that it has room for.
-    `score` and `began` (E): of the episodes under way, and the agent step they began at; -1: with random steps, so that
-    their scores do not count. `now`: agent steps so far.
-    `final`: the final observation of a truncated episode is being predicted. `discounted` (E): the sums that
-    `discounted_reward` has a row of for each step; empty where nobody asks for them.
+    `slot`, `step`: the place of the next step. `full`: the slot before, which waits for its bootstrap value.
+    `length`: steps after which the slot is full; 0: `rollout_length`.
+    `score` (E): scores of the episodes under way. `began` (E): the agent steps they began at; -1 if an episode has
+    random steps, so that its score does not count. `now`: agent steps so far.
+    `final`: whether the final observation of a truncated episode is being predicted. `discounted` (E): the current
+    sums for `discounted_reward`; empty if the slots have no such field.
     """
 
     score: list[float]
@@ -48,29 +49,30 @@ class Progress:
 
     @classmethod
     def new(cls, n_envs: int, length: int = 0, mixed: Sequence[bool] = ()) -> Progress:
-        """Before the first step.
+        """Returns the position before the first step.
 
-        length: of the first rollout; 0: all that a slot has room for. mixed: (E,) what `play_randomly` returns.
+        length: steps of the first rollout; 0: `rollout_length`. mixed: (E,) what `play_randomly` returns.
         """
         return cls([0.0] * n_envs, [-1 if each else 0 for each in mixed] or [0] * n_envs, length=length)
 
 
 def play(environment: Environment, store: Slots, rng: np.random.Generator, at: Progress | None = None,
          resumed: bool = False, again: bool = False, discount: float | None = None) -> Player:
-    """The life of an agent, until a prediction is granted with DRAIN. The environment must have been reset.
+    """Plays until a prediction is granted with DRAIN. The environment must have been reset.
 
         request   granted with
         TAKE      a free slot
-        PREDICT   GO_ON or DRAIN; outputs and version then stand in the named row
+        PREDICT   GO_ON or DRAIN; outputs and version are then in the slot, at that step
         SUBMIT    GO_ON
 
-    A submitted slot belongs to the trainers. After DRAIN the agent submits the steps it has and ends, so none is lost.
+    A submitted slot belongs to the trainers. After DRAIN the agent submits its steps and ends, so no step is lost.
 
     Args:
-        at: where the agent stands; kept up to date, so that it can be saved at every PREDICT.
-        resumed: it goes on from `at` instead of beginning there.
-        again: after a full rollout it asks once more for what it acts by, see `settings.plan.asks_again`.
-        discount: gamma, with which `discounted_reward` is written; None: the slots have no such field.
+        at: the agent's position; kept up to date, so that it can be saved at every PREDICT.
+        resumed: whether `at` is a saved position. Otherwise the agent first takes a slot.
+        again: whether to ask for a second prediction after a full rollout, and act on that one. See
+            `settings.plan.asks_again`.
+        discount: gamma of `discounted_reward`; None if the slots have no such field.
     """
     T = store.rollout_length
     at = at or Progress.new(store.n_envs)
@@ -86,7 +88,7 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
             at.final = False
             yield from _next_step(environment, store, at)
         granted = yield PREDICT, at.slot, at.step
-        # What was predicted is the next step's policy and, at step 0, also the full rollout's bootstrap value.
+        # The prediction is for the next action. At step 0 its value is also the full rollout's bootstrap value.
         if at.full is not None:
             full, at.full = at.full, None
             yield _filled(store, full, int(store.steps[full]) or T, store.value[at.slot, 0])
@@ -104,12 +106,12 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
 
 def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[np.int64],
           discount: float | None) -> None:
-    """Steps the environments and records the facts. Sets `at.final` if a final observation must be predicted."""
+    """Steps the environments and fills the slot. Sets `at.final` if a final observation must be predicted."""
     slot, t = at.slot, at.step
     transition = environment.step(action)
     store.action[slot, t] = action
     store.reward[slot, t] = transition.reward
-    # Lists where there is little to compute: NumPy would cost more than there is to do.
+    # Lists, as NumPy's overhead is larger than these few additions.
     at.score = list(map(operator.add, at.score, transition.scored.tolist()))
     at.now += 1
     if discount is not None:
@@ -121,7 +123,7 @@ def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[
             store.score[slot, t, env], store.episode_length[slot, t, env] = at.score[env], at.now - at.began[env]
         for env in np.flatnonzero(transition.score_ended | transition.truncated).tolist():
             at.score[env], at.began[env] = 0.0, at.now
-    if transition.dropped:  # what came next is not known: the value of the last observation stands for it
+    if transition.dropped:  # the next observation is unknown: use the last one's value
         store.final_value[slot, t] = store.value[slot, t]
     elif transition.final_observation is not None:
         store.following[slot] = transition.final_observation
@@ -129,7 +131,7 @@ def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[
 
 
 def _add_discounted(store: Slots, at: Progress, transition: Transition, discount: float) -> None:
-    """Writes this step's discounted sums of rewards. Where an episode of the learner ended, the next begins at 0."""
+    """Writes this step's discounted sums of rewards. Where the learner's episode ended, the next sum is 0."""
     sums = [discount * before + now for before, now in zip(at.discounted, transition.reward.tolist(), strict=True)]
     store.discounted_reward[at.slot, at.step] = sums
     ended = (transition.terminated | transition.truncated).tolist()
@@ -146,7 +148,7 @@ def _next_step(environment: Environment, store: Slots, at: Progress) -> Generato
 
 
 def _take(store: Slots) -> Generator[Request, int, int]:
-    """A free slot, in which no episode ends yet."""
+    """Requests a free slot and clears its ends of episodes. Returns its number."""
     slot = yield TAKE, 0, 0
     store.terminated[slot] = store.truncated[slot] = False
     store.score[slot], store.episode_length[slot] = np.nan, 0
@@ -160,16 +162,16 @@ def _filled(store: Slots, slot: int, steps: int, bootstrap_value: NDArray[np.flo
 
 
 def reward_discount(settings: AlgorithmSettings) -> float | None:
-    """With what `play` discounts rewards; None if it need not."""
+    """Returns the `discount` of `play`; None if rewards are not normalized."""
     return settings.gamma if settings.normalize_rewards else None
 
 
 def seeded(seed: np.random.SeedSequence) -> tuple[int, np.random.Generator]:
-    """An agent's (seed of its environments, generator of its actions), both from its own seed sequence."""
+    """Returns (seed of an agent's environments, generator of its actions), both from its seed sequence."""
     environments, actions = seed.spawn(2)
     return int(environments.generate_state(1)[0]) % 2**31, np.random.default_rng(actions)
 
 
 def agent_seed(settings: Settings, agent: int, generation: int, resumed_at: int) -> np.random.SeedSequence:
-    """One child of the run's SeedSequence for every agent, generation and resume."""
+    """Returns a seed sequence for each agent, generation and resume: a child of the run's SeedSequence."""
     return np.random.SeedSequence(settings.run.seed, spawn_key=(agent, generation, resumed_at))

@@ -1,4 +1,4 @@
-"""An agent's process: its entry point, how its requests are carried out, and how it ends. `forkserver` starts it."""
+"""An agent's process: its entry point, the loop over its requests, and its end. `forkserver` starts the process."""
 
 from __future__ import annotations
 
@@ -29,36 +29,36 @@ from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, Request, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots
 
-MODEL_FAILED = 6  # exit code of an agent whose own model failed, as the command's of the main one
+MODEL_FAILED = 6  # exit code of an agent whose own model failed; the command's for the main model is the same
 
 
 class ModelFailed(Exception):
-    """The agent's own copy of the model cannot be made, or cannot compute."""
+    """The error if an agent's own copy of the model cannot be made, or cannot compute."""
 
 
 class Grants(Protocol):
-    """What grants an agent's requests: its port, or in front of the port the agent's own copy of the model."""
+    """An object that grants an agent's requests: its port, or its own copy of the model in front of the port."""
 
     def grant(self, request: Request, store: Slots) -> int:
-        """As `Port.grant`."""
+        """Grants a request, see `Port.grant`."""
 
     def status(self, store: Slots, state: AgentStatus) -> None:
-        """As `Port.status`."""
+        """Writes the agent's state, see `Port.status`."""
 
 
 def drive(player: Player, port: Grants, store: Slots, submitting: Callable[[], None] | None = None) -> None:
-    """Runs `player` until it ends: its requests go through the port. Records where its time went.
+    """Runs `player` until it ends, and passes its requests to the port. Records the seconds of each rollout.
 
     `submitting` is called before each rollout is submitted.
     """
-    seconds = [0.0, 0.0, 0.0]  # by kind of request: TAKE and PREDICT are waited for, playing takes the rest
+    seconds = [0.0, 0.0, 0.0]  # waiting for TAKE, waiting for PREDICT, and the rest: playing
     granted, before, ours = 0, time.monotonic(), os.getpid()
     try:
         request = next(player)
         while True:
             kind, slot, step = request
             now = time.monotonic()
-            if os.getpid() != ours:  # an environment forked, and this came back from it
+            if os.getpid() != ours:  # this is a child that an environment forked
                 os._exit(0)
             seconds[SUBMIT] += now - before
             if kind == PREDICT:
@@ -78,19 +78,23 @@ def drive(player: Player, port: Grants, store: Slots, submitting: Callable[[], N
 
 def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.SeedSequence, log: str,
                statistics: Statistics | None = None, model: Callable[[Port, Slots], Grants] | None = None) -> None:
-    """Entry point of an agent's process: makes its environments and plays until it is stopped.
+    """Makes an agent's environments and plays until it is stopped: the entry point of its process.
 
-    Ends when the main process is gone, too. Environments that fail are made again; what it cannot handle ends the
-    process with exit code 1 and leaves its traceback in the store (`last_fault`). A model that fails ends it with
-    `MODEL_FAILED`. The file `log` gets that traceback, what environments print, and all stacks if the interpreter is
-    shot down, and on SIGUSR1. `statistics` are what the wrappers of all agents have seen so far, if they keep any.
-    `model` makes the agent's own copy of the model, where it has one.
+    The process also ends if the main process is gone. Environments that fail are replaced. An exception that nothing
+    handles ends the process with exit code 1 and leaves its traceback in the store (`last_fault`). A model that fails
+    ends the process with `MODEL_FAILED`.
+
+    Args:
+        log: a file. It gets the traceback of a failed model, what environments print, and all stacks if the
+            interpreter crashes or gets SIGUSR1.
+        statistics: what the wrappers of all agents have seen so far; None if they keep no statistics.
+        model: makes the agent's own copy of the model, if it has one.
     """
     lead_group()
-    # Ctrl-C is for the main process. A handler is not inherited by programs that games start, as ignoring would be.
+    # Ctrl-C is for the main process. Programs that games start would inherit an ignored signal, but no handler.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     be_killed_first()
-    # From the start: a new agent, and every thread its simulator makes, must not disturb those at work.
+    # Before anything else, so that neither a new agent nor its simulator's threads disturb agents at work.
     os.nice(settings.agents.agent_nice)
 
     def failed() -> None:
@@ -130,7 +134,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
                   lambda: store.report_statistics(port.agent, seen.seen()))
             try:
                 environment.close()
-            except BaseException:  # noqa: B036  # all is submitted: that harms nothing
+            except BaseException:  # noqa: B036  # all rollouts are submitted, so this harms nothing
                 traceback.print_exc()
         except ServerGone:
             _leave(0)
@@ -144,7 +148,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
 
 
 def _appending(path: str) -> BinaryIO:
-    """The file, or nowhere: a run whose directory cannot be written any more goes on."""
+    """Opens the file, or /dev/null if it cannot be written, so that the run goes on."""
     try:
         return open(path, "ab", buffering=0)
     except OSError:
@@ -152,7 +156,7 @@ def _appending(path: str) -> BinaryIO:
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends the process, whatever threads and processes its environments have left. The supervisor kills the latter."""
+    """Ends the process at once, even with threads left by environments. The supervisor kills processes left by them."""
     with contextlib.suppress(Exception):  # users' code may have closed or replaced them
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""Random steps before learning begins, so that environments that start together do not stay together.
+"""Random steps before learning begins, so that environments do not all play the same part of an episode.
 
-Each environment takes a number of its own of them (Stooke and Abbeel, Accelerated Methods for Deep Reinforcement
-Learning, 2018: without it learning fails early). They are in no rollout and count nowhere.
+Each environment takes its own number of random steps (Stooke and Abbeel, Accelerated Methods for Deep Reinforcement
+Learning, 2018: without them learning fails early). These steps are in no rollout and count nowhere.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ga3c.envs.base import Environment
 
 def play_randomly(environment: Environment, n_envs: int, most: int, seed: np.random.SeedSequence,
                   alive: Callable[[], None] = lambda: None) -> NDArray[np.bool_]:
-    """Has each of the environments, which were just reset, take 0 to `most` random steps.
+    """Plays 0 to `most` random steps in each environment. All must have just been reset.
 
-    Environments step together, so all take as many steps as the one with the largest number. One with n begins a new
-    episode when n are left; what it played before is forgotten.
+    Environments step together, so all take as many steps as the one with the largest number. An environment with n
+    random steps begins a new episode when n are left; its steps before that are forgotten.
 
     Args:
-        seed: each environment draws its number and its actions from a child of its own.
+        seed: has a child for each environment, from which its number and its actions are drawn.
         alive: called at each step.
 
-    Returns (E,): whether the episode under way has such steps in it. Its score is not one of the policy's.
+    Returns (E,): whether the episode under way has random steps in it. Its score is then not the policy's.
     """
     generators = [np.random.default_rng(child) for child in seed.spawn(n_envs)]
     numbers = [int(rng.integers(most + 1)) for rng in generators]

@@ -1,1 +1,1 @@
-"""What is learned: the fields an algorithm adds to a slot, its losses, its networks. Start with `base.py`."""
+"""The algorithms: the fields that each adds to a slot, their losses, their networks. Start with `base.py`."""

@@ -1,7 +1,7 @@
-"""A2C: the actor-critic of a schedule without policy lag (Stooke and Abbeel, Accelerated Methods, section 3.1).
+"""A2C: the actor-critic for schedules without policy lag (Stooke and Abbeel, Accelerated Methods, section 3.1).
 
-Targets come from what the acting weights said of a rollout. That is right where they are the weights that learn, as in
-the synchronous schedules; elsewhere `a3c` corrects for the lag.
+Targets use the values that the acting weights predicted for a rollout. That is right where the same weights learn, as
+in the synchronous schedules. In other schedules use `a3c`, which corrects for the lag.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class A2C(DiscreteActorCritic):
              "bootstrap_value")
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
-        """Rows are steps, with returns and advantages of the values that were recorded."""
+        """Returns rows that are steps, with returns and advantages from the recorded values."""
         return self.samples(batch, batch["value"], batch["bootstrap_value"])
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
-        """The policy's part of a step: -log(pi(a) + eps) A."""
+        """Returns the whole loss. The policy's part of a step is -log(pi(a) + eps) A."""
         policy, value = network(rows["observation"], training=True)
         return self.whole_loss(policy, value[:, 0], rows["returns"], losses.policy_loss(
             policy, rows["action"], rows["advantage"], self.settings.log_epsilon), rows["filled"], rates)

@@ -2,8 +2,8 @@
 
 A3C: Mnih et al., ICML 2016. GA3C: Babaeizadeh et al., ICLR 2017. Corrections: V-trace, see `returns`.
 
-One forward pass serves targets and gradient. So with several passes each goes by targets of its own, corrected for how
-far the policy has moved since, as in IMPALA's replay; what stays fixed is what was played.
+One forward pass serves targets and gradient. So each of several passes computes its own targets. They are corrected for
+how far the policy has moved, as in IMPALA's replay. Only the recorded rollout stays fixed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class A3C(DiscreteActorCritic):
              "bootstrap_value", "following")
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
-        """Rows are rollouts."""
+        """Returns rows that are rollouts."""
         return Prepared(batch)
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
-        """See `DiscreteActorCritic.whole_loss`; the advantage is R - V."""
+        """Returns the whole loss, see `DiscreteActorCritic.whole_loss`. The advantage is R - V."""
         s = self.settings
         shape, n_actions = ops.shape(rows["reward"]), rows["policy"].shape[-1]
         action, behaviour = ops.reshape(rows["action"], (-1,)), ops.reshape(rows["policy"], (-1, n_actions))
@@ -38,7 +38,7 @@ class A3C(DiscreteActorCritic):
         policy, value = network(flat(rows["observation"], 3), training=True)
         value = value[:, 0]
         ratio = (ops.ones_like(value) if s.correction == "none" else ops.where(
-            filled, importance_ratio(policy, behaviour, action, s.log_epsilon), 1.0))  # else of an earlier rollout
+            filled, importance_ratio(policy, behaviour, action, s.log_epsilon), 1.0))  # unfilled rows hold old steps
         returns = self._corrected(network, rows, ops.reshape(value, shape), ops.reshape(ratio, shape))
         advantage = returns - value
         if s.correction == "clipped-is":
@@ -51,9 +51,9 @@ class A3C(DiscreteActorCritic):
                                filled, rates)._replace(state=state)
 
     def _corrected(self, network: Network, rows: Mapping[str, Tensor], value: Tensor, ratio: Tensor) -> Tensor:
-        """(N,) returns, constants to the gradient. value, ratio: (B, T, E)."""
+        """Computes the returns (N,), constants to the gradient. value, ratio: (B, T, E)."""
         correction, bootstrap_value = self.settings.correction, rows["bootstrap_value"]
-        if correction != "none":  # from the weights of today, as the steps' values are
+        if correction != "none":  # from the current weights, as the steps' values are
             following = self.act(network, flat(rows["following"], 2))["value"]
             bootstrap_value = ops.reshape(following, ops.shape(bootstrap_value))
         returns = self.returns(rows, value, bootstrap_value, ratio if correction == "vtrace" else None)

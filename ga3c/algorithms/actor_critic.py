@@ -1,4 +1,4 @@
-"""What the actor-critics share: outputs, the scale of advantages, samples with their targets, and the whole loss.
+"""The common part of the actor-critics: outputs, the scale of advantages, samples with their targets, the whole loss.
 
 Index order: B rollouts, T steps, E environments, A actions; N = B T E samples, n of them in a minibatch.
 """
@@ -18,37 +18,37 @@ from ga3c.envs.base import EnvSpec
 from ga3c.settings.schema import AlgorithmSettings
 from ga3c.transport.fields import Field, Outputs, actor_critic_outputs
 
-_LEAST_DEVIATION = 0.02  # of the returns' size; less is noise
+_LEAST_DEVIATION = 0.02  # as a share of the returns' root mean square; less is noise
 
 
 class DiscreteActorCritic:
-    """Outputs are the policy, probabilities, and the value, the expected return.
+    """An actor-critic. Its outputs are the policy (probabilities) and the value (the expected return).
 
-    A subclass says what stays fixed over the passes (`samples` gives it) and the policy's part of the loss
-    (`whole_loss` adds the rest). settings: the group `algorithm`. decay: what the advantages' running deviation keeps
-    at each update. 0.99 remembers some hundred updates, as the batch of one may be small.
+    A subclass defines what stays fixed over the passes (`samples` returns it) and the policy's part of the loss
+    (`whole_loss` adds the rest). settings: the group `algorithm`. decay: the share of the advantages' running deviation
+    that is kept at each update. 0.99 averages over about a hundred updates, since one batch may be small.
     """
 
     decay = 0.99
 
     def __init__(self, settings: AlgorithmSettings) -> None:
         self.settings = settings
-        # Decayed sums of the squared advantages and of their weights; decayed alike, their ratio has no bias.
+        # Decayed sums of the squared advantages and of their weights. Both decay alike, so their ratio has no bias.
         self._advantage_square = keras.Variable(np.zeros(2, np.float32), trainable=False)
         self.variables = {"advantage.00": self._advantage_square}
 
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
-        """Their fields."""
+        """Returns the fields of the outputs."""
         return actor_critic_outputs(env)
 
     def act(self, network: Network, observation: Tensor) -> Outputs:
-        """Policy (n, A) and value (n,), float32, of observations (n, *shape)."""
+        """Returns policy (n, A) and value (n,), float32, for observations (n, *shape)."""
         policy, value = network(observation)
         return {"policy": policy, "value": ops.reshape(value, (-1,))}
 
     def returns(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
                 ratio: Tensor | None) -> Tensor:
-        """(B, T, E), see `vtrace_returns`; rewards are clipped. ratio: None where nothing is corrected."""
+        """Returns `vtrace_returns` (B, T, E) of the clipped rewards. ratio: None for no correction."""
         s, reward = self.settings, batch["reward"]
         if s.reward_clip:
             reward = ops.clip(reward, -s.reward_clip, s.reward_clip)
@@ -57,12 +57,12 @@ class DiscreteActorCritic:
                               batch["final_value"], bootstrap_value, ratio, s.gamma, s.gae_lambda)
 
     def scaled(self, advantage: Tensor, returns: Tensor, ratio: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """`normalize_advantages`: those of a batch, (N,), less their mean and over their running deviation.
+        """Centres a batch's advantages (N,) and divides them by their running deviation: `normalize_advantages`.
 
         The deviation counts as at least `_LEAST_DEVIATION` times the returns' root mean square. Near convergence
         advantages are noise, which a smaller divisor would amplify.
 
-        Returns them and what `advantage.00` becomes. returns: (N,); weight: sums to 1.
+        Returns the scaled advantages and the new value of `advantage.00`. returns: (N,). weight: sums to 1.
         """
         # A positive mean would raise the probability of every action taken.
         advantage = centred(advantage, ratio, weight)
@@ -73,12 +73,12 @@ class DiscreteActorCritic:
 
     def samples(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
                 ratio: Tensor | None = None, **more: Tensor) -> Prepared:
-        """Rows are the steps of all environments, with action, returns, advantage and `more`, all (N, ...).
+        """Returns the steps of all environments as rows, with action, returns, advantage and `more`, all (N, ...).
 
-        value, ratio: (B, T, E); bootstrap_value: (B, E). The advantage is the returns' lead over `value`.
+        value, ratio: (B, T, E); bootstrap_value: (B, E). The advantage is the returns minus `value`.
 
-        What an earlier rollout has left in rows that are not filled is masked here, not by a weight of 0: it may be
-        infinite.
+        Rows that are not filled hold numbers of an earlier rollout, which may be infinite. So they are masked here,
+        since a weight of 0 would not remove them.
         """
         returns = ops.reshape(self.returns(batch, value, bootstrap_value, ratio), (-1,))
         filled = filled_samples(batch["filled"], ops.shape(value))
@@ -95,13 +95,14 @@ class DiscreteActorCritic:
 
     def whole_loss(self, policy: Tensor, value: Tensor, returns: Tensor, policy_losses: Tensor, filled: Tensor,
                    rates: Rates, **metrics: Tensor) -> Loss:
-        """policy loss + value_coef * value loss - entropy_coef * entropy, over the filled samples (GA3C, section 3).
+        """Returns policy loss + value_coef * value loss - entropy_coef * entropy (GA3C, section 3).
 
-        Their mean, or with loss_reduction "sum" their sum. All are of n samples: policy (n, A), the others (n,).
+        It is the mean over the filled samples, or with loss_reduction "sum" their sum. All are of n samples: policy (n,
+        A), the others (n,).
 
         Metrics, means per agent step:
         policy_loss, value_loss and entropy (nats); explained_variance, the share of the returns' variance that the
-        value predicted, 1 at best, and -1 where it is less; and those given.
+        value predicted, 1 at best, and at least -1; and the given `metrics`.
         """
         s, weight = self.settings, sample_weights(filled)
         policy_loss = ops.sum(weight * policy_losses)
@@ -113,22 +114,22 @@ class DiscreteActorCritic:
         variance = ops.sum(weight * ops.square(returns - ops.sum(weight * returns)))
         return Loss(total, {
             "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy,
-            # Few returns may differ by next to nothing: one such minibatch must not be all that is seen of an update.
+            # A minibatch with nearly equal returns must not dominate the mean of the whole update.
             "explained_variance": ops.maximum(1.0 - value_loss / ops.maximum(variance, 1e-8), -1.0),
             **{name: ops.sum(weight * each) for name, each in metrics.items()}})
 
 
 def flat(array: Tensor, axes: int) -> Tensor:
-    """(n, *shape): the first `axes` axes as one."""
+    """Returns (n, *shape): merges the first `axes` axes into one."""
     return ops.reshape(array, (-1, *array.shape[axes:]))
 
 
 def filled_samples(filled: Tensor, shape: Tensor) -> Tensor:
-    """(N,) bool, of the samples of rollouts: `filled` (B, T, 1) for all environments; shape: (B, T, E)."""
+    """Returns (N,) bool for the samples of rollouts: `filled` (B, T, 1) for all environments. shape: (B, T, E)."""
     return ops.reshape(ops.broadcast_to(filled, shape), (-1,))
 
 
 def sample_weights(filled: Tensor) -> Tensor:
-    """(n,) float32: equal where filled (n,), 0 elsewhere; their sum is 1."""
+    """Returns (n,) float32: equal where filled (n,), 0 elsewhere. Their sum is 1."""
     weight = ops.cast(filled, "float32")
     return weight / ops.sum(weight)

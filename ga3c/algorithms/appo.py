@@ -1,9 +1,9 @@
 """Asynchronous PPO: PPO on samples that are some updates old, corrected by V-trace.
 
-The proximal policy, from which the passes must not stray, is the network's own when the batch arrives, not the one that
-played: so the clip does not hold the policy back at an old one (Hilton et al., Batch size-invariance for policy
-optimization, 2022). What the acting policy did is weighted by min(1, pi / mu), within the targets and the advantages
-(Espeholt et al., IMPALA, 2018, equation 1). Without lag it is PPO.
+The proximal policy is the one that the passes must stay near. It is the network's own policy when the batch arrives,
+not the acting policy. So the clip does not hold the policy back at an old one (Hilton et al., Batch size-invariance for
+policy optimization, 2022). Actions of the acting policy are weighted by min(1, pi / mu), within the targets and the
+advantages (Espeholt et al., IMPALA, 2018, equation 1). Without lag it is PPO.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class APPO(PPO):
              "following")
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
-        """Rows are steps; `proximal` (N,) is the probability of the action by the weights before the first pass."""
+        """Returns rows of steps; `proximal` (N,) is the action's probability by the weights before the first pass."""
         shape, action = ops.shape(batch["reward"]), ops.reshape(batch["action"], (-1,))
         now = self.act(network, flat(batch["observation"], 3))
         following = self.act(network, flat(batch["following"], 2))["value"]

@@ -1,9 +1,9 @@
-"""What an algorithm is: the outputs it adds to a slot, what stays fixed over the passes of an update, and a loss.
+"""The interface of an algorithm: its outputs in a slot, what stays fixed over the passes of an update, and a loss.
 
-An algorithm is one file beside this one that fulfils `Algorithm`. Learner, backend, slots and metrics know no more of
-it than stands here. An update is one `prepare` and then, for each minibatch of each pass, one `loss`. Agents draw their
-actions from the output `policy` (`agents.heads.sample`), and their loop reads the output `value`. Where batches come
-from is the schedule's matter (`service.batches`, `service.rounds`).
+An algorithm is one file beside this one that fulfils `Algorithm`. Learner, backend, slots and metrics use only this
+interface. An update is one `prepare` and then, for each minibatch of each pass, one `loss`. Agents draw their actions
+from the output `policy` (`agents.heads.sample`), and their loop reads the output `value`. The schedule decides where
+batches come from (`service.batches`, `service.rounds`).
 
 Index order: B rollouts, T steps, E environments, A actions; N = B T E steps in a row.
 """
@@ -32,12 +32,12 @@ class Rates(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What `Algorithm.prepare` returns: what stays fixed in all passes over a batch.
+    """The result of `Algorithm.prepare`: what stays fixed in all passes over a batch.
 
     rows: tensors by name; the first axis counts rows. A row is one step of one environment, or a whole rollout, as the
     algorithm chooses. A minibatch is some of the rows. rows["filled"], (n, ...) bool, masks padding; minibatches leave
     out rows that are all padding. state: new values of the algorithm's `variables`, by name. They are assigned if at
-    least one step is made.
+    least one minibatch changes the weights.
     """
 
     rows: Mapping[str, Tensor]
@@ -45,10 +45,11 @@ class Prepared(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """What `Algorithm.loss` returns.
+    """The result of `Algorithm.loss`.
 
-    total: scalar, what the gradient is taken of. metrics: scalars by name, means per agent step; they become columns of
-    `metrics.jsonl`. state: new values of the algorithm's `variables`, assigned only if all metrics are finite.
+    total: scalar, from which the gradient is computed. metrics: scalars by name, means per agent step; they become
+    columns of `metrics.jsonl`. state: new values of the algorithm's `variables`, assigned only if all metrics are
+    finite.
     """
 
     total: Tensor
@@ -60,15 +61,15 @@ class Network(Protocol):
     """The network within one prediction or one update."""
 
     def __call__(self, observation: Tensor, training: bool = False) -> Sequence[Tensor]:
-        """Its outputs for observations (n, *shape): [policy (n, A), value (n, 1)], float32.
+        """Returns the outputs for observations (n, *shape): [policy (n, A), value (n, 1)], float32.
 
         training=True uses the variables, with a gradient. training=False uses the weights that predictions use, those
-        of the last update, and gives them no gradient.
+        of the last update, without a gradient.
         """
 
 
 class Algorithm(Protocol):
-    """How one acts and learns. An object is made for each model that learns or plays."""
+    """How agents act and the model learns. Each model that learns or plays has its own object."""
 
     @property
     def reads(self) -> Sequence[str]:
@@ -79,19 +80,19 @@ class Algorithm(Protocol):
         """State beside the network's weights, by its names in a checkpoint, as in "advantage.00"."""
 
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
-        """The outputs that `act` gives for one observation. They are fields of a slot; an agent draws from them."""
+        """Returns the fields of `act` for one observation. They become fields of a slot; an agent draws from them."""
 
     def act(self, network: Network, observation: Tensor) -> Outputs:
-        """The outputs for observations (n, *shape). Compiled: tensors in and out.
+        """Returns the outputs for observations (n, *shape). Compiled: tensors in and out.
 
-        By the network alone: evaluations and exports do not have the trained `variables`.
+        Use the network alone: evaluations and exports do not have the trained `variables`.
         """
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
-        """What the passes need of a batch with at least one filled step. Compiled: tensors in and out.
+        """Returns what the passes need of a batch with at least one filled step. Compiled: tensors in and out.
 
         batch: the fields in `reads` as they lie in the slots, (B, T, E, ...); "filled" (B, T, 1) bool is one of them.
         """
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
-        """The loss of some of the `Prepared.rows`, at least one step of which is filled. Compiled."""
+        """Returns the loss of some of the `Prepared.rows`, at least one step of which is filled. Compiled."""

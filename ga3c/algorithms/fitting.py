@@ -1,4 +1,4 @@
-"""Which network fits a game's observations: known before TensorFlow is imported, which takes seconds."""
+"""The network that fits a game's observations, found without TensorFlow, whose import takes seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ga3c.settings.schema import AlgorithmSettings
 def fitting_network(settings: AlgorithmSettings, spec: EnvSpec) -> str:
     """Returns the name of the network for these observations: "auto" is small for images and dense for vectors.
 
-    A user's own is not looked at. Raises ConfigError if the network, or `normalize_observations`, does not fit.
+    A user's own network is not checked. Raises ConfigError if the network, or `normalize_observations`, does not fit.
     """
     shape, network = spec.observation_shape, settings.network
     if settings.normalize_observations and len(shape) != 1:

@@ -12,7 +12,7 @@ from ga3c.algorithms.base import Tensor
 
 
 def chosen(policy: Tensor, action: Tensor) -> Tensor:
-    """(N,): the probability of the action (N,) int in the policy (N, A)."""
+    """Returns (N,): the probability of the action (N,) int in the policy (N, A)."""
     assert len(policy.shape) == 2
     return ops.sum(policy * ops.one_hot(action, policy.shape[1]), axis=1)
 

@@ -1,9 +1,10 @@
 """The networks: observations in (bytes stay bytes until here), policy (n, A) and value (n, 1) out.
 
 A layer folds its weights into the form that it multiplies with. Learning folds them within every update, so that
-gradients reach the variables; acting takes those folded after the last update. The forward pass is the same function.
+gradients reach the variables. Acting uses the weights folded after the last update. The forward pass is the same
+function.
 
-A user's own, named as `network: my_module:build_network`, is a function like `build_network` below.
+A user's own network, named as `network: my_module:build_network`, is a function like `build_network` below.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Folded = tuple[Tensor, Tensor]
 
 @contextlib.contextmanager
 def our_keras() -> Iterator[None]:
-    """Within, Keras makes float32 and images with the channels last. Afterwards it does what it did before.
+    """Sets Keras to float32 and to images with the channels last within the context. Restores its settings afterwards.
 
     A user may have set something else in ~/.keras/keras.json, or in the process that loads a policy.
     """
@@ -54,37 +55,37 @@ def our_keras() -> Iterator[None]:
 
 
 class FoldedDense(layers.Dense):  # type: ignore[misc]  # Keras has no types
-    """A dense layer of everything in an observation, whatever its shape. Always has a bias."""
+    """A dense layer over its flattened inputs, whatever their shape. Always has a bias."""
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Makes the weights for inputs (n, *shape)."""
         super().build((None, math.prod(side for side in input_shape[1:] if side)))
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """(n, units)."""
+        """Returns (n, units)."""
         return (input_shape[0], self.units)
 
     def folded(self) -> Folded:
-        """Kernel and bias in the layer's compute type."""
+        """Returns kernel and bias in the layer's compute type."""
         return ops.cast(self.kernel, self.compute_dtype), ops.cast(self.bias, self.compute_dtype)
 
     def call_with(self, inputs: Tensor, weights: Folded) -> Tensor:
-        """(n, *shape) of any number type -> (n, units) in the weights' type."""
+        """Maps (n, *shape) of any number type to (n, units) in the weights' type."""
         kernel, bias = weights
         inputs = ops.reshape(ops.cast(inputs, kernel.dtype), (-1, kernel.shape[0]))
         return self.activation(ops.add(ops.matmul(inputs, kernel), bias))
 
     def call(self, inputs: Tensor) -> Tensor:
-        """As `call_with`, with the weights of now."""
+        """Calls `call_with` with the current weights."""
         return self.call_with(inputs, self.folded())
 
 
 class StridedConv2D(layers.Conv2D):  # type: ignore[misc]
     """A convolution without padding that folds as many neighbouring pixels as its stride into the channels of one.
 
-    The memory and the products are the same; only the shapes are others. On processors gradients cost up to 60 % less.
-    That is where the stride divides the widths of image and kernel. Elsewhere, and on a GPU, where it has not been
-    measured, it is the ordinary convolution. Knows filters, size, stride and activation, and always has a bias.
+    The memory and the products are the same; only the shapes differ. On processors gradients cost up to 60 % less. It
+    folds only where the stride divides the widths of image and kernel. Elsewhere it is the ordinary convolution; so it
+    is on a GPU, where folding has not been measured. Takes filters, size, stride and activation, and always has a bias.
     """
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -95,17 +96,17 @@ class StridedConv2D(layers.Conv2D):  # type: ignore[misc]
         self._fold = stride if fits and not keras.distribution.list_devices("gpu") else 1
 
     def folded(self) -> Folded:
-        """Kernel (height, width / fold, fold * channels, filters) and bias in the layer's compute type."""
+        """Returns kernel (height, width / fold, fold * channels, filters) and bias in the layer's compute type."""
         height, width, channels, filters = self.kernel.shape
         kernel = ops.reshape(self._filters(), (height, width // self._fold, self._fold * channels, filters))
         return ops.cast(kernel, self.compute_dtype), ops.cast(self.bias, self.compute_dtype)
 
     def _filters(self) -> Tensor:
-        """(height, width, channels, filters), what the images are multiplied with."""
+        """Returns (height, width, channels, filters), which the images are multiplied with."""
         return self.kernel
 
     def call_with(self, inputs: Tensor, weights: Folded) -> Tensor:
-        """(n, height, width, channels) of any number type -> (n, ..., filters) in the weights' type."""
+        """Maps (n, height, width, channels) of any number type to (n, ..., filters) in the weights' type."""
         kernel, bias = weights
         _, height, width, channels = inputs.shape
         inputs = ops.cast(inputs, kernel.dtype)
@@ -115,19 +116,20 @@ class StridedConv2D(layers.Conv2D):  # type: ignore[misc]
         return self.activation(ops.add(product, bias))
 
     def call(self, inputs: Tensor) -> Tensor:
-        """As `call_with`, with the weights of now."""
+        """Calls `call_with` with the current weights."""
         return self.call_with(inputs, self.folded())
 
 
 class ByteConv2D(StridedConv2D):
-    """A convolution of x / 127.5 - 1 where x are bytes. Its weights are scaled instead, which are fewer than pixels.
+    """A convolution of x / 127.5 - 1 where x are bytes. It scales its weights instead, which are fewer than pixels.
 
-    To [-1, 1] as in the authors' code: most of an image is background, which from 0 to 1 drowns what moves.
+    The range is [-1, 1] as in the authors' code. Most of an image is background, which in [0, 1] would drown what
+    moves.
 
     Args:
-        contrast: a filter is its weights less their mean. An even background then counts nothing, however bright it is.
-            Without, it pulls at all weights of a filter alike, unless it is 0. With a high learning rate that switches
-            filters off for good.
+        contrast: a filter is its weights minus their mean. Then an even background counts nothing, however bright it
+            is. Without contrast, a background that is not 0 pulls at all weights of a filter alike. With a high
+            learning rate that switches filters off for good.
     """
 
     def __init__(self, *args: Any, contrast: bool, **options: Any) -> None:
@@ -139,14 +141,14 @@ class ByteConv2D(StridedConv2D):
         return kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True) if self._contrast else kernel
 
     def folded(self) -> Folded:
-        """Kernel and bias for bytes."""
+        """Returns kernel and bias for bytes."""
         kernel, bias = super().folded()
-        offset = ops.sum(ops.cast(kernel, "float32"), axis=(0, 1, 2))  # with contrast 0, but for rounding
+        offset = ops.sum(ops.cast(kernel, "float32"), axis=(0, 1, 2))  # 0 with contrast, except for rounding
         return kernel / 127.5, ops.cast(ops.cast(bias, "float32") - offset, self.compute_dtype)
 
 
 class ActorCritic(keras.Model):  # type: ignore[misc]
-    """Layers in a row, then a policy and a value of the last one's outputs. Called, it gives [policy, value]."""
+    """Layers in a row, then a policy and a value from the last one's outputs. A call returns [policy, value]."""
 
     def __init__(self, name: str, observation_shape: tuple[int, ...], trunk: Sequence[FoldedDense | StridedConv2D],
                  policy: FoldedDense, value: FoldedDense) -> None:
@@ -161,11 +163,11 @@ class ActorCritic(keras.Model):  # type: ignore[misc]
         self.built = True
 
     def folded(self) -> list[Tensor]:
-        """Kernel and bias of each layer as they are now, for `forward`."""
+        """Returns the current kernel and bias of each layer, for `forward`."""
         return [ops.convert_to_tensor(weight) for layer in (*self._trunk, *self._heads) for weight in layer.folded()]
 
     def forward(self, observation: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-        """[policy (n, A), value (n, 1)], float32, of observations (n, *shape) with weights as from `folded`."""
+        """Returns [policy (n, A), value (n, 1)], float32, for observations (n, *shape) and `folded` weights."""
         pairs = list(zip(weights[::2], weights[1::2], strict=True))
         hidden, n_hidden = observation, len(self._trunk)
         for layer, pair in zip(self._trunk, pairs[:n_hidden], strict=True):
@@ -173,30 +175,30 @@ class ActorCritic(keras.Model):  # type: ignore[misc]
         return [head.call_with(hidden, pair) for head, pair in zip(self._heads, pairs[n_hidden:], strict=True)]
 
     def call(self, observation: Tensor, training: bool | None = None) -> list[Tensor]:
-        """As `forward`, with the weights of now."""
+        """Calls `forward` with the current weights."""
         return self.forward(observation, self.folded())
 
 
 def folded(network: keras.Model) -> list[Tensor]:
-    """What `Bound` wants of the network as it is now; [] of a user's, which may hold anything."""
+    """Returns the current weights for `Bound`. Returns [] for a user's network, which may hold anything."""
     return network.folded() if isinstance(network, ActorCritic) else []
 
 
 class Bound:
-    """A network with the weights that one acts with: the `base.Network` of one prediction or update.
+    """A network with the weights that it acts with: the `base.Network` of one prediction or update.
 
-    Casting and scaling the weights of a dense layer takes longer than multiplying a few observations with them, so a
-    prediction takes them `folded`. A user's network is called as it is, and may be met in the middle of an update.
+    Casting and scaling the weights of a dense layer takes longer than multiplying a few observations with them. So a
+    prediction takes them `folded`. A user's network is called with its variables, which an update may be changing.
 
     Args:
-        scaling: what observations are `normalized` with before they come to the network; none: they are not.
+        scaling: what observations are `normalized` with before they reach the network; empty: they are not.
     """
 
     def __init__(self, network: keras.Model, weights: Sequence[Tensor], scaling: Sequence[Tensor] = ()) -> None:
         self._network, self._weights, self._scaling = network, weights, scaling
 
     def __call__(self, observation: Tensor, training: bool = False) -> Sequence[Tensor]:
-        """[policy (n, A), value (n, 1)]; training: from the variables, with a gradient."""
+        """Returns [policy (n, A), value (n, 1)]. training: from the variables, with a gradient."""
         if self._scaling:
             observation = normalized(observation, *self._scaling)
         if training or not self._weights:
@@ -208,10 +210,10 @@ class Bound:
 
 @our_keras()
 def build_network(settings: Settings, spec: EnvSpec, precision: str = "float32") -> keras.Model:
-    """The network named in `settings.algorithm.network` for environments like `spec`.
+    """Builds the network named in `settings.algorithm.network` for environments like `spec`.
 
-    Its weights are drawn from `settings.run.seed`, orthogonal (the authors' code: uniform, which shrinks activations
-    layer by layer and starts slowly).
+    Its weights are drawn from `settings.run.seed` and are orthogonal. The authors' code draws them uniformly, which
+    shrinks activations layer by layer and starts slowly.
 
     small: A3C's, as in the paper: 16 filters 8x8 stride 4, 32 filters 4x4 stride 2, 256 units.
     large: 32 filters 8x8, 64 4x4 stride 2, 64 3x3, 512 units. The first layer's stride is `large_stride`. The paper
@@ -221,12 +223,12 @@ def build_network(settings: Settings, spec: EnvSpec, precision: str = "float32")
     dense: two layers of 64 units for vectors.
     module:function: what that function returns, called and checked by `_own_network`.
 
-    precision: "float32" or "bfloat16", what convolutions and the layer after them compute in. Weights, policy and value
-    are float32 always.
+    precision: "float32" or "bfloat16", for convolutions and the layer after them. Weights, policy and value are always
+    float32.
 
-    With `normalize_observations` it is a network of normalised observations, which are float32 always.
+    With `normalize_observations` the network takes normalised observations, which are always float32.
 
-    Raises ConfigError if it does not fit the observations, or is not what a network must be.
+    Raises ConfigError if the network does not fit the observations, or is not a valid network.
     """
     kind = fitting_network(settings.algorithm, spec)
     if settings.algorithm.normalize_observations:
@@ -256,16 +258,17 @@ def _actor_critic(settings: Settings, spec: EnvSpec, kind: str, precision: str) 
         trunk.append(FoldedDense(256 if kind == "small" else 512, **options("relu", 2**0.5, inner)))
     else:
         trunk += [FoldedDense(64, **options("tanh", 2**0.5, "float32")) for _ in range(2)]
-    # The first policy is all but uniform.
+    # A small gain makes the first policy almost uniform.
     policy = FoldedDense(int(spec.n_actions), name="policy", **options("softmax", 0.01, "float32"))
     value = FoldedDense(1, name="value", **options(None, 1.0, "float32"))
     return ActorCritic(kind, shape, trunk, policy, value)
 
 
 def _own_network(settings: Settings, spec: EnvSpec) -> keras.Model:
-    """`function(settings, spec)` of the user, tried on two observations. Raises ConfigError, whatever it does wrong.
+    """Calls the user's `function(settings, spec)` and tries the network on two observations.
 
-    Afterwards `random` and `np.random` go on where they stood: in a worker of A3C the games draw from them.
+    Raises ConfigError on any error. `random` and `np.random` keep their state: in a worker of A3C the games draw from
+    them.
     """
     name = settings.algorithm.network
     doing = "cannot be imported"

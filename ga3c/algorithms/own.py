@@ -1,4 +1,4 @@
-"""An algorithm of the user's: a mistake in it is one line."""
+"""A wrapper around a user's algorithm, which reports each mistake in one line."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _T = TypeVar("_T")
 
 
 class OwnAlgorithm:
-    """The user's `algorithm` of that name. What it raises while it is compiled is a ConfigError of one line, and so is
-    a result that is no such thing.
+    """The user's `algorithm` of that name, with its results checked.
+
+    Raises ConfigError of one line if the algorithm fails while it is compiled, or returns a result of the wrong kind.
     """
 
     def __init__(self, name: str, algorithm: Algorithm) -> None:
@@ -30,16 +31,16 @@ class OwnAlgorithm:
 
     @property
     def reads(self) -> Sequence[str]:
-        """The user's, as of any algorithm."""
+        """The user's `reads`."""
         return self._call("reads", lambda: tuple(self._algorithm.reads))
 
     @property
     def variables(self) -> Mapping[str, keras.Variable]:
-        """The user's of now: `outputs` may make them, as it gets the environment's shapes."""
+        """The user's current `variables`: `outputs` may make them, since it gets the environment's shapes."""
         return self._call("variables", lambda: dict(self._algorithm.variables))
 
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
-        """The user's, as of any algorithm."""
+        """Returns the user's outputs. Their names must not be fields of a slot already."""
         found = self._call("outputs", lambda: dict(self._algorithm.outputs(env)))
         taken = taken_names(env)
         for name in found:
@@ -48,7 +49,7 @@ class OwnAlgorithm:
         return found
 
     def act(self, network: Network, observation: Tensor) -> Outputs:
-        """Likewise, with all outputs."""
+        """Returns the user's outputs for observations. All of `outputs` must be there, as tensors."""
         found = self._call("act", lambda: self._algorithm.act(network, observation))
         self._need("act", isinstance(found, Mapping), f"gives no outputs by name, but {type(found).__name__}")
         for name in self._outputs:
@@ -56,7 +57,7 @@ class OwnAlgorithm:
         return found
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
-        """Likewise, with the rows "filled", and state of the variables there are."""
+        """Returns the user's `Prepared`. It must have rows "filled" of bool, and only state of existing variables."""
         found = self._call("prepare", lambda: self._algorithm.prepare(network, batch))
         self._need("prepare", isinstance(found, Prepared), f"gives no Prepared, but {type(found).__name__}")
         self._named("prepare", "rows", found.rows)
@@ -69,7 +70,7 @@ class OwnAlgorithm:
         return found
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
-        """Likewise. Its metrics become float32: they may be numbers of any kind."""
+        """Returns the user's `Loss`. Its metrics become float32: they may be numbers of any kind."""
         found = self._call("loss", lambda: self._algorithm.loss(network, rows, rates))
         self._need("loss", isinstance(found, Loss), f"gives no Loss, but {type(found).__name__}")
         self._tensor("loss", "total", found.total)

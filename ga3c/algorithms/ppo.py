@@ -1,8 +1,8 @@
 """PPO: several passes over a batch, each kept near the policy that played it (Schulman et al., 2017, equation 7).
 
-Advantages and targets are those of the acting weights (section 5, equation 11), fixed before the first pass. Without
-policy lag that is the algorithm of the paper; `appo` corrects for lag. The value loss is not clipped: no clipping tried
-was better.
+Advantages and targets use the values of the acting weights (section 5, equation 11). They are fixed before the first
+pass. Without policy lag this is the algorithm of the paper; `appo` corrects for lag. The value loss is not clipped: no
+clipping tried was better.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 class PPO(DiscreteActorCritic):
     """The clipped surrogate objective; see `DiscreteActorCritic.whole_loss` for the rest of the loss.
 
-    Its batches are large, so that advantages are divided by their own deviation, as is usual. Where no reward has been
-    found yet, as in Freeway, they then stay as large as any, and the policy strays until it finds one.
+    Batches are large, so advantages are divided by the deviation of their own batch, as is usual. Advantages then stay
+    large even before the first reward is found, as in Freeway. The policy drifts until it finds one.
     """
 
-    decay = 0.0  # of a deviation of the batch alone
+    decay = 0.0  # the deviation is of the current batch alone
 
     reads: tuple[str, ...] = ("observation", "policy", "action", "reward", "terminated", "truncated", "filled", "value",
                               "final_value", "bootstrap_value")
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
-        """Rows are steps; `proximal` (N,) is the probability of the action when it was taken."""
+        """Returns rows that are steps. `proximal` (N,) is the probability of the action when it was taken."""
         proximal = losses.chosen(flat(batch["policy"], 3), ops.reshape(batch["action"], (-1,)))
         return self.samples(batch, batch["value"], batch["bootstrap_value"], proximal=proximal)
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
-        """The policy's part of a step is `losses.clipped_loss`.
+        """Returns the whole loss. The policy's part of a step is `losses.clipped_loss`.
 
         Further metrics: clip_fraction, the share of steps whose ratio is out of range; kl, from the proximal policy to
         this one, in nats (an estimate that is never below 0: r - 1 - log r).

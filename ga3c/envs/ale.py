@@ -1,4 +1,4 @@
-"""ale-py's emulators: loaded, preloaded for processes that are forked, and several that play together.
+"""ale-py's emulators: loaded, preloaded for forked processes, and several that play together.
 
 This module, `atari`, `atari_games`, and `consoles` and `vector_env` of `emulator` are the only ones that import ale_py.
 """
@@ -26,15 +26,15 @@ _preloaded: dict[str, list[ale_py.ALEInterface]] = {}  # by ROM
 # ------------------------------------------------------------------------------------------------ emulators
 
 def preload_emulators(rom: str, n: int) -> None:
-    """Loads emulators for the processes forked from this one. Raises ConfigError if there is no ROM.
+    """Loads `n` emulators for the processes forked from this one. Raises ConfigError if there is no ROM.
 
-    An emulator takes 70 ms to load, so an agent with 16 would need a second.
+    An emulator takes 70 ms to load, so an agent with 16 emulators would otherwise need a second.
     """
     _preloaded[rom] = [_load(rom) for _ in range(n)]
 
 
 def emulators(rom: str, n: int) -> list[ale_py.ALEInterface]:
-    """Preloaded ones first; each is given out once. Raises ConfigError if there is no ROM."""
+    """Returns `n` emulators, preloaded ones first, each only once. Raises ConfigError if there is no ROM."""
     preloaded = _preloaded.get(rom, [])
     ready, _preloaded[rom] = preloaded[:n], preloaded[n:]
     return ready + [_load(rom) for _ in range(n - len(ready))]
@@ -52,9 +52,9 @@ def _load(rom: str) -> ale_py.ALEInterface:
 
 
 def choose(emulators: list[ale_py.ALEInterface], settings: EnvSettings, name: str) -> None:
-    """Sets mode and difficulty, where they are given. They take effect when a game begins.
+    """Sets mode and difficulty if the settings give them. They take effect when a game begins.
 
-    Raises ConfigError if the game has none such.
+    Raises ConfigError if the game has no such mode or difficulty.
     """
     for setting, value, offered, change in (
             ("mode", settings.mode, ale_py.ALEInterface.getAvailableModes, ale_py.ALEInterface.setMode),
@@ -70,10 +70,11 @@ def choose(emulators: list[ale_py.ALEInterface], settings: EnvSettings, name: st
 
 
 def _restore_emulator(emulator: ale_py.ALEInterface, serialized: bytes) -> None:
-    """Has `emulator` go on from the state that another of the same ROM serialised. Raises ValueError.
+    """Makes `emulator` continue from the serialised state of another one of the same ROM.
 
-    ale-py up to 0.12.1 does not save whether the last emulated frame was complete; a frame of another length may then
-    follow. This is so in Qbert and Tetris, right after a game's start. So the emulator first plays a start, too.
+    Raises ValueError if the state is damaged. ale-py up to 0.12.1 does not save whether the last emulated frame was
+    complete. A frame of another length may then follow, as in Qbert and Tetris right after a game's start. So the
+    emulator first plays up to 10 frames of a new game.
     """
     try:
         state = ale_py.ALEState(serialized)
@@ -84,7 +85,7 @@ def _restore_emulator(emulator: ale_py.ALEInterface, serialized: bytes) -> None:
     except (SystemError, RuntimeError, ValueError):  # ale-py's exceptions of a damaged state cannot be translated
         restored = False
     else:
-        # Without the cartridge: reading its memory may change it, as in Miniature Golf.
+        # The cartridge is not compared: reading its memory may change it, as in Miniature Golf.
         restored = _serialized(emulator).partition(b"Cartridge")[0] == serialized.partition(b"Cartridge")[0]
     if not restored:
         raise ValueError("the state of an emulator is damaged")
@@ -101,7 +102,7 @@ def _serialized(emulator: ale_py.ALEInterface) -> bytes:
 # ------------------------------------------------------------------------------------------------ playing together
 
 class AleConsoles:
-    """ale-py's `emulators` of one game as `atari.Consoles`, which play one after the other in the caller's thread."""
+    """ale-py's `emulators` of one game as `atari.Consoles`. They play one after the other in the caller's thread."""
 
     def __init__(self, emulators: list[ale_py.ALEInterface], fires: bool) -> None:
         self._emulators, self._fires = emulators, fires
@@ -128,7 +129,7 @@ class AleConsoles:
 
     def renew(self) -> None:
         for emulator in self._emulators:
-            emulator.restoreState(self._new)  # a console that is only reset remembers the episodes before
+            emulator.restoreState(self._new)  # after a mere reset, a console remembers earlier episodes
 
     def begin(self, number: int, no_ops: int, into: NDArray[np.uint8]) -> int:
         emulator = self._emulators[number]
@@ -156,9 +157,9 @@ class AleConsoles:
         return np.array(rewards, np.int32)
 
     def _play(self, number: int, act: Callable[[int], int], actions: list[int]) -> int:
-        """Plays the frames of one agent step; returns their reward. Once a game is over the emulator plays no more.
+        """Plays the frames of one agent step and returns their reward. An emulator stops when its game is over.
 
-        The brighter of the last two frames stands on the environment's screen of the resizer.
+        Writes the brighter of the last two frames, pixel by pixel, to the environment's screen of the resizer.
         """
         emulator, last = self._emulators[number], self._resizer.screens[number % RESIZED_AT_ONCE]
         reward = 0
@@ -172,7 +173,7 @@ class AleConsoles:
         return int(reward)
 
     def _act_and_record(self, action: int) -> int:
-        """Plays one frame of the first emulator, and keeps it."""
+        """Plays one frame of the first emulator, records it and returns its reward."""
         emulator = self._emulators[0]
         if emulator.game_over():
             return 0

@@ -1,4 +1,4 @@
-"""Atari 2600 games: `AtariEnvironment` on ale-py's emulators or on our own, and what is preloaded for it."""
+"""Atari 2600 games: `AtariEnvironment` on ale-py's emulators or on our own, and `preload` for its processes."""
 
 from __future__ import annotations
 
@@ -24,48 +24,50 @@ class Consoles(Protocol):
 
     @property
     def over(self) -> NDArray[np.bool_]:
-        """Whose game is over (E,)."""
+        """Whether each console's game is over, (E,)."""
 
     @property
     def lives(self) -> NDArray[np.int32]:
-        """Lives left (E,)."""
+        """The lives left on each console, (E,)."""
 
     @property
     def recorded(self) -> list[NDArray[np.uint8]]:
-        """The frames that the first console played in the last `play` with `record`: RGB (height, width, 3) uint8."""
+        """The first console's frames in the last `play`, RGB (height, width, 3) uint8; empty without `record`."""
 
     @property
     def last_frame(self) -> NDArray[np.uint8]:
         """The last frame of the first console, RGB (height, width, 3) uint8."""
 
     def renew(self) -> None:
-        """Has all consoles forget the games before."""
+        """Makes all consoles forget earlier games."""
 
     def begin(self, number: int, no_ops: int, into: NDArray[np.uint8]) -> int:
-        """Begins a game with so many no-ops, FIRE in the place of the first if that is wanted.
+        """Begins a game on console `number` with `no_ops` no-ops. If the consoles fire, FIRE replaces the first no-op.
 
-        Its first frame goes into `into` (84, 84), contiguous uint8. Returns the last action played, else NOOP.
+        FIRE is then played even if `no_ops` is 0. Writes the first frame into `into`, contiguous (84, 84) uint8.
+        Returns the last action played, NOOP if there was none.
         """
 
     def play(self, actions: NDArray[np.uint8], frames: NDArray[np.int64], stacks: NDArray[np.uint8], newest: int,
              record: bool = False) -> NDArray[np.int32]:
-        """Plays `frames` (E,), each at least 1, with `actions` (E, most); a game that is over is played no further.
+        """Plays `frames` (E,), each at least 1, with `actions` (E, most). A console stops when its game is over.
 
-        `stacks[:, newest]`, of (E, k, 84, 84) uint8, gets the brighter of the last two. Returns rewards (E,).
+        Writes the brighter of the last two frames, pixel by pixel, into `stacks[:, newest]`. `stacks` is (E, k, 84, 84)
+        uint8. Returns the rewards (E,).
         """
 
     def state(self) -> State:
-        """Where the consoles stand."""
+        """Returns the state of the consoles."""
 
     def restore(self, state: State) -> None:
-        """Goes on from there. Raises ValueError if `state` is of other consoles or damaged."""
+        """Continues from `state`. Raises ValueError if `state` is of other consoles or damaged."""
 
     def close(self) -> None:
-        """Frees what the emulators hold."""
+        """Frees the emulators' resources."""
 
 
 def preload(settings: EnvSettings, n_envs: int) -> None:
-    """Loads for the processes forked from this one what an agent needs; nothing if the game is not Atari's.
+    """Loads the emulators of an agent for the processes forked from this one. Does nothing for other games than Atari.
 
     Raises ConfigError if there is no ROM.
     """
@@ -82,20 +84,21 @@ def preload(settings: EnvSettings, n_envs: int) -> None:
 class AtariEnvironment:
     """E consoles of one game, one after the other in the agent's own thread, as Mnih et al. (2015) describe it.
 
-    An agent step plays the action for `frame_skip` frames. Some ids have their number drawn for each step. Its frame is
-    the brighter of the last two, pixel by pixel, in grey, resized to 84 x 84. An observation is the last four frames,
-    black before an episode's first: (84, 84, 4) uint8. Frames are kept one by one and interleaved by OpenCV where the
-    observation is wanted. That takes half the time of advancing and copying whole observations.
+    An agent step plays its action for `frame_skip` frames. For some ids this number is drawn for each step. The frame
+    of a step is the brighter of its last two frames, pixel by pixel, in grey, resized to 84 x 84. An observation is the
+    last four of them, (84, 84, 4) uint8, black before an episode's first one. They are stored one by one, and OpenCV
+    interleaves them when an observation is needed. That takes half the time of advancing and copying whole
+    observations.
 
-    Ours or ale-py's emulator plays, as the setting `emulator` says; a seed gives the same frames on both, up to the
-    first end of an episode. Later ale-py's consoles remember the games before in some games, ours never do.
+    The setting `emulator` chooses our emulator or ale-py's. A seed gives the same frames on both, up to the first end
+    of an episode. After that, ale-py's consoles remember earlier games in some games; ours never do.
 
-    All that is random is drawn here: no-ops that open an episode, actions that stick (Machado et al., 2018), and frames
-    of a step.
+    This class draws all that is random: the no-ops that open an episode, the sticky actions (Machado et al., 2018), and
+    the number of frames of a step.
 
-    Episodes of one length, as Boxing's often are, would keep environments that begin together at the same moment of the
-    game. An update would then see that moment many times. So each environment but the first cuts one early episode
-    short, at times spread over two minutes of play. The seed moves these times, so that agents differ, too.
+    Episodes of equal length, common in Boxing, would keep environments that begin together at the same moment of the
+    game. An update would then see that moment many times. So each environment except the first cuts one early episode
+    short, at times spread over two minutes of play. The seed shifts these times, so that agents differ, too.
 
     Raises ConfigError if there is no ROM, or if the game has no such mode or difficulty.
     """
@@ -114,7 +117,7 @@ class AtariEnvironment:
         self._numbers = np.array([action.value for action in self.actions], np.uint8)
         fires = settings.fire_reset and ale_py.Action.FIRE in self.actions
         if own:
-            from ga3c.envs.emulator.compiled import compile_kernels  # here, because they take Numba
+            from ga3c.envs.emulator.compiled import compile_kernels  # imported here, because they need Numba
             from ga3c.envs.emulator.consoles import OwnConsoles
             compile_kernels()
             self._consoles: Consoles = OwnConsoles(loaded[0], self._rom, n_envs, fires)
@@ -122,8 +125,8 @@ class AtariEnvironment:
             self._consoles = AleConsoles(loaded, fires)
         self.spec = EnvSpec(
             game.name, (*FRAME_SIZE, self._STACK), np.dtype(np.uint8), len(self.actions), game.frames_per_step)
-        self._stacks = np.zeros((n_envs, self._STACK, *FRAME_SIZE), np.uint8)  # rings that turn together
-        self._newest = 0  # where in them the newest frame is
+        self._stacks = np.zeros((n_envs, self._STACK, *FRAME_SIZE), np.uint8)  # ring buffers that advance together
+        self._newest = 0  # index of the newest frame in each ring buffer
         self._parts = [list(stack) for stack in self._stacks]
         self._none = np.zeros(n_envs, np.bool_)
         self._none.flags.writeable = False  # many transitions share it
@@ -136,7 +139,7 @@ class AtariEnvironment:
 
     @property
     def lives(self) -> int:
-        """Lives left to the first environment."""
+        """The lives left in the first environment."""
         return int(self._consoles.lives[0])
 
     def reset(self, seed: int) -> None:
@@ -196,7 +199,7 @@ class AtariEnvironment:
         return np.minimum(frames, self._rng.integers(self._least_frames, self._most_frames + 1, len(frames)))
 
     def _actions_of_frames(self, action: NDArray[np.int64], frames: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """The action of each frame, some of which stick: (E, most frames), ale-py's numbers."""
+        """Returns the action of each frame after sticky actions: (E, most frames), ale-py's numbers."""
         wanted = self._numbers[action]
         if not self._sticky:
             return np.repeat(wanted[:, None], self._most_frames, 1)
@@ -207,7 +210,10 @@ class AtariEnvironment:
 
     def _ended(self, reward: NDArray[np.float32], over: NDArray[np.bool_], lost: NDArray[np.bool_],
                timed_out: NDArray[np.bool_], cut: int | None) -> Transition:
-        """The transition of a step in which games were `over`, lives `lost`, time was up or an episode is `cut`."""
+        """Returns the transition of a step in which an episode ended, and begins new games where needed.
+
+        `over` (game over), `lost` (life lost) and `timed_out` are (E,); the episode of environment `cut` is cut short.
+        """
         score_ended = over | timed_out
         terminated = over | lost
         truncated = score_ended & ~terminated

@@ -1,13 +1,13 @@
-"""Names of Atari games, and how each name says that its game is played: `named`, `played`.
+"""Names of Atari games, and the frame skip and sticky actions that each name stands for: `named`, `played`.
 
-An id that ale-py or Gym gave has a frame skip and sticky actions of its own.
+An id of ale-py or Gym has its own frame skip and sticky actions.
 
     ALE/Pong-v5: a frame skip of 4, sticky actions 0.25.
     Pong-v0, Pong-v4: a frame skip drawn from 2, 3, 4; sticky actions 0.25, 0.
     PongNoFrameskip-v0, -v4: a frame skip of 1; sticky actions 0.25, 0.
     PongDeterministic-v0, -v4: a frame skip of 4, in Space Invaders 3; sticky actions 0.25, 0.
 
-A plain name, as in Pong or "Ms. Pacman", has a frame skip of 4 and no sticky actions. Settings win over both.
+A plain name, such as Pong or "Ms. Pacman", has a frame skip of 4 and no sticky actions. Settings override both.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _RAM = re.compile(r"(ALE/)?([A-Za-z0-9]+)-ram(NoFrameskip|Deterministic)?-v[0-9]
 class AtariGame(NamedTuple):
     """An Atari game and how it is played.
 
-    name: without version, as in "Pong". identifier: ale-py's newest id of it. rom: as ale-py calls its ROM.
-    frame_skip: the least and the most frames of an agent step. Each number between is as likely, drawn for each step.
+    name: without version, as in "Pong". identifier: ale-py's newest id of the game. rom: ale-py's name of its ROM.
+    frame_skip: the least and the most frames of an agent step. The number is drawn uniformly for each step.
     sticky_actions: the probability that the emulator repeats the last action.
     """
 
@@ -47,19 +47,20 @@ class AtariGame(NamedTuple):
 
     @property
     def frames_per_step(self) -> int:
-        """The frames of an agent step, of a frame skip that is drawn their mean."""
+        """The frames of an agent step, or their mean if the frame skip is drawn."""
         return sum(self.frame_skip) // 2
 
     @property
     def frame_skip_shown(self) -> int | str:
-        """The frame skip for people: 4, or "2 to 4"."""
+        """The frame skip for display: 4, or "2 to 4"."""
         least, most = self.frame_skip
         return least if least == most else f"{least} to {most}"
 
 
 def played(settings: EnvSettings) -> AtariGame | None:
-    """The Atari game of the settings, played as its name says where the settings say nothing; None if it is no such.
+    """Returns the Atari game of the settings, or None if it is not an Atari game.
 
+    The settings `frame_skip` and `sticky_actions`, where given, override those of the game's name.
     Raises ConfigError as `named`.
     """
     game = named(settings.game)
@@ -73,14 +74,14 @@ def played(settings: EnvSettings) -> AtariGame | None:
 
 
 def named(game: str) -> AtariGame | None:
-    """The Atari game of a plain name or of an id; None if it is no such.
+    """Returns the Atari game of a plain name or of an id, or None if there is none.
 
     Raises ConfigError for an id whose observations are the console's memory.
     """
     game = game.removeprefix("ale_py:")  # the module that Gymnasium is to import for the id
     spec = gymnasium.registry.get(game)
     if spec is not None and not str(spec.entry_point).startswith("ale_py"):
-        return None  # a user's own
+        return None  # a game that a user registered
     known = atari_names()
     ram = _RAM.fullmatch(game)
     if ram and ram[2] in known:
@@ -90,13 +91,13 @@ def named(game: str) -> AtariGame | None:
 
 
 def atari_id(game: str) -> str | None:
-    """The newest id of the Atari game that `named` finds, as in "ALE/Pong-v5", else None."""
+    """Returns the newest id of the Atari game that `named` finds, as in "ALE/Pong-v5", else None."""
     found = named(game)
     return found.identifier if found else None
 
 
 def notes_at_start(settings: EnvSettings) -> list[str]:
-    """A line if the game's id alone makes each frame an agent step. That is four times as many steps as usual."""
+    """Returns a note if the game's id alone makes each frame an agent step, four times as many steps as usual."""
     game = played(settings)
     if game is None or settings.frame_skip is not None or game.frames_per_step > 1:
         return []
@@ -105,7 +106,7 @@ def notes_at_start(settings: EnvSettings) -> list[str]:
 
 @functools.cache
 def atari_names() -> Mapping[str, AtariGame]:
-    """All Atari games by their names, as in "Pong", and by all their ids."""
+    """Returns all Atari games by their names, as in "Pong", and by all their ids."""
     known = {}
     for identifier in [each for each in gymnasium.registry if each.startswith("ALE/") and each.endswith("-v5")]:
         name, rom = identifier.removeprefix("ALE/").removesuffix("-v5"), str(gymnasium.spec(identifier).kwargs["game"])
@@ -117,7 +118,7 @@ def atari_names() -> Mapping[str, AtariGame]:
                 known[each] = plain._replace(frame_skip=_least_and_most(options["frameskip"]),
                                              sticky_actions=options["repeat_action_probability"])
         for version in ("v0", "v4"):
-            if f"{name}NoFrameskip-{version}" in known:  # Gym had these ids of the same games
+            if f"{name}NoFrameskip-{version}" in known:  # Gym also had these ids
                 fixed = 3 if rom == "space_invaders" else 4
                 known[f"{name}Deterministic-{version}"] = known[f"{name}NoFrameskip-{version}"]._replace(
                     frame_skip=(fixed, fixed))
@@ -125,7 +126,7 @@ def atari_names() -> Mapping[str, AtariGame]:
 
 
 def _least_and_most(frameskip: int | tuple[int, int]) -> tuple[int, int]:
-    """Of Gymnasium's `frameskip`, whose second number is one too many."""
+    """Returns the least and the most frames of Gymnasium's `frameskip`, whose second number is exclusive."""
     return (frameskip, frameskip) if isinstance(frameskip, int) else (frameskip[0], frameskip[1] - 1)
 
 
@@ -135,11 +136,14 @@ def _plain_names() -> Mapping[str, AtariGame]:
 
 
 def plain_name(name: str) -> str:
-    """A name without what people write differently: case, spaces, hyphens, underscores, full stops, apostrophes."""
+    """Returns a name in lower case, without spaces, hyphens, underscores, full stops and apostrophes.
+
+    People write these differently.
+    """
     return re.sub(r"[ _.'-]", "", name).lower()
 
 
 def atari_roms() -> tuple[int, int]:
-    """(Atari games that can be played here, Atari games that ale-py knows)."""
+    """Returns (number of Atari games that can be played here, number of Atari games that ale-py knows)."""
     known = roms.get_all_rom_ids()
     return sum(roms.get_rom_path(rom) is not None for rom in known), len(known)

@@ -1,7 +1,8 @@
-"""What an environment is to the rest of the service: `Environment`, what it says of itself, and what a step gives.
+"""The `Environment` protocol, the properties of an environment (`EnvSpec`) and the result of a step (`Transition`).
 
-An `Environment` is a vector of E environments that step together in one thread. `step` never swallows an action. The
-observation that ended an episode is given beside the first one of the next (Gymnasium's SAME_STEP autoreset).
+An `Environment` is a vector of E environments that step together in one thread. `step` plays every action. A step that
+ends an episode also begins the next one (Gymnasium's SAME_STEP autoreset). The last observation of a truncated episode
+is in the `Transition`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ State = dict[str, NDArray]
 
 
 class EnvSpec(NamedTuple):
-    """What the rest of the service knows of an environment.
+    """The properties of an environment that the rest of the service needs.
 
-    `observation_shape` and `observation_dtype` are of one environment's observation, channels last. `frames_per_step`
-    is the emulator frames of one agent step, 1 where there is no emulator. Where a number is drawn for each step, it is
-    their mean. A run counts its frames by it. `n_statistics`: the numbers of which
-    wrappers keep running statistics (`wrapper_statistics.py`).
+    `observation_shape` and `observation_dtype` describe one environment's observation, channels last. `frames_per_step`
+    is the number of emulator frames of one agent step, 1 without an emulator. If the frame skip is drawn for each step,
+    it is the mean. A run counts its frames by it. `n_statistics` is how many numbers the wrappers of one environment
+    keep running statistics of (`wrapper_statistics.py`).
     """
 
     name: str
@@ -34,16 +35,18 @@ class EnvSpec(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """The facts of one agent step of E environments.
+    """The result of one agent step of E environments.
 
-    reward (E,) float32: what is learned from, as the outermost wrapper gave it, not clipped.
-    terminated, truncated (E,) bool: the learner's episode ended; never both.
-    score_ended (E,) bool: the score of the episode is complete. An episode that is `truncated` without it was cut short
-    by us, and its score does not count. One that is `terminated` without it lost a life, and its score goes on.
-    final_observation (E, *shape), of the spec's dtype: to be read where `truncated`; None if no environment was.
-    dropped: the environments failed. All episodes end here, their scores do not count, and there is no final
+    reward (E,) float32: the reward to learn from, as the outermost wrapper gave it, not clipped.
+    terminated, truncated (E,) bool: the learner's episode ended; never both in one environment.
+    score_ended (E,) bool: the episode's score is complete. If an episode is `truncated` without it, the service cut the
+    episode short and its score does not count. If an episode is `terminated` without it, a life was lost and its score
+    goes on.
+    final_observation (E, *shape), of the spec's dtype: valid only where `truncated`; None if no environment was.
+    dropped: the environments failed. All episodes end here and their scores do not count. There is no final
     observation.
-    score (E,) float32: rewards of the innermost environments, whose sum is the score. None: they are `reward`.
+    score (E,) float32: rewards of the innermost environments. Their sum over an episode is the score. None means that
+    they equal `reward`.
     """
 
     reward: NDArray[np.float32]
@@ -56,42 +59,42 @@ class Transition(NamedTuple):
 
     @property
     def scored(self) -> NDArray[np.float32]:
-        """The rewards whose sum is the score, (E,)."""
+        """The rewards whose sum over an episode is the score, (E,) float32."""
         return self.reward if self.score is None else self.score
 
 
 class Environment(Protocol):
-    """E environments that step together. Used by one thread, the one that made it."""
+    """E environments that step together. Only the thread that made the object uses it."""
 
     spec: EnvSpec
 
     @property
     def observation(self) -> NDArray:
-        """What to act on next: (E, *shape) of the spec's dtype. It may change with the next step."""
+        """The observations to act on next: (E, *shape) of the spec's dtype. The next step may overwrite the array."""
 
     def reset(self, seed: int) -> None:
-        """Begins an episode in every environment. `seed` (0 <= seed < 2**32) fixes everything random in them."""
+        """Begins an episode in every environment. `seed` (0 <= seed < 2**32) fixes all randomness in them."""
 
     def step(self, action: NDArray[np.int64]) -> Transition:
-        """Plays `action` (E,), each 0 <= action < n_actions. Where an episode ended the next one has begun."""
+        """Plays `action` (E,), each 0 <= action < n_actions. Where an episode ends, begins the next one."""
 
     def restart(self, number: int) -> None:
-        """Begins a new episode in environment `number`; the one under way is forgotten."""
+        """Begins a new episode in environment `number` and discards the current one."""
 
     def show(self, into: NDArray) -> None:
-        """Writes `observation` into the contiguous `into` (E, *shape). That may be faster than copying it."""
+        """Writes `observation` into the contiguous array `into` (E, *shape). This may be faster than a copy."""
 
     def state(self) -> State | None:
-        """Where the environments stand; None if they cannot say. Changes nothing."""
+        """Returns the state of the environments, or None if they cannot save it. Changes nothing."""
 
     def restore(self, state: State) -> None:
-        """Goes on from the `state` of environments of the same settings and number, to the bit.
+        """Continues from `state`, bit for bit. `state` must come from as many environments of the same settings.
 
-        Raises ValueError if `state` is of other environments or damaged; `reset` is then needed.
+        Raises ValueError if `state` is of other environments or damaged. `reset` is then needed.
         """
 
     def close(self) -> None:
-        """Frees what the simulator holds."""
+        """Frees the simulator's resources."""
 
 
 @runtime_checkable
@@ -99,10 +102,10 @@ class SavesState(Protocol):
     """A Gymnasium environment that can save its state. The arrays' shapes and dtypes are always the same."""
 
     def save_state(self) -> State:
-        """Everything its next steps depend on, its random generator included."""
+        """Returns everything that its next steps depend on, including its random generator."""
 
     def restore_state(self, state: State) -> None:
-        """Goes on from there."""
+        """Continues from a state that `save_state` returned."""
 
 
 def check_form(state: Mapping[str, NDArray], own: State, any_length: Collection[str] = ()) -> None:

@@ -1,8 +1,8 @@
-"""A game is checked before anything else is done: `check`, and `probe` for its spec alone.
+"""Checks of a game before a run: `check`, and `probe` for its spec alone.
 
-Code of users is made and played for one step in a process that is thrown away. It may end its process, block, print,
-start threads and processes, change signals or the working directory: nothing of it stays. What was learned of the game
-comes back as plain data.
+A game that may run user code is made and played for one step in a separate process, which is then killed. It may end
+its process, block, print, start threads and processes, or change signals or the working directory. None of that lasts.
+The facts about the game come back as plain data.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _PROGRAM = "from ga3c.envs.check import main; main()"
 
 
 class Checked(NamedTuple):
-    """What is known of a game: its spec, and what a person should be told at the start, one line each."""
+    """The facts about a game: its spec, and notes for the user at the start, one line each."""
 
     spec: EnvSpec
     notes: list[str]
 
 
 def probe(settings: Settings) -> EnvSpec:
-    """The spec of `settings.env.game`. Raises as `check`."""
+    """Returns the spec of `settings.env.game`. Raises as `check`."""
     return check(settings).spec
 
 
 def check(settings: Settings) -> Checked:
-    """Makes one environment of `settings.env.game`, and if it may be code of users plays one step of it.
+    """Makes one environment of `settings.env.game`. Plays one step if the game may run user code.
 
-    Raises ConfigError as `make_environment`, if that step fails or shows something else than its space says, and after
-    `agent_timeout` seconds.
+    Raises ConfigError as `make_environment`. Also raises it if the step fails, if an observation does not match its
+    space, and after `agent_timeout` seconds.
     """
     if is_foreign(settings):
         found = elsewhere(settings, _PROGRAM, settings.agents.agent_timeout, "made and played its first step")
@@ -62,9 +62,10 @@ def check(settings: Settings) -> Checked:
 
 
 def elsewhere(settings: Settings, program: str, seconds: float, what: str) -> dict[str, Any]:
-    """What `answer` gives in a process of its own, which a line of Python begins. `what` the game is to have done.
+    """Runs `program`, a line of Python that calls `answer`, in its own process and returns the answer.
 
-    Raises ConfigError if the process fails, ends, or takes more than so many seconds.
+    `what` completes the error messages: what the game should have done. Raises ConfigError if the process fails, ends
+    without an answer, or takes more than `seconds`.
     """
     game = settings.env.game
     reader, writer = os.pipe()
@@ -80,11 +81,11 @@ def elsewhere(settings: Settings, program: str, seconds: float, what: str) -> di
         try:
             try:
                 process.stdin.write(pickle.dumps(settings))
-                process.stdin.flush()  # and left open: the process ends when it is closed
+                process.stdin.flush()  # left open, because the process ends when it is closed
             except BrokenPipeError:
-                pass  # it has ended; why is said below
+                pass  # the process has ended; the cause is reported below
             answer, deadline = b"", time.monotonic() + min(seconds, LONGEST_WAIT)
-            # A process that users' code started may hold the pipe open, so the end of the line is the end.
+            # A process that user code started may hold the pipe open, so the newline ends the answer.
             while b"\n" not in answer:
                 if not wait([reader], max(0.0, deadline - time.monotonic())):
                     raise ConfigError(f"game: {game!r} has not {what} within {seconds:g} s (agent_timeout)")
@@ -113,12 +114,15 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
 # ------------------------------------------------------------------------------------------------ in the process
 
 def main() -> None:
-    """Entry point of the process of `check`."""
+    """Entry point of the process that `check` starts."""
     answer(_examined)
 
 
 def answer(examined: Callable[[Settings], dict[str, Any]]) -> None:
-    """Work of the process: settings on standard input, one line of JSON into the descriptor that is named."""
+    """Reads settings from standard input, calls `examined` and writes its result as one line of JSON.
+
+    The process of `elsewhere` calls this and then ends. Its first argument is the descriptor to write to.
+    """
     descriptor = int(sys.argv[1])
     settings: Settings = pickle.load(sys.stdin.buffer)
     lifeline = os.dup(0)
@@ -133,7 +137,7 @@ def answer(examined: Callable[[Settings], dict[str, Any]]) -> None:
     line = json.dumps(found).encode() + b"\n"
     while line:
         line = line[os.write(descriptor, line):]
-    os._exit(0)  # whatever threads users' code has left
+    os._exit(0)  # even if threads of user code still run
 
 
 def _examined(settings: Settings) -> dict[str, Any]:
@@ -145,7 +149,7 @@ def _examined(settings: Settings) -> dict[str, Any]:
         environment.reset(settings.run.seed)
         environment.step(np.zeros(1, np.int64))
     carried: list[str] = []
-    with contextlib.suppress(Exception):  # the agents will meet it
+    with contextlib.suppress(Exception):  # the agents will meet the same failure
         carried = wrapper_statistics.unsaved(environment, settings.run.seed)
     if carried:
         notes.append(f"{game}: {', '.join(carried)} is carried from episode to episode, and is not saved: a resume "
@@ -159,7 +163,7 @@ def _examined(settings: Settings) -> dict[str, Any]:
             "those of all agents are merged, kept in checkpoints and used by evaluations"))
     try:
         environment.close()
-    except BaseException as error:  # noqa: B036  # it can be played all the same
+    except BaseException as error:  # noqa: B036  # the game can be played nevertheless
         notes.append(f"{game} fails when it is closed, which harms nothing: {described(error)}")
     name, shape, dtype, n_actions, frames, _ = environment.spec
     return {"spec": [name, shape, str(dtype), n_actions, frames, size], "notes": notes}

@@ -1,4 +1,4 @@
-"""Code of users in our process: what it changes is put back, what it raises is one line, what it prints cannot fail."""
+"""User code in our process: restores what it changes, turns its errors into one line, keeps prints from failing."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 class Kept:
-    """What is put back after code of users that plays in this process, as it takes only some microseconds.
+    """The process state that is restored after user code plays in this process. It takes only some microseconds.
 
-    That is: standard streams of Python, umask, blocked signals, alarm, NumPy's error handling, limit of recursion. A
-    process that the code forked, and that comes back from it as if it was this one, ends.
+    It holds Python's standard streams, umask, blocked signals, NumPy's error handling and recursion limit. A new alarm
+    is cancelled if none was set before. If user code forked this process, the child ends when it reaches `put_back`.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Kept:
         self._errors, self._depth = np.geterr(), sys.getrecursionlimit()
 
     def put_back(self) -> None:
-        """As it was when this was made."""
+        """Restores the state of the time when this object was made."""
         if os.getpid() != self._pid:
             os._exit(0)
         sys.stdin, sys.stdout, sys.stderr = self._streams
@@ -52,10 +52,10 @@ class Kept:
 
 @contextlib.contextmanager
 def contained() -> Iterator[None]:
-    """Within, code of users runs. Afterwards what it changed for the whole process is as before.
+    """Restores, after the `with` block, what user code in it changed for the whole process.
 
-    That is what `Kept` puts back, and working directory, signal handlers, locale, filters of warnings. In another
-    thread than the main one, handlers are left alone: it cannot set them.
+    This is the state that `Kept` restores, the working directory, signal handlers, locale and warning filters. Signal
+    handlers are restored in the main thread only, because other threads cannot set them.
     """
     kept, directory, language = Kept(), os.open(".", os.O_PATH), locale.setlocale(locale.LC_ALL)
     main = threading.current_thread() is threading.main_thread()
@@ -74,11 +74,11 @@ def contained() -> Iterator[None]:
 
 
 def described(error: BaseException) -> str:
-    """What users' code raised, in one line: type, message, and the file and line where, if that is not ours."""
+    """Describes an exception of user code in one line: type, message, and the file and line if they are not ours."""
     name = type(error).__name__
     try:
         said = " ".join(str(error).split())[:300]
-    except Exception as another:  # an exception of users' code, which may be unable to say anything
+    except Exception as another:  # `str` of an exception class of user code may fail
         said = f"its message cannot be read: {type(another).__name__}"
     if isinstance(error, SystemExit):
         said = f"the code {error.code!r}"
@@ -90,14 +90,15 @@ def described(error: BaseException) -> str:
 
 
 class EnvironmentFailed(Exception):
-    """Code of users failed while it played. The message is one line."""
+    """The error of user code that failed while it played. The message is one line."""
 
 
 @contextlib.contextmanager
 def reraising(what: str, kind: type[Exception] = EnvironmentFailed) -> Iterator[None]:
-    """Within, code of users runs. What it raises becomes a `kind` of one line, which begins with `what`.
+    """Turns an exception of user code in the `with` block into a `kind`. Its one-line message begins with `what`.
 
-    A ConfigError is one line already. KeyboardInterrupt is Ctrl-C and goes on.
+    A ConfigError or EnvironmentFailed passes unchanged, because it is one line already. KeyboardInterrupt (Ctrl-C) and
+    GeneratorExit pass, too.
     """
     try:
         yield
@@ -108,28 +109,28 @@ def reraising(what: str, kind: type[Exception] = EnvironmentFailed) -> Iterator[
 
 
 class Dropping(io.RawIOBase):
-    """Writes to a descriptor. What cannot be written, as the disk is full, is lost without a word."""
+    """A stream that writes to a descriptor. Data that cannot be written, as on a full disk, is dropped silently."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Returns the descriptor."""
         return self._descriptor
 
     def writable(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
     def write(self, data: Any) -> int:
-        """All of it."""
+        """Writes `data`. Returns its full length, even if the write failed."""
         with contextlib.suppress(OSError):
             os.write(self._descriptor, data)
         return len(data)
 
 
 def drop_unwritable_output() -> None:
-    """From now on what Python prints in this process cannot fail: a full disk is no fault of who prints."""
+    """Replaces `sys.stdout` and `sys.stderr` by streams that never fail. A full disk must not end code that prints."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(Dropping(descriptor)), "utf-8", ESCAPED,
                                             line_buffering=True))

@@ -1,4 +1,4 @@
-"""From the name of a game to its environments: `make_environment(settings, n)`."""
+"""Makes the environments of a game from its name: `make_environment(settings, n)`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ga3c.settings.schema import Settings
 
 def make_environment(settings: Settings, n_envs: int, render_mode: str | None = None,
                      alive: Callable[[], None] = lambda: None) -> Environment:
-    """`n_envs` environments of `settings.env.game`, not yet reset.
+    """Returns `n_envs` environments of `settings.env.game`, not yet reset.
 
-    `render_mode` is Gymnasium's; Atari games and toys need none. `alive` is called after each environment that was made
-    or reset, where that may take seconds. Raises ConfigError if the game is unknown, not
-    supported or cannot be made, whatever code of users raises.
+    `render_mode` is Gymnasium's; Atari games and toys need none. `alive` is called after each environment is made or
+    reset, because that may take seconds; Atari games do not call it. Raises ConfigError if the game is unknown, not
+    supported or cannot be made, whatever user code raises.
     """
     game = settings.env.game
     atari = played(settings.env)
@@ -49,13 +49,16 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
                 alive()
             return GymnasiumEnvironment(made, game, alive)
         except BaseException:
-            with contextlib.suppress(BaseException):  # why there is no environment says more
+            with contextlib.suppress(BaseException):  # the first error is more useful
                 close_all(made)
             raise
 
 
 def maker(game: str, render_mode: str | None) -> Callable[[], gymnasium.Env]:
-    """Makes one environment of a toy or of a game that Gymnasium knows. Raises ConfigError if there is none."""
+    """Returns a function that makes one environment of a toy or of a game that Gymnasium knows.
+
+    Raises ConfigError if the game is unknown. For a name like module:Id the returned function raises it.
+    """
     if game.startswith("toy:"):
         if game.removeprefix("toy:") not in toys.TOYS:
             raise _unknown(game)
@@ -68,10 +71,10 @@ def maker(game: str, render_mode: str | None) -> Callable[[], gymnasium.Env]:
 
     def make() -> gymnasium.Env:
         try:
-            # Gymnasium's checker warns of what harms nothing; what does is told by `forms.py`.
+            # Gymnasium's checker warns of harmless things. `forms.py` reports the harmful ones.
             return gymnasium.make(game, disable_env_checker=True, **drawing)
         except (gymnasium.error.UnregisteredEnv, gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
-            if _registered(game.rpartition(":")[2]):  # then it is a game that this one is made of
+            if _registered(game.rpartition(":")[2]):  # another game, which this one makes, is missing
                 raise
             raise _unknown(game) from None
 
@@ -79,15 +82,15 @@ def maker(game: str, render_mode: str | None) -> Callable[[], gymnasium.Env]:
 
 
 def is_foreign(settings: Settings) -> bool:
-    """Whether the game may do anything: whether it is neither one of Atari's nor a toy without wrappers."""
+    """Returns whether the game may run user code: it is neither an Atari game nor a toy without wrappers."""
     plain_toy = settings.env.game.startswith("toy:") and not settings.env.wrappers
     return not plain_toy and atari_id(settings.env.game) is None
 
 
 def imported(name: str, setting: str) -> Callable[..., Any]:
-    """The class or function `name`, as in my_module:MyWrapper; the working directory is searched, too.
+    """Returns the class or function `name`, as in my_module:MyWrapper. Searches the working directory, too.
 
-    Raises ConfigError, which names the `setting`, whatever the import raises.
+    Raises ConfigError, which names the `setting`, whatever the import raises, and if `name` is not callable.
     """
     module, _, attribute = name.partition(":")
     _look_in_working_directory()
@@ -99,8 +102,8 @@ def imported(name: str, setting: str) -> Callable[..., Any]:
 
 
 def _look_in_working_directory() -> None:
-    """It is searched last: a file in it must not stand in for a module of Python's or of a package."""
-    with contextlib.suppress(FileNotFoundError):  # a game has removed it
+    """Appends the working directory to `sys.path`. It comes last, so that its files hide no module of a package."""
+    with contextlib.suppress(FileNotFoundError):  # a game has removed the directory
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
 
@@ -119,14 +122,17 @@ def _wrapper(name: str) -> Callable[..., Any]:
 
 
 def _registered(game: str) -> bool:
-    """Whether Gymnasium has such an id, with its version or without. It would take Atari's for the newest version."""
+    """Returns whether Gymnasium has this id, with or without its version.
+
+    Atari ids without version do not count, because Gymnasium would make the newest version of them.
+    """
     return game in gymnasium.registry or any(
         identifier.rpartition("-v")[0] == game and not str(spec.entry_point).startswith("ale_py")
         for identifier, spec in gymnasium.registry.items())
 
 
 def _unknown(game: str) -> ConfigError:
-    """Names the games whose names are nearest."""
+    """Returns the error for an unknown game. Its message names the most similar games."""
     names = {plain_name(name): name for name in
              [*atari_names()]
              + [identifier for identifier in gymnasium.registry if "/" not in identifier

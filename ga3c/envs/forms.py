@@ -1,4 +1,4 @@
-"""What observations and rewards may look like, and how they become ours. Pictures are uint8, channels last."""
+"""Supported forms of observations and rewards, and their conversion into ours. Our images are uint8, channels last."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from ga3c.settings.messages import ConfigError
 
-_CHANNELS = 16  # a picture has at most so many where they come first: more are more likely rows
+_CHANNELS = 16  # the most channels of a channels-first image: a longer first axis is more likely its rows
 
 
 class WrongForm(ValueError):
-    """An environment gave something else than its space or Gymnasium's interface says."""
+    """The error of an environment whose output does not match its space or Gymnasium's interface."""
 
 
 class Form(NamedTuple):
-    """How an environment's observations become the service's.
+    """The conversion of an environment's observations into the service's.
 
-    `given` is the shape that its space says; `shape` and `dtype` are ours. `arrange` brings one observation from the
-    one shape to the other, without a copy; None: they are the same. `note`: what a person should know of it, or "".
+    `given` is the shape of the environment's space; `shape` and `dtype` are ours. `arrange` turns one observation of
+    shape `given` into one of `shape`. None means that the shapes are the same. `note` is a line for the user, or "".
     """
 
     given: tuple[int, ...]
@@ -32,7 +32,7 @@ class Form(NamedTuple):
     note: str = ""
 
     def take(self, observation: Any, into: NDArray) -> None:
-        """Copies one observation of the environment `into` an array of `shape`. Raises WrongForm."""
+        """Copies one observation into `into`, an array of `shape`. Raises WrongForm for a wrong shape or dtype."""
         seen = np.asarray(observation)
         if seen.shape != self.given:
             raise WrongForm(f"an observation is {seen.dtype} {seen.shape}; its space says {self.given}")
@@ -44,7 +44,7 @@ class Form(NamedTuple):
 
 
 def form_of(name: str, space: gymnasium.Space) -> Form:
-    """The form of observations of `space`. Raises ConfigError if it is not supported."""
+    """Returns the form of observations of `space`. Raises ConfigError if the space is not supported."""
     wrong = ConfigError(f"{name}: observations are {space}; supported: a one-dimensional Box, or a uint8 Box of "
                         "height x width x channels, also channels first, grey, or a stack of such frames")
     if not isinstance(space, gymnasium.spaces.Box):
@@ -75,12 +75,12 @@ def form_of(name: str, space: gymnasium.Space) -> Form:
 
 
 def _channels_first(shape: tuple[int, ...]) -> bool:
-    """Whether the first of three dimensions is that of the channels: small, and the smallest."""
+    """Returns whether the first of three axes is the channels: it is at most `_CHANNELS` and the shortest."""
     return shape[0] <= _CHANNELS and shape[0] < min(shape[1:])
 
 
 def number(what: str, given: Any) -> float:
-    """A reward as a float: any number, or an array of one. Raises WrongForm."""
+    """Returns a reward as a float. Accepts any number, or an array of one; else raises WrongForm."""
     if type(given) is float:
         return given
     try:
@@ -88,12 +88,12 @@ def number(what: str, given: Any) -> float:
         if array.size == 1 and array.dtype.kind in "biuf":
             return float(array.reshape(-1)[0])
     except (TypeError, ValueError):
-        pass  # no array can be made of it; said below
+        pass  # no array can be made of it; reported below
     raise WrongForm(f"{what} is {_shown(given)}; it is to be one number")
 
 
 def flag(what: str, given: Any) -> bool:
-    """Whether an episode ended, as a bool: True, False, 0, 1, or an array of one. Raises WrongForm."""
+    """Returns an end of an episode as a bool. Accepts a bool, a number, or an array of one; else raises WrongForm."""
     if given is True or given is False:
         return given
     if isinstance(given, np.bool_ | int | float | np.number | np.ndarray) and np.size(given) == 1:
@@ -102,7 +102,7 @@ def flag(what: str, given: Any) -> bool:
 
 
 def parts(of: str, given: Any, wanted: tuple[str, ...]) -> tuple[Any, ...]:
-    """What `reset` or `step` returned, if it has as many parts as Gymnasium says. Raises WrongForm."""
+    """Returns `given`, the result of `reset` or `step`. Raises WrongForm unless it is a tuple as long as `wanted`."""
     if isinstance(given, tuple) and len(given) == len(wanted):
         return given
     count = f"{len(given)} values" if isinstance(given, tuple) else _shown(given)

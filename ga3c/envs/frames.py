@@ -1,8 +1,8 @@
-"""The emulator's screens become frames of 84 x 84, each pixel the mean of its area.
+"""Resizes the emulator's screens to frames of 84 x 84, each pixel the mean of its area.
 
-The pixels are those of OpenCV's `resize` with INTER_AREA. Four at once take 40 % of the time that `resize` takes one by
-one: an image of four 16-bit channels costs less than a third of four images of bytes. So four screens become the
-channels of one image. Fewer than four are cut into four bands each, which takes half the time.
+The pixels equal those of OpenCV's `resize` with INTER_AREA. Four screens at once take 40 % of the time of four single
+calls. One image of four 16-bit channels costs less than a third of four images of bytes. So four screens become the
+channels of one image. Fewer than four screens of 210 rows are cut into four bands each, which takes half the time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 FRAME_SIZE = (84, 84)
 RESIZED_AT_ONCE = 4  # `resize` takes no more channels
-# Of 210 rows five become two. The bands begin and end where rows of the frame do; the last two overlap.
+# Each five of 210 rows become two. So bands begin and end where rows of the frame do. The last two overlap.
 _BAND_ROWS, _BANDS_AT = 55, (0, 55, 110, 155)
 
 
 class _FourResizer:
-    """Resizes four images of one size at once."""
+    """A resizer of four images of one size at once."""
 
     def __init__(self, size: tuple[int, int], resized: tuple[int, int]) -> None:
         self._bytes, self._wide = (np.zeros((*size, RESIZED_AT_ONCE), kind) for kind in (np.uint8, np.uint16))
@@ -28,7 +28,7 @@ class _FourResizer:
             np.zeros((*resized, RESIZED_AT_ONCE), kind) for kind in (np.uint8, np.uint16))
 
     def __call__(self, images: Sequence[NDArray[np.uint8]], into: Sequence[NDArray[np.uint8]]) -> None:
-        """Four images into four contiguous arrays."""
+        """Resizes four images into four contiguous arrays."""
         cv2.merge(images, self._bytes)
         self._wide[:] = self._bytes
         cv2.resize(self._wide, self._resized.shape[1::-1], self._resized_wide, 0, 0, cv2.INTER_AREA)
@@ -37,7 +37,7 @@ class _FourResizer:
 
 
 class FrameResizer:
-    """Resizes grey screens of one game. `screens` are four of (height, width) uint8, to be filled from the first on."""
+    """A resizer of one game's grey screens. Fill `screens`, four of (height, width) uint8, from the first on."""
 
     def __init__(self, height: int, width: int) -> None:
         self.screens = list(np.zeros((RESIZED_AT_ONCE, height, width), np.uint8))

@@ -1,6 +1,6 @@
-"""Gymnasium environments, one after the other in the agent's own thread.
+"""Gymnasium environments, which step one after the other in the agent's own thread.
 
-There is no vector wrapper between. What `step` returns is copied at once; `info`, which nobody reads, is left alone.
+Gymnasium's vector wrappers are not used. The values that `step` returns are copied at once; `info` is not read.
 Supported: discrete actions, and the observations of `forms.py`.
 """
 
@@ -33,12 +33,12 @@ class _Closes(Protocol):
 
 
 class GymnasiumEnvironment:
-    """E Gymnasium environments of one kind. Vectors become float32 unless they are bytes.
+    """E Gymnasium environments of one kind. Vector observations become float32 unless they are bytes.
 
-    The state can be saved if each environment is a `SavesState`. The score is the sum of the rewards that the innermost
-    environments gave, whatever wrappers made of them. `at_end` is called where an episode has ended, before the
-    next one begins; `alive` after each environment that `reset` has reset. Raises ConfigError if observations or
-    actions are not supported.
+    The state can be saved if each environment is a `SavesState`. The score is the sum of the innermost environments'
+    rewards, before wrappers change them. `at_end` is called when an episode has ended, before the next one begins.
+    `alive` is called after each environment that `reset` has reset. Raises ConfigError if observations or actions are
+    not supported.
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env], name: str, alive: Callable[[], None] = lambda: None) -> None:
@@ -69,7 +69,7 @@ class GymnasiumEnvironment:
         observation, _ = parts("reset", returned, _RESET)
         self._form.take(observation, self.observation[index])
         if self._inner:
-            self._inner[index].begin()  # what a wrapper played before the first observation is no one's step
+            self._inner[index].begin()  # a wrapper's own steps before the first observation do not count
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         n = len(self.envs)
@@ -117,7 +117,7 @@ class GymnasiumEnvironment:
         self.observation[:] = state["observation"]
 
     def _saving(self) -> list[SavesState]:
-        """Its environments, if all of them save their state; else none."""
+        """Returns the environments if all of them save their state, else an empty list."""
         saving: list[SavesState] = [each for each in self.envs if isinstance(each, SavesState)]
         return saving if len(saving) == len(self.envs) else []
 
@@ -125,7 +125,7 @@ class GymnasiumEnvironment:
         close_all(self.envs)
 
     def rendered(self) -> object:
-        """What `render()` of the first environment gives; None if it draws nothing."""
+        """Returns the result of the first environment's `render()`, or None if it draws nothing."""
         try:
             return self.envs[0].render()
         except NotImplementedError:
@@ -133,12 +133,12 @@ class GymnasiumEnvironment:
 
     @property
     def metadata(self) -> object:
-        """Of the first environment; what it is meant to be is a mapping."""
+        """The metadata of the first environment. It should be a mapping, but user code may set anything."""
         return self.envs[0].metadata
 
 
 def close_all(environments: Iterable[_Closes]) -> None:
-    """Closes each of them; then raises what the first that failed has raised."""
+    """Closes each environment, even if another one fails. Then raises the first exception."""
     failed: BaseException | None = None
     for each in environments:
         try:
@@ -150,7 +150,7 @@ def close_all(environments: Iterable[_Closes]) -> None:
 
 
 def layers(env: gymnasium.Env) -> list[gymnasium.Env]:
-    """The environment and all within it, outermost first."""
+    """Returns the environment and all environments within it, outermost first."""
     found = [env]
     while isinstance(found[-1], gymnasium.Wrapper):
         found.append(found[-1].env)
@@ -158,7 +158,10 @@ def layers(env: gymnasium.Env) -> list[gymnasium.Env]:
 
 
 def _own_spaces(env: gymnasium.Env) -> None:
-    """Gives the innermost environment copies of the spaces of its class: another's seed must not reach them."""
+    """Copies the spaces that the innermost environment shares with its class.
+
+    Otherwise the seed of another environment would reach them.
+    """
     inner = env.unwrapped
     for name in _SPACES:
         space = getattr(type(inner), name, None)
@@ -168,7 +171,7 @@ def _own_spaces(env: gymnasium.Env) -> None:
 
 
 def _seed_spaces(env: gymnasium.Env, seed: int) -> None:
-    """Those of all wrappers, too: what is sampled from a space that nobody has seeded differs from run to run."""
+    """Seeds the spaces of all wrappers, too, because samples from an unseeded space differ from run to run."""
     for layer in layers(env):
         for name in _SPACES:
             space = getattr(layer, name, None)
@@ -177,27 +180,31 @@ def _seed_spaces(env: gymnasium.Env, seed: int) -> None:
 
 
 def _changes_rewards(env: gymnasium.Env) -> bool:
-    """Whether something around the innermost environment may change its rewards."""
+    """Returns whether a wrapper may change the rewards of the innermost environment."""
     while isinstance(env, _LEAVE_REWARDS):
         env = env.env
     return env is not env.unwrapped
 
 
 class InnerRewards:
-    """Sums the rewards of the innermost environment, which it listens to. `begin` listens to the one that is there now.
+    """The sum of the innermost environment's rewards, recorded by a function in place of its `step`.
 
-    What cannot be listened to, or gives something else than finite numbers, counts as the outermost wrapper gives it.
+    `begin` records the current innermost environment. If its rewards cannot be recorded or are not finite numbers, the
+    outermost wrapper's reward counts.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
         self._env, self._sum, self._depth = env, 0.0, 0
-        self._stepped = False  # a step of it, ever; where it is played in another process there is none to hear
+        self._stepped = False  # whether a step was ever recorded; none is if it plays in another process
         self._inner: gymnasium.Env | None = None
-        self._own: Any = None  # a `step` that the innermost one has beside its class's
+        self._own: Any = None  # `step` among the innermost one's instance attributes, if it is there
         self.begin()
 
     def begin(self) -> None:
-        """An episode begins: a wrapper may have exchanged what is within it, and played some steps of it."""
+        """Begins an episode: records the innermost environment, which may be a new one, and sets the sum to 0.
+
+        A wrapper may already have played some steps of the episode.
+        """
         inner = self._env.unwrapped
         if inner is not self._inner:
             with contextlib.suppress(AttributeError):  # a class with slots
@@ -207,14 +214,14 @@ class InnerRewards:
         self._sum = 0.0
 
     def _leave(self) -> None:
-        """The one before is as it was: it may be played again, or beside the one that counts now."""
+        """Restores `step` of the environment recorded so far. It may be played again, or beside the current one."""
         if self._inner is not None and self._own is not None:
             self._inner.step = self._own  # type: ignore[method-assign]
         elif self._inner is not None:
             del self._inner.step
 
     def _listen(self, step: Callable[[Any], Any], action: Any) -> Any:
-        self._depth += 1  # a step may be made of steps
+        self._depth += 1  # `step` may call itself
         try:
             returned = step(action)
         finally:
@@ -223,11 +230,14 @@ class InnerRewards:
             self._stepped = True
             try:
                 self._sum += number("reward", returned[1])
-            except (ValueError, TypeError, LookupError):  # the wrappers make numbers of it
+            except (ValueError, TypeError, LookupError):  # only the wrappers turn it into a number
                 self._sum = math.nan
         return returned
 
     def take(self, outer: float) -> float:
-        """The rewards since the last call; `outer`, the outermost wrapper's, if they were not heard or not finite."""
+        """Returns the sum of rewards since the last call.
+
+        Returns `outer`, the outermost wrapper's reward, if no step was recorded or the sum is not finite.
+        """
         total, self._sum = self._sum, 0.0
         return total if self._stepped and math.isfinite(total) else outer

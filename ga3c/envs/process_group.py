@@ -1,4 +1,4 @@
-"""A process of code of users leads a process group. What that code starts is in it, and the group ends as a whole."""
+"""Process groups for user code. Its process leads a group, which includes all that it starts and ends as a whole."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from multiprocessing.process import BaseProcess
 
 
 def lead_group() -> None:
-    """This process, started by multiprocessing, leads a group of its own. The kernel kills that with the main process.
+    """Makes this process, started by multiprocessing, lead its own group. The group ends with the main process.
 
-    A simulator that hangs, or is stopped, would not notice that the main process is gone. Processes that it starts by
-    multiprocessing are started as in a program of its own: the fork server would ask for a target that can be pickled.
+    The kernel kills the group, because a simulator that hangs or is stopped would not notice the end of the main
+    process. Sets multiprocessing's start method back to the default for processes that user code starts. The fork
+    server would require targets that can be pickled.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -25,16 +26,16 @@ def lead_group() -> None:
 
 
 def end_with(lifeline: int) -> None:
-    """The kernel kills the group that this process leads once `lifeline` ends: a pipe that stays silent until then."""
+    """Makes the kernel kill this process's group when `lifeline` closes, a pipe that carries nothing until then."""
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())  # negative: the group
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if wait([lifeline], 0):  # it has ended already, and nothing more comes
+    if wait([lifeline], 0):  # already closed, so no signal comes
         os.killpg(0, signal.SIGKILL)
 
 
 def kill_group(pid: int) -> None:
-    """Kills the group that the process `pid` leads, or led; nothing if there is none left, or `pid` is 0."""
+    """Kills the group that the process `pid` leads or led. Does nothing if the group is gone or `pid` is 0."""
     if not pid:  # to the kernel that is our own group
         return
     with contextlib.suppress(ProcessLookupError):
@@ -42,13 +43,13 @@ def kill_group(pid: int) -> None:
 
 
 def kill_leader(process: BaseProcess) -> None:
-    """Kills a process that leads a group, or is about to, with all that its environments have started."""
+    """Kills a process that leads a group, or is about to, and all processes that its environments have started."""
     kill_group(process.pid or 0)
     process.kill()  # it may not lead a group yet
 
 
 def signal_name(number: int) -> str:
-    """As in "SIGKILL"."""
+    """Returns the name of a signal, as in "SIGKILL"."""
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
@@ -56,5 +57,5 @@ def signal_name(number: int) -> str:
 
 
 def how_it_ended(code: int) -> str:
-    """What became of a process, by its exit code: a signal, if that is negative."""
+    """Describes the end of a process by its exit code; a negative code is a signal."""
     return f"was ended by {signal_name(-code)}" if code < 0 else f"ended its process with exit code {code}"

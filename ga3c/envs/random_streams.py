@@ -1,4 +1,4 @@
-"""Random generators as plain arrays, for checkpoints without pickle; and the global streams of other people's code."""
+"""Random generators as plain arrays, for checkpoints without pickle, and the global random streams of user code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOW = 2**64 - 1
 
 
 def packed(generator: np.random.Generator) -> NDArray[np.uint64]:
-    """Where a PCG64 generator stands: (6,) uint64. Raises ValueError for a generator of another kind."""
+    """Returns the state of a PCG64 generator, (6,) uint64. Raises ValueError for a generator of another kind."""
     state = generator.bit_generator.state
     if state["bit_generator"] != "PCG64":
         raise ValueError(f"a {state['bit_generator']} generator cannot be saved; PCG64 can")
@@ -21,7 +21,7 @@ def packed(generator: np.random.Generator) -> NDArray[np.uint64]:
 
 
 def unpacked(array: NDArray[np.uint64]) -> np.random.Generator:
-    """The generator that `packed` made `array` (6,) of. Raises ValueError if the array is none."""
+    """Returns the generator whose state `packed` returned as `array` (6,). Raises ValueError for any other array."""
     if array.dtype != np.uint64 or array.shape != (6,):
         raise ValueError(f"a generator is uint64 (6,), not {array.dtype} {array.shape}")
     state_high, state_low, increment_high, increment_low, has_uint32, uinteger = array.tolist()
@@ -35,29 +35,29 @@ def unpacked(array: NDArray[np.uint64]) -> np.random.Generator:
 
 
 def seed_global_streams(seed: int) -> None:
-    """Seeds `random` and `np.random`, which environments of users draw from (0 <= seed < 2**32)."""
+    """Seeds `random` and `np.random` (0 <= seed < 2**32), because user environments draw from them."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  # others draw from it
 
 
 def global_streams() -> list[Any]:
-    """Where `random` and `np.random` stand, as plain JSON values."""
+    """Returns the states of `random` and `np.random` as plain JSON values."""
     kind, keys, *rest = np.random.get_state()
     return [random.getstate(), [kind, np.asarray(keys).tolist(), *rest]]
 
 
 def restore_global_streams(streams: list[Any]) -> None:
-    """Has both go on from there. Raises ValueError or TypeError if `streams` are none."""
+    """Restores the states that `global_streams` returned. Raises ValueError or TypeError if `streams` is invalid."""
     (version, words, gauss), numpys = streams
     random.setstate((version, tuple(words), gauss))
     np.random.set_state(tuple(numpys))
 
 
 class GlobalStreams:
-    """`random` and `np.random` as one environment's own: `with streams:` what is drawn comes from them.
+    """Private states of `random` and `np.random` for one environment. Code in `with streams:` draws from them.
 
-    They go on where they stood at the end of the last `with`. Outside, the streams of the process are untouched. That
-    costs 20 us, so it is for environments that share a process and must not depend on each other.
+    They continue where the last `with` block ended. The process's own states do not change. A block costs 20 us, so
+    use it only for environments that share a process and must not depend on each other.
     """
 
     def __init__(self, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Frames of whatever `render()` gives, and of observations: RGB (height, width, 3) uint8, all of one size."""
+"""Frames made from results of `render()` and from observations: RGB (height, width, 3) uint8, all of one size."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 _FPS, _MOST_FPS = 10.0, 1000.0
-_ROW = 16  # numbers of a vector that stand in one row
+_ROW = 16  # numbers of a vector in one row of squares
 
 
 class NoFrame(Exception):
-    """What `render()` gave is no frame. The message is one line."""
+    """The error of a `render()` whose result is no frame. The message is one line."""
 
 
 class RenderedFrames:
-    """Makes the frames of one recording, each of the first one's size.
+    """A converter for the frames of one recording, which all have the size of the first one.
 
-    Understood are grey, RGB and RGBA, channels last or first; bool; bytes; whole numbers from 0 to 255; floats from 0
-    to 1, or to 255 once one is larger than 1. Of a list of frames the newest is taken.
+    Accepts grey, RGB and RGBA, channels last or first. Values may be bool, bytes, integers from 0 to 255, or floats.
+    Floats range from 0 to 1, or to 255 after one was larger than 1. Takes the newest of a list of frames.
     """
 
     def __init__(self) -> None:
@@ -29,20 +29,21 @@ class RenderedFrames:
         self._scale = 255.0                        # of floats
 
     def frame(self, shown: object) -> NDArray[np.uint8]:
-        """What `render()` gave as a frame, an array of its own. Raises NoFrame."""
+        """Returns the result of `render()` as a frame, in a new array. Raises NoFrame."""
         rgb = _rgb(self._bytes(_array(shown)))
         if self._size is None:
             self._size = rgb.shape[0], rgb.shape[1]
         if rgb.shape[:2] == self._size:
             return rgb
-        import cv2  # only here: a command's help is to take no time
+        import cv2  # imported here to keep the commands' help fast
         resized: NDArray[np.uint8] = cv2.resize(rgb, self._size[::-1], interpolation=cv2.INTER_AREA)  # type: ignore
         return resized
 
     def of_observation(self, observation: NDArray) -> NDArray[np.uint8]:
-        """An observation as a frame: images in colour or the newest of a stack; of a vector one square a number.
+        """Returns an observation as a frame.
 
-        Long vectors take several rows.
+        Shows an image in colour, or the newest image of a stack. Shows each number of a vector as one square, long
+        vectors in several rows.
         """
         if observation.ndim == 3:
             colour = observation.shape[2] == 3 or (observation.shape[2] > 4 and observation.shape[0] in (1, 3))
@@ -70,7 +71,7 @@ class RenderedFrames:
 
 
 def _array(shown: object) -> NDArray:
-    """The newest frame in what `render()` gave."""
+    """Returns the newest frame in the result of `render()`. Raises NoFrame if there is none."""
     while isinstance(shown, list | tuple) and shown and isinstance(shown[-1], np.ndarray) and shown[-1].ndim >= 2:
         shown = shown[-1]
     try:
@@ -98,7 +99,7 @@ def _rgb(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def frames_per_second(metadata: object) -> float:
-    """How fast the frames of an environment are meant to be seen, by its metadata; 10 where that says nothing."""
+    """Returns the frames a second at which an environment is shown, by its metadata; 10 if that has no valid rate."""
     said: Any = metadata.get("render_fps") if isinstance(metadata, Mapping) else None
     if isinstance(said, int | float | np.number) and math.isfinite(said) and 0.0 < said:
         return min(float(said), _MOST_FPS)

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 
 def held_actions(wanted: NDArray[np.uint8], held: NDArray[np.uint8], sticks: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """The action of each frame: (n, frames). `wanted` (n,) is chosen and `held` (n,) what the frame before played.
+    """Returns the action of each frame, (n, frames). `wanted` (n,) are the chosen actions.
 
-    Where `sticks` (n, frames), a frame repeats the action of the frame before.
+    `held` (n,) are the actions of the frame before. Where `sticks` (n, frames), a frame repeats the action of the frame
+    before it.
     """
     return np.where(np.logical_or.accumulate(~sticks, 1), wanted[:, None], held[:, None])

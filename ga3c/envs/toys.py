@@ -20,16 +20,16 @@ Step = tuple[NDArray, float, bool, bool, dict[str, Any]]
 
 
 class Toy(gymnasium.Env):
-    """A toy stands where its `position` says, a few whole numbers, and its random generator."""
+    """A toy environment whose state is its `position`, a few integers, and its random generator."""
 
     position: tuple[int, ...]
 
     def save_state(self) -> State:
-        """Everything its next steps depend on."""
+        """Returns everything that its next steps depend on."""
         return {"position": np.array(self.position, np.int64), "generator": packed(self.np_random)}
 
     def restore_state(self, state: State) -> None:
-        """Goes on from what `save_state` gave. Raises ValueError if the generator is none."""
+        """Continues from a state that `save_state` returned. Raises ValueError if its generator is invalid."""
         self.position, self.np_random = tuple(state["position"].tolist()), unpacked(state["generator"])
 
 
@@ -68,13 +68,13 @@ class Catch(Toy):
         return self._observation(), reward, over, False, {}
 
     def render(self) -> NDArray[np.uint8]:
-        """The board, 16 by 16 pixels a field."""
+        """Returns the board as RGB (160, 80, 3) uint8, 16 x 16 pixels a field."""
         board = self._observation().reshape(self.ROWS, self.COLUMNS)
         return np.repeat(np.kron(255 * board.astype(np.uint8), np.ones((16, 16), np.uint8))[..., None], 3, axis=2)
 
 
 class _Symbols(Toy):
-    """Shows one of `SYMBOLS` symbols in each step. Position: time, symbol."""
+    """A toy that shows one of `SYMBOLS` symbols in each step. Position: time, symbol."""
 
     SYMBOLS: ClassVar[int]
 
@@ -88,7 +88,7 @@ class _Symbols(Toy):
 
 
 class LastStepReward(_Symbols):
-    """Seven steps; only the last action counts, and pays 1 if it repeats the symbol then shown.
+    """Episodes of seven steps. Only the last action counts: it pays 1 if it names the symbol shown.
 
     A learner that drops the terminal reward, as the original code did, learns nothing here.
     """
@@ -116,7 +116,7 @@ class LastStepReward(_Symbols):
 
 
 class Identity(_Symbols):
-    """Each step shows one of four symbols and pays 1/16 for naming it; nothing to remember. Truncated after 16."""
+    """Each step shows one of four symbols and pays 1/16 for naming it. Needs no memory. Truncated after 16 steps."""
 
     BEST_RETURN: ClassVar[float] = 1.0
     SYMBOLS, LENGTH = 4, 16
@@ -137,11 +137,11 @@ class Identity(_Symbols):
 
 
 class Counting(Toy):
-    """Observations that say who made them: bytes of (agent, episode, step), each a little-endian 32-bit number.
+    """Observations that name their origin: bytes of (agent, episode, step), each a little-endian 32-bit number.
 
-    The agent is the seed of its first reset, which the service makes different for every environment and generation.
-    Episodes last 3 to 12 steps and end in turn by termination and truncation; the reward is the step's number. What is
-    lost, doubled, reordered or delivered to the wrong place on its way to a trainer shows. Position: the three numbers.
+    The agent number is the seed of the first reset, which differs for every environment and generation. Episodes last 3
+    to 12 steps and end alternately by termination and truncation. The reward is the step's number. So a test can see
+    observations that are lost, doubled, reordered or misplaced on their way to a trainer. Position: the three numbers.
     """
 
     BEST_RETURN: ClassVar[float] = float("nan")
@@ -162,7 +162,7 @@ class Counting(Toy):
 
     @staticmethod
     def length(episode: int) -> int:
-        """Steps of the given episode."""
+        """Returns the number of steps of an episode."""
         return 3 + episode * 7 % 10
 
     def step(self, action: int) -> Step:

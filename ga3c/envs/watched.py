@@ -1,4 +1,4 @@
-"""One environment to look at while it is played, with its screen."""
+"""One environment for display: its frames, lives and action names while it is played."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ga3c.settings.schema import Settings
 
 
 class Watched:
-    """The environment of `make_environment(settings, 1)`, without ends at lost lives, and what it shows.
+    """The environment of `make_environment(settings, 1)` with its frames for display. Lost lives end no episode.
 
-    `frames` are what the last `reset` or `step` showed, oldest first: RGB (height, width, 3) uint8, all of one size, to
-    be seen `fps` a second. An environment that renders nothing at its first reset shows its observations. One that
-    renders nothing later shows its last frame again. `lives` is None where there are none. `action_names` has one for
-    each action.
+    `frames` are those of the last `reset` or `step`, oldest first: RGB (height, width, 3) uint8, all of one size. They
+    are meant to be shown at `fps` a second. If the environment renders nothing at its first reset, its observations
+    are shown. If it renders nothing later, its last frame is shown again. `lives` is None for games other than Atari.
+    `action_names` has one name for each action.
 
-    `statistics` are those of the policy's wrappers, which learn no more.
+    `statistics` are those of the policy's wrappers, which stop learning.
 
-    It may run code of users, in this process, because a window needs that. What that code raises becomes an
-    EnvironmentFailed of one line, in every method; here a ConfigError.
+    User code may run in this process, because a window needs that. Its errors become a ConfigError in the constructor
+    and an EnvironmentFailed of one line in every method.
     """
 
     def __init__(self, settings: Settings, statistics: Statistics | None = None) -> None:
@@ -40,12 +40,12 @@ class Watched:
         with contained(), reraising(f"game: {self._game} cannot be made", ConfigError):
             try:
                 self.environment = make_environment(settings, 1, "rgb_array")
-            except ConfigError:  # it takes no such argument, so it renders nothing
+            except ConfigError:  # the game takes no `render_mode`, so it renders nothing
                 self.environment = make_environment(settings, 1)
             freeze(self.environment, statistics)
         self.frames: list[NDArray[np.uint8]] = []
         self.lives: int | None = None
-        self._last: list[NDArray[np.uint8]] = []  # of an episode that ended in this step
+        self._last: list[NDArray[np.uint8]] = []  # the last frame of an episode that ended in this step
         self._rendered, self._renders = RenderedFrames(), True
         self._streams: AbstractContextManager[None] = contextlib.nullcontext()
         if isinstance(self.environment, AtariEnvironment):
@@ -59,16 +59,16 @@ class Watched:
 
     @property
     def spec(self) -> EnvSpec:
-        """Of the environment."""
+        """The spec of the environment."""
         return self.environment.spec
 
     @property
     def observation(self) -> NDArray:
-        """What to act on next: (1, *shape)."""
+        """The observation to act on next: (1, *shape)."""
         return self.environment.observation
 
     def reset(self, seed: int) -> None:
-        """Begins an episode; `seed` fixes everything random in it, global streams included."""
+        """Begins an episode. `seed` fixes all randomness in it, including the global random streams."""
         if self._foreign:
             self._streams = GlobalStreams(seed)
         self._record()
@@ -78,8 +78,10 @@ class Watched:
         self._look()
 
     def step(self, action: NDArray[np.int64]) -> Transition:
-        """Plays `action` (1,), as `Environment.step`. At the end of an episode `frames` has its last frame, too,
-        before the first of the next one, and `lives` are those that were left.
+        """Plays `action` (1,), as `Environment.step`.
+
+        At the end of an episode, `frames` holds its last frame before the first frame of the next one. `lives` are then
+        those left when the episode ended.
         """
         self._record()
         self._last, lives = [], self.lives
@@ -92,7 +94,7 @@ class Watched:
         return transition
 
     def _keep_last(self) -> None:
-        with GlobalStreams(0):  # the episode's own are in use
+        with GlobalStreams(0):  # the episode's own streams are in use
             self._look()
         self._last = self.frames[-1:]
 
@@ -101,12 +103,12 @@ class Watched:
             self.environment.recording = self.frames = []
 
     def _look(self) -> None:
-        """Keeps in `frames` what is shown now."""
+        """Updates `lives` of an Atari game, or `frames` of another game."""
         if isinstance(self.environment, AtariEnvironment):
             self.lives = self.environment.lives
             return
         assert isinstance(self.environment, GymnasiumEnvironment)
-        # Not from the episode's own streams: it would go on otherwise than when nobody looks.
+        # Drawing must not use the episode's own random streams, or it would change how the episode goes on.
         with reraising(f"{self._game} cannot be drawn"):
             shown = self.environment.rendered() if self._renders else None
         empty = shown is None or (isinstance(shown, list) and not shown)
@@ -121,6 +123,6 @@ class Watched:
             raise EnvironmentFailed(f"{self._game} cannot be drawn: {error}") from None
 
     def close(self) -> None:
-        """Frees what the simulator holds."""
+        """Frees the simulator's resources."""
         with reraising(f"{self._game} failed when it was closed"):
             self.environment.close()

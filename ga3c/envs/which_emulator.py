@@ -1,4 +1,4 @@
-"""Which emulator plays a game: the setting `emulator`. What is compiled is not imported here."""
+"""The choice of the emulator that plays a game, by the setting `emulator`. Compiled code is not imported here."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ga3c.settings.schema import EnvSettings
 
 
 def proven() -> frozenset[str]:
-    """ROMs that `tools/release/emulator_check.py` found exact, one in each line of proven.txt."""
+    """Returns the ROMs that `tools/release/emulator_check.py` found exact, one in each line of proven.txt."""
     lines = resources.files("ga3c.envs.emulator").joinpath("proven.txt").read_text(encoding="utf-8").splitlines()
     return frozenset(line.partition("#")[0].strip() for line in lines) - {""}
 
 
 def is_own(settings: EnvSettings, game: AtariGame) -> bool:
-    """Whether our own emulator plays the game. Raises ConfigError if it is wanted and does not know the game.
+    """Returns whether our own emulator plays the game. Raises ConfigError if `own` is set for an unknown game.
 
-    `auto` takes it for games that are proven exact, in the mode and difficulty that they were proven in.
+    `auto` chooses it for games that are proven exact, in their default mode and difficulty.
     """
     if settings.emulator == "auto":
         return _proven_as_played(settings, game)
@@ -34,7 +34,7 @@ def _proven_as_played(settings: EnvSettings, game: AtariGame) -> bool:
 
 
 def emulator_notes(settings: EnvSettings) -> list[str]:
-    """A line for people if the game is one of Atari's: which emulator plays it."""
+    """Returns a line for the user that names the emulator of an Atari game; no line for other games."""
     game = played(settings)
     if game is None:
         return []

@@ -1,10 +1,10 @@
 """Running means and variances that wrappers keep, as Gymnasium's NormalizeObservation and NormalizeReward do.
 
-Each environment has wrappers of its own, so each sees a part of the whole. Here the parts are merged (Chan et al.,
-1979), and given to new environments, to evaluations and to whoever shows the policy.
+Each environment has its own wrappers, so each sees only a part of the data. This module merges the parts (Chan et al.,
+1979). New environments, evaluations and commands that show the policy use the merged statistics.
 
-Statistics are arrays (n, 3) float64: count, mean and sum of squared deviations of each of n numbers, over all wrappers
-of one environment.
+Statistics are arrays (n, 3) float64. They hold count, mean and sum of squared deviations of each of n numbers, over all
+wrappers of one environment.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SAVED = "wrappers.statistics"
 
 
 def merged(a: Statistics, b: Statistics) -> Statistics:
-    """The statistics of what was seen in `a` and in `b`."""
+    """Returns the statistics of the data of `a` and `b` together."""
     count = a[:, 0] + b[:, 0]
-    whole = np.maximum(count, 1e-300)  # where nothing was seen all is 0
+    whole = np.maximum(count, 1e-300)  # avoids a division by 0 where nothing was seen
     apart = b[:, 1] - a[:, 1]
     return np.stack([count, a[:, 1] + apart * b[:, 0] / whole,
                      a[:, 2] + b[:, 2] + apart**2 * a[:, 0] * b[:, 0] / whole], axis=1)
 
 
 def since(now: Statistics, before: Statistics) -> Statistics:
-    """The statistics of what was seen after `before`: merged with it they give `now`."""
+    """Returns the statistics of the data seen after `before`. Merged with `before`, they give `now`."""
     count = np.maximum(now[:, 0] - before[:, 0], 0.0)
     new = np.maximum(count, 1e-300)
     mean = now[:, 1] + (now[:, 1] - before[:, 1]) * before[:, 0] / new
@@ -51,18 +51,18 @@ class WrapperStatistics:
     """The statistics of one agent's environments.
 
     Args:
-        base: what all agents have seen so far, which new environments begin with; None: nothing yet.
+        base: statistics of all agents so far, with which new environments begin; None if there are none yet.
     """
 
     def __init__(self, base: Statistics | None = None) -> None:
         self._base = base
-        self._before: Statistics | None = None      # seen by environments that are no longer there
+        self._before: Statistics | None = None      # of environments that were replaced
         self._kept: list[list[Any]] = []            # by environment
         self._began: list[Statistics] = []
-        self._parts: list[Statistics] = []          # seen by each, as long as it was finite
+        self._parts: list[Statistics] = []          # the last finite `since` of each environment
 
     def follow(self, environment: Environment) -> None:
-        """From now on it is these environments' wrappers that count; they begin with all that is known."""
+        """Replaces the followed environments by these. Their wrappers begin with all statistics known so far."""
         self._before = self.seen() if self._kept else None
         self._kept = [_kept(env) for env in _inside(environment)]
         known = [each for each in (self._base, self._before) if each is not None]
@@ -72,9 +72,9 @@ class WrapperStatistics:
         self._parts = [np.zeros_like(began) for began in self._began]
 
     def seen(self) -> Statistics:
-        """What these environments have seen, and those before them, without `base`.
+        """Returns the statistics of these environments and of those they replaced, without `base`.
 
-        Of one that has seen a number that is not finite, what it had seen when this was asked before.
+        If an environment's statistics are no longer finite, those of the last call that were finite count.
         """
         with np.errstate(all="ignore"):
             now = [since(_packed(kept), began) for kept, began in zip(self._kept, self._began, strict=True)]
@@ -83,15 +83,15 @@ class WrapperStatistics:
 
 
 def size(environment: Environment) -> int:
-    """The numbers of which the wrappers of one of these environments keep statistics; 0: none does."""
+    """Returns how many numbers the wrappers of one environment keep statistics of; 0 if no wrapper does."""
     inside = _inside(environment)
     return len(_packed(_kept(inside[0]))) if inside else 0
 
 
 def cannot_be_kept(environment: Environment, size_before: int) -> str:
-    """Why the statistics of these environments cannot be given to others that have not played yet; "": they can.
+    """Returns why these environments' statistics cannot be given to environments that have not played, or "".
 
-    size_before: the `size` of these when they had not. It changes their statistics.
+    size_before: the `size` of these environments before they played. The call overwrites their statistics.
     """
     kept = _kept(_inside(environment)[0])
     if len(_packed(kept)) != size_before:
@@ -104,10 +104,10 @@ def cannot_be_kept(environment: Environment, size_before: int) -> str:
 
 
 def freeze(environment: Environment, statistics: Statistics | None) -> None:
-    """Gives the wrappers these statistics, and keeps them from learning more.
+    """Gives the wrappers these statistics and stops their learning.
 
-    Without statistics, as they could not be kept, each wrapper goes on by its own. Raises ConfigError if they are of
-    other wrappers.
+    `statistics` is None if they could not be kept. Then each wrapper goes on learning. Raises ConfigError if the
+    statistics are of other wrappers.
     """
     envs = _inside(environment) if statistics is not None else []
     for number, env in enumerate(envs):
@@ -117,21 +117,21 @@ def freeze(environment: Environment, statistics: Statistics | None) -> None:
 
 
 class _Frozen(gymnasium.Wrapper):
-    """Puts back, after each reset and step, what the objects `kept` have counted."""
+    """A wrapper that restores the statistics of the objects `kept` after each reset and step."""
 
     def __init__(self, env: gymnasium.Env, kept: list[Any]) -> None:
         super().__init__(env)
         self._counted = [(each, each.mean, each.var, each.count) for each in kept]
         for each in kept:
-            with contextlib.suppress(AttributeError):  # a class with slots; others learn by another name
+            with contextlib.suppress(AttributeError):  # a class with slots; `_put_back` covers it
                 each.update = _learn_nothing
 
     def reset(self, **options: Any) -> Any:
-        """As of the environment."""
+        """Resets the environment, then restores the statistics."""
         return self._put_back(self.env.reset(**options))
 
     def step(self, action: Any) -> Any:
-        """As of the environment."""
+        """Steps the environment, then restores the statistics."""
         return self._put_back(self.env.step(action))
 
     def _put_back(self, returned: Any) -> Any:
@@ -141,15 +141,15 @@ class _Frozen(gymnasium.Wrapper):
 
 
 def names(environment: Environment) -> list[str]:
-    """The wrappers that keep statistics, outermost first."""
+    """Returns the names of the wrappers that keep statistics, outermost first."""
     inside = _inside(environment)
     return [type(each).__name__ for each in layers(inside[0]) if _of(each)] if inside else []
 
 
 def unsaved(environment: Environment, seed: int) -> list[str]:
-    """What wrappers of users carry from one episode to the next beside such statistics, as "Wrapper.attribute".
+    """Returns what else user wrappers carry from one episode to the next, as "Wrapper.attribute".
 
-    Nobody saves that. It is found by beginning the same episode twice, with a step between.
+    Checkpoints do not save it. The function finds it by beginning the same episode twice, with a step between.
     """
     others = [each for env in _inside(environment)[:1] for each in layers(env)[:-1]
               if not type(each).__module__.startswith("gymnasium.")]
@@ -164,7 +164,7 @@ def unsaved(environment: Environment, seed: int) -> list[str]:
 
 
 def _numbers(wrapper: gymnasium.Env) -> dict[str, bytes]:
-    """Its attributes that are numbers or arrays of numbers."""
+    """Returns the wrapper's attributes that are numbers or arrays of numbers, as bytes."""
     return {name: np.asarray(value).tobytes() for name, value in vars(wrapper).items()
             if isinstance(value, int | float | np.number | np.ndarray) and np.asarray(value).dtype.kind in "biuf"}
 
@@ -178,7 +178,7 @@ def _inside(environment: Environment) -> list[gymnasium.Env]:
 
 
 def _kept(env: gymnasium.Env) -> list[Any]:
-    """The objects that keep a running mean and variance, of all wrappers, outermost first."""
+    """Returns the objects of all wrappers that keep a running mean and variance, outermost first."""
     return [each for wrapper in layers(env) for each in _of(wrapper)]
 
 
@@ -187,7 +187,7 @@ def _of(wrapper: gymnasium.Env) -> list[Any]:
 
 
 def _is_running(value: Any) -> bool:
-    """Whether it looks like Gymnasium's RunningMeanStd: attributes `mean` and `var` of one form, and a `count`."""
+    """Returns whether `value` looks like Gymnasium's RunningMeanStd: `mean` and `var` of one shape, and a `count`."""
     found: list[Any] = [getattr(value, name, None) for name in ("mean", "var", "count")]
     numbers = all(isinstance(each, np.ndarray | np.number | float | int) for each in found)
     computed = any(isinstance(getattr(type(value), name, None), property) for name in ("mean", "var", "count"))
@@ -204,7 +204,7 @@ def _packed(kept: list[Any]) -> Statistics:
 
 
 def _adopt(kept: list[Any], statistics: Statistics | None) -> None:
-    """Puts `statistics` into the objects; as float64, as float32 loses what is added to long runs."""
+    """Puts `statistics` into the objects as float64, because float32 loses small additions in long runs."""
     at = 0
     if statistics is not None and len(statistics) != len(_packed(kept)):
         raise ConfigError(f"wrappers: statistics of {len(statistics)} numbers were saved, but these wrappers keep "

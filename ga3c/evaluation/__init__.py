@@ -1,1 +1,1 @@
-"""How well it plays: trained policies, episodes, scores. Start with `policy.py`."""
+"""Evaluation: trained policies, their episodes and their scores. Start with `policy.py`."""

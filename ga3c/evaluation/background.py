@@ -1,12 +1,12 @@
-"""Evaluations while a run goes on: `ga3c-eval` on a checkpoint, in a background process.
+"""Evaluations during a run: `ga3c-eval` on a checkpoint, in a background process.
 
-There is one at a time, in one thread, without GPU. The controller learns nothing meanwhile, so an evaluation should be
-over soon: its niceness is between the main process's and the agents'.
+Only one evaluation runs at a time, in one thread, without GPU. The controller learns nothing meanwhile, so an
+evaluation should end soon. Its niceness is therefore between the main process's and the agents'.
 
-The process's standard input is a socket to this process: by it the process sees when we have ended, whatever the cause.
-It has a process group of its own, so Ctrl-C reaches only the main process. Its report and its errors go to unnamed
-temporary files. So it never waits for us, and nothing is left behind. The report has a file to itself, as anybody may
-print.
+The evaluation's standard input is a socket to this process. The socket shows when this process has ended, whatever the
+cause. The evaluation has its own process group, so Ctrl-C reaches only the main process. Its report and its errors go
+to two unnamed temporary files. So it never waits for this process to read them, and no file is left behind. The report
+has its own file, because other code may print.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from typing import IO, Any, NamedTuple
 from ga3c.evaluation.episodes import Limits, Protocol
 from ga3c.settings.imports import python_path
 
-TIMEOUT = 3600.0  # seconds of an evaluation; its episodes are cut short long before
-PLAY_MINUTES = 40.0  # of an evaluation, if all of its episodes are cut short
+TIMEOUT = 3600.0  # seconds for one evaluation; its episodes are cut short long before
+PLAY_MINUTES = 40.0  # an evaluation's length if all of its episodes are cut short
 
-# The command, in a process of its own; nothing of it is imported here.
+# Runs the command in its own process, so that this process imports nothing of it.
 _PROGRAM = "from ga3c.commands.evaluate import main; main()"
 
 
 class Outcome(NamedTuple):
-    """How the evaluation of `checkpoint` ended.
+    """The outcome of the evaluation of `checkpoint`.
 
-    `report` is what `ga3c-eval --json` prints; None if it failed, and `cause` then says why in one line. `video` is
-    the beginning of the first episode as GIF, b"" if there is none.
+    `report` is what `ga3c-eval --json` prints. After a failure it is None, and `cause` gives the reason in one line.
+    `video` is the beginning of the first episode as GIF, b"" if there is none.
     """
 
     checkpoint: Path
@@ -60,7 +60,7 @@ class _Evaluation(NamedTuple):
 
 
 class Evaluator:
-    """Evaluates one checkpoint at a time, at a niceness. Used by the main thread."""
+    """The background evaluations of a run, one at a time, with niceness `nice`. Used by the main thread."""
 
     def __init__(self, nice: int) -> None:
         self._nice = nice
@@ -69,32 +69,32 @@ class Evaluator:
 
     @property
     def checkpoint(self) -> Path | None:
-        """The checkpoint that is being evaluated, if any. It must stay on disk meanwhile."""
+        """The checkpoint under evaluation, or None. It must stay on disk until the evaluation ends."""
         return self._now.checkpoint if self._now else None
 
     @property
     def pid(self) -> int | None:
-        """The process of the evaluation, if there is one."""
+        """The process id of the evaluation, or None."""
         return self._now.process.pid if self._now else None
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until an evaluation under way times out; 0 if there is none."""
+        """Seconds until the current evaluation times out; 0 if there is none."""
         return max(0.0, self._now.began + TIMEOUT - time.monotonic()) if self._now else 0.0
 
     @property
     def sentinels(self) -> list[socket.socket | int]:
-        """For `multiprocessing.connection.wait`: one is ready once there is an outcome to collect."""
+        """Arguments of `multiprocessing.connection.wait`. One becomes ready when there is an outcome to collect."""
         return self._now.sentinels if self._now else []
 
     def start(self, checkpoint: Path, episodes: int, seed: int, video: bool = False) -> None:
-        """Begins an evaluation, of which `video` makes a GIF; no other may be under way.
+        """Starts an evaluation, with a GIF of it if `video`. No other evaluation may be running.
 
         Raises OSError if no process can be started.
         """
         assert self._now is None
         protocol, limits = Protocol(episodes, seed), Limits()
-        # Episodes begin as others end; so all are over after as many rounds of the longest.
+        # A row starts its next episode when one ends. So all end within ceil(episodes / rows) times the longest one.
         minutes = min(limits.minutes, PLAY_MINUTES / math.ceil(episodes / protocol.n_rows))
         arguments = [str(checkpoint), "--episodes", str(episodes), "--seed", str(seed), "--max-minutes", f"{minutes:g}",
                      "--no-record", "--background", str(self._nice), *(["--video"] if video else [])]
@@ -108,15 +108,15 @@ class Evaluator:
                                        cwd=self._here)
             theirs.close()
             sentinels: list[socket.socket | int] = [ours]
-            # What the game has left behind may hold the socket's other end when the process is over.
-            with contextlib.suppress(AttributeError, OSError):  # of systems that have none
+            # Processes that the game left behind may keep the socket's other end open after the evaluation has ended.
+            with contextlib.suppress(AttributeError, OSError):  # some systems have no pidfd
                 ended = os.pidfd_open(process.pid)
                 files.callback(os.close, ended)
                 sentinels.append(ended)
             self._now = _Evaluation(checkpoint, process, sentinels, report, errors, files.pop_all(), time.monotonic())
 
     def collect(self) -> Outcome | None:
-        """The outcome, once, after the process has ended or timed out; else None."""
+        """Returns the outcome, once, after the process has ended or timed out; else None."""
         now = self._now
         if now is None:
             return None
@@ -140,7 +140,7 @@ class Evaluator:
         return Outcome(now.checkpoint, None, ": ".join([how, *errors[-1:]]))
 
     def stop(self) -> None:
-        """Ends an evaluation under way, at once and without an outcome."""
+        """Kills the current evaluation, if there is one. It then has no outcome."""
         if self._now is not None:
             self._now.process.kill()
             self._now.process.wait()

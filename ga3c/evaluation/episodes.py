@@ -1,12 +1,11 @@
-"""Plays the episodes of an evaluation, by the paper's protocol: `play_episodes`.
+"""Plays the episodes of an evaluation by the paper's protocol. Start with `play_episodes`.
 
-Episode i has a seed and a generator of actions of its own, both drawn from (seed, i), and is played to its end. So as
-many episodes count as were asked for, long ones included, and the same seed plays the same episodes. Each environment
-is one row of the batch that the policy is asked about, also while it has no episode: a batch of another size may round
-differently.
+Episode i has its own seed and its own generator of actions, both drawn from (seed, i). It is played to its end. So
+exactly the requested number of episodes counts, long ones included, and the same seed plays the same episodes.
 
-Rows may play in processes of their own (`players.py`). This module imports no TensorFlow, so that such a process is as
-light as an agent.
+Each environment is one row of the policy's batch, even while it has no episode. The batch size never changes, because a
+batch of another size may round differently. Rows may play in other processes (`players.py`). This module imports no
+TensorFlow, so these processes are as light as an agent.
 """
 
 from __future__ import annotations
@@ -33,9 +32,10 @@ from ga3c.settings.schema import Settings
 
 
 class Protocol(NamedTuple):
-    """How to play: `envs` environments at a time. `greedy`: the likeliest action instead of a sampled one.
+    """The options of an evaluation. `envs` environments play at a time.
 
-    `seed` fixes every episode: its environment and its actions.
+    With `greedy` the policy takes the most likely action instead of sampling. `seed` fixes every episode: its
+    environment and its actions.
     """
 
     episodes: int = 30
@@ -45,14 +45,14 @@ class Protocol(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Rows of the batch: no more than there are episodes."""
+        """Rows of the batch: `envs`, but no more than there are episodes."""
         return min(self.envs, self.episodes)
 
 
 class Limits(NamedTuple):
-    """Where an episode is cut short: after so many agent steps, or so many minutes. It counts with its score so far.
+    """The limits of an episode, in agent steps and in minutes. An episode cut short counts with its score so far.
 
-    An Atari game ends by itself after 108,000 frames, which are 27,000 agent steps, or 108,000 if no frame is skipped.
+    An Atari game ends by itself after 108,000 frames: 27,000 agent steps, or 108,000 if no frame is skipped.
     """
 
     steps: int = 108_000
@@ -60,7 +60,7 @@ class Limits(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """An episode that is over: the batch's row that played it, its raw score, its length in agent steps."""
+    """An ended episode: its row of the batch, raw score, length in agent steps, and whether it was cut short."""
 
     row: int
     score: float
@@ -71,7 +71,7 @@ class Ended(NamedTuple):
 class Played(NamedTuple):
     """Raw scores (episodes,) float64 and lengths (episodes,) int64 in agent steps, in the order of the seeds.
 
-    `cut`: the episodes that were cut short.
+    `cut` holds the numbers of the episodes that were cut short.
     """
 
     scores: NDArray[np.float64]
@@ -85,31 +85,31 @@ Turn = tuple[NDArray, list[Ended]]
 
 
 class Players(Interface):
-    """All rows of an evaluation."""
+    """The interface to all rows of an evaluation."""
 
     @property
     def spec(self) -> EnvSpec:
-        """Of the game."""
+        """The specification of the game's environment."""
 
     def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> Turn:
-        """Each row begins the episode it is given in `begin`, or plays an agent step of the one under way.
+        """Starts the episodes in `begin` (row -> episode). Plays one agent step in all other rows with an episode.
 
-        `policy` are the probabilities (n, A) for the observations of the last turn; not read for rows in `begin`.
+        `policy` holds the probabilities (n, A) for the observations of the last turn. Rows in `begin` ignore theirs.
         """
 
 
 def play_episodes(predict: Predict, players: Players, protocol: Protocol,
                   on_turn: Callable[[int, int], object] = lambda over, turns: None,
                   watch: Callable[[NDArray], object] = lambda observation: None) -> Played:
-    """Plays the protocol's episodes.
+    """Plays the protocol's episodes and returns their scores and lengths.
 
     Args:
-        predict: from observations (n, *shape) to probabilities (n, A) and values (n,).
+        predict: maps observations (n, *shape) to probabilities (n, A) and values (n,).
         players: the rows that play, as `players.playing` gives them.
-        on_turn: called after each turn with the number of episodes that are over, and of turns.
+        on_turn: called after each turn with the numbers of ended episodes and of turns.
         watch: called with each observation (*shape) of the first episode.
 
-    Raises what a turn of the players raises.
+    Raises whatever `players.turn` raises.
     """
     over, turns, waiting = 0, 0, iter(range(protocol.episodes))
     scores, lengths, cut = np.zeros(protocol.episodes), np.zeros(protocol.episodes, np.int64), []
@@ -128,7 +128,7 @@ def play_episodes(predict: Predict, players: Players, protocol: Protocol,
             following = next(waiting, None)
             if following is not None:
                 begin[each.row] = under_way[each.row] = following
-        if not lengths[0]:  # what is shown afterwards is the next episode's
+        if not lengths[0]:  # after its end, row 0 shows another episode
             watch(observation[0])
         on_turn(over, turns)
         policy, _ = predict(observation)
@@ -136,17 +136,17 @@ def play_episodes(predict: Predict, players: Players, protocol: Protocol,
 
 
 class Rows:
-    """Some of the rows, or all, which play in this thread, each with an environment of `settings`.
+    """Some or all rows of an evaluation. They play in this thread, each with its own environment of `settings`.
 
-    Code of users may draw from `random` and `np.random`. So each row has these streams as its own, seeded with each
-    episode. That takes 0.2 ms a step, so Atari's games and toys, which draw nothing there, do without.
+    Users' code may draw from `random` and `np.random`. So each row has its own copy of these streams, seeded for each
+    episode. That takes 0.2 ms a step. Atari games and toys draw nothing there, so they do without.
 
     Args:
         rows: their numbers in the batch.
-        statistics: of the policy's wrappers, which learn no more.
-        alive: called after each environment that was made or began an episode, and once a second in play.
+        statistics: running statistics for the policy's wrappers, which no longer update them.
+        alive: called after an environment is made or starts an episode, and about once a second during play.
 
-    Raises ConfigError as `make_environment`.
+    Raises ConfigError, as `make_environment` does.
     """
 
     def __init__(self, settings: Settings, protocol: Protocol, limits: Limits, rows: Sequence[int],
@@ -175,7 +175,10 @@ class Rows:
         return GlobalStreams(seed) if self._foreign else contextlib.nullcontext()
 
     def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> Turn:
-        """As `Players.turn`, of these rows alone. Raises what an environment raises."""
+        """Does what `Players.turn` does, for these rows alone, numbered from 0.
+
+        Raises what an environment raises, and ValueError if a reward or an observation is not finite.
+        """
         ended = []
         for row, environment in enumerate(self._environments):
             rng = self._rngs[row]
@@ -207,7 +210,7 @@ class Rows:
         return np.concatenate([environment.observation for environment in self._environments]), ended
 
     def _look(self, row: int) -> None:
-        """Raises ValueError if a row shows what no policy was trained on."""
+        """Raises ValueError if the row's observation is not finite: no policy was trained on that."""
         observation = self._environments[row].observation
         if observation.dtype.kind == "f" and not np.isfinite(observation).all():
             raise ValueError(f"the observation is not finite after step {self._lengths[row]}")

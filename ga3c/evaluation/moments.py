@@ -1,6 +1,6 @@
-"""A policy at play, moment by moment, and as pictures with its policy and value beside them.
+"""Plays a policy one agent step at a time, and draws the frames with the policy and the value beside them.
 
-Episode i of a seed is the one that `ga3c-eval` plays: the same environment, no-ops and draws of actions.
+Episode i of a seed is the one that `ga3c-eval` plays: the same environment, no-ops and sampled actions.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from ga3c.envs.watched import Watched
     from ga3c.evaluation.episodes import Predict
 
-_SIDE = 190          # pixels of what is drawn beside the frame
-_WIDTH = 1200        # pixels that a frame is not enlarged beyond
-_VALUES = 150        # agent steps of the value's curve
+_SIDE = 190          # width in pixels of the panel beside the frame
+_WIDTH = 1200        # a frame is enlarged to at most this width in pixels
+_VALUES = 150        # agent steps that the curve of values shows
 
 
 class Moment(NamedTuple):
-    """One agent step: the frames it showed, what the policy was before it; `ended`: the episode's last one."""
+    """One agent step: the frames that it showed, and the policy and value before it. `ended`: it was the last one."""
 
     frames: list[NDArray[np.uint8]]  # (h, w, 3) each
     policy: NDArray[np.float32]      # (A,)
@@ -56,14 +56,14 @@ def moments(predict: Predict, watched: Watched, seed: int, episodes: int, greedy
 
 
 class Painter:
-    """Frames as they are shown: enlarged, and with `names` of the actions the policy and the value beside them."""
+    """A painter of enlarged frames. With `names` of the actions, it draws the policy and the value beside them."""
 
     def __init__(self, zoom: int | None, names: Sequence[str] | None) -> None:
         self._zoom, self._names = zoom, names
         self._values: deque[float] = deque(maxlen=_VALUES)
 
     def paint(self, moment: Moment) -> list[NDArray[np.uint8]]:
-        """The moment's pictures, all of one size with even sides, RGB uint8."""
+        """Returns the moment's frames as painted, RGB uint8, all of one size with even sides."""
         self._values.append(moment.value)
         zoom = self._zoom or max(1, min(round(400 / moment.frames[0].shape[0]), _WIDTH // moment.frames[0].shape[1]))
         frames = [frame.repeat(zoom, axis=0).repeat(zoom, axis=1) for frame in moment.frames]

@@ -1,9 +1,9 @@
-"""Who plays the rows of an evaluation: this thread, or processes of their own. `playing` decides.
+"""The players of an evaluation's rows: this thread, or other processes. Start with `playing`, which chooses.
 
-Code of users always plays in other processes: it may print, block, end its process, or start others. Each process
-leads a group, which is killed as a whole at the end. Its standard input is empty; what it prints goes to the log of the
-run, else to standard error. Answers are plain arrays and text: an exception of users' code would run that code again
-where it is unpickled.
+Users' code always plays in other processes: it may print, block, end its process, or start others. Each process leads
+a process group, which is killed as a whole at the end. Its standard input is empty. Its output goes to the log of the
+run, or to standard error if there is no log. Answers are plain arrays and text, because unpickling an exception of
+users' code would run that code in this process.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from ga3c.settings.machine import LONGEST_WAIT
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
-CLOSE_SECONDS = 5.0  # that environments may take to close, after the last episode
+CLOSE_SECONDS = 5.0  # time for the environments to close after the last episode
 
 
 class _Failed(NamedTuple):
-    """What a process answers last: why it cannot play, in one line."""
+    """The last answer of a process: why it cannot play, in one line."""
 
     cause: str
 
@@ -47,15 +47,15 @@ class _Failed(NamedTuple):
 @contextlib.contextmanager
 def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: int = 1,
             log: str | None = None, statistics: Statistics | None = None) -> Iterator[Players]:
-    """Within, the rows that play `settings.env.game`. A lost life ends nothing.
+    """Yields the rows that play `settings.env.game`. A lost life ends no episode.
 
     Args:
-        processes: in how many processes environments step, at most; scores do not depend on it.
-        statistics: of the policy's wrappers.
-        log: file that gets what code of users prints; None: standard error does.
+        processes: the most processes in which environments step. Scores do not depend on it.
+        log: the file that gets the output of users' code; None means standard error.
+        statistics: running statistics for the policy's wrappers.
 
-    A turn raises EnvironmentFailed if an environment fails, blocks or ends its process. Where it cannot be made, that
-    is a ConfigError, from `playing` or from `spec`. Raises OSError if no process can be started.
+    A turn in other processes raises EnvironmentFailed if an environment fails, blocks or ends its process. If an
+    environment cannot be made, `playing` or `spec` raises ConfigError. Raises OSError if no process can be started.
     """
     settings = settings.changed(life_loss=False)
     parts = shares(protocol, processes)
@@ -68,12 +68,12 @@ def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: i
 
 
 def shares(protocol: Protocol, processes: int) -> list[range]:
-    """The rows that each process plays, of at most `processes`; the first has as many as any."""
+    """Returns the rows of each process, for at most `processes` processes. No process has more than the first."""
     return [range(first, protocol.n_rows, processes) for first in range(min(processes, protocol.n_rows))]
 
 
 class _Processes:
-    """Processes that play `parts` of the rows. Their environments are made while this process does something else."""
+    """The processes that play `parts` of the rows. They make environments while this process does something else."""
 
     def __init__(self, settings: Settings, protocol: Protocol, limits: Limits, parts: list[range],
                  log: str | None, statistics: Statistics | None) -> None:
@@ -115,7 +115,7 @@ class _Processes:
 
     @property
     def spec(self) -> EnvSpec:
-        """Of the game; waits until all environments are made. Raises ConfigError if they cannot be."""
+        """The specification of the game's environment. Waits for all environments; raises ConfigError if one fails."""
         if self._spec is None:
             game = f"game: {self._settings.env.game!r}"
             try:
@@ -125,7 +125,7 @@ class _Processes:
         return self._spec
 
     def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> Turn:
-        """As `Players.turn`."""
+        """Does what `Players.turn` does. Raises EnvironmentFailed."""
         for part, (pipe, _) in zip(self._parts, self._players, strict=True):
             with contextlib.suppress(BrokenPipeError):  # it has ended; its answer says why
                 pipe.send((policy[part], {part.index(row): begin[row] for row in begin if row in part}))
@@ -136,10 +136,14 @@ class _Processes:
                              for part, (_, ended) in zip(self._parts, answers, strict=True) for each in ended)
 
     def _answer(self, pipe: Connection, process: Any, game: str, doing: str) -> Any:
-        """What a process answers. It has `agent_timeout` for that, and again after each sign of life (None)."""
+        """Returns the next answer of a process. Raises EnvironmentFailed if there is none within `agent_timeout`.
+
+        Each sign of life (None) restarts the timeout.
+        """
         seconds = min(self._settings.agents.agent_timeout, LONGEST_WAIT)
         while True:
-            # Twice, as this process may have been stopped meanwhile. Pipes of a dead process may have been inherited.
+            # Waits twice, as this process may have been stopped during the first wait. Waits for the sentinel, too, as
+            # other processes may have inherited the pipe of a dead process.
             if not (wait([pipe, process.sentinel], seconds) or wait([pipe, process.sentinel], 0)):
                 raise EnvironmentFailed(f"{game} did not answer for {seconds:g} s (agent_timeout) while {doing}")
             try:
@@ -190,7 +194,7 @@ def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limi
             answer = _attempt(f"{game!r} failed while it played", functools.partial(made[0].turn, *asked), logged)
             _end_copy(ours)
             pipe.send(answer)
-    except (EOFError, BrokenPipeError):  # nobody asks any more
+    except (EOFError, BrokenPipeError):  # the other end of the pipe is closed
         code = 0
         for each in made:
             closed = _attempt(f"{game!r} failed while it was closed", each.close, logged)
@@ -199,33 +203,33 @@ def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limi
     finally:
         with contextlib.suppress(Exception):  # users' code may have closed it
             sys.stdout.flush()
-        os._exit(code)  # whatever threads and processes users' code has left
+        os._exit(code)  # at once, even if users' code has left threads or processes
 
 
 def _end_copy(pid: int) -> None:
-    """Ends a copy of the process `pid` that an environment has forked, and that came back from it."""
+    """Ends this process if an environment forked it from the process `pid` and then returned in the copy, too."""
     if os.getpid() != pid:
         os._exit(0)
 
 
 def _redirect(log: str | None) -> bool:
-    """Standard input becomes empty; output and errors go to `log`, or to standard error where that cannot be.
+    """Empties standard input. Sends output and errors to `log`, or to standard error if `log` cannot be opened.
 
-    Returns whether they go to the log. It also gets what is too long for one line: stacks.
+    Returns whether they go to the log. The log also gets stack traces, which are too long for one line.
     """
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if log is not None:
         try:
             os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), 2)
             faulthandler.enable()
-        except OSError:  # somebody else's run, to be read only
+        except OSError:  # another user's run may be read-only
             log = None
     os.dup2(2, 1)
     return log is not None
 
 
 def _attempt(what: str, work: Callable[[], Any], logged: bool) -> Any:
-    """What `work` returns; if it raises anything at all, why it failed."""
+    """Returns what `work` returns. If `work` raises anything at all, returns a `_Failed` with the cause."""
     try:
         return work()
     except ConfigError as error:

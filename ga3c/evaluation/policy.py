@@ -1,9 +1,10 @@
-"""Trained policies, found in a run, in one of its checkpoints, in a policy file, or by name.
+"""Trained policies, loaded from a run, from one of its checkpoints, from a policy file, or by name.
 
-A policy file holds what it takes to play: the network's weights as compressed arrays, what they were trained on as
-JSON, and a sha256 of both. It holds no pickle. Files in `policies/` of this package are found by name.
+A policy file holds all that playing needs. It has the network's weights as compressed arrays, the settings and progress
+of their training as JSON, and a sha256 of both. It holds no pickle. Files in `policies/` of this package are found by
+name.
 
-TensorFlow is imported only when a network is built, so that a wrong path is reported at once.
+TensorFlow is imported only when a network is built, so a wrong path is reported at once.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ _FORMAT = "ga3c policy 1"
 _SETTINGS = ("game", "wrappers", "frame_skip", "noop_max", "sticky_actions", "mode", "difficulty", "fire_reset",
              "full_action_space", "max_episode_frames", "network", "large_stride", "gamma", "reward_clip",
              "normalize_observations", "normalize_rewards", "contrast")
-_OF_A_CHECKPOINT = _SETTINGS[1:]  # a resume may have changed them since
+_OF_A_CHECKPOINT = _SETTINGS[1:]  # read from the checkpoint: a resume may have changed them since
 _PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
 
 
 class Trained(NamedTuple):
-    """Weights and what they were trained on.
+    """Weights, and the settings and progress of their training.
 
-    `settings`: of the training, as far as it takes to play, to build the network and to read its values. `weights` by
-    name (`network.00`, ...), float32; with `normalize_observations` their running moments, too (`observation.00`, ...),
-    float64. `progress` as `runs.checkpoints` wrote it. `run`: its directory, if it has one.
-    `statistics` are those of its wrappers, if they keep any (`envs/wrapper_statistics.py`).
-    `passed_over`: why newer checkpoints of the run were not taken, one line each.
+    `settings` has at least what playing, building the network and reading its values need. `weights` are by name:
+    `network.00`, ... float32; with `normalize_observations` also the running moments `observation.00`, ... float64.
+    `progress` is as `runs.checkpoints` wrote it. `run` is the run's directory, or None. `statistics` are those of the
+    wrappers, if they keep any (`envs/wrapper_statistics.py`). `passed_over` says why newer checkpoints of the run were
+    not used, one line each.
     """
 
     path: Path
@@ -59,16 +60,16 @@ class Trained(NamedTuple):
 
     @property
     def arrays(self) -> dict[str, NDArray]:
-        """All that a policy file holds."""
+        """All arrays that a policy file holds."""
         return self.weights | ({} if self.statistics is None else {SAVED: self.statistics})
 
 
 class Choice(NamedTuple):
-    """An answer to observations (n, *shape): action (n,) int64, probabilities (n, A) and value (n,) float32.
+    """A policy's answer to observations (n, *shape): action (n,) int64, probabilities (n, A) and value (n,) float32.
 
-    To one observation (*shape): action (), probabilities (A,), value (). The value is the expected discounted sum of
-    rewards as they were learned from, clipped by `reward_clip`. With `normalize_rewards` they were divided first, by
-    the running deviation of the discounted return, which no policy file keeps. It is then no expectation of scores.
+    For one observation (*shape): action (), probabilities (A,), value (). The value is the expected discounted sum of
+    the rewards used for learning, clipped by `reward_clip`. With `normalize_rewards`, rewards were first divided by the
+    running deviation of the discounted return. No policy file keeps that deviation: the value then predicts no score.
     """
 
     action: NDArray[np.int64]
@@ -79,11 +80,11 @@ class Choice(NamedTuple):
 class Policy:
     """A policy to play with: `policy(observation)` chooses actions, `predict` gives the network's outputs.
 
-    `trained` says where it comes from, `spec` which environments it plays, `network` is the Keras model. `predict` may
-    be called from any thread. `seed` is of the actions drawn.
+    `trained` says where the policy comes from, and `spec` which environments it plays. `network` is the Keras model.
+    `predict` may be called from any thread. `seed` is for the sampled actions.
 
-    Without a `spec` the game is made and played for a step, in a process of its own. Raises ConfigError if the weights
-    are another network's, or the game cannot be made here.
+    Without a `spec` the constructor makes the game to find out. A game of users' code is made in another process, and
+    played for a step there. Raises ConfigError if the weights belong to another network, or if the game cannot be made.
     """
 
     def __init__(self, trained: Trained, seed: int = 0, spec: EnvSpec | None = None) -> None:
@@ -99,7 +100,7 @@ class Policy:
             spec = probe(trained.settings)
         self.trained, self.spec = trained, spec
         self._rng = np.random.default_rng(seed)
-        # float32 gives the same scores and exported numbers on every machine, whatever it was trained with.
+        # float32 gives the same scores and exported numbers on every machine, whatever precision the training used.
         network = build_network(trained.settings, self.spec, "float32")
         variables = {f"network.{number:02d}": variable for number, variable in enumerate(network.weights)}
         moments = (RunningMoments("observation", self.spec.observation_shape)
@@ -114,13 +115,13 @@ class Policy:
             variable.assign(trained.weights[name])
         self.network = network
         self._algorithm = make_algorithm(trained.settings)
-        # Arrays, so that they become constants of what is exported.
+        # Arrays, so that they become constants of the exported function.
         self._scaling = [np.asarray(each) for each in scaling(moments.now())] if moments else []
         self._constant = tf.constant
         self._infer = self.function().get_concrete_function()
 
     def function(self) -> Any:
-        """How the algorithm acts, as a `tf.function`: observation (n, *shape) -> {"policy": (n, A), "value": (n,)}.
+        """Returns the acting part as a `tf.function`: observation (n, *shape) -> {"policy": (n, A), "value": (n,)}.
 
         Observations are as the game gives them. With `normalize_observations` the function normalises them.
         """
@@ -141,9 +142,9 @@ class Policy:
                            input_signature=[tf.TensorSpec((None, *shape), dtype, name="observation")])
 
     def __call__(self, observation: NDArray, greedy: bool = False) -> Choice:
-        """An action for each observation (n, *shape), or for one (*shape): drawn, or the likeliest if `greedy`.
+        """Chooses actions for observations (n, *shape), or for one (*shape): sampled, or the most likely if `greedy`.
 
-        Raises ValueError if the observation is not of the spec's shape, or of a kind that its dtype cannot hold.
+        Raises ValueError if the observation is not of the spec's shape, or of a kind that the spec's dtype cannot hold.
         """
         shape, dtype = self.spec.observation_shape, self.spec.observation_dtype
         batch = np.asarray(observation)
@@ -158,20 +159,20 @@ class Policy:
         return Choice(*(each[0] for each in choice)) if single else choice
 
     def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Probabilities (n, A) and values (n,) of `observation` (n, *shape), of the spec's dtype."""
+        """Returns probabilities (n, A) and values (n,) for `observation` (n, *shape) of the spec's dtype."""
         found = self._infer(self._constant(observation))
         return found["policy"].numpy(), found["value"].numpy()
 
 
 def load_policy(where: str | os.PathLike[str], seed: int = 0) -> Policy:
-    """The policy of a run, a checkpoint, a policy file or a name, ready to play. Raises as `find` and `Policy`."""
+    """Loads the policy of a run, a checkpoint, a policy file or a name. Raises as `find` and `Policy` do."""
     return Policy(find(where), seed)
 
 
 def find(where: str | os.PathLike[str]) -> Trained:
-    """The weights that `where` names: RUN (its newest whole checkpoint), RUN/checkpoints/N or best, FILE or NAME.
+    """Reads the weights that `where` names: RUN (newest intact checkpoint), RUN/checkpoints/N or best, FILE or NAME.
 
-    Raises ConfigError if it is none of these or does not fit its run, CheckpointError if it is damaged.
+    Raises ConfigError if `where` is none of these or does not fit its run, CheckpointError if it is damaged.
     """
     path = Path(where)
     found = located(where)
@@ -204,9 +205,9 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
 
 
 def write_policy(path: Path, trained: Trained) -> None:
-    """Writes `trained` as a policy file, without optimizer state and run, wholly or not at all. Raises OSError."""
+    """Writes `trained` as a policy file, without optimizer state and run: the whole file or none. Raises OSError."""
     settings = trained.settings.flat()
-    own = ("algorithm",) if ":" in settings["algorithm"] else ()  # which may act in its own way; ours act alike
+    own = ("algorithm",) if ":" in settings["algorithm"] else ()  # users' own may act differently; ours act alike
     metadata = {"format": _FORMAT, "settings": {name: settings[name] for name in (*_SETTINGS, *own)},
                 "progress": {name: trained.progress[name] for name in _PROGRESS if name in trained.progress}}
     metadata["sha256"] = _digest(metadata, trained.arrays)
@@ -223,7 +224,7 @@ def write_policy(path: Path, trained: Trained) -> None:
 def read_policy(path: Path) -> Trained:
     """Reads and verifies a policy file, also one of version 0.8.
 
-    Raises ConfigError if it is something else or of a newer version, CheckpointError if it is damaged.
+    Raises ConfigError if the file is something else or of a newer version, CheckpointError if it is damaged.
     """
     foreign = ConfigError(f"{path} is no policy file of ga3c")
     try:

@@ -1,4 +1,4 @@
-"""What the episodes of an evaluation say: statistics of their raw scores, a report, a table."""
+"""The results of an evaluation: statistics of the raw scores, a report, a table."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ RESAMPLES = 2000  # of the bootstrap
 
 
 def interquartile_mean(scores: NDArray[np.float64]) -> float:
-    """Mean without the lowest and the highest quarter, each rounded down (Agarwal et al., NeurIPS 2021)."""
+    """Returns the mean without the lowest and highest quarters, each rounded down (Agarwal et al., NeurIPS 2021)."""
     cut = len(scores) // 4
     return float(np.sort(scores)[cut:len(scores) - cut].mean())
 
 
 def bootstrap_interval(scores: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], float],
                        seed: int = 0) -> tuple[float, float]:
-    """Percentile bootstrap: the middle 95 % of `statistic` over `RESAMPLES` resamples of `scores`."""
+    """Returns the percentile bootstrap interval: the middle 95 % of `statistic` over `RESAMPLES` resamples."""
     rng = np.random.default_rng(seed)
     drawn = [statistic(scores[rng.integers(len(scores), size=len(scores))]) for _ in range(RESAMPLES)]
     low, high = np.percentile(drawn, [2.5, 97.5])
@@ -41,10 +41,10 @@ def bootstrap_interval(scores: NDArray[np.float64], statistic: Callable[[NDArray
 
 
 def summarise(played: Played, game: str) -> dict[str, Any]:
-    """Statistics of an evaluation as plain JSON values. `cut`: the episodes that were cut short, from 0.
+    """Returns statistics of an evaluation as plain JSON values. `cut`: numbers, from 0, of episodes cut short.
 
-    `human_normalised`, of the mean, is there if `game` is in the reference table `atari_scores.yaml`: 0 is random play,
-    1 the human tester.
+    `human_normalised` scales the mean: 0 is random play, 1 the human tester. It is there if `game` is in the reference
+    table `atari_scores.yaml`.
     """
     scores = played.scores
 
@@ -64,16 +64,16 @@ def summarise(played: Played, game: str) -> dict[str, Any]:
 
 
 def reference_scores() -> dict[str, tuple[float, float]]:
-    """By Atari game: the scores of random play and of the human tester."""
+    """Returns, for each Atari game, the scores of random play and of the human tester."""
     table = yaml.safe_load((resources.files("ga3c.evaluation") / "atari_scores.yaml").read_text(encoding="utf-8"))
     return {game: (random, human) for game, (random, human) in table.items()}
 
 
 def report(trained: Trained, spec: EnvSpec, settings: Settings, protocol: Protocol, limits: Limits,
            played: Played) -> dict[str, Any]:
-    """What was evaluated, how, and `summarise`, as plain JSON values.
+    """Returns what was evaluated, how, and the statistics of `summarise`, as plain JSON values.
 
-    The same evaluation gives the same report, unless an episode was cut short by its minutes.
+    The same evaluation gives the same report, unless the limit in minutes cut an episode short.
     """
     as_tested = settings.env.mode is None and settings.env.difficulty is None  # what the human tester played
     return {"checkpoint": str(trained.path), "game": spec.name, "agent_steps": trained.progress.get("agent_steps"),
@@ -82,7 +82,7 @@ def report(trained: Trained, spec: EnvSpec, settings: Settings, protocol: Protoc
 
 
 def _atari_protocol(env: EnvSettings) -> dict[str, Any]:
-    """How the emulator played; {} if there was none. Modes are left out where the game's own were played."""
+    """Returns how the emulator played; {} for other games. A default mode or difficulty is left out."""
     game = played_as(env)
     if game is None:
         return {}
@@ -94,7 +94,7 @@ def _atari_protocol(env: EnvSettings) -> dict[str, Any]:
 
 
 def record(trained: Trained, found: dict[str, Any]) -> None:
-    """Appends the report to the events.jsonl of its run, if it has one. Raises OSError."""
+    """Appends the report to events.jsonl of the policy's run, if it has one. Raises OSError."""
     if trained.run is not None:
         event = {"time": trained.progress.get("time"), "event": "evaluation", **found,
                  "checkpoint": f"checkpoints/{trained.path.name}"}
@@ -103,7 +103,7 @@ def record(trained: Trained, found: dict[str, Any]) -> None:
 
 
 def table(found: dict[str, Any]) -> RenderableType:
-    """The report as text and a table for the terminal."""
+    """Returns the report as text and a table for the terminal."""
     protocol = dict(found["protocol"])
     how = [f"{protocol.pop('episodes')} episodes", f"seed {protocol.pop('seed')}",
            "likeliest actions" if protocol.pop("greedy") else "sampled actions", f"{protocol.pop('envs')} environments",

@@ -1,4 +1,4 @@
-"""Videos: what `ga3c-play` records, and the clip of an evaluation."""
+"""Videos: the recordings of `ga3c-play` and the clip of an evaluation."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SUFFIXES = (".gif", ".webp", ".mp4")
 
 
 class Recording:
-    """A video of frames: GIF and WebP by Pillow, MP4 by imageio and its ffmpeg.
+    """A video of frames. Pillow writes GIF and WebP; imageio with its ffmpeg writes MP4.
 
     Args:
-        file: what to write; its suffix, one of `SUFFIXES`, says the kind.
-        fps: frames a second as they are shown.
-        max_fps: of more than this, only every second, third ... frame is kept.
+        file: the file to write. Its suffix, one of `SUFFIXES`, gives the format.
+        fps: frames per second as they are shown.
+        max_fps: above this rate, only every second, third ... frame is kept.
 
     Raises ConfigError if imageio is missing.
     """
@@ -47,7 +47,7 @@ class Recording:
                                   "do not") from None
 
     def show(self, frame: NDArray[np.uint8]) -> bool:
-        """Takes the next frame, RGB (height, width, 3). Always true: the recording goes on."""
+        """Takes the next frame, RGB (height, width, 3) uint8. Always returns True: the recording goes on."""
         self._seen += 1
         if (self._seen - 1) % self._every:
             return True
@@ -58,14 +58,14 @@ class Recording:
             return True
         from PIL import Image
         image = Image.fromarray(frame)
-        # The palette of a game is small; a quarter of the memory, and none of GIF's dithering.
+        # A game has few colours. A palette takes a quarter of the memory, and avoids GIF's dithering.
         self._frames.append(image.quantize(256, dither=Image.Dither.NONE) if self._file.suffix.lower() == ".gif"
                             else image)
         return True
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """What ffmpeg says of a failure is a page, with its command."""
+        """Turns a failure to write into an OSError of one line, as ffmpeg's own message fills a page."""
         try:
             yield
         except (OSError, RuntimeError, ValueError, OverflowError, struct.error) as error:
@@ -74,7 +74,7 @@ class Recording:
             raise OSError(errno.EIO, f"{program} cannot write it: {said}", str(self._file)) from error
 
     def close(self) -> str:
-        """Writes the file, if there was a frame; returns one line about it. Raises OSError."""
+        """Writes the file, if there was a frame, and returns one line about it. Raises OSError."""
         if self._writer is not None:
             with self._writing():
                 self._writer.close()
@@ -82,7 +82,7 @@ class Recording:
                     raise OSError("it has written nothing")
         elif self._frames:
             first, *others = self._frames
-            # GIF counts in hundredths of a second: some frames are shown longer, so that the whole is right.
+            # GIF counts in hundredths of a second. Some frames are shown longer, so that the total time is right.
             ends = np.round(np.arange(self._kept + 1) * 100 / self._fps).astype(int) * 10
             options: dict[str, Any] = {"quality": 80} if self._file.suffix.lower() == ".webp" else {"disposal": 1}
             with self._writing():
@@ -95,7 +95,7 @@ class Recording:
 
 
 def clip(observations: Sequence[NDArray[np.uint8]], fps: float) -> bytes:
-    """An animated GIF of observations, twice as large: of images in colour, or the newest of a stack."""
+    """Returns an animated GIF of observations at twice their size: colour images, or each stack's newest frame."""
     rendered = RenderedFrames()
     with tempfile.TemporaryDirectory() as scratch:
         recording = Recording(Path(scratch) / "clip.gif", fps, 30.0)

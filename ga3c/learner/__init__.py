@@ -1,1 +1,1 @@
-"""Who learns: version, lock, update, snapshot; every call of TensorFlow; checkpoints. Start with `learner.py`."""
+"""The learner: version, update lock, updates, snapshots, all TensorFlow calls, checkpoints. Start with `learner.py`."""

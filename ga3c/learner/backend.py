@@ -1,6 +1,6 @@
-"""The calls of TensorFlow: compiled predictions and updates.
+"""The TensorFlow calls: compiled predictions and updates.
 
-A backend holds the variables and knows neither the version nor how rates change; that is `learner.Learner`'s. All is
+A backend holds the variables. `learner.Learner` holds the version and the schedules of the rates. Everything is
 compiled in the constructor, before any thread exists.
 """
 
@@ -28,8 +28,8 @@ from ga3c.transport.slots import Batch, Slots
 class Backend:
     """Variables on a device, and predictions.
 
-    `predict` may be called from any thread at any time. For all other methods the caller holds a lock.
-    `variables`: by name; `precision`: of the network's inner layers; `device`: what computes it.
+    `predict` may be called from any thread at any time. For all other methods the caller holds a lock. variables: by
+    name. precision: of the network's inner layers. device: what computes it.
     """
 
     @our_keras()
@@ -51,7 +51,7 @@ class Backend:
         self._compile(settings, Signature(batch, weights))
 
     def _compile(self, settings: Settings, signature: Signature) -> None:
-        """Compiles what a batch is for."""
+        """Compiles the functions that take a batch."""
         raise NotImplementedError
 
     def _acted(self, observation: Tensor, *weights: Tensor) -> list[Tensor]:
@@ -59,11 +59,11 @@ class Backend:
         return [outputs[name] for name in self._outputs]
 
     def shared(self, observation: NDArray) -> Observed:
-        """A tensor over the memory of an array that is overwritten between predictions: made once, for `predict`."""
+        """Wraps an array that is overwritten between predictions, once, for `predict`. See `Compiler.shared`."""
         return self._compiler.shared(observation)
 
     def predict(self, observation: Observed, weights: Weights) -> dict[str, NDArray]:
-        """The outputs by name, for observations (n, *shape), `shared` or not. Raises DeviceFailed."""
+        """Returns the outputs by name for observations (n, *shape), `shared` or not. Raises DeviceFailed."""
         try:
             found = self._predict(self._compiler.tensor(observation), *weights)
             return {name: output.numpy() for name, output in zip(self._outputs, found, strict=True)}
@@ -71,12 +71,12 @@ class Backend:
             fail(error, f"{len(observation)} predictions")
 
     def inputs(self, batch: Batch) -> list[Tensor]:
-        """What is read of the batch, which stays as it is until it has been computed with."""
+        """Returns the fields that an update reads, as tensors. `batch` must not change until the update has ended."""
         return self._compiler.tensors([getattr(batch, name) for name in self.variables.reads])
 
 
 class UpdatingBackend(Backend):
-    """A backend that learns: by one call, or in several passes."""
+    """A backend that makes updates: in one call, or in several passes."""
 
     def _compile(self, settings: Settings, signature: Signature) -> None:
         s = settings.algorithm
@@ -85,12 +85,12 @@ class UpdatingBackend(Backend):
 
     def update(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int] = (),
                over: Callable[[], bool] = lambda: False) -> Updated:
-        """As of any `Update`."""
+        """Makes an update, see `Update`."""
         return self._update(inputs, rates, weights, seed, over)
 
 
 class GradientBackend(Backend):
-    """A backend that gives gradients, for others to learn by."""
+    """A backend that computes gradients. Its caller makes the updates."""
 
     def _compile(self, settings: Settings, signature: Signature) -> None:
         self._gradients = GradientsOf(self.variables, self._compiler, settings, signature)
@@ -101,5 +101,5 @@ class GradientBackend(Backend):
         return self._gradients.metrics
 
     def gradients(self, inputs: list[Tensor], rates: Rates, weights: Weights) -> Gradients:
-        """Of one batch, of all its rows at once. Nothing changes."""
+        """Returns the gradients of one batch, over all its rows at once. No trainable variable changes."""
         return self._gradients(inputs, rates, weights)

@@ -1,10 +1,10 @@
-"""Checkpoints: a directory each, written aside, checksummed, then renamed into place. No pickle anywhere.
+"""Checkpoints: one directory each, written aside, checksummed, then renamed into place. No pickle anywhere.
 
     checkpoints/000001234560/: one checkpoint, named by its agent steps.
         arrays.npz: weights, optimizer, the algorithm's state. In serial mode it holds the agents' state, too.
         progress.json: counters, recent scores, the controller's state, settings, versions.
         manifest.json: sha256 of the other two.
-    checkpoints/best.json: which of them played best when it was evaluated, see `set_best`.
+    checkpoints/best.json: the checkpoint that scored best in its evaluation, see `set_best`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class CheckpointError(Exception):
 
 
 class Checkpoint(NamedTuple):
-    """What learning goes on from: `arrays` by name (see `Learner.state`), `progress` as plain JSON values."""
+    """The state that a run continues from: `arrays` by name (see `Learner.state`), `progress` as plain JSON values."""
 
     arrays: dict[str, NDArray]
     progress: dict[str, Any]
 
 
 def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int, spared: Collection[str] = ()) -> Path:
-    """Writes `directory`/`name` so that it is there wholly or not at all, then removes the oldest others over `keep`.
+    """Writes `directory`/`name` completely or not at all, then removes the oldest other checkpoints over `keep`.
 
-    Checkpoints named in `spared` stay, however old. Raises OSError; those that were there before are then untouched.
+    Checkpoints named in `spared` stay, however old. Raises OSError; checkpoints from before are then untouched.
     """
     directory.mkdir(parents=True, exist_ok=True)
     final, aside, replaced = directory / name, directory / f".{name}.{os.getpid()}", directory / f".{name}.replaced"
@@ -68,7 +68,7 @@ def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int, spared: 
         raise
     others = [path for path in saved(directory) if path != final]
     for old in (path for path in others[keep - 1:] if path.name not in spared):
-        with contextlib.suppress(OSError):  # its name goes first: half of a checkpoint must not look like one
+        with contextlib.suppress(OSError):  # renamed first: half of a checkpoint must not look like one
             old.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
     shutil.rmtree(replaced, ignore_errors=True)
@@ -76,9 +76,9 @@ def save(directory: Path, name: str, checkpoint: Checkpoint, keep: int, spared: 
 
 
 def clean(directory: Path) -> list[str]:
-    """Removes what a killed `save` has left, puts back what it was about to replace; says what, one line each.
+    """Removes what a killed `save` left, and puts back what it was about to replace. Returns one line for each.
 
-    Only while nobody else saves there: see `runs.directory.lock_directory`.
+    Call it only while nobody else saves there: see `runs.directory.lock_directory`.
     """
     notes = []
     for path in sorted(directory.glob(".*.*")) if directory.is_dir() else []:
@@ -95,7 +95,7 @@ def clean(directory: Path) -> list[str]:
 
 
 def saved(directory: Path) -> list[Path]:
-    """The checkpoints in `directory`, newest (most agent steps) first."""
+    """Returns the checkpoints in `directory`, newest (most agent steps) first."""
     if not directory.is_dir():
         return []
     return sorted((path for path in directory.iterdir() if path.is_dir() and path.name.isdigit()),
@@ -117,10 +117,10 @@ def load(path: Path) -> Checkpoint:
 
 
 def unusable(progress: Any) -> str:
-    """What is wrong with the counters of a checkpoint, if a run is to go on from it; "" if nothing is."""
+    """Returns what is wrong with the counters of a checkpoint that a run resumes from; "" if nothing is."""
     if not isinstance(progress, dict):
         return "its progress is no object"
-    progress = {"dropped_steps": 0, "learning_rate_factor": 1.0, **progress}  # which earlier versions did not keep
+    progress = {"dropped_steps": 0, "learning_rate_factor": 1.0, **progress}  # earlier versions did not save these
     for name in ("version", "agent_steps", "episodes", "predictions", "dropped_steps", "time"):
         value: Any = progress.get(name)
         if type(value) is not int and (type(value) is not float or name != "time") or not 0 <= value < 1e15:
@@ -135,7 +135,7 @@ def unusable(progress: Any) -> str:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray]:
-    """The arrays of an .npz file by name; pickled ones are refused. Raises CheckpointError, whatever is wrong."""
+    """Returns the arrays of an .npz file by name. Rejects pickled arrays. Raises CheckpointError for every fault."""
     try:
         _check_sizes(path)
         with np.load(path, allow_pickle=False) as file:
@@ -145,7 +145,7 @@ def read_arrays(path: Path) -> dict[str, NDArray]:
 
 
 def _check_sizes(path: Path) -> None:
-    """Raises ValueError if an array claims to be of another size than what is there, before anything is made for it."""
+    """Raises ValueError if an array claims another size than the file holds, before memory is taken for it."""
     with zipfile.ZipFile(path) as file:
         unpacked = sum(member.file_size for member in file.infolist())
         if unpacked > _INFLATION * path.stat().st_size + 2**20:
@@ -161,7 +161,7 @@ def _check_sizes(path: Path) -> None:
 
 
 def newest(directory: Path) -> tuple[Checkpoint, Path, list[str]]:
-    """The newest whole checkpoint in `directory`, its path, why newer ones were passed over. Raises CheckpointError."""
+    """Returns the newest whole checkpoint, its path, and why newer ones were passed over. Raises CheckpointError."""
     passed_over: list[str] = []
     for path in saved(directory):
         try:
@@ -172,18 +172,18 @@ def newest(directory: Path) -> tuple[Checkpoint, Path, list[str]]:
 
 
 def hourly(directory: Path) -> list[str]:
-    """Names of the first checkpoint after each full hour of training; what cannot be read is none of them."""
+    """Returns the names of the first checkpoint after each full hour of training. Unreadable ones are left out."""
     found: dict[int, str] = {}
     for path in saved(directory):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             hour = int(json.loads((path / _FILES[1]).read_text(encoding="utf-8"))["time"] // 3600)
-            found[hour] = path.name  # from the newest to the oldest
+            found[hour] = path.name  # newest first: the oldest of each hour remains
     found.pop(0, None)
     return list(found.values())
 
 
 class Best(NamedTuple):
-    """The `checkpoint` that scored best of those evaluated under one `protocol` (None: of an earlier version)."""
+    """The `checkpoint` with the best score of all evaluated under one `protocol` (None: from an earlier version)."""
 
     checkpoint: str
     mean: float
@@ -191,12 +191,12 @@ class Best(NamedTuple):
 
 
 def set_best(directory: Path, best: Best) -> None:
-    """Notes it in best.json; the old note or the new one is there, always."""
+    """Writes best.json. At every moment the file holds the old note or the new one, whole."""
     write_whole(directory / "best.json", json.dumps(best._asdict()) + "\n")
 
 
 def best(directory: Path) -> Best | None:
-    """What `set_best` noted; None if there is no such note, or its checkpoint is not there any more."""
+    """Returns the note of `set_best`. Returns None if there is none, or if its checkpoint is gone."""
     try:
         note = json.loads((directory / "best.json").read_text(encoding="utf-8"))
         protocol = note.get("protocol")
@@ -207,9 +207,10 @@ def best(directory: Path) -> Best | None:
 
 
 def set_aside_after(path: Path) -> None:
-    """Renames checkpoints newer than `path` to NAME.abandoned: a run that goes on from `path` leaves their branch.
+    """Renames checkpoints newer than `path` to NAME.abandoned, for a run that continues from `path`.
 
-    If one of them played best, nobody knows the best of this branch any more: another one may get its name.
+    If best.json names one of them, it is removed. The best of this branch is unknown then, and a new checkpoint may get
+    that name.
     """
     noted = best(path.parent)
     for newer in saved(path.parent):

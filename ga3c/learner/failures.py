@@ -1,4 +1,4 @@
-"""The device's failures by name: lost, stuck, or without memory for what is asked of it."""
+"""Failures of the device, as exceptions: lost, stuck, or out of memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import tensorflow as tf
 
 
 class DeviceFailed(Exception):
-    """The device is lost, stuck, or cannot do what is asked of it; the message is one line with a way on."""
+    """The device is lost, stuck, or cannot do the work. The message is one line and suggests a remedy."""
 
 
 class TooLarge(DeviceFailed):
-    """The device has no memory for so much at once. An update that raises it is taken not to have been made, but for
-    the minibatches before it.
+    """The device has not enough memory for the work.
+
+    An update that raises it counts as not made. Its earlier minibatches have changed the weights all the same.
     """
 
 
-# What a device raises, as against a mistake in what it was given; and how a copy to it, or cuDNN, says so.
+# Errors of the device, not of its inputs. Then the words in the messages of a failed copy to it, and of cuDNN.
 _LOST = (tf.errors.InternalError, tf.errors.UnavailableError, tf.errors.UnknownError, tf.errors.AbortedError,
          tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.DataLossError,
          tf.errors.FailedPreconditionError)
@@ -27,7 +28,7 @@ _FULL, _NO_CUDNN = "Dst tensor is not initialized", "DNN"
 
 
 def fail(error: tf.errors.OpError, what: str) -> NoReturn:
-    """Raises TooLarge or DeviceFailed if the error is the device's failure at `what`, else the error."""
+    """Raises TooLarge or DeviceFailed if the device itself failed at `what`. Raises `error` otherwise."""
     if isinstance(error, tf.errors.ResourceExhaustedError) or _FULL in error.message:
         raise TooLarge(f"the device has no memory for {what}; end other programs on it, or give a smaller "
                        "--training-batch-min, --envs-per-agent or --prediction-batch-max") from error
@@ -40,7 +41,7 @@ def fail(error: tf.errors.OpError, what: str) -> NoReturn:
 
 @contextlib.contextmanager
 def on_device(what: str) -> Iterator[None]:
-    """Names the failures of the device at `what`. Raises TooLarge, DeviceFailed."""
+    """Turns errors of the device at `what` into TooLarge or DeviceFailed."""
     try:
         yield
     except tf.errors.OpError as error:

@@ -1,13 +1,13 @@
-"""Kernels: the ways in which a processor can compute predictions and updates here. The fastest is found once.
+"""Kernels: the ways in which a processor can compute predictions and updates. The fastest is found once.
 
-A kernel is a library and a precision, as in "onednn bfloat16". TensorFlow takes one library for the whole life of a
-process: by itself oneDNN where the processor has instructions for neural networks, else its own code, Eigen's. So each
-library is measured in a process of its own that is thrown away, before this one imports TensorFlow. What was found is
-kept in `kernels.json` beside the counts, for this processor, network and size of update:
+A kernel is a library and a precision, as in "onednn bfloat16". TensorFlow uses one library for the whole life of a
+process. Its default is oneDNN where the processor has instructions for neural networks, else its own code, Eigen's. So
+each library is measured in a temporary process of its own, before this process imports TensorFlow. The result is kept
+in `kernels.json` beside the tuned counts, for this processor, network and size of update:
 
     {"machine": "host", "processor": "AMD EPYC", "network": "small", ..., "kernel": ["onednn", "float32"]}
 
-`choose` is for the command, `main` for those processes.
+`choose` is for the command, `main` for the measuring processes.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from ga3c.transport.slots import Batch, Slots, aligned
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2}
 """The most that outputs and gradient may differ from the reference's, relative to its norm."""
 
-ADVANTAGE = 0.97  # another library may take at most this share of the usual one's time, or it is not chosen
-ROUNDS, SECONDS = 5, 0.15  # measured in turn, so long each time
+ADVANTAGE = 0.97  # another library is chosen only if it takes at most this share of the usual one's time
+ROUNDS, SECONDS = 5, 0.15  # rounds, and seconds of each kernel in a round
 DEADLINE = 40.0   # seconds for everything; a busy machine measures again at the next run
 _PREDICTED = 32   # observations of a measured prediction
 
@@ -56,7 +56,7 @@ Log = Callable[[str], None]
 
 
 class Kernel(NamedTuple):
-    """A library, and a precision of the network's inner layers: "auto" is what the processor is made for."""
+    """A library, and a precision of the network's inner layers: "auto" is the one that suits the processor."""
 
     library: Library
     precision: str
@@ -66,21 +66,22 @@ class Kernel(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What a kernel computed from the same weights, observations and batch as the others."""
+    """Results of one kernel. All kernels start from the same weights, observations and batch."""
 
     outputs: NDArray[np.float32]
     gradient: NDArray[np.float32]
 
     def agree(self, reference: Answers, precision: str) -> bool:
-        """Whether the two differ by no more than `TOLERANCE`."""
+        """Returns whether outputs and gradient each differ from the reference's by no more than `TOLERANCE`."""
         return all(bool(np.linalg.norm(ours - theirs) <= TOLERANCE[precision] * np.linalg.norm(theirs))
                    for ours, theirs in zip(self, reference, strict=True))
 
 
 def usual(settings: Settings, spec: EnvSpec) -> Kernel:
-    """The kernel where nothing is measured: the one named, else oneDNN for images and Eigen for vectors.
+    """Returns the kernel without a measurement: the library in the settings, else oneDNN for images, Eigen for vectors.
 
-    oneDNN has bfloat16 on processors with AVX-512 only. Raises ConfigError if the library named cannot be had.
+    oneDNN has bfloat16 only on processors with AVX-512. Raises ConfigError if the library in the settings is
+    unavailable.
     """
     named, fixed, precision = settings.run.kernels, fixed_library(), settings.algorithm.precision
     images = len(spec.observation_shape) == 3
@@ -96,10 +97,10 @@ def usual(settings: Settings, spec: EnvSpec) -> Kernel:
 
 def choose(settings: Settings, spec: EnvSpec, note: Log, announce: Log = lambda line: None,
            stop: Sequence[int] = ()) -> Kernel:
-    """The kernel for a run: of our networks of images the one remembered, else the fastest; of others the usual one.
+    """Returns the kernel for a run. For built-in image networks it is remembered or measured, else it is the usual one.
 
-    Call it before TensorFlow is imported. `announce` takes a line before it measures, `note` what it found, one line
-    each. It does not wait any longer once a descriptor in `stop` can be read. Raises ConfigError.
+    Call it before TensorFlow is imported. `announce` takes a line before a measurement, `note` one line for each
+    result. The measurement ends early once a descriptor in `stop` can be read. Raises ConfigError.
     """
     by_rule = usual(settings, spec)
     if settings.run.kernels in ("onednn", "eigen") or settings.run.serial:
@@ -131,12 +132,12 @@ def choose(settings: Settings, spec: EnvSpec, note: Log, announce: Log = lambda 
 
 
 def _update_steps(settings: Settings) -> int:
-    """Agent steps of an update of the run."""
+    """Returns the agent steps of one update of the run."""
     return rollouts_per_batch(settings) * settings.algorithm.rollout_length * settings.agents.envs_per_agent
 
 
 def minibatch(settings: Settings) -> tuple[int, int]:
-    """(rollouts, steps in each) that have at least the agent steps of a minibatch of the run."""
+    """Returns (rollouts, steps in each) that have at least the agent steps of a minibatch of the run."""
     length, n_envs = settings.algorithm.rollout_length, settings.agents.envs_per_agent
     steps = -(-_update_steps(settings) // settings.algorithm.minibatches)
     if not facts(settings.algorithm.algorithm).rollouts_whole:
@@ -145,7 +146,10 @@ def minibatch(settings: Settings) -> tuple[int, int]:
 
 
 def fastest(found: dict[Kernel, float], by_rule: Kernel) -> Kernel:
-    """Of those measured, the fastest; what the rule says where that is as fast, or nothing was measured."""
+    """Returns the fastest kernel that was measured; `by_rule` if none was.
+
+    A kernel of the usual library is preferred if it is about as fast, see `ADVANTAGE`.
+    """
     if not found:
         return by_rule
     best = min(found, key=lambda kernel: found[kernel])
@@ -155,7 +159,7 @@ def fastest(found: dict[Kernel, float], by_rule: Kernel) -> Kernel:
 
 
 def _candidates(settings: Settings, spec: EnvSpec) -> list[Kernel]:
-    """What there is to choose from, the reference first. Of vectors, and of a user's own network, nothing."""
+    """Returns the kernels to choose from, the reference first; [] for vectors and for a user's own network."""
     if len(spec.observation_shape) != 3 or ":" in settings.algorithm.network:
         return []
     fixed, precision = fixed_library(), settings.algorithm.precision
@@ -171,11 +175,11 @@ def _candidates(settings: Settings, spec: EnvSpec) -> list[Kernel]:
 # ------------------------------------------------------------------------------------------- in this process
 
 class _Gone(Exception):
-    """A process that measures has ended, or computes something else."""
+    """A measuring process has ended, or its results differ from the reference's."""
 
 
 class _Late(Exception):
-    """It takes too long, or the run is to end."""
+    """The measurement takes too long, or the run is to end."""
 
 
 class _Bench:
@@ -198,7 +202,7 @@ class _Bench:
             raise _Gone from None
 
     def answer(self) -> Any:
-        """The answer to the question that was asked first. Raises _Gone, _Late."""
+        """Returns the answer to the oldest open question. Raises _Gone, _Late."""
         if self._connection not in wait([self._connection, *self._stop], max(0.0, self._deadline - time.monotonic())):
             raise _Late
         try:
@@ -215,10 +219,10 @@ class _Bench:
 
 def measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
              stop: Sequence[int] = ()) -> dict[Kernel, float] | None:
-    """Microseconds of processor time that predicting an agent step and all passes over it take, of each kernel.
+    """Measures each kernel: microseconds of processor time per agent step, for a prediction and all passes over it.
 
-    Left out is what does not agree with the first, or fails. {} if that takes too long: a busy machine would seem to
-    have lost its best. None where a GPU computes.
+    A kernel is left out if it fails or does not agree with the first one. Returns {} if the measurement takes too long:
+    a busy machine would seem to have lost its best kernel. Returns None if a GPU computes.
     """
     try:
         return _measured(settings, spec, kernels, stop)
@@ -233,7 +237,7 @@ def _measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
         benches: dict[Kernel, _Bench] = {}
         by_library: dict[Library, _Bench] = {}
         deadline = time.monotonic() + DEADLINE
-        for kernel in kernels:  # they import TensorFlow and build side by side
+        for kernel in kernels:  # the processes import TensorFlow and build in parallel
             with _left_out(benches, kernel):
                 if kernel.library not in by_library:
                     bench = by_library[kernel.library] = _Bench(deadline, stop)
@@ -268,12 +272,12 @@ def _left_out(benches: dict[Kernel, _Bench], kernel: Kernel) -> Iterator[None]:
         benches.pop(kernel, None)
 
 
-# ------------------------------------------------------------------------------------------- in the processes
+# ------------------------------------------------------------------------------------------- in the measuring processes
 
 class _Built:
     """A kernel of this process, ready to compute. It makes one step of the optimizer, on one minibatch.
 
-    After several steps kernels would differ by more than their rounding: each would begin from weights of its own.
+    After several steps kernels would differ by more than their rounding, since each continues from its own weights.
     """
 
     def __init__(self, settings: Settings, spec: EnvSpec) -> None:
@@ -291,7 +295,7 @@ class _Built:
         self._weights = self._backend.variables.weights()
 
     def answers(self) -> Answers | None:
-        """What it computes; the weights have moved down the gradient then. None on a GPU."""
+        """Returns outputs and gradient, or None on a GPU. Moves the weights down the gradient."""
         outputs = self._backend.predict(self._observation, self._weights)
         before = self._flat()
         self._update(1e3)  # with an epsilon of 1e6 the step is the gradient
@@ -299,7 +303,7 @@ class _Built:
         return found if self._backend.device == "CPU" else None
 
     def seconds(self) -> float:
-        """Seconds of processor time an agent step, of a prediction and of all passes."""
+        """Returns seconds of processor time per agent step, for a prediction and all passes."""
         return (_seconds(lambda: self._backend.predict(self._observation, self._weights)) / _PREDICTED
                 + self._passes * _seconds(lambda: self._update(0.0)) / self._batch.agent_steps)
 
@@ -314,7 +318,7 @@ class _Built:
 
 
 def _batch(settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], n: int) -> Batch:
-    """n rollouts of noise: what is computed takes as long whatever is in it."""
+    """Returns n rollouts of noise. The computation takes equally long whatever the numbers are."""
     length, n_envs = settings.algorithm.rollout_length, settings.agents.envs_per_agent
     rng = np.random.default_rng(0)
     made = Slots(spec, length, n_envs, 1, outputs=outputs, discounted=settings.algorithm.normalize_rewards
@@ -326,13 +330,13 @@ def _batch(settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], n: i
     made.steps[:] = length
     if settings.algorithm.normalize_rewards:
         made.discounted_reward[:] = rng.normal(size=made.discounted_reward.shape)
-    for name in outputs:  # probabilities, and whatever else, are not 0
+    for name in outputs:  # probabilities, and other outputs, must not be 0
         made.arrays[name][:] = 1 / spec.n_actions
     return made
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """Of processor time in the mean, over a while."""
+    """Returns the mean processor time of a call in seconds, measured for half of `SECONDS`."""
     until, began, count = time.monotonic() + SECONDS / 2, time.process_time(), 0
     while not count or time.monotonic() < until:
         call()
@@ -341,7 +345,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Entry point of such a process: answers what comes through the descriptor that is named, until that is closed."""
+    """Runs a measuring process. Answers questions on the descriptor in `sys.argv[1]` until that is closed."""
     connection = Connection(int(sys.argv[1]))
     settings, spec, library = connection.recv()
     before_tensorflow(library=library)

@@ -1,11 +1,12 @@
-"""The one learner of the service: predict, update, weights. Owns the update lock, the version, and what changes with
-agent steps: learning rate, entropy weight, clip range.
+"""The learner of the service: predictions, updates, weights.
 
-Predictions do not wait for an update to end, as in the paper; updates take turns. What computes is
-`backend.UpdatingBackend`, what is learned an algorithm, see `algorithms.base`.
+It owns the update lock, the version, and the rates that follow agent steps: learning rate, entropy_coef, clip range.
 
-Next hop of an observation, after `predict`: `transport.channel.Channel.answer`, back to its agent. After `update` there
-is none.
+Predictions do not wait for an update to end, as in the paper. Updates run one at a time. `backend.UpdatingBackend` does
+the computation. The algorithm defines what is learned, see `algorithms.base`.
+
+Next hop of an observation after `predict`: `transport.channel.Channel.answer`, back to its agent. `update` is the last
+hop.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ from ga3c.transport.slots import Batch
 __all__ = ["DeviceFailed", "Diverged", "Learner", "Model", "Observed", "Outputs", "Snapshot", "TooLarge", "UpdateStats",
            "stuck"]
 
-UPDATE_TIMEOUT = 5.0  # seconds that a checkpoint waits for the end of an update, or twice as long as the last took
+UPDATE_TIMEOUT = 5.0  # seconds that a checkpoint waits for an update; at least twice as long as the last one took
 
 
 class UpdateStats(NamedTuple):
-    """What one update did.
+    """The result of one update.
 
     version, agent_steps: totals after it. batch_steps: agent steps in its batch, also those that were in an earlier
-    one. metrics: what the algorithm measured, means per agent step and over minibatches, `gradient_norm` (before
-    clipping), `passes` and `learning_rate`, with `settings.run.norms` also `weight_norm` and `step_norm`. waited:
-    seconds for another trainer's update to end.
+    batch. metrics: what the algorithm measured, means per agent step and over minibatches; `gradient_norm` (before
+    clipping), `passes` and `learning_rate`; with `settings.run.norms` also `weight_norm` and `step_norm`. waited:
+    seconds that it waited for another trainer's update.
     """
 
     version: int
@@ -58,26 +59,26 @@ class UpdateStats(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Weights to predict with, and their version. It never changes; an update puts another in its place."""
+    """Weights to predict with, and their version. A snapshot never changes: an update replaces it."""
 
     version: int
     weights: Weights
 
 
 def stuck(seconds: float) -> DeviceFailed:
-    """What to raise when an update has not ended for so long."""
+    """Returns the error to raise when an update has not ended after `seconds`."""
     return DeviceFailed(f"an update has not ended in {seconds:g} s: the device is stuck, or the update too large; "
                         "ga3c-doctor tries each device; a smaller --training-batch-min, or --envs-per-agent, makes "
                         "updates smaller")
 
 
 def scheduled(start: float, end: float | None, progress: float) -> float:
-    """Linear from `start` to `end` as `progress` goes from 0 to 1, then constant; constant if `end` is None."""
+    """Returns a value linear in `progress`: `start` at 0, `end` from 1 on. Always `start` if `end` is None."""
     return start if end is None else start + (end - start) * min(progress, 1.0)
 
 
 def rates_at(settings: AlgorithmSettings, agent_steps: int, learning_rate_factor: float) -> Rates:
-    """The numbers that an update goes by after so many agent steps."""
+    """Returns the scheduled numbers of an update that follows `agent_steps` agent steps."""
     s, progress = settings, agent_steps / settings.anneal_steps
     return Rates(learning_rate_factor * scheduled(s.learning_rate, s.learning_rate_final, progress),
                  scheduled(s.entropy_coef, s.entropy_coef_final, progress),
@@ -85,7 +86,7 @@ def rates_at(settings: AlgorithmSettings, agent_steps: int, learning_rate_factor
 
 
 def make_algorithm(settings: Settings) -> Algorithm:
-    """The algorithm named in the settings: one of ours, or a class `module:Class` of the user's. Raises ConfigError."""
+    """Makes the algorithm in the settings: a built-in one, or the user's class `module:Class`. Raises ConfigError."""
     name = settings.algorithm.algorithm
     with contained(), reraising(f"algorithm: {name!r} cannot be made", ConfigError):
         made: Algorithm = imported(facts(name).path, "algorithm")(settings.algorithm)
@@ -93,7 +94,7 @@ def make_algorithm(settings: Settings) -> Algorithm:
 
 
 class Model(Protocol):
-    """What the record, evaluations and the command need of a learner; `Learner` says what it means."""
+    """The part of a learner that the record, evaluations and the command use. `Learner` documents it."""
 
     learning_rate_factor: float
     skips: Skips
@@ -119,13 +120,13 @@ class Model(Protocol):
 
 
 class Learner:
-    """The weights and how they change. `predict` and `update` may be called from any thread.
+    """The weights, and the updates that change them. `predict` and `update` may be called from any thread.
 
-    version: updates so far. agent_steps: agent steps trained on so far; `rates_at` follows it. min_valid_version: the
-    version at the last return to a checkpoint; rollouts of earlier ones are not to be trained on. learning_rate_factor:
-    the scheduled learning rate is multiplied by it. skips: what was not finite. hurried: whether an update
-    ends after the minibatch that it is in. outputs: the fields that `predict` gives, for `Slots`. precision: of the
-    network's inner layers; device: what computes it.
+    version: updates so far; a return to a checkpoint counts as one. agent_steps: agent steps trained on so far;
+    `rates_at` uses it. min_valid_version: the version at the last return to a checkpoint; rollouts of earlier versions
+    must not be trained on. learning_rate_factor: multiplies the scheduled learning rate. skips: counts of what was not
+    finite. hurried: whether an update ends after its current minibatch. outputs: the fields that `predict` returns, for
+    `Slots`. precision: of the network's inner layers. device: what computes it.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
@@ -137,19 +138,19 @@ class Learner:
         self.version = self.min_valid_version = self.agent_steps = 0
         self.learning_rate_factor, self.hurried = 1.0, False
         self.skips = Skips()
-        self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates, seconds of the last made
+        self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates ended; seconds of the last
         self._snapshot = Snapshot(0, self._backend.variables.weights())
 
     def snapshot(self) -> Snapshot:
-        """What predictions are made with at this moment."""
+        """Returns the snapshot that predictions use now."""
         return self._snapshot
 
     def shared(self, observation: NDArray) -> Observed:
-        """For `predict`, in the place of an array that is overwritten between predictions."""
+        """Wraps an array that is overwritten between predictions, for `predict`. See `Compiler.shared`."""
         return self._backend.shared(observation)
 
     def predict(self, observation: Observed) -> tuple[Outputs, int]:
-        """The outputs for observations (n, *shape), `shared` or not, and the version that made them.
+        """Returns the outputs for observations (n, *shape), `shared` or not, and the version that computed them.
 
         Raises DeviceFailed.
         """
@@ -157,13 +158,13 @@ class Learner:
         return self._backend.predict(observation, weights), version
 
     def update(self, batch: Batch) -> UpdateStats | None:
-        """Makes one update from the filled steps of `batch`; None, with no weight changed, if none was made.
+        """Makes one update from the filled steps of `batch`. Returns None if none was made; no weight has changed then.
 
-        An update takes `passes` over the batch, each in `minibatches`, and raises the version by 1. Predictions use the
-        old weights until it ends. None is made if no step is filled, if no minibatch is finite, or if a rollout is
+        An update makes `passes` over the batch, each in `minibatches`, and raises the version by 1. Predictions use the
+        old weights until it ends. No update is made if no step is filled, if no minibatch is finite, or if a rollout is
         older than `min_valid_version`.
 
-        Raises Diverged after `SKIPS_MAX` in a row that were not finite, TooLarge and DeviceFailed.
+        Raises Diverged after `SKIPS_MAX` updates in a row that were not finite, TooLarge and DeviceFailed.
         """
         if not batch.steps.any():
             return None
@@ -179,7 +180,7 @@ class Learner:
             try:
                 metrics, weights, skipped = self._backend.update(inputs, rates, self._snapshot.weights,
                                                                  (self._seed, self.version), lambda: self.hurried)
-            except Exception:  # the minibatches before it have changed the weights
+            except Exception:  # earlier minibatches have changed the weights
                 self._snapshot = Snapshot(self.version, self._backend.variables.weights())
                 raise
             if not all(map(math.isfinite, metrics.values())):
@@ -209,22 +210,22 @@ class Learner:
         while not self._update_lock.acquire(timeout=longest):
             if self._ended == ended:
                 raise stuck(round(longest, 1))
-            ended = self._ended  # of several trainers, which wait for each other, too
+            ended = self._ended  # another trainer's update ended: the device is not stuck
         try:
             yield
         finally:
             self._update_lock.release()
 
     def state(self) -> tuple[dict[str, NDArray], int, int]:
-        """(weights and optimizer by name, version, agent_steps), taken between two updates.
+        """Returns (weights and optimizer by name, version, agent_steps), taken between two updates.
 
-        Raises DeviceFailed, also if an update takes longer than `UPDATE_TIMEOUT` and than two like the last one.
+        Raises DeviceFailed, also if an update takes longer than `UPDATE_TIMEOUT` and than twice the last update.
         """
         with self._between_updates(), on_device("a checkpoint"):
             return self._backend.variables.arrays(), self.version, self.agent_steps
 
     def readable(self) -> bool:
-        """Whether `state` can be had: no update is stuck, and the weights can be read from their device."""
+        """Returns whether `state` works: no update is stuck, and the weights can be read from their device."""
         if not self._update_lock.acquire(timeout=0.5):
             return False
         self._update_lock.release()
@@ -235,7 +236,7 @@ class Learner:
         return True
 
     def start_from(self, arrays: dict[str, NDArray]) -> None:
-        """Takes the network's weights out of a `state`, and the moments of the observations that they are weights for.
+        """Copies the network's weights from a `state`, and the observation moments that belong to them.
 
         Raises ValueError, changing nothing, if they do not fit.
         """
@@ -243,9 +244,9 @@ class Learner:
         self._snapshot = Snapshot(self.version, self._backend.variables.weights())
 
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
-        """Goes on from `state`; arrays of other owners are left out.
+        """Continues from a `state`. Ignores arrays of other owners, as `Variables.fitting` does.
 
-        Raises ValueError, changing nothing, if it is another network's; DeviceFailed, as `state` does.
+        Raises ValueError, changing nothing, if the state is of another network. Raises DeviceFailed as `state` does.
         """
         arrays = self._backend.variables.fitting(arrays)
         with self._between_updates(), on_device("a checkpoint"):
@@ -253,10 +254,10 @@ class Learner:
             self._go_on_from(arrays, version)
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
-        """Takes weights and optimizer of an earlier `state`; counters go on.
+        """Takes weights and optimizer from an earlier `state`. The counters go on.
 
-        `min_valid_version` becomes the version of these weights, so that rollouts of the weights given up show. An
-        update under way, which is of those, ends early. Raises as `restore`.
+        `min_valid_version` becomes the version of these weights, so that rollouts of the abandoned weights can be
+        rejected. An update in progress uses the abandoned weights, so it ends early. Raises as `restore` does.
         """
         arrays, hurried = self._backend.variables.fitting(arrays), self.hurried
         self.hurried = True

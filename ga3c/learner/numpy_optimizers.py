@@ -1,6 +1,6 @@
-"""Steps of the optimizers in NumPy, for weights that no graph holds. TensorFlow's are in `optimizers`, and do the same.
+"""Steps of the optimizers in NumPy, for weights outside a graph. `optimizers` has the same steps for TensorFlow.
 
-Each is in place and takes each array once, so that little is lost of what other processes do to it meanwhile.
+Each works in place and goes over each array once. So it overwrites little of what other processes do meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def rmsprop(weights: NDArray, mean_square: NDArray, gradient: NDArray, rate: flo
             epsilon: float, beside: bool = False) -> None:
     """g <- decay g + (1 - decay) gradient^2; weights <- weights - rate gradient / sqrt(g + epsilon) (A3C, S2, S3).
 
-    beside: epsilon is beside the root, as in `optimizers.PyTorchRMSprop`.
+    beside: epsilon is outside the root, as in `optimizers.PyTorchRMSprop`.
     """
     mean_square *= decay
     mean_square += (1 - decay) * np.square(gradient)
@@ -26,7 +26,7 @@ def rmsprop(weights: NDArray, mean_square: NDArray, gradient: NDArray, rate: flo
 
 def adam(weights: NDArray, mean: NDArray, mean_square: NDArray, gradient: NDArray, rate: float, epsilon: float,
          step: int) -> None:
-    """The step of this number, from 1; as `optimizers.Adam`."""
+    """Makes step number `step`, counted from 1, as `optimizers.Adam` does."""
     mean += (1 - _BETA_1) * (gradient - mean)
     mean_square += (1 - _BETA_2) * (np.square(gradient) - mean_square)
     weights -= _scale(rate, step) * mean / (np.sqrt(mean_square) + epsilon)
@@ -37,14 +37,16 @@ def _scale(rate: float, step: int) -> float:
 
 
 class MultiStepAdam:
-    """Steps of Adam that one of several learners takes by itself and then adds to what all share (Stooke and Abbeel,
-    2018, appendix A). If nobody else added anything meanwhile, all is as after as many steps of Adam.
+    """Steps of Adam that one of several learners takes alone, then adds to the shared weights.
+
+    Source: Stooke and Abbeel, 2018, appendix A. If no other learner adds anything meanwhile, the result equals as many
+    steps of Adam.
 
     Args:
         weights: the learner's own, which each step changes in place.
-        means, mean_squares: Adam's moments of each of them when the learner pulled; they stay as they are.
-        step: the optimizer's steps until then, of all learners.
-        epsilon: beside the root.
+        means, mean_squares: Adam's moments of each weight when the learner pulled; they stay as they are.
+        step: the optimizer's steps up to the pull, of all learners.
+        epsilon: outside the root.
 
     taken: steps so far.
     """
@@ -57,7 +59,7 @@ class MultiStepAdam:
         self.taken = 0
 
     def step(self, gradients: Sequence[NDArray], rate: float) -> None:
-        """One step by these gradients, in the order of the weights."""
+        """Takes one step by these gradients, in the order of the weights."""
         self.taken += 1
         scale = _scale(rate, self._step + self.taken)
         for at, gradient in enumerate(gradients):
@@ -70,7 +72,7 @@ class MultiStepAdam:
             self._moved[at] += moved
 
     def add(self, at: int, part: slice, weights: NDArray, mean: NDArray, mean_square: NDArray) -> None:
-        """Adds what was done to a part of array `at`, flat, to what all share of it."""
+        """Adds all steps to `part` of the flat array `at`: to the shared weights and both shared moments."""
         weights -= self._moved[at].reshape(-1)[part]
         mean *= _BETA_1**self.taken
         mean += (1 - _BETA_1) * self._gradients[at].reshape(-1)[part]

@@ -1,4 +1,4 @@
-"""The optimizers: Adam in one pass over the weights, RMSProp as A3C has it, and as PyTorch has it."""
+"""The optimizers: Adam in one pass over the weights, RMSProp as in A3C, and RMSProp as in PyTorch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ga3c.settings.schema import AlgorithmSettings
 
 
 class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras has no types
-    """Kingma and Ba (2015), algorithm 1 in the order of section 2's end, without Keras' AMSGrad.
+    """Kingma and Ba (2015), algorithm 1 in the order given at the end of section 2, without Keras' AMSGrad.
 
-    As Keras has it, epsilon is beside the uncorrected root. Each weight is read and written once, by TensorFlow's own
-    operation, where Keras' goes over all of them a dozen times.
+    As in Keras, epsilon is beside the uncorrected root. TensorFlow's own operation reads and writes each weight once.
+    Keras' operations go over all weights a dozen times.
     """
 
     def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
-        """One variable's step; its gradient may be sparse."""
+        """Updates one variable. Its gradient may be sparse."""
         number, dtype = self._get_variable_index(variable), variable.dtype
         beta_1, beta_2, epsilon, rate, step = (
             tf.cast(each, dtype) for each in (self.beta_1, self.beta_2, self.epsilon, learning_rate,
@@ -32,11 +32,11 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]  # Keras has no types
 class PyTorchRMSprop(keras.optimizers.RMSprop):  # type: ignore[misc]
     """g <- decay g + (1 - decay) gradient^2; weight <- weight - rate gradient / (sqrt(g) + epsilon); g begins at 0.
 
-    With A3C's, epsilon is inside the root: there 1e-5 bounds it by 3e-3.
+    A3C's RMSProp has epsilon inside the root: there an epsilon of 1e-5 keeps the divisor at 3e-3 or more.
     """
 
     def update_step(self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor) -> None:
-        """One variable's step."""
+        """Updates one variable."""
         mean_square, dtype = self._velocities[self._get_variable_index(variable)], variable.dtype
         gradient = tf.cast(tf.convert_to_tensor(gradient), dtype)
         decay, epsilon, rate = (tf.cast(each, dtype) for each in (self.rho, self.epsilon, learning_rate))
@@ -45,7 +45,7 @@ class PyTorchRMSprop(keras.optimizers.RMSprop):  # type: ignore[misc]
 
 
 def build_optimizer(settings: AlgorithmSettings, variables: list[keras.Variable]) -> keras.optimizers.Optimizer:
-    """The optimizer named in the settings, for these variables."""
+    """Builds the optimizer named in the settings, for these variables."""
     if settings.optimizer == "adam":
         optimizer = Adam(settings.learning_rate, epsilon=settings.adam_epsilon)
         optimizer.build(variables)
@@ -59,6 +59,6 @@ def build_optimizer(settings: AlgorithmSettings, variables: list[keras.Variable]
         settings.learning_rate, rho=settings.rmsprop_decay, epsilon=settings.rmsprop_epsilon)
     optimizer.build(variables)
     for mean_square in optimizer.variables[2:]:  # after iteration and learning rate
-        # From 1 as in the authors' TensorFlow; from 0 the first updates are ten times too large.
+        # Begins at 1 as in the authors' TensorFlow. From 0 the first updates would be ten times too large.
         mean_square.assign(np.ones(mean_square.shape, np.float32))
     return optimizer

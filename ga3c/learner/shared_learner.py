@@ -1,4 +1,4 @@
-"""The learner of A3C on processors, as the main process sees it: it reads what the workers make of shared weights.
+"""The main process's learner for A3C on processors. It reads the shared weights, which the workers update.
 
 It makes no update and no prediction of a run. The workers do (`service/a3c_worker.py`).
 """
@@ -21,8 +21,8 @@ from ga3c.transport.slots import Batch
 class SharedLearner:
     """A `learner.Model` whose weights are in `shared`.
 
-    settings: with the precision that workers compute in. outputs: the fields that the model gives, for `Slots`.
-    skips: what was not finite.
+    settings: with the precision that workers compute in. outputs: the fields that the model returns, for `Slots`.
+    skips: counts of what was not finite.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
@@ -48,7 +48,7 @@ class SharedLearner:
 
     @property
     def learning_rate_factor(self) -> float:
-        """The scheduled learning rate is multiplied by it."""
+        """Multiplies the scheduled learning rate."""
         return self.shared.learning_rate_factor
 
     @learning_rate_factor.setter
@@ -56,9 +56,9 @@ class SharedLearner:
         self.shared.learning_rate_factor = factor
 
     def learned(self, slot: int, batch: Batch) -> tuple[UpdateStats | None, Pushed]:
-        """What a worker has made of the rollout in this slot, and told; None of an update that was not made.
+        """Returns the update that a worker made from this slot's rollout, and the worker's report.
 
-        Raises Diverged after `SKIPS_MAX` in a row that were not finite.
+        The update is None if none was made. Raises Diverged after `SKIPS_MAX` updates in a row that were not finite.
         """
         pushed = self.shared.pushed(slot)
         metrics = dict(zip(self._metrics, pushed.metrics, strict=True))
@@ -70,12 +70,12 @@ class SharedLearner:
         return None, pushed
 
     def state(self) -> tuple[dict[str, NDArray], int, int]:
-        """(weights and optimizer by name, version, agent_steps) of now. Others may push meanwhile."""
+        """Returns (weights and optimizer by name, version, agent_steps) as they are now. Workers may push meanwhile."""
         version, agent_steps = self.version, self.agent_steps
         return self.shared.arrays(), version, agent_steps
 
     def readable(self) -> bool:
-        """Whether `state` can be had: always."""
+        """Returns True: `state` always works."""
         return True
 
     def start_from(self, arrays: dict[str, NDArray]) -> None:
@@ -88,7 +88,7 @@ class SharedLearner:
         self.shared.set(self._backend.variables.fitting(arrays), version, agent_steps, self.shared.min_valid_version)
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
-        """As `Learner.go_back`. A worker that has pulled the weights given up pushes nothing more of them."""
+        """As `Learner.go_back`. Workers push no more updates of the abandoned weights."""
         version = self.version + 1
         self.shared.set(self._backend.variables.fitting(arrays), version, self.agent_steps, version)
         self.skips.in_a_row = 0

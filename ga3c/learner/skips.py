@@ -1,21 +1,21 @@
-"""Updates that are not finite: they are skipped and counted, and too many in a row are divergence."""
+"""Updates that are not finite: they are skipped and counted. Too many in a row are divergence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-SKIPS_MAX = 10  # updates in a row that were not finite, and skipped, before it counts as divergence
+SKIPS_MAX = 10  # skipped updates in a row that count as divergence
 
 
 class Diverged(Exception):
-    """Update after update is not finite. Each was skipped, but the weights lead nowhere."""
+    """Too many updates in a row were not finite. Each was skipped, but training cannot continue from these weights."""
 
 
 class Skips:
-    """What was not finite and was skipped since the process began.
+    """Counts of what was not finite and was skipped since the process began.
 
-    updates: whole ones. minibatches: of updates that were made of their others. in_a_row: updates since the last one
-    that was made. last: what was skipped last.
+    updates: skipped updates. minibatches: skipped minibatches of updates that were made from the others. in_a_row:
+    skipped updates since the last update made. last: a message about the last skip.
     """
 
     def __init__(self) -> None:
@@ -23,14 +23,14 @@ class Skips:
         self.last = ""
 
     def made(self, version: int, skipped: int) -> None:
-        """An update was made, without so many minibatches."""
+        """Records an update that was made without `skipped` of its minibatches."""
         self.in_a_row = 0
         self.minibatches += skipped
         if skipped:
             self.last = f"{skipped} minibatches of update {version} are not finite"
 
     def not_made(self, version: int, metrics: Mapping[str, float]) -> None:
-        """The update that would have led to `version` was not. Raises Diverged if it ends `SKIPS_MAX` in a row."""
+        """Records that the update to `version` was skipped. Raises Diverged if it ends `SKIPS_MAX` in a row."""
         self.updates += 1
         self.in_a_row += 1
         shown = ", ".join(f"{name} {value}" for name, value in metrics.items())

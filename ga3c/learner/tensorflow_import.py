@@ -1,6 +1,6 @@
-"""Before TensorFlow and Keras are imported: what they compute with, what they print, whether they find a GPU.
+"""Preparations before TensorFlow and Keras are imported: the library, the messages printed, the search for a GPU.
 
-This module imports neither. What it decides cannot be changed afterwards.
+This module imports neither. Its decisions cannot be changed after the import.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Library = Literal["onednn", "eigen"]
 BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
 """Flags of processors that multiply bfloat16."""
 
-# Flags of processors on which TensorFlow 2.21 computes with oneDNN by itself.
+# Flags of processors on which TensorFlow 2.21 computes with oneDNN by default.
 _ONEDNN = frozenset({"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"})
 _SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 
 
 def fixed_library() -> Library | None:
-    """What TensorFlow computes with if that is decided: by `TF_ENABLE_ONEDNN_OPTS`, or as it is imported. Else None."""
+    """Returns the library if `TF_ENABLE_ONEDNN_OPTS` or an import of TensorFlow has decided it, else None."""
     switch = os.environ.get(_SWITCH)
     if switch is None and "tensorflow" not in sys.modules:
         return None
@@ -39,12 +39,13 @@ def fixed_library() -> Library | None:
 def before_tensorflow(verbose: bool = False, library: Library | None = None) -> None:
     """Prepares the import of TensorFlow and Keras: they print errors only, unless `verbose`, and find a GPU.
 
-    On processors they compute with `library` unless that is fixed already; None: with what TensorFlow takes by itself.
+    On processors they compute with `library`, unless the library is fixed already. None: TensorFlow's default.
 
-    Keras computes with TensorFlow, whatever the environment or ~/.keras/keras.json says. Raises ConfigError if it has
-    been imported already and computes with something else.
+    Keras computes with TensorFlow, whatever the environment or ~/.keras/keras.json says. Raises ConfigError if Keras
+    has been imported already with another backend.
 
-    TensorFlow 2.21 does not look for cuSOLVER where pip installs it, and then ignores the GPU. So it is loaded here.
+    TensorFlow 2.21 does not look for cuSOLVER where pip installs it, and then ignores the GPU. So cuSOLVER is loaded
+    here.
     """
     imported = getattr(sys.modules.get("keras"), "config", None)
     if imported is not None and imported.backend() != "tensorflow":
@@ -61,7 +62,7 @@ def before_tensorflow(verbose: bool = False, library: Library | None = None) -> 
 
 
 def cuda_libraries(name: str) -> list[Path]:
-    """The libraries of CUDA called so, as "libcudnn.so.*", that pip has installed; none without the extra `gpu`."""
+    """Returns the CUDA libraries that pip installed under this name, as "libcudnn.so.*". [] without the extra `gpu`."""
     found = importlib.util.find_spec("nvidia")
     places = found.submodule_search_locations if found is not None else None
     return sorted(library for place in places or () for library in Path(place).glob(f"*/lib/{name}"))

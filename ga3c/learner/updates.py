@@ -1,6 +1,6 @@
-"""What becomes of a batch: an update in one call or in several passes, or its gradients alone.
+"""Turns a batch into an update (one call or several passes), or into gradients only.
 
-Methods named by a participle, as `_updated`, are what TensorFlow compiles: tensors in and out.
+TensorFlow compiles the methods that are named by a participle, such as `_updated`. They take and return tensors.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ _RATES = tf.TensorSpec((len(Rates._fields),), tf.float32)
 
 
 class Signature(NamedTuple):
-    """Shapes and types of what an update is given: the `Variables.reads` of a batch, and `Weights`."""
+    """Shapes and dtypes of an update's inputs: the `Variables.reads` of a batch, and `Weights`."""
 
     batch: list[tf.TensorSpec]
     weights: list[tf.TensorSpec]
 
 
 class Updated(NamedTuple):
-    """What one update gave: means of the algorithm's metrics and of `gradient_norm` over its minibatches, `passes`, and
-    what to predict with from now on. Nothing has changed if a metric is not finite. skipped: minibatches that were not
-    finite, of an update that was made of the others.
+    """The result of one update.
 
-    With `settings.run.norms` also `weight_norm`, before a step of the optimizer, and `step_norm`, of the step itself.
-    All norms are Euclidean, over all trained weights together; the gradient's is from before clipping.
+    metrics: means over the finite minibatches of the algorithm's metrics and of `gradient_norm`; also `passes`. Nothing
+    has changed if a metric is not finite. weights: those to predict with after the update. skipped: minibatches that
+    were not finite, in an update that was made from the others.
+
+    With `settings.run.norms` the metrics include `weight_norm`, before a step of the optimizer, and `step_norm`, of the
+    step itself. All norms are Euclidean, over all trained weights together. The gradient's norm is from before
+    clipping.
     """
 
     metrics: dict[str, float]
@@ -44,8 +47,10 @@ class Updated(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What an update would be made of: metrics, as of `Updated`; a gradient for each trainable variable; what other
-    variables become, by name.
+    """The gradients of one batch, for an update that the caller makes.
+
+    metrics: the algorithm's, and `gradient_norm`. gradients: one for each trainable variable. state: new values of
+    other variables, by name.
     """
 
     metrics: dict[str, float]
@@ -54,19 +59,20 @@ class Gradients(NamedTuple):
 
 
 class Update(Protocol):
-    """How an update is made."""
+    """The interface of an update."""
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int],
                  over: Callable[[], bool]) -> Updated:
-        """All passes over a batch. A minibatch one of whose metrics is not finite changes nothing.
+        """Makes all passes over a batch. A minibatch with a metric that is not finite changes nothing.
 
-        Rows are shuffled by `seed` before each pass, if there are several minibatches. A batch that is not full has
-        fewer minibatches, so that none is much smaller than usual. `over` is asked after each whether to end early.
+        `seed` shuffles the rows before each pass, if there are several minibatches. A batch that is not full has fewer
+        minibatches, so that none is much smaller than usual. `over` is called after each minibatch: true ends the
+        update early.
         """
 
 
 class _Descent:
-    """One step down the loss of some rows. metrics: their names, known once a step was compiled."""
+    """One step down the loss of some rows. metrics: names of the metrics, known once a step was compiled."""
 
     def __init__(self, variables: Variables, settings: Settings) -> None:
         self._variables, self._norms = variables, settings.run.norms
@@ -75,7 +81,7 @@ class _Descent:
 
     def gradient(self, rows: Mapping[str, Tensor], rates: Rates, weights: Sequence[Tensor]) -> tuple[
             Tensor, list[Tensor], Mapping[str, Tensor]]:
-        """(metrics, gradients, what the algorithm's variables become) of the loss of `rows`."""
+        """Returns (metrics, gradients, new values of the algorithm's variables) for the loss of `rows`."""
         v = self._variables
         with tf.GradientTape() as tape:
             loss = v.algorithm.loss(v.bound(weights), rows, rates)
@@ -92,7 +98,7 @@ class _Descent:
 
     def step(self, rows: Mapping[str, Tensor], numbers: Tensor, weights: Sequence[Tensor],
              kept: Mapping[str, Tensor]) -> Tensor:
-        """Takes the step, unless a metric is not finite, and keeps `kept`. numbers: `Rates`. Returns metrics."""
+        """Takes the step and assigns `kept`, unless a metric is not finite. numbers: `Rates`. Returns metrics."""
         v, variables, rates = self._variables, self._variables.network.trainable_variables, Rates(*tf.unstack(numbers))
         metrics, gradients, state = self.gradient(rows, rates, weights)
 
@@ -103,17 +109,17 @@ class _Descent:
             return tf.constant(True)
 
         before = [tf.convert_to_tensor(variable) for variable in variables] if self._norms else []
-        # The norm holds every gradient: if one is not finite, nothing is written, of the optimizer neither.
+        # The norm covers every gradient: if one is not finite, neither weights nor optimizer change.
         tf.cond(tf.reduce_all(tf.math.is_finite(metrics)), apply, lambda: tf.constant(False))
         if not before:
             return metrics
-        # The step is what it changed, as each optimizer has a formula of its own.
+        # The step is measured as a difference, since each optimizer has its own formula.
         steps = [tf.convert_to_tensor(now) - then for now, then in zip(variables, before, strict=True)]
         self.metrics += ["weight_norm", "step_norm"]
         return tf.concat([metrics, [tf.linalg.global_norm(before), tf.linalg.global_norm(steps)]], axis=0)
 
     def named(self, metrics: NDArray) -> dict[str, float]:
-        """By their names."""
+        """Returns the metrics by name."""
         return dict(zip(self.metrics, metrics.tolist(), strict=True))
 
 
@@ -126,7 +132,7 @@ class OneStep:
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int],
                  over: Callable[[], bool]) -> Updated:
-        """As of any update."""
+        """Makes the update, see `Update`."""
         metrics, *weights = self._update(*inputs, tf.constant(rates, tf.float32), *weights)
         return Updated(self._descent.named(metrics.numpy()) | {"passes": 1.0}, weights)
 
@@ -138,12 +144,12 @@ class OneStep:
 
 
 class Passes:
-    """An update of several passes or minibatches: one call that prepares it, then one call for each minibatch."""
+    """An update of several passes or minibatches. One call prepares the batch, then each minibatch is one call."""
 
     def __init__(self, variables: Variables, compiler: Compiler, settings: Settings, signature: Signature) -> None:
         self._variables, self._descent = variables, _Descent(variables, settings)
         self._passes, self._minibatches = settings.algorithm.passes, settings.algorithm.minibatches
-        self._rows, self._kept = list[str](), list[str]()  # names in what `_prepared` returns, known then
+        self._rows, self._kept = list[str](), list[str]()  # names of outputs of `_prepared`, set when it is compiled
         self._prepare, outputs = compiler.compiled(self._prepared, [*signature.batch, *signature.weights])
         rows = [tf.TensorSpec((None, *row.shape[1:]), row.dtype) for row in outputs[:len(self._rows)]]
         self._step, _ = compiler.compiled(
@@ -151,7 +157,7 @@ class Passes:
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int],
                  over: Callable[[], bool]) -> Updated:
-        """As of any update."""
+        """Makes the update, see `Update`."""
         numbers, n, shuffle = tf.constant(rates, tf.float32), len(self._rows), np.random.default_rng(seed)
         prepared, found = self._prepare(*inputs, *weights), list[NDArray]()
         rows, usable, rest = prepared[:n], prepared[n].numpy(), prepared[n + 1:]
@@ -174,7 +180,7 @@ class Passes:
     def _prepared(self, *inputs: Tensor) -> list[Tensor]:
         """Inputs: `reads` of a batch, weights.
 
-        Returns the `_rows`; the numbers of those with a filled step; what variables become, `_kept`; weights.
+        Returns the `_rows`; the indices of rows with a filled step; new values of the variables `_kept`; weights.
         """
         n = len(self._variables.reads)
         prepared, weights, kept = self._variables.prepared(inputs[:n], inputs[n:])
@@ -184,16 +190,17 @@ class Passes:
         return [*prepared.rows.values(), tf.cast(usable, tf.int32), *kept.values(), *weights]
 
     def _stepped(self, *inputs: Tensor) -> list[Tensor]:
-        """One minibatch. Inputs: `_rows`, the numbers of those in it, rates, weights. Returns metrics and weights."""
+        """Trains on one minibatch. Inputs: `_rows`, indices of its rows, rates, weights. Returns metrics and weights.
+        """
         n = len(self._rows)
         rows = {name: tf.gather(row, inputs[n]) for name, row in zip(self._rows, inputs[:n], strict=True)}
         weights = inputs[n + 2:]
         metrics, now = self._descent.step(rows, inputs[n + 1], weights, {}), folded(self._variables.network)
-        return [metrics, *now, *weights[len(now):]]  # what observations are scaled with stays as it was prepared
+        return [metrics, *now, *weights[len(now):]]  # the scaling of observations stays as prepared
 
 
 class GradientsOf:
-    """The gradients of one batch, of all its rows at once. No trainable variable changes."""
+    """The gradients of one batch, computed over all its rows at once. No trainable variable changes."""
 
     def __init__(self, variables: Variables, compiler: Compiler, settings: Settings, signature: Signature) -> None:
         self._variables, self._descent = variables, _Descent(variables, settings)
@@ -202,7 +209,7 @@ class GradientsOf:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the metrics."""
         return tuple(self._descent.metrics)
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights) -> Gradients:
@@ -211,12 +218,12 @@ class GradientsOf:
         return Gradients(self._descent.named(metrics), found[:n], dict(zip(self._kept, found[n:], strict=True)))
 
     def _differentiated(self, *inputs: Tensor) -> list[Tensor]:
-        """Inputs as of `OneStep`; returns metrics, gradients, what else of the variables changes."""
+        """Inputs as of `OneStep`. Returns metrics, gradients, and new values of other variables."""
         n = len(self._variables.reads)
         prepared, weights, kept = self._variables.prepared(inputs[:n], inputs[n + 1:])
         rates = Rates(*tf.unstack(inputs[n]))
         metrics, gradients, state = self._descent.gradient(prepared.rows, rates, weights)
-        kept |= {**state, **self._variables.untrained()}  # as the forward pass has left them
+        kept |= {**state, **self._variables.untrained()}  # the forward pass may have changed them
         self._kept = list(kept)
         whole = [tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
                  for gradient, variable in zip(gradients, self._variables.network.trainable_variables, strict=True)]

@@ -1,4 +1,4 @@
-"""The variables of a model: the network's, the optimizer's, the algorithm's and those of the running moments."""
+"""The variables of a model: those of the network, the optimizer, the algorithm and the running moments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Weights = Sequence[Tensor]
 
 
 def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]) -> str:
-    """The first difference in name or shape; "" if there is none."""
+    """Returns the first difference in name or shape; "" if there is none."""
     for name in sorted(variables.keys() | arrays.keys()):
         ours, theirs = (tuple(found[name].shape) if name in found else "missing" for found in (variables, arrays))
         if ours != theirs:
@@ -32,9 +32,9 @@ def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]
 
 
 class Variables:
-    """All of them by name, as in "network.00" and "optimizer.00".
+    """All variables of a model by name, as in "network.00" and "optimizer.00".
 
-    network, optimizer: of Keras. algorithm: what was given. reads: the fields of a batch that an update needs.
+    network, optimizer: Keras objects. algorithm: the one given. reads: the fields of a batch that an update needs.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm, precision: str) -> None:
@@ -47,14 +47,14 @@ class Variables:
         needed = (*(("observation", "filled") if self._observations else ()),
                   *(("reward", "discounted_reward", "filled") if self._rewards else ()))
         self.reads = tuple(dict.fromkeys((*algorithm.reads, *needed)))
-        # Compiled, as within an update: the same to the bit.
+        # Compiled, so that the results equal those within an update to the bit.
         self._fold = tf.function(self.folded, autograph=False)
         self._take = tf.function(self._taken, autograph=False)
 
-    # ------------------------------------------------------------------------ what is compiled: tensors in and out
+    # ------------------------------------------------------------------------ compiled: tensors in and out
 
     def folded(self) -> list[Tensor]:
-        """`Weights` of the variables as they are now."""
+        """Returns `Weights` of the variables as they are now."""
         return [*folded(self.network), *(scaling(self._observations.now()) if self._observations else ())]
 
     def _taken(self, arrays: Mapping[str, Tensor]) -> list[Tensor]:
@@ -62,16 +62,16 @@ class Variables:
         return self.folded()
 
     def bound(self, weights: Sequence[Tensor]) -> Bound:
-        """The network with these `Weights`."""
+        """Returns the network with these `Weights`."""
         n = len(weights) - (2 if self._observations else 0)
         return Bound(self.network, weights[:n], weights[n:])
 
     def prepared(self, reads: Sequence[Tensor], weights: Sequence[Tensor]) -> tuple[
             Prepared, Sequence[Tensor], dict[str, Tensor]]:
-        """What the algorithm prepares of a batch's `reads`; weights to go on with; what variables become, by name.
+        """Returns (what the algorithm prepares from a batch, weights for the update, new values of variables by name).
 
-        Observations and rewards are normalised by moments that the batch is in. So the first update is not made from
-        numbers of any size.
+        reads: the fields of the batch, in the order of `self.reads`. Observations and rewards are normalised by moments
+        that include the batch. Otherwise the first update would be made from numbers of any size.
         """
         batch, moments = dict(zip(self.reads, reads, strict=True)), list[Tensor]()
         if self._observations:
@@ -86,13 +86,15 @@ class Variables:
         return found, weights, {**found.state, **dict(zip(self._moments(), moments, strict=True))}
 
     def keep(self, values: Mapping[str, Tensor]) -> None:
-        """Assigns to the variables of the algorithm and of the running moments, by name."""
+        """Assigns values by name to the variables of the algorithm and of the running moments."""
         variables = {**self.algorithm.variables, **self._moments()}
         for name, value in values.items():
             variables[name].assign(value)
 
     def untrained(self) -> dict[str, Tensor]:
-        """The network's weights that no gradient changes, by name: as an own one's moving averages of its inputs."""
+        """Returns the network's weights that no gradient changes, by name. A user's network may have some, such as
+        moving averages of its inputs.
+        """
         names = {id(variable): name for name, variable in self._named().items()}
         frozen = {id(variable) for layer in getattr(self.network, "layers", ()) if not layer.trainable
                   for variable in layer.weights}  # they never change
@@ -102,40 +104,40 @@ class Variables:
     # ------------------------------------------------------------------------------------------------ arrays
 
     def weights(self) -> Weights:
-        """What to predict with, from the variables as they are now."""
+        """Returns the weights to predict with, from the variables as they are now."""
         found: Weights = self._fold()
         return found
 
     def taken(self, arrays: Mapping[str, NDArray]) -> Weights:
-        """Assigns a copy of `arrays`, which are all variables or some, and returns the new `weights`: in one call."""
+        """Assigns a copy of `arrays`, all variables or some, and returns the new `weights`. Takes one call."""
         return list(self._take({name: tf.constant(array) for name, array in arrays.items()}))
 
     def _moments(self) -> dict[str, keras.Variable]:
-        """What the running moments are kept in, in the order of `prepared`."""
+        """Returns the variables of the running moments, in the order of `prepared`."""
         return {name: variable for running in (self._observations, self._rewards) if running
                 for name, variable in running.variables.items()}
 
     def _named(self) -> dict[str, Any]:
-        # By position: Keras numbers names by what else the process has built.
+        # Named by position: Keras' names depend on what else the process has built.
         return {f"{owner}.{number:02d}": variable
                 for owner, variables in (("network", self.network.weights), ("optimizer", self.optimizer.variables))
                 for number, variable in enumerate(variables)} | dict(self.algorithm.variables) | self._moments()
 
     def arrays(self) -> dict[str, NDArray]:
-        """A copy of all by name."""
+        """Returns a copy of all variables by name."""
         return {name: variable.numpy() for name, variable in self._named().items()}
 
     def assign(self, arrays: Mapping[str, NDArray | Tensor]) -> None:
-        """Sets those that are named in `arrays`, which are `fitting`."""
+        """Sets the variables that are named in `arrays`. Their shapes must fit, see `fitting`."""
         variables = self._named()
         for name, array in arrays.items():
             variables[name].assign(array)
 
     def fitting(self, arrays: dict[str, NDArray], only: tuple[str, ...] = ("",)) -> dict[str, NDArray]:
-        """Those of `arrays` that are of these variables, or of those whose names begin with one of `only`.
+        """Returns the `arrays` of these variables, or of those whose names begin with one of `only`.
 
-        Running moments that `arrays` has nothing of, as their setting was off, begin from nothing. Raises ValueError if
-        anything else is missing, or of another shape.
+        Arrays of other owners are left out; the owner is the first part of a name. Running moments start at zero if
+        `arrays` has none, as their setting was off. Raises ValueError if anything else is missing or has another shape.
         """
         variables = {name: variable for name, variable in self._named().items() if name.startswith(only)}
         owners, theirs = ({name.split(".")[0] for name in found} for found in (variables, arrays))
@@ -148,9 +150,9 @@ class Variables:
         return arrays
 
     def statistics(self) -> list[tuple[str, ...]]:
-        """For each trainable variable of the network: its name, and those of the optimizer's statistics of it.
+        """Returns, for each trainable variable of the network, its name and those of the optimizer's statistics of it.
 
-        These are the mean square, or Adam's two moments.
+        The statistics are the mean square, or Adam's two moments.
         """
         names = {id(variable): name for name, variable in self._named().items()}
         trainable, optimizer = self.network.trainable_variables, self.optimizer.variables[2:]

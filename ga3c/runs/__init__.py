@@ -1,1 +1,1 @@
-"""The record of a run: what is written, read back, shown. Start with `recorder.py`."""
+"""The record of a run: writes it, reads it back and shows it. Start with `recorder.py`."""

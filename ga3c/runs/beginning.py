@@ -1,4 +1,4 @@
-"""What a run begins with: nothing, the weights of another run, or a checkpoint of its own."""
+"""The start of a run: from nothing, from the weights of another run, or from a checkpoint of its own."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 
 class Beginning(NamedTuple):
-    """What was found, and is in the model now. Of a new run everything is empty.
+    """The data that a run starts from, after the model has taken its weights. All fields of a new run are empty.
 
-    path, progress, arrays: of the checkpoint that the run goes on from. statistics: what wrappers have seen, also of
-    the weights that a new run begins with. notes: lines for the user.
+    Attributes:
+        path, progress, arrays: of the checkpoint that the run resumes from.
+        statistics: the wrappers' statistics of that checkpoint, or of the one that a new run takes its weights from.
+        notes: lines for the user.
     """
 
     path: Path | None = None
@@ -36,7 +38,7 @@ class Beginning(NamedTuple):
 
 
 def going_on(settings: Settings, spec: EnvSpec, model: Model, directory: Path, named: Path | None) -> Beginning:
-    """Restores the newest whole checkpoint, or the one `named`. Raises ConfigError, CheckpointError."""
+    """Restores the model from the newest whole checkpoint, or from `named`. Raises ConfigError, CheckpointError."""
     checkpoint, path, passed_over = _loaded(directory, named)
     progress = checkpoint.progress
     wrong = unusable(progress)
@@ -59,9 +61,10 @@ def going_on(settings: Settings, spec: EnvSpec, model: Model, directory: Path, n
 
 
 def with_weights(settings: Settings, spec: EnvSpec, model: Model, directory: Path, named: Path | None) -> Beginning:
-    """Gives a new model the weights of the newest whole checkpoint, or of the one `named`.
+    """Gives a new model the weights of the newest whole checkpoint, or of `named`.
 
-    Also what wrappers had seen, which the weights were trained with. Raises ConfigError, CheckpointError.
+    The result has the wrappers' statistics, too, because the weights were trained with them. Raises ConfigError,
+    CheckpointError.
     """
     checkpoint, path, passed_over = _loaded(directory, named)
     _check_contrast(settings, spec, path, checkpoint.progress)
@@ -74,7 +77,7 @@ def with_weights(settings: Settings, spec: EnvSpec, model: Model, directory: Pat
 
 
 def _loaded(directory: Path, named: Path | None) -> tuple[Checkpoint, Path, list[str]]:
-    """It, its path, and why newer ones were passed over."""
+    """Returns the checkpoint, its path, and lines that say why newer checkpoints were passed over."""
     if named is not None:
         return load(named), named, []
     checkpoint, path, reasons = newest(directory / "checkpoints")
@@ -82,7 +85,7 @@ def _loaded(directory: Path, named: Path | None) -> tuple[Checkpoint, Path, list
 
 
 def _check_contrast(settings: Settings, spec: EnvSpec, path: Path, progress: dict[str, Any]) -> None:
-    """Raises ConfigError if the weights are of a first layer that sees otherwise: they fit, but play differently."""
+    """Raises ConfigError if `contrast` differs, for images: the weights would fit, but would play differently."""
     ours = settings.algorithm.contrast
     theirs = settings_of(progress).get("contrast", ours)
     if ours != theirs and len(spec.observation_shape) == 3:
@@ -90,8 +93,8 @@ def _check_contrast(settings: Settings, spec: EnvSpec, path: Path, progress: dic
 
 
 def _statistics(checkpoint: Checkpoint, spec: EnvSpec) -> tuple[Statistics | None, list[str]]:
-    """Those of wrappers, if they are of such wrappers; they leave the checkpoint's arrays if not."""
-    from ga3c.envs.wrapper_statistics import SAVED  # with gymnasium, which `--help` does without
+    """Returns the wrappers' statistics, and notes. Removes them from the checkpoint's arrays if they do not fit."""
+    from ga3c.envs.wrapper_statistics import SAVED  # imports gymnasium, which `--help` does not need
     found = checkpoint.arrays.get(SAVED)
     if found is None or found.shape == (spec.n_statistics, 3):
         return found, []

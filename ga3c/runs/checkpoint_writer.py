@@ -1,4 +1,4 @@
-"""Writes checkpoints in the background, so that the supervisor never waits for a slow disk while training goes on."""
+"""The writer of checkpoints. It works in the background, so that the supervisor never waits for a slow disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ga3c.learner.checkpoint import Checkpoint
 
 
 class Written(NamedTuple):
-    """What came of one write: the checkpoint's path and its agent steps, or the error that prevented it."""
+    """The outcome of one write: the checkpoint's path, its agent steps, and the error if the write failed."""
 
     path: Path
     agent_steps: int
@@ -25,17 +25,18 @@ class Written(NamedTuple):
 
 
 class CheckpointWriter:
-    """Writes one checkpoint at a time into `directory`, in a thread of its own. Used by the main thread.
+    """A writer of one checkpoint at a time into `directory`, in a thread of its own. Used by the main thread.
 
-    The thread touches nothing but the disk. It writes, syncs, renames and removes old checkpoints. The main thread
+    The thread uses only the disk: it writes, syncs and renames a checkpoint, and removes old ones. The main thread
     fetches the outcome with `collect`.
 
     Attributes:
         path: the newest checkpoint written; None before the first one.
-        agent_steps: those of the newest checkpoint, at first of the one the run was resumed from.
+        agent_steps: of the newest checkpoint written; before the first one, the argument `agent_steps`.
 
     Args:
-        keep: so many of the newest checkpoints stay.
+        keep: how many of the newest checkpoints stay.
+        agent_steps: of the checkpoint that the run was resumed from, else 0.
         ended: called from the thread when a write has ended; not after `close`.
     """
 
@@ -48,13 +49,13 @@ class CheckpointWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether a write has begun whose outcome is not collected yet."""
+        """Whether a write has begun and its outcome is not yet collected."""
         return self._under_way is not None
 
     def begin(self, saved: Checkpoint, spared: Collection[str]) -> None:
-        """Begins to write `saved`, which must not change any more. No other write may be under way.
+        """Begins to write `saved`, which the caller must not change after that. No other write may be under way.
 
-        Checkpoints named in `spared` stay, and so do the first ones after each full hour.
+        Old checkpoints stay if their name is in `spared`, or if they are the first after a full hour of training.
         """
         assert self._under_way is None
         agent_steps = saved.progress["agent_steps"]
@@ -80,14 +81,14 @@ class CheckpointWriter:
             self._ended()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Waits for the write under way to end, if there is one, for `seconds` at most."""
+        """Waits until the write under way has ended, if there is one; at most `seconds`."""
         if self._under_way is not None:
             wait([self._under_way[2]], seconds)
 
     def collect(self) -> Written | None:
-        """Returns the outcome of a write that has ended, once; None if there is none.
+        """Returns the outcome of a write that has ended; None if there is none, or if it was collected before.
 
-        Raises what the thread raised, unless it was an OSError: that one is part of the outcome.
+        Raises any error of the thread except OSError, which is part of the outcome.
         """
         if self._under_way is None or not self._under_way[2].done():
             return None
@@ -99,17 +100,17 @@ class CheckpointWriter:
             return Written(path, agent_steps, error)
 
     def close(self) -> None:
-        """From now on `ended` is not called. A write under way goes on until it or the process ends."""
+        """Stops the calls of `ended`. A write under way continues until it or the process ends."""
         with self._lock:
             self._ended = lambda: None
 
 
 def newest_finite(directory: Path) -> tuple[Path, dict[str, NDArray]] | None:
-    """The newest whole checkpoint in `directory` of a model without NaN or infinity, and its arrays; None: none is.
+    """Returns the newest whole checkpoint in `directory` without NaN or infinity, and its arrays; None: there is none.
 
-    Games and wrappers may keep an infinity.
+    The state of games and the wrappers' statistics are not checked: they may contain an infinity.
     """
-    from ga3c.envs.wrapper_statistics import SAVED  # with gymnasium, which `--help` does without
+    from ga3c.envs.wrapper_statistics import SAVED  # imports gymnasium, which `--help` does not need
     for path in checkpoint.saved(directory):
         with contextlib.suppress(checkpoint.CheckpointError):
             arrays = checkpoint.load(path).arrays

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: when one is due, what is in it, which ones stay. They are written in the background."""
+"""The checkpoints of a run: when one is due, its contents, and which stay. `checkpoint_writer.py` writes them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from ga3c.settings.schema import RunSettings
 if TYPE_CHECKING:
     from ga3c.runs.recorder import Recorder
 
-SKIP_SECONDS = 2.0     # a write under way gets so long when the last checkpoint is to be skipped
-GO_BACK_SECONDS = 5.0  # a write under way gets so long before older weights are read
+SKIP_SECONDS = 2.0     # to wait for a write under way, if no last checkpoint is made
+GO_BACK_SECONDS = 5.0  # to wait for a write under way, before older weights are read
 Then = Callable[[Path | None], None]
 
 
 class Checkpoints:
-    """Makes the checkpoints of one run. Used by the main thread.
+    """The checkpoints of one run. Used by the main thread.
 
-    Beside the newest few stay the first after each full hour, the best and the one under evaluation.
+    These stay: the newest few, the first after each full hour, the best, and the one under evaluation.
 
     Attributes:
-        directory: they are in here, each named after its agent steps.
-        due_at: seconds of training at which the next one is due.
+        directory: holds the checkpoints, each named by its agent steps.
+        due_at: seconds of training at which the next checkpoint is due.
         best: the best by evaluation so far; it is never removed.
         also_saved: returns further arrays for the checkpoint, by name.
 
     Args:
-        record: gets an event of each; its `evaluating` is kept.
-        agent_steps: those of the checkpoint that the run goes on from, else 0.
+        record: gets an event for each checkpoint; the checkpoint `record.evaluating` stays.
+        agent_steps: of the checkpoint that the run resumes from, else 0.
         wake: called from another thread when a write has ended; `collect` is then due.
     """
 
@@ -49,7 +49,7 @@ class Checkpoints:
         self._waiting: list[Then] = []
 
     def start(self) -> None:
-        """Training begins now: the first checkpoint is due after the usual time."""
+        """Sets when the first checkpoint is due, and reads the best one. Called when training begins."""
         self.due_at = self._record.time + self._seconds
         self.best = checkpoint.best(self.directory)
 
@@ -60,14 +60,14 @@ class Checkpoints:
             self.request(model)
 
     def request(self, model: Model, then: Then | None = None) -> None:
-        """Begins a checkpoint of this moment, or has one begun soon; a later `collect` reports it.
+        """Begins a checkpoint of the current state; a later `collect` reports it.
 
-        If storage or device fails, the user is warned, training goes on, and the next try is within a minute. While
-        another one is being written, this one begins after that.
+        While another checkpoint is being written, a request without `then` makes the next one due at once. If storage
+        or device fails, the user is warned, training goes on, and the next try is within a minute.
 
         Args:
-            then: called by that `collect` with the path of the checkpoint, or with None if it failed. While another one
-                is being written, `then` gets that one.
+            then: called with the path of the checkpoint by that `collect`, or with None once it has failed. While
+                another checkpoint is being written, `then` gets that one, and no further one begins.
         """
         if then is not None:
             self._waiting.append(then)
@@ -82,7 +82,7 @@ class Checkpoints:
             self._failed(error)
 
     def _begin_writing(self, model: Model) -> None:
-        """Takes the state between two updates and begins to write it. Raises DeviceFailed."""
+        """Copies the state between two updates and begins to write it. Raises DeviceFailed."""
         arrays, version, agent_steps = model.state()
         progress = self._record.progress() | {"version": version, "agent_steps": agent_steps,
                                               "frames": self._record.statistics.frames(agent_steps),
@@ -93,7 +93,7 @@ class Checkpoints:
         self._writer.begin(Checkpoint(arrays | self.also_saved(), progress), spared)
 
     def collect(self) -> None:
-        """Records the outcome of a write that has ended; else cheap. Raises what it raised, other than OSError."""
+        """Records the outcome of a write that has ended; cheap if none has. Raises any error of it except OSError."""
         written = self._writer.collect()
         if written is not None and written.error is not None:
             self._failed(written.error)
@@ -118,18 +118,18 @@ class Checkpoints:
         self._call_back(None)
 
     def _call_back(self, path: Path | None) -> None:
-        """Tells everyone who waits for a checkpoint that it is at `path`, or that it failed."""
+        """Calls each waiting `then` with the path of the checkpoint, or with None if it failed."""
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then(path)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Waits until a checkpoint that is being written is on disk or has failed, for `seconds` at most."""
+        """Waits until a checkpoint under way is on disk or has failed, at most `seconds`, and records it."""
         self._writer.wait(seconds)
         self.collect()
 
     def save(self, model: Model) -> Path:
-        """Writes a checkpoint of this moment and waits for it; returns its path. Raises OSError, DeviceFailed."""
+        """Writes a checkpoint of the current state and waits for it; returns its path. Raises OSError, DeviceFailed."""
         self.wait()
         self._begin_writing(model)
         self._writer.wait()
@@ -141,7 +141,7 @@ class Checkpoints:
         return written.path
 
     def save_last(self, model: Model) -> Path | None:
-        """Writes a checkpoint if something was learned since the newest one, and waits for it.
+        """Writes a checkpoint if the model has trained on agent steps since the newest one, and waits for it.
 
         Returns the path of the newest checkpoint that this process has written; None if there is none. Raises OSError,
         DeviceFailed.
@@ -150,14 +150,14 @@ class Checkpoints:
         return self.save(model) if model.agent_steps > self._writer.agent_steps else self._writer.path
 
     def skip_last(self) -> None:
-        """No last checkpoint is made; one under way has a moment to end."""
+        """Waits up to `SKIP_SECONDS` for a write under way to end. Makes no last checkpoint."""
         self.wait(SKIP_SECONDS)
 
     def back_to_finite(self, model: Model) -> Path | None:
         """Gives `model` the weights of the newest whole checkpoint without NaN or infinity.
 
-        Its learning rate is halved, its counters go on. Returns the path of that checkpoint; None, with nothing
-        changed, if there is none.
+        Halves the learning rate and keeps the counters. Returns the path of that checkpoint. Returns None and changes
+        nothing if there is none.
         """
         self.wait(GO_BACK_SECONDS)
         found = newest_finite(self.directory)
@@ -169,5 +169,5 @@ class Checkpoints:
         return path
 
     def close(self) -> None:
-        """From now on `wake` is not called. A write under way goes on until it or the process ends."""
+        """Stops the calls of `wake`. A write under way continues until it or the process ends."""
         self._writer.close()

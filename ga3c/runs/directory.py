@@ -1,4 +1,4 @@
-"""The directory of a run: how it is made, described, locked and appended to.
+"""The directory of a run: creates it, describes the run in it, locks it, and appends to its logs.
 
     runs/Boxing-20260131-120000-s0/
         config.yaml     settings as resolved           metrics.jsonl   one row a second (columns: statistics.py)
@@ -57,7 +57,7 @@ def check_unused(settings: Settings, here: Path = _HERE) -> None:
 def create_directory(settings: Settings, spec: EnvSpec, here: Path = _HERE) -> Path:
     """Makes the directory of a new run, with config.yaml and versions.json in it; returns its path.
 
-    An empty `run_dir` is used, one that holds files is refused. The path is the user's, seen from the directory `here`.
+    The directory `run_dir` may exist if it is empty. The returned path is as the user gave it, relative to `here`.
     Raises ConfigError.
     """
     try:
@@ -75,9 +75,9 @@ def create_directory(settings: Settings, spec: EnvSpec, here: Path = _HERE) -> P
 
 
 def new_directory(game: str, seed: int, here: Path = _HERE) -> Path:
-    """Makes runs/<game>-<date>-<time>-s<seed>, with a number appended if that exists, in the directory `here`.
+    """Makes runs/<game>-<date>-<time>-s<seed> in the directory `here`; appends a number if that exists.
 
-    Raises ConfigError.
+    Returns the path, relative to `here`. Raises ConfigError.
     """
     path = stem = Path("runs") / f"{game.replace(':', '-').replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-s{seed}"
     try:
@@ -95,7 +95,7 @@ def new_directory(game: str, seed: int, here: Path = _HERE) -> Path:
 
 @contextlib.contextmanager
 def plain_path(directory: Path) -> Iterator[str]:
-    """A path of the directory that is text within, for TensorFlow, which takes no other."""
+    """Gives a path of the directory that is valid text, for the `with` block. TensorFlow takes no other path."""
     try:
         str(directory).encode()
         yield str(directory)
@@ -109,12 +109,12 @@ def plain_path(directory: Path) -> Iterator[str]:
 
 
 def write_settings(directory: Path, settings: Settings) -> None:
-    """Replaces the run's config.yaml in one step; `--resume` starts from it. Raises OSError."""
+    """Replaces the run's config.yaml in one step. `--resume` reads it. Raises OSError."""
     write_whole(directory / "config.yaml", to_yaml(settings))
 
 
 def versions() -> dict[str, Any]:
-    """What a result depends on: versions of packages, the machine and its usable `cores`, command, commit."""
+    """Returns the facts that results depend on: package versions, machine, usable `cores`, command and commit."""
     return {"ga3c": __version__, "python": platform.python_version(), "platform": platform.platform(),
             "processor": processor(), "cores": usable_cores(),
             "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
@@ -124,7 +124,7 @@ def versions() -> dict[str, Any]:
 
 @functools.cache
 def _commit() -> str | None:
-    """The commit of the checkout that runs this file, with "+" after local changes; None outside of a checkout."""
+    """Returns the commit of this file's checkout, with "+" after local changes; None outside of a checkout."""
     here = Path(__file__)
 
     def git(*arguments: str) -> str:
@@ -143,7 +143,7 @@ def _commit() -> str | None:
 def lock_directory(directory: Path) -> int:
     """Locks the run directory for this process, until the returned descriptor is closed or the process has ended.
 
-    Raises ConfigError, with the number of the process that holds the lock.
+    A file system without locks locks nothing. Raises ConfigError, with the number of the process that holds the lock.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -162,8 +162,8 @@ def lock_directory(directory: Path) -> int:
 class Log:
     """A file to which whole lines are appended, unbuffered.
 
-    On a full disk lines are dropped and counted in `lost`; the run goes on. A last line torn by a crash is ended first,
-    so that the next one stands alone. The constructor raises OSError.
+    On a full disk, lines are dropped and counted in `lost`; the run goes on. If a crash tore the last line, `write`
+    ends that line first. The constructor raises OSError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -186,9 +186,9 @@ class Log:
             self.lost += 1
 
     def fileno(self) -> int:
-        """The descriptor, for faulthandler."""
+        """Returns the file descriptor, for faulthandler."""
         return self._file.fileno()
 
     def close(self) -> None:
-        """Closes the file. Nothing is buffered, so nothing can fail."""
+        """Closes the file. This cannot fail, as nothing is buffered."""
         self._file.close()

@@ -1,7 +1,8 @@
-"""What runs recorded, as figures: score, speed, workers, policy lag; runs of several seeds as one curve.
+"""Figures of runs: score, speed, workers and policy lag. Runs of several seeds become one curve.
 
-Runs of the same settings but for the seed are a group: the line is their mean and the band goes from the lowest to the
-highest of them, as far as all of them go; what goes on alone is a thin line. Dots are evaluations during training.
+A group is the runs that differ only in the seed. The line is their mean, and the band goes from the lowest to the
+highest of them, over the part that all runs have. Longer runs continue as thin lines. Dots are evaluations during
+training.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ _POINTS = 500
 STYLE: Any = {
     "font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
     "legend.fontsize": 7, "lines.linewidth": 1.4, "axes.grid": True, "grid.alpha": 0.25, "grid.linewidth": 0.6,
-    "svg.fonttype": "none", "pdf.fonttype": 42}  # text stays text
+    "svg.fonttype": "none", "pdf.fonttype": 42}  # text stays text in the files
 """What to draw and to save with, for `matplotlib.rc_context`."""
 
-# Okabe and Ito's colours, which people who see colours differently can tell apart.
+# The colours of Okabe and Ito. People with colour-blindness can tell them apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _X = {"steps": ("agent_steps", 1e6, "million agent steps"), "frames": ("frames", 1e6, "million frames"),
       "time": ("time", 60.0, "minutes of training")}
@@ -72,8 +73,13 @@ _LAG_STYLES: dict[str, tuple[Any, str]] = {
 
 
 class Group(NamedTuple):
-    """Runs to be drawn as one curve: `label`, the rows of each run while it was at work, their histograms of lag, and
-    for each run the evaluations made while it trained.
+    """Runs to be drawn as one curve.
+
+    Attributes:
+        label: the name of the curve.
+        runs: the rows of each run in which agents were at work.
+        lag: the sums of the runs' histograms of policy lag, by field of `Lag`.
+        evaluations: the evaluations of each run during training.
     """
 
     label: str
@@ -83,9 +89,10 @@ class Group(NamedTuple):
 
 
 def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[Group]:
-    """The runs in groups of equal settings, named by game and by what differs between groups. Raises ConfigError.
+    """Returns the runs in groups of equal settings. Raises ConfigError.
 
-    A run that several paths name is one.
+    Without `labels`, the name of a group is its game and the settings that differ between groups. A run counts once,
+    even if several paths lead to it.
     """
     found: dict[str, tuple[dict[str, Any], Group, list[dict[str, Any]], set[str]]] = {}
     once: dict[Path, Path] = {}
@@ -100,7 +107,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
         key = repr(sorted(compared.items(), key=str)) if compared else str(run)
         _, group, lags, seeds = found.setdefault(
             key, (compared or {"game": printable(run.name)}, Group("", [], {}, []), [], set()))
-        seeds.add(repr(settings.get("seed")))  # whatever stands there
+        seeds.add(repr(settings.get("seed")))  # of any type
         group.runs.append(rows)
         events = record.lasting_events(run) if (run / "events.jsonl").is_file() else []
         lags += [event for event in events if event["event"] == "lag"]
@@ -113,7 +120,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
     return [group._replace(lag=lag.added(lags), label=(
                 plain if (n := len(group.runs)) == 1 else f"{plain} ({n} {'seeds' if len(seeds) == n else 'runs'})"))
             for plain, (_, group, lags, seeds) in zip(
-                [label.replace("$", r"\$") for label in labels or names],  # else matplotlib reads a formula
+                [label.replace("$", r"\$") for label in labels or names],  # matplotlib would read a formula
                 found.values(), strict=True)]
 
 
@@ -126,9 +133,9 @@ def _name(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> 
 
 
 def curve(rows: Sequence[Mapping[str, Any]], panel: _Panel, smooth: float) -> Curve:
-    """A run's numbers for a panel; agent steps and frames in millions, time in minutes.
+    """Returns a run's curve for a panel; agent steps and frames are in millions, time is in minutes.
 
-    Rates and lag are means over the `smooth` seconds that end there; scores and workers are as they are.
+    `score_mean` and the number of agents are not smoothed. Any other value is the mean of the last `smooth` seconds.
     """
     name, unit, _ = _X[panel.x]
     x, y, time = column(rows, name) / unit, column(rows, panel.y), column(rows, "time")
@@ -140,12 +147,12 @@ def curve(rows: Sequence[Mapping[str, Any]], panel: _Panel, smooth: float) -> Cu
     first = np.minimum(np.searchsorted(time, time - smooth, side="right"), after - 1)
     total = np.concatenate([[0.0], np.cumsum(y)])
     means = (total[after] - total[first]) / (after - first)
-    whole = (time - time[0] >= smooth) | (time[-1] - time[0] < 2 * smooth)  # the first seconds are of too few
+    whole = (time - time[0] >= smooth) | (time[-1] - time[0] < 2 * smooth)  # the first means are over too few seconds
     return x[whole], means[whole]
 
 
 def _evaluated(group: Group, over: str) -> Curve:
-    """The mean of each evaluation during training, where its checkpoint was."""
+    """Returns the mean of each evaluation during training, at the x of its checkpoint."""
     name, unit, _ = _X[over]
     x = [np.interp(column(events, "agent_steps"), column(rows, "agent_steps"), column(rows, name)) / unit
          for rows, events in zip(group.runs, group.evaluations, strict=True)]
@@ -153,7 +160,7 @@ def _evaluated(group: Group, over: str) -> Curve:
 
 
 def spread(curves: Sequence[Curve]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """(x, mean, lowest, highest) of several curves, each (500,), where all of them are known."""
+    """Returns (x, mean, lowest, highest) of several curves, each (500,), over the range that all of them have."""
     low, high = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     grid = np.linspace(low, max(low, high), _POINTS)
     values = np.stack([np.interp(grid, x, y) for x, y in curves])
@@ -163,7 +170,7 @@ def spread(curves: Sequence[Curve]) -> tuple[NDArray, NDArray, NDArray, NDArray]
 # ------------------------------------------------------------------------------------------------ the figure
 
 def figure_of(groups: Sequence[Group], panels: Sequence[str], columns: int, smooth: float) -> Figure:
-    """A figure of the panels. Needs matplotlib; no display."""
+    """Draws a figure of the panels. Needs matplotlib, but no display."""
     import matplotlib
     from matplotlib.figure import Figure
     with matplotlib.rc_context(STYLE):
@@ -183,7 +190,7 @@ def figure_of(groups: Sequence[Group], panels: Sequence[str], columns: int, smoo
 
 
 def _explain(figure: Figure) -> None:
-    """A legend of the first panel's curves below all panels, in as many columns as fit; the figure grows with it."""
+    """Adds a legend of the first panel's curves below all panels, in as many columns as fit; enlarges the figure."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     width, height = figure.get_size_inches()
     for columns in range(min(3, len(labels)), 0, -1):
@@ -197,7 +204,7 @@ def _explain(figure: Figure) -> None:
 
 
 def figure_by_game(games: Mapping[str, Sequence[Group]], panel: str, frames: bool = False) -> Figure:
-    """One panel for each game, named by it, with its own legend; `frames`: which says what each curve has played."""
+    """Draws one panel for each game, with a legend of its own. `frames`: the legend gives each curve's mean frames."""
     import matplotlib
     from matplotlib.figure import Figure
     with matplotlib.rc_context(STYLE):
@@ -237,7 +244,7 @@ def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None
             x, mean, low, high = spread(curves)
             axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
             axis.plot(x, mean, color=colour, label=group.label)
-            for own, y in (each for each in curves if each[0][-1] > x[-1]):  # these go on alone
+            for own, y in (each for each in curves if each[0][-1] > x[-1]):  # longer runs
                 axis.plot(own[own >= x[-1]], y[own >= x[-1]], color=colour, linewidth=0.6)
         elif curves:
             axis.plot(*curves[0], color=colour, label=group.label)
@@ -247,16 +254,16 @@ def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None
             axis.plot(*_evaluated(group, panel.x), "o", markersize=2.5, color=colour)
     if panel.x != "lag":
         axis.set_xlim(left=0)
-    else:  # what the styles mean
+    else:  # a legend of the styles
         styles = [both for name, both in _LAG_STYLES.items() if lag.unit(name) == panel.y]
         axis.legend([Line2D([], [], linestyle=style, color="black") for style, _ in styles],
                     [label for _, label in styles], loc="lower right")
-    if panel.y not in ("score_mean", "explained_variance") and name != "workers":  # those may be below 0
+    if panel.y not in ("score_mean", "explained_variance") and name != "workers":  # these may be below 0
         axis.set_ylim(bottom=0)
 
 
 def _draw_workers(axis: Axes, group: Group, colours: Sequence[str]) -> None:
-    """The path of the three numbers, a step where one changes, on a scale on which doubling is always as high."""
+    """Draws the numbers of agents, predictors and trainers over time, as steps, on a logarithmic scale of base 2."""
     kinds = (("agents", "$N_A$", "-"), ("predictors", "$N_P$", "--"), ("trainers", "$N_T$", ":"))
     for rows in group.runs:
         for (kind, label, style), colour in zip(kinds, colours, strict=True):
@@ -266,12 +273,12 @@ def _draw_workers(axis: Axes, group: Group, colours: Sequence[str]) -> None:
                 axis.annotate(label, (rows[-1]["time"] / 60, rows[-1][kind]), xytext=(3, 0), color=colour, fontsize=7,
                               textcoords="offset points", va="bottom" if kind == "predictors" else "top")
     axis.set_yscale("log", base=2)
-    axis.set_ylim(bottom=0.7)  # room for a name below 1
+    axis.set_ylim(bottom=0.7)  # room for a label below 1
     axis.yaxis.set_major_formatter("{x:g}")
 
 
 def _draw_lag(axis: Axes, group: Group, unit: str, colour: str) -> None:
-    """Shares of samples that were at most so old: in flight (dashed), in the queue (dotted), and in updates both."""
+    """Draws the share of samples at most as old as x: in flight (dashed), queued (dotted); in updates also the sum."""
     edges = lag.EDGES[unit]
     axis.plot([], [], color=colour, label=group.label)  # so that the legend names it
     for name, (style, _) in _LAG_STYLES.items():

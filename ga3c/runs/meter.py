@@ -1,4 +1,4 @@
-"""How much processor time and memory the processes of a run take."""
+"""The meter of a run: measures the processor time and the memory of its processes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import psutil
 
 from ga3c.settings.machine import usable_cores
 
-_TICKS = os.sysconf("SC_CLK_TCK")  # of processor time, a second
+_TICKS = os.sysconf("SC_CLK_TCK")  # of processor time in a second
 
 
 class Meter:
-    """Measures private memory now, and cores used since the last measurement. Used by the main thread.
+    """A meter of private memory and of the cores used since its last measurement. Used by the main thread.
 
-    foreign: games may start processes, which count with their agent or with the evaluator.
+    foreign: the game may start processes; their processor time counts with their agent or the evaluator.
     """
 
     def __init__(self, foreign: bool = False) -> None:
@@ -35,12 +35,12 @@ class Meter:
                      - getattr(times, "guest_nice", 0.0))
 
     def used(self, agents: list[int], evaluator: int | None) -> dict[str, float]:
-        """Measures this process, its agents and its evaluator, the last two given by their process numbers.
+        """Measures this process, its agents and its evaluator. Agents and evaluator are given by process number.
 
         Returns:
             `memory_mb` of all of them in MiB; `cpu_agents`, `cpu_server` (this process), `cpu_evaluator` and
-            `cpu_machine` in core-seconds per second. Where only a part of the machine may be used, `cpu_machine` is
-            the sum of the other three. A process counts from its second measurement on.
+            `cpu_machine` in core-seconds per second. If the run may use only a part of the machine, `cpu_machine` is
+            the sum of the other three. The processor time of a process counts from its second measurement on.
         """
         now, machine, server = time.monotonic(), self._busy(), os.getpid()
         processes, seconds, memory = {}, {}, 0.0
@@ -67,9 +67,9 @@ class Meter:
 
 
 def _descendants(roots: Collection[int]) -> dict[int, tuple[int, float]]:
-    """The processes that those in `roots` have started; some may have left their group, or lost their parent.
+    """Finds the descendants of the processes in `roots`. Some may have left their process group or lost their parent.
 
-    By process number: (which of `roots` it belongs to, its processor seconds).
+    Returns (the root that it belongs to, its processor seconds) by process number.
     """
     table = dict[int, tuple[int, int, float]]()  # parent, process group, seconds
     for entry in os.listdir("/proc"):
@@ -89,7 +89,7 @@ def _descendants(roots: Collection[int]) -> dict[int, tuple[int, float]]:
 
 
 def _read(path: str) -> bytes:
-    """A file of the kernel, in a third of the time that `open` takes: there may be thousands."""
+    """Reads a file of the kernel, in a third of the time that `open` takes. There may be thousands of them."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return os.read(descriptor, 4096)

@@ -1,4 +1,4 @@
-"""Standard output to which writing never blocks, so that who does not read it cannot stop a run."""
+"""Standard output that never blocks a write. A run goes on even if its output is not read."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TextIO
 
 from ga3c.settings.messages import ESCAPED
 
-_WRITE_SECONDS = 0.1  # a terminal, pipe or socket gets so long to accept what is written
-_PIECE = 256  # bytes: a pipe that can be written has room for as many, a terminal perhaps for one alone
+_WRITE_SECONDS = 0.1  # a terminal, pipe or socket has this long to accept a write
+_PIECE = 256  # bytes: a writable pipe has room for this many, a writable terminal perhaps for only one
 
 
 class NonBlocking(io.TextIOBase):
-    """The terminal, pipe or socket of a stream. What it does not accept in time is dropped.
+    """A text stream to the terminal, pipe or socket of another stream. Text that is not accepted in time is dropped.
 
-    Other writers to the same stream still block. Raises OSError for a file, to which writing does not block.
+    Other writers to the same stream still block. Raises OSError for a file, as writing to a file does not block.
     """
 
     _descriptor = -1  # until it is open
@@ -63,8 +63,9 @@ class NonBlocking(io.TextIOBase):
 
 
 def _opened(descriptor: int) -> tuple[int, Callable[[bytes], int]]:
-    """(a descriptor of the same terminal, pipe or socket; a function that writes some of what it is given to it, or
-    raises BlockingIOError).
+    """Returns a descriptor of the same terminal, pipe or socket, and a function that writes bytes to it.
+
+    The function writes a first part and returns its length, or raises BlockingIOError.
     """
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISSOCK(mode):
@@ -73,7 +74,7 @@ def _opened(descriptor: int) -> tuple[int, Callable[[bytes], int]]:
     if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
         raise OSError("writing to a file does not block")
     try:
-        # Opened a second time, it has a mode of its own.
+        # A second open gives a mode of its own, so that other writers still block.
         own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
         return own, lambda data: os.write(own, data)
     except OSError:  # of another user, as with sudo and in containers

@@ -1,7 +1,7 @@
-"""Policy lag: how old samples are when they are trained on, in updates and in milliseconds, and where they aged.
+"""Policy lag: the age of samples when they are trained on, in updates and in milliseconds, in two parts.
 
-In flight: from a step's prediction until its rollout is submitted. Queued: from then until its update begins. Lag in
-updates is divided at the rollout's last prediction instead, one step earlier.
+In flight: from the request for a step's prediction until its rollout is submitted. Queued: from the submission until
+the update begins. Lag in updates is divided at the rollout's last prediction instead, one step earlier.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ EDGES: dict[str, tuple[float, ...]] = {
 class Lag(NamedTuple):
     """The lag of n samples; a sample is one step of all environments of an agent.
 
-    `updates` (n,) is `in_flight` + `queued`, int64. Milliseconds are (m,) float64, with m = 0 where times were not
-    taken, as in serial mode.
+    `updates` (n,) is `in_flight` + `queued`, int64. Milliseconds are (m,) float64; m = 0 if no times were taken, as in
+    serial mode.
     """
 
     updates: NDArray[np.int64]
@@ -38,7 +38,7 @@ NOTHING = Lag(_NO_UPDATES, _NO_UPDATES, _NO_UPDATES, _NO_MS, _NO_MS)
 
 
 def measure(batch: Batch, version: int, now: float) -> Lag:
-    """The lag of all filled rows of `batch`.
+    """Returns the lag of all filled rows of `batch`.
 
     Args:
         version: of the model before the update.
@@ -53,29 +53,29 @@ def measure(batch: Batch, version: int, now: float) -> Lag:
 
 
 def join(lags: list[Lag]) -> Lag:
-    """The samples of all `lags`, one after the other."""
+    """Concatenates the samples of all `lags`."""
     return Lag(*map(np.concatenate, zip(NOTHING, *lags, strict=True)))
 
 
 def columns(lag: Lag) -> dict[str, float | None]:
-    """Means, and a percentile, for a row of metrics; None where there is no sample."""
+    """Returns the means and the 95th percentile for a row of metrics; None where there is no sample."""
     p95 = float(np.percentile(lag.updates, 95)) if len(lag.updates) else None
     return {"lag_mean" if name == "updates" else f"lag_{name}": round(float(values.mean()), 3) if len(values) else None
             for name, values in lag._asdict().items()} | {"lag_p95": p95}
 
 
 def unit(name: str) -> str:
-    """The unit of a field of `Lag`: updates or ms."""
+    """Returns the unit of a field of `Lag`: "updates" or "ms"."""
     return "ms" if name.endswith("_ms") else "updates"
 
 
 def histograms(lag: Lag) -> dict[str, NDArray[np.int64]]:
-    """For each field of `Lag`, how many samples are in each bin of `EDGES`, int64. Values below 0 are in no bin."""
+    """Counts the samples in each bin of `EDGES`, int64, for each field of `Lag`. Values below 0 are in no bin."""
     return {name: np.histogram(values, [*EDGES[unit(name)], np.inf])[0] for name, values in lag._asdict().items()}
 
 
 def added(events: list[dict[str, Any]]) -> dict[str, NDArray[np.int64]]:
-    """The sum of the histograms in the `lag` events of a run; malformed ones are left out."""
+    """Sums the histograms in the `lag` events among `events`; leaves out malformed ones."""
     sums = {name: np.zeros(len(EDGES[unit(name)]), np.int64) for name in Lag._fields}
     for event in events:
         for name, total in sums.items():

@@ -1,7 +1,7 @@
-"""Finds runs and reads what they have written, during a run or afterwards, for `ga3c-top`, `ga3c-plot` and the tools.
+"""The reader of runs: finds them and reads their files, during a run or later, for `ga3c-top`, `ga3c-plot` and tools.
 
-A line torn by a crash is skipped. So is a last line that is still being written, and whatever is neither a row of
-metrics nor an event. Rows of earlier versions, which measured less, get None for what they lack.
+It skips lines torn by a crash, a last line that is still being written, and lines that are neither a row of metrics nor
+an event. Rows of earlier versions get None for the columns that they lack.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _NUMBERS = ("time", "agent_steps", "frames", "episodes", "agents", "predictors",
 _NUMBERS_OR_NONE = ("trainings", "pps", "tps", "prediction_queue", "training_queue", "agent_deaths", "memory_mb",
                     "prediction_batch", "training_batch", "score", "score_mean", "lag_mean", "lag_p95", "policy_loss",
                     "value_loss", "entropy", "learning_rate")
-_MOST = 1e15  # a number beyond is none that a run has written
+_MOST = 1e15  # no run writes a larger number
 
 
 def is_number(value: Any) -> bool:
-    """Whether a run may have written this number: no truth value, not NaN, not infinite."""
+    """Whether `value` is a number that a run may have written: no boolean, NaN or infinity, and less than 1e15."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
 
 
@@ -50,17 +50,17 @@ def _event(entry: Entry) -> Entry | None:
 
 
 class Follower:
-    """Reads the objects of a file of JSON lines as they are appended.
+    """A reader of the objects in a file of JSON lines, as they are appended.
 
     Args:
-        checked: returns what is kept of an object, or None to skip it.
+        checked: returns the part of an object to keep, or None to skip the object.
     """
 
     def __init__(self, path: Path, checked: Callable[[Entry], Entry | None] = lambda entry: entry) -> None:
         self._path, self._at, self._checked = path, 0, checked
 
     def new(self) -> list[Entry]:
-        """Returns the objects appended since the last call, at first all. Raises OSError."""
+        """Returns the objects appended since the last call; the first call returns all. Raises OSError."""
         with open(self._path, "rb") as file:
             file.seek(self._at)
             data = file.read()
@@ -79,42 +79,42 @@ class Follower:
 
 
 def rows(run: Path) -> Follower:
-    """Follows a run's metrics.jsonl: numbers by column, and `bottleneck`; columns of every version may be None."""
+    """Follows a run's metrics.jsonl. A row has numbers by column, and `bottleneck`; some columns may be None."""
     return Follower(run / "metrics.jsonl", _row)
 
 
 def lasting(rows: Sequence[Entry]) -> list[Entry]:
-    """Without the rows that a resume cut off: those later in `time`, or `agent_steps`, than a row that follows them.
+    """Removes the rows that a resume cut off: rows with a later `time` or more `agent_steps` than a row after them.
 
-    A resumed run begins where its checkpoint was.
+    A resumed run continues from its checkpoint, so these two columns go back there.
     """
     return list(itertools.compress(rows, _lasts(column(rows, "time")) & _lasts(column(rows, "agent_steps"))))
 
 
 def _lasts(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """(n,) bool: whether nothing after an entry is less. `values`: (n,), which grow in a run."""
+    """Returns (n,) bool: whether no later entry of `values` (n,) is less. Within a run the values grow."""
     lasts: NDArray[np.bool_] = values <= np.fmin.accumulate(values[::-1])[::-1]
     return lasts
 
 
 def events(run: Path) -> Follower:
-    """Follows a run's events.jsonl: each has its kind as `event` and a `time`; the rest is as it stands there."""
+    """Follows a run's events.jsonl. Each event has its kind as `event`, and a `time`; other values are not checked."""
     return Follower(run / "events.jsonl", _event)
 
 
 def lasting_events(run: Path) -> list[Entry]:
-    """The events of a run without those that a resume cut off. Raises OSError.
+    """Returns the events of a run without those that a resume cut off. Raises OSError.
 
-    Evaluations by `ga3c-eval` are left out, as they have the time of their checkpoint.
+    Leaves out evaluations by `ga3c-eval`, because their `time` is that of the checkpoint.
     """
     found = [event for event in events(run).new() if event["event"] != "evaluation" or "best" in event]
     return list(itertools.compress(found, _lasts(column(found, "time"))))
 
 
 def episodes(run: Path) -> dict[str, NDArray[np.float64]]:
-    """The columns of a run's episodes.csv by name, (n,) float64; without episodes that a resume cut off.
+    """Returns the columns of a run's episodes.csv by name, (n,) float64, without episodes that a resume cut off.
 
-    They are time (seconds), agent_step, score (raw) and length (agent steps). Raises OSError.
+    The columns are time (seconds), agent_step, score (raw) and length (agent steps). Raises OSError.
     """
     names = ("time", "agent_step", "score", "length")
     found = []
@@ -123,31 +123,31 @@ def episodes(run: Path) -> dict[str, NDArray[np.float64]]:
         try:
             if len(cells) == len(names) and line.endswith(b"\n"):
                 found.append([float(cell) for cell in cells])
-        except ValueError:  # the names, or torn
+        except ValueError:  # the header, or a torn line
             continue
     table = np.array(found, np.float64).reshape(-1, len(names))
     return dict(zip(names, table[_lasts(table[:, 0]) & _lasts(table[:, 1])].T, strict=True))
 
 
 def column(rows: Iterable[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
-    """One column of n rows, (n,) float64; NaN where it was not measured."""
+    """Returns one column of n rows, (n,) float64; NaN where it was not measured."""
     return np.array([row[name] if is_number(row.get(name)) else np.nan for row in rows], np.float64)
 
 
 def settings(run: Path) -> dict[str, Any]:
-    """The settings in the run's config.yaml, by name, of any version; {} if there is no file. Raises ConfigError."""
+    """Returns the settings in a run's config.yaml, of any version, by name; {} without a file. Raises ConfigError."""
     return recorded_values(run / "config.yaml")
 
 
 def whole_settings(run: Path) -> dict[str, Any]:
-    """As `settings`, with what the run's version of ga3c did where it lacked one, else with today's defaults."""
+    """Returns `settings` with the missing ones added: as the run's version of ga3c behaved, else today's defaults."""
     found = settings(run)
     lacked = {} if "algorithm" in found else {**ONE_ALGORITHM, **BEFORE}
     return json.loads(json.dumps(Settings().flat())) | lacked | found if found else {}
 
 
 def find_run(where: Path | None) -> Path:
-    """The run directory `where`, or the one in runs/ that was written to last. Raises ConfigError if it is no run."""
+    """Returns the run directory `where`; None: the run in runs/ written to last. Raises ConfigError if it is no run."""
     if where is None:
         runs = [path.parent for path in Path("runs").glob("*/metrics.jsonl")]
         if not runs:
@@ -163,9 +163,10 @@ def _is_run(path: Path) -> bool:
 
 
 def located(where: str | os.PathLike[str]) -> tuple[Path, Path | None] | None:
-    """(run directory, checkpoint) that `where` names: RUN, whose checkpoint is None, RUN/checkpoints/N or best.
+    """Returns the run directory and the checkpoint that `where` names; None if it names neither.
 
-    None if it names neither. Raises ConfigError if no checkpoint was chosen as the best.
+    `where` is RUN, whose checkpoint is None, or RUN/checkpoints/N, or RUN/checkpoints/best. Raises ConfigError if no
+    evaluation has chosen a best checkpoint.
     """
     path = Path(where)
     if _is_run(path):

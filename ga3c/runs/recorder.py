@@ -1,7 +1,6 @@
-"""Records a run: one row of metrics a second, messages, events, episodes; and knows its limits.
+"""The recorder of a run: writes one row of metrics a second, messages, events and episodes; checks the run's limits.
 
-The service and the serial mode both keep their record here. Its checkpoints: `checkpoints.py`; where the files are:
-`directory.py`.
+The service and the serial mode both use it. `checkpoints.py` makes the checkpoints. `directory.py` lists the files.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class EvaluatorProcess(Protocol):
-    """What the record needs of evaluations: the checkpoint under evaluation and the number of the process."""
+    """The part of an evaluator that the recorder reads: the checkpoint under evaluation and the process number."""
 
     @property
     def checkpoint(self) -> Path | None: ...  # noqa: E704
@@ -51,13 +50,16 @@ class EvaluatorProcess(Protocol):
 
 
 class _Growth:
-    """A count that users are told of when it has grown, once a minute at most."""
+    """A count that is reported to the user when it has grown, at most once a minute."""
 
     def __init__(self) -> None:
         self._reported, self._next = 0, 0.0
 
     def news(self, count: int, now: float, at_once: bool) -> int:
-        """By how much it has grown since they were told; 0 if there is nothing to tell now."""
+        """Returns the growth since the last report, and takes it as reported; 0 if no report is due.
+
+        `at_once`: the last report may be less than a minute ago.
+        """
         grown = count - self._reported
         if not grown or not at_once and now < self._next:
             return 0
@@ -66,23 +68,21 @@ class _Growth:
 
 
 class Recorder:
-    """Writes the record of one run and says when the run is over. Used by the main thread.
-
-    Trainers may also call `reached`.
+    """The record of one run, and the check of its limits. Used by the main thread; trainers may also call `reached`.
 
     Attributes:
-        disturbances: counts what takes time from training, such as checkpoints and dead agents. The controller voids
-            the seconds in which it grows.
-        controller: its state is saved in checkpoints; None in a run without one.
+        disturbances: counts events that take time from training, such as checkpoints and dead agents. The controller
+            ignores the seconds in which this count grows.
+        controller: the controller, whose state checkpoints contain; None in a run without one.
         tuning: the controller's last decision, for the display.
-        checkpoints: those of the run; `tick` begins the ones that are due.
-        evaluator: evaluates checkpoints meanwhile; None in a run without evaluations.
-        shown: the directory as messages name it.
+        checkpoints: makes the run's checkpoints; `tick` begins each one that is due.
+        evaluator: evaluates checkpoints during training; None in a run without evaluations.
+        shown: the path of the directory in messages.
 
     Args:
-        resumed: `progress` of the checkpoint that the run goes on from, {} for a new run.
+        resumed: `progress` of the checkpoint that the run resumes from; {} for a new run.
         wake: called from another thread when a checkpoint has been written or has failed; `tick` is then due.
-        shown: `directory` if not given.
+        shown: see above; `directory` if not given.
     """
 
     def __init__(self, settings: Settings, spec: EnvSpec, directory: Path, resumed: Mapping[str, Any],
@@ -98,7 +98,7 @@ class Recorder:
             directory / "checkpoints", settings.run, self, resumed.get("agent_steps", 0), wake)
         self.log_path = str(directory / "log.txt")
         self.evaluator: EvaluatorProcess | None = None
-        self.over = False  # training is
+        self.over = False  # whether training is over
         self.controller: Controller | None = None
         self.resumed_controller: dict[str, Any] | None = resumed.get("controller")
         before = resumed.get("settings")
@@ -126,7 +126,7 @@ class Recorder:
 
     @property
     def time(self) -> float:
-        """Seconds of training since the run began, over all resumes; without compiling and evaluating at the end."""
+        """Seconds of training since the run began, over all resumes. Compiling and the last evaluation do not count."""
         return self._time_before + (time.monotonic() - self._started if self._started is not None else 0.0)
 
     @property
@@ -135,7 +135,7 @@ class Recorder:
         return self.evaluator.checkpoint if self.evaluator is not None else None
 
     def start(self) -> None:
-        """Training begins now: starts the clock of limits, rows and checkpoints."""
+        """Starts the clock of limits, rows and checkpoints. Called when training begins."""
         self._started = time.monotonic()
         self._next_row = self.time + 1.0
         self.checkpoints.start()
@@ -147,7 +147,7 @@ class Recorder:
         self.display.message(text)
 
     def note(self, text: str) -> None:
-        """Writes to log.txt only."""
+        """Writes a message to log.txt only."""
         self._log.write(f"{text.rstrip()}\n")
 
     def note_stacks(self) -> None:
@@ -155,7 +155,7 @@ class Recorder:
         faulthandler.dump_traceback(self._log.fileno())
 
     def goes_on(self, separator: str) -> str:
-        """For a message about what has failed: that training goes on, after the separator; "" if it is over."""
+        """Returns the separator and "training goes on", for a message about a failure; "" if training is over."""
         return "" if self.over else f"{separator}training goes on"
 
     def event(self, kind: str, **facts: Any) -> None:
@@ -163,7 +163,7 @@ class Recorder:
         self._events.write(json.dumps({"time": round(self.time, 3), "event": kind, **facts}) + "\n")
 
     def reached(self, agent_steps: int) -> str | None:
-        """The limit that has been reached, as the user wrote it; None while none has. From any thread."""
+        """Returns the limit that the run has reached, as a flag with its value; None before. From any thread."""
         done = {"steps": agent_steps, "frames": self.statistics.frames(agent_steps),
                 "minutes": self.time / 60.0, "episodes": self.statistics.episodes}
         for name, amount in done.items():
@@ -173,7 +173,7 @@ class Recorder:
         return None
 
     def seconds_to_next(self) -> float:
-        """How long the main thread may sleep before something is due."""
+        """Returns the seconds until the next row or the limit `minutes` is due. The main thread may sleep that long."""
         due = self._next_row
         if self.settings.run.minutes is not None:
             due = min(due, 60.0 * self.settings.run.minutes)
@@ -182,17 +182,17 @@ class Recorder:
     # ------------------------------------------------------------------------- once a second
 
     def tick(self, model: Model, workers: Workers, agent_pids: list[int]) -> dict[str, Any] | None:
-        """Writes the row of the second that has passed, and begins a checkpoint if one is due.
+        """Writes the row of the last second, and begins a checkpoint if one is due.
 
-        Returns the row, or None if it is not due yet; such a call is cheap. Raises what a checkpoint's thread raised,
-        other than OSError.
+        Returns the row. Returns None, at little cost, if no row is due yet. Raises any error of the checkpoint's
+        thread except OSError.
         """
         self.checkpoints.collect()
         now = self.time
         if now < self._next_row:
             return None
         self._next_row += 1.0
-        if self._next_row <= now:  # after a stall no row is made up for
+        if self._next_row <= now:  # after a stall: missed rows are left out
             self._next_row = now + 1.0
         row = self._record(now, workers, agent_pids)
         self.display.show(row, self._notes(), self._diagnosis)
@@ -242,14 +242,14 @@ class Recorder:
         return {name: note for name, note in notes.items() if note}
 
     def show_evaluation(self, report: dict[str, Any], video: bytes) -> None:
-        """Gives TensorBoard the report of an evaluation, and its GIF if there is one."""
+        """Shows the report of an evaluation in TensorBoard, and its GIF `video`, which may be empty."""
         self._show_in_tensorboard(lambda tensorboard: tensorboard.evaluation(report, video))
 
     def _show_in_tensorboard(self, show: Callable[[TensorBoard], object]) -> None:
         if self._tensorboard is not None:
             try:
                 show(self._tensorboard)
-            except Exception as error:  # its writer has a thread, and raises here whatever ended that
+            except Exception as error:  # its writer re-raises here any error that ended its thread
                 self._close_tensorboard()
                 self.log(f"TensorBoard gets no more numbers{self.goes_on(', ')}: {error}")
 
@@ -260,7 +260,7 @@ class Recorder:
             self._tensorboard = None
 
     def progress(self) -> dict[str, Any]:
-        """What a resume needs of the record, as plain JSON values."""
+        """Returns the part of the record that a resume needs, as plain JSON values."""
         statistics = self.statistics
         statistics.drain()
         progress = {"time": self.time, "episodes": statistics.episodes, "predictions": statistics.predictions,
@@ -275,7 +275,7 @@ class Recorder:
     # ------------------------------------------------------------------------- the end
 
     def end_training(self) -> None:
-        """Training is over: stops the clock and writes the last row. Further calls do nothing."""
+        """Stops the clock and writes the last row. Called when training is over; further calls do nothing."""
         if self.over:
             return
         self.over = True
@@ -285,9 +285,11 @@ class Recorder:
         self._record_lag()
 
     def finish(self, agent_steps: int, reason: str, unsaved: str = "", failed: Exception | None = None) -> None:
-        """Says what ended the run and how to go on.
+        """Writes the event `end` and the trace; tells the user why the run ended and how to resume it.
 
-        unsaved: why there is no last checkpoint, if there is none. failed: what has ended the run, if something has.
+        Args:
+            unsaved: why there is no last checkpoint; "" if there is one.
+            failed: the error that ended the run, if there was one.
         """
         self.end_training()
         facts: dict[str, Any] = {"reason": reason, "agent_steps": agent_steps}
@@ -317,7 +319,7 @@ class Recorder:
                  f"No checkpoint: {unsaved or 'nothing was learned yet'}. The record is in {self.shown}")
 
     def close(self) -> None:
-        """Closes all files."""
+        """Closes all files and the display."""
         self.checkpoints.close()
         self.display.close()
         self._close_tensorboard()

@@ -1,10 +1,10 @@
 """The numbers of a run. Trainers report updates, predictors count, and the main thread takes a row once a second.
 
-A row is the union of what each source measures: totals, speed, workers, policy lag, learning, times. The metrics of
-learning come with the updates under the names that the algorithm gave them; nothing here knows those.
+A row combines the columns of all sources: totals, speed, workers, policy lag, learning and times. Updates bring the
+metrics of learning, under the names that the algorithm gives them. This module does not depend on those names.
 
-No counter is written by two threads: a predictor owns its count, and reports travel through a deque, whose append and
-popleft are atomic.
+Two threads never write the same counter. A predictor owns its count, and reports travel through a deque, whose append
+and popleft are atomic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Columns = dict[str, float | None]
 
 
 class Episode(NamedTuple):
-    """A finished episode: when (seconds and agent steps into the run), raw score, length in agent steps."""
+    """A finished episode: its end (seconds and agent steps into the run), raw score, and length in agent steps."""
 
     time: float
     agent_step: int
@@ -40,7 +40,7 @@ class Episode(NamedTuple):
 
 
 class Workers(NamedTuple):
-    """How many agents, predictors and trainers work, and how many tickets wait in the two queues."""
+    """The numbers of agents, predictors and trainers at work, and of tickets that wait in the two queues."""
 
     agents: int
     predictors: int
@@ -50,13 +50,14 @@ class Workers(NamedTuple):
 
 
 class PredictionCount:
-    """Totals of one predictor, which alone writes them; any thread may read. Times are sums of wall-clock seconds.
+    """The totals of one predictor. Only the predictor writes them; any thread may read them.
 
     Attributes:
         predictions, calls, requests: observations; calls of the model; tickets, one for each agent that waited.
-        gathering, predicting, answering: over calls; copying observations, in the model, writing answers.
-        queued, served: over requests; in the queue, and from then until the answer.
-        outside: processor seconds that the thread took outside of the model.
+        gathering, predicting, answering: wall-clock seconds of copying observations, in the model, and of writing
+            answers, summed over calls.
+        queued, served: wall-clock seconds in the queue, and from there until the answer, summed over requests.
+        outside: processor seconds of the thread outside of the model.
         trace: gets every call, if given.
     """
 
@@ -67,15 +68,15 @@ class PredictionCount:
         self.queued = self.served = self.outside = 0.0
 
     def totals(self) -> dict[str, float]:
-        """All totals by name."""
+        """Returns all totals by name."""
         return {name: total for name, total in vars(self).items() if name != "trace"}
 
 
 class Spent(NamedTuple):
-    """Where a trainer's time went between two of its reports.
+    """A trainer's time between two of its reports.
 
-    In wall-clock seconds: copying rollouts; updating. `outside`: processor seconds that its thread took outside of the
-    model.
+    `gathering`, `updating`: wall-clock seconds of copying rollouts and of the update. `outside`: processor seconds of
+    the thread outside of the model.
     """
 
     gathering: float
@@ -87,14 +88,14 @@ class _Report(NamedTuple):
     update: UpdateStats
     scores: list[float]
     lengths: list[int]
-    rows: int                      # filled rows of all rollouts; an agent waits once for each
+    rows: int                      # filled rows new in this batch; an agent waits once for each
     agent_seconds: NDArray[np.float64]  # (3,): waiting for a slot, for predictions, playing
     spent: Spent | None
     lag: Lag
 
 
 def _learned(reports: list[_Report]) -> Columns:
-    """Means of the updates' metrics, weighted by agent steps, and the mean size of a batch."""
+    """Returns the means of the updates' metrics, weighted by batch size, and the mean size of a batch."""
     steps = np.array([report.update.batch_steps for report in reports])
     metrics = [report.update.metrics for report in reports]
     return {"training_batch": float(steps.mean()), **{
@@ -102,7 +103,7 @@ def _learned(reports: list[_Report]) -> Columns:
 
 
 def _first_use(reports: list[_Report]) -> Columns:
-    """The mean lag of batches that are new, where others are used again; None if all are."""
+    """Returns the mean lag of new batches, None if there is none; {} unless a batch was used again."""
     lag = policy_lag.join([report.lag for report in reports if report.rows])
     if all(report.rows for report in reports):
         return {}
@@ -114,11 +115,12 @@ _THREAD_TIMES = ("predictor_busy", "predict_ms", "trainer_busy", "gather_ms", "u
 
 
 def _times(served: Mapping[str, float], reports: list[_Report], seconds: float, workers: Workers) -> Columns:
-    """Where time went in a window, as in the paper's section 5.1; None where nothing was measured.
+    """Returns the times of a window, as in the paper's section 5.1; None where nothing was measured.
 
-    For each prediction of an agent: `wait_ms`, as the agent sees it, is `queue_ms` + `service_ms` + `reply_ms`. Beside
-    it are `slot_wait_ms` and `play_ms`. For each call: `predict_ms` and `update_ms` in the model, and `gather_ms` for
-    copying a training batch. `predictor_busy`, `trainer_busy`: the share of a thread's time that is not waiting.
+    Per prediction of an agent: `wait_ms` is the agent's wait, the sum of `queue_ms`, `service_ms` and `reply_ms`.
+    `slot_wait_ms` is its wait for a slot, and `play_ms` its own work. Per call: `predict_ms` and `update_ms` are in the
+    model, and `gather_ms` copies a training batch. `predictor_busy` and `trainer_busy`: the share of a thread's time
+    that is not waiting.
     """
     times: dict[str, float | None] = dict.fromkeys((*_AGENT_TIMES, *_THREAD_TIMES))
     if served["requests"] and served["calls"] and served["queued"] > 0.0:  # a call may be counted between two reads
@@ -145,18 +147,20 @@ def _times(served: Mapping[str, float], reports: list[_Report], seconds: float, 
 
 
 class Statistics:
-    """Totals since the run began, over all resumes, and rates over the last window.
+    """The totals since the run began, over all resumes, and the rates over the last window.
 
     Attributes:
-        agent_deaths, environment_faults: since the process began, counted by the supervisor: agents that
-            something else than the stop message ended, and environments that their agents made again.
-        skips: the learner's.
+        agent_deaths: agents that ended in another way than by the stop message, since the process began.
+        environment_faults: environments that their agents made again, since the process began. The supervisor counts
+            both.
+        skips: the learner's counts of skipped updates and minibatches.
         dropped_steps: agent steps that were played and not trained on.
-        lag: of what the last window trained on.
+        lag: the policy lag of the samples that the last window trained on.
 
     Args:
         frames_per_step: emulator frames in one agent step.
-        agent_steps, trainings, predictions, episodes, dropped_steps, scores: where a resumed run goes on from.
+        agent_steps, trainings, predictions, episodes, dropped_steps, scores, frames: totals of the checkpoint that the
+            run resumes from.
         trace: gets every prediction call and update, if given.
     """
 
@@ -164,7 +168,7 @@ class Statistics:
                  episodes: int = 0, dropped_steps: int = 0, scores: Iterable[float] = (),
                  trace: Trace | None = None, frames: int | None = None) -> None:
         self._frames_per_step = frames_per_step
-        # Of the steps before a resume, which may have skipped fewer or more of them.
+        # Corrects `frames` for the steps before a resume, as the resume may have changed the frames per step.
         self._frames_before = 0 if frames is None else frames - agent_steps * frames_per_step
         self.trace = trace
         self.agent_steps, self.trainings, self.episodes = agent_steps, trainings, episodes
@@ -192,7 +196,7 @@ class Statistics:
         return self._predictions_before + sum(count.predictions for count in self._counts)
 
     def new_count(self) -> PredictionCount:
-        """A count for one more predictor, its only writer until it is released. From any thread."""
+        """Returns a count for one more predictor, its only writer until `release`. From any thread."""
         with contextlib.suppress(IndexError):
             return self._unused.pop()
         count = PredictionCount(self.trace)
@@ -200,12 +204,12 @@ class Statistics:
         return count
 
     def release(self, count: PredictionCount) -> None:
-        """The count's predictor has ended; another one goes on with it. From any thread."""
+        """Takes back the count of a predictor that has ended, for use by another one. From any thread."""
         self._unused.append(count)
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[PredictionCount]:
-        """Within, a count of one's own, which is then released. From any thread."""
+        """Gives a count for the `with` block, and releases it after the block. From any thread."""
         count = self.new_count()
         try:
             yield count
@@ -213,7 +217,7 @@ class Statistics:
             self.release(count)
 
     def report(self, update: UpdateStats, batch: Batch, spent: Spent | None = None) -> None:
-        """Takes an update, its batch and the trainer's time, if that was measured. From any thread."""
+        """Records an update, its batch and the trainer's time, if that was measured. From any thread."""
         if self.trace is not None and spent is not None:
             self.trace.trained(spent.gathering, spent.updating, update.batch_steps)
         began = clock.monotonic() - (spent.updating if spent is not None else 0.0)
@@ -222,22 +226,22 @@ class Statistics:
             batch.seconds.sum(axis=0, dtype=np.float64), spent, policy_lag.measure(batch, update.version - 1, began)))
 
     def report_dropped(self, batch: Batch) -> None:
-        """Takes rollouts that are not trained on; their episodes count all the same. From any thread."""
+        """Records rollouts that are not trained on; their episodes still count. From any thread."""
         self._dropped.append((batch.agent_steps, *self._ended_in(batch)))
 
     @staticmethod
     def _ended_in(batch: Batch) -> tuple[list[float], list[int]]:
-        """Scores and lengths of the episodes that ended."""
+        """Returns the scores and lengths of the episodes that ended in the new rows of `batch`."""
         ended = (batch.episode_length > 0) & batch.new
         return batch.score[ended].tolist(), batch.episode_length[ended].tolist()
 
     def drain(self) -> None:
-        """Adds to the totals what has been reported. From the main thread."""
+        """Adds the reports so far to the totals. From the main thread."""
         while self._reports:
             report = self._reports.popleft()
             update, scores, lengths = report[:3]
             self._taken.append(report)
-            # Two trainers may report in another order than they updated.
+            # The reports of two trainers may arrive in another order than their updates.
             self.agent_steps = max(self.agent_steps, update.agent_steps)
             self.trainings = max(self.trainings, update.version)
             self._end(scores, lengths)
@@ -252,10 +256,10 @@ class Statistics:
         self.recent_scores.extend(scores)
 
     def row(self, time: float, workers: Workers) -> tuple[dict[str, Any], list[Episode]]:
-        """One line of metrics.jsonl for the window that ends at `time` (seconds), and the episodes that ended in it.
+        """Returns a row of metrics.jsonl for the window that ends at `time` (seconds), and the episodes ended in it.
 
-        A window without an update repeats the last losses and lag. A mean over nothing is None; before the first update
-        the algorithm's metrics are missing. One that has the name of another column is not shown.
+        A window without an update repeats the last learning metrics and lag. A mean over nothing is None. Before the
+        first update the algorithm's metrics are missing. A metric with the name of another column is left out.
         """
         self.drain()
         reports, self._taken = self._taken, []
@@ -272,7 +276,7 @@ class Statistics:
         return {**own, **self._last, **times, **{name: own[name] for name in own.keys() & self._last.keys()}}, episodes
 
     def _since_last_row(self) -> tuple[dict[str, float], int, float]:
-        """Growth of the predictors' totals, trainings, and processor seconds of this thread; of the first row, 0."""
+        """Returns the growth of the predictors' totals, trainings, and this thread's processor seconds; 0 at first."""
         totals = PredictionCount().totals()
         for count in self._counts:
             for name, total in count.totals().items():
@@ -284,7 +288,7 @@ class Statistics:
         return grown if self._window_start is not None else (PredictionCount().totals(), 0, 0.0)
 
     def frames(self, agent_steps: int) -> int:
-        """Those that so many agent steps, all of the run's, have played."""
+        """Returns the emulator frames of the run's first `agent_steps`, over all resumes."""
         return self._frames_before + agent_steps * self._frames_per_step
 
     def _totals(self) -> dict[str, Any]:
@@ -296,14 +300,14 @@ class Statistics:
                 "score_mean": float(np.mean(self.recent_scores)) if self.recent_scores else None}
 
     def _speed(self, served: Mapping[str, float], trainings: int, seconds: float) -> Columns:
-        """Predictions and trainings a second, and observations in a prediction."""
+        """Returns predictions and trainings per second, and the mean number of observations in a call of the model."""
         return {"pps": round(served["predictions"] / seconds, 1) if seconds else 0.0,
                 "tps": round(trainings / seconds, 2) if seconds else 0.0,
                 "prediction_batch": round(served["predictions"] / served["calls"], 2) if served["calls"] else None}
 
 
 def _outside(served: Mapping[str, float], reports: list[_Report], thread: float, seconds: float) -> float | None:
-    """Cores that predictors, trainers and the main thread take outside of the model; None where they are one thread."""
+    """Returns the cores that predictors, trainers and main thread use outside of the model; None if not measured."""
     spent = [report.spent.outside for report in reports if report.spent is not None]
     if not seconds or not (spent or served["outside"]):
         return None

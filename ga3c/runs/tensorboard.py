@@ -1,6 +1,6 @@
-"""Shows a run in TensorBoard: scalars in groups, the policy lag as histograms, evaluations, the settings as text.
+"""A run in TensorBoard: scalars in groups, policy lag as histograms, evaluations, and the settings as text.
 
-TensorBoard follows only the newest file of a directory, so one writer writes everything into one file.
+TensorBoard follows only the newest file of a directory. So one writer writes everything into one file.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _SUFFIXES = {"ms": "time", "busy": "time"}
 
 
 def tag(column: str) -> str:
-    """The name of a scalar for a column of metrics.jsonl, with its group, as in `score/score_mean`.
+    """Returns the name of the scalar for a column of metrics.jsonl, with its group, as in `score/score_mean`.
 
-    A column of no other source is one of the algorithm's metrics, whatever its name: `learning/...`.
+    The group `learning` holds all other columns: they are the algorithm's metrics.
     """
     group = (_GROUP.get(column) or _PREFIXES.get(column.split("_")[0]) or _SUFFIXES.get(column.split("_")[-1])
              or "learning")
@@ -54,20 +54,20 @@ def tag(column: str) -> str:
 
 
 def scalar(name: str, value: float) -> Summary.Value:
-    """As TensorBoard's own `scalar_pb`, which takes 0.1 ms; a row has fifty scalars."""
+    """Returns a scalar as TensorBoard's `scalar_pb` does, which takes 0.1 ms; a row has fifty scalars."""
     number = TensorProto(dtype=DT_FLOAT, tensor_shape=TensorShapeProto(), float_val=[value])
     return Summary.Value(tag=name, metadata=_OF_SCALARS, tensor=number)
 
 
 def _image(name: str, gif: bytes) -> Summary.Value:
-    """An image as TensorBoard keeps it: width, height and the file, which a browser plays."""
+    """Returns a GIF in TensorBoard's format for images: width, height and the file. A browser plays it."""
     size = [str(int.from_bytes(gif[at:at + 2], "little")).encode() for at in (6, 8)]
     return Summary.Value(tag=name, metadata=images.create_summary_metadata(None, None),
                          tensor=make_tensor_proto([*size, gif]))
 
 
 class TensorBoard:
-    """Writes into `directory`, with agent steps as the horizontal axis. Used by the main thread. Raises OSError."""
+    """A writer into `directory`; the horizontal axis is agent steps. Used by the main thread. Raises OSError."""
 
     def __init__(self, directory: Path, settings: str, agent_steps: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -75,13 +75,13 @@ class TensorBoard:
         self._writer = EventFileWriter(self._held.enter_context(plain_path(directory)))
         self._lags: list[Lag] = []
         self._next_histogram = 0.0
-        # What an earlier file has after that belongs to a branch that was given up: TensorBoard leaves it out.
+        # A resume gives up the later part of an earlier file. This event makes TensorBoard leave that part out.
         self._writer.add_event(Event(wall_time=time.time(), step=agent_steps + 1,
                                      session_log=SessionLog(status=SessionLog.START)))
         self._add(agent_steps, *text_pb("settings", "".join(f"    {line}\n" for line in settings.splitlines())).value)
 
     def row(self, row: Mapping[str, Any], lag: Lag) -> None:
-        """Adds a row of metrics.jsonl, and the policy lag of what was trained on in its second."""
+        """Adds a row of metrics.jsonl, and the policy lag of the samples that were trained on in its second."""
         shown = {tag(name): value for name, value in row.items()
                  if isinstance(value, int | float) and name not in ("time", "agent_steps")}
         values = [scalar(name, value) for name, value in shown.items()]
@@ -95,7 +95,7 @@ class TensorBoard:
         self._add(row["agent_steps"], *values)
 
     def evaluation(self, report: Mapping[str, Any], video: bytes = b"") -> None:
-        """Adds the report of an evaluation, and a GIF of its play, at the agent steps of its checkpoint."""
+        """Adds the report of an evaluation, and its GIF `video` if not empty, at the agent steps of its checkpoint."""
         self._add(report["agent_steps"],
                   *(scalar(f"evaluation/{name}", report[name])
                     for name in ("mean", "median", "iqm", "human_normalised", "length_mean") if name in report),
@@ -106,6 +106,6 @@ class TensorBoard:
         self._writer.add_event(Event(wall_time=time.time(), step=agent_steps, summary=Summary(value=values)))
 
     def close(self) -> None:
-        """Writes what is still buffered."""
+        """Writes buffered events and closes the file."""
         with self._held:
             self._writer.close()

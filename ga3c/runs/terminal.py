@@ -1,4 +1,4 @@
-"""Shows a run: as a live panel on a terminal, as plain lines elsewhere. A failure here never stops a run.
+"""The display of a run: a live panel on a terminal, plain lines elsewhere. A failure here never stops a run.
 
 `ga3c-top` shows the same panel for any run from another terminal.
 """
@@ -21,10 +21,10 @@ from rich.text import Text
 from ga3c.runs.nonblocking import NonBlocking
 
 _PANEL_COLUMNS, _CURVE_COLUMNS, _CURVE_ROWS, _BAR_COLUMNS = 74, 60, 3, 28
-_CURVE_POINTS = 1024  # when the score's curve has more, every second one is dropped
-_RECENT = 60          # rows from which the speed towards a limit is computed
-_MESSAGES = 4         # shown
-_SMOOTH = 10          # rows from which `pps_limit` is computed
+_CURVE_POINTS = 1024  # if the score's curve has more, every second point is dropped
+_RECENT = 60          # rows to compute the speed towards a limit from
+_MESSAGES = 4         # shown in the panel
+_SMOOTH = 10          # rows to compute `pps_limit` from
 _TOTALS = ("time", "agent_steps", "frames", "episodes", "trainings", "score", "score_mean")
 _LIMITS = {"steps": "agent_steps", "frames": "frames", "minutes": "time", "episodes": "episodes"}
 
@@ -38,7 +38,7 @@ def _clock(seconds: float) -> str:
 
 
 def plain_line(row: Mapping[str, Any], notes: Mapping[str, str]) -> str:
-    """A row of metrics as one line, with notes by name, such as the controller's last decision."""
+    """Returns a row of metrics as one line, with notes by name, such as the controller's last decision."""
     return (f"[Time: {_clock(row['time'])}] [Steps: {_number(row['agent_steps'])} Frames: {_number(row['frames'])}] "
             f"[Episode: {_number(row['episodes'])} Score: {_number(row['score'], '.1f')} "
             f"RScore: {_number(row['score_mean'], '.2f')}] "
@@ -52,7 +52,7 @@ def plain_line(row: Mapping[str, Any], notes: Mapping[str, str]) -> str:
 
 
 def block_curve(values: Sequence[float], columns: int, rows: int) -> list[str]:
-    """`values` as a filled curve of block characters, top row first. A column is the mean of its values."""
+    """Returns `values` as a filled curve of block characters, top row first. A column shows the mean of its values."""
     n = min(columns, len(values))
     bounds = [len(values) * i // n for i in range(n + 1)]
     means = [sum(values[low:high]) / (high - low) for low, high in zip(bounds, bounds[1:], strict=False)]
@@ -66,9 +66,8 @@ class View:
     """The panel of a run, made from its rows of metrics.
 
     Args:
-        limits: when the run ends: its settings `steps`, `frames`, `minutes` and `episodes`. What is no number is no
-            limit.
-        cores: of the machine that it runs on; None if not known.
+        limits: the settings of the run; `steps`, `frames`, `minutes` and `episodes` limit it if they are numbers.
+        cores: usable cores of the run's machine; None if not known.
     """
 
     def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
@@ -81,7 +80,7 @@ class View:
         self._skipped = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Adds the row of a second that has passed. Of the last row, which has no workers, only the totals count."""
+        """Adds a row of metrics. Only the totals are used of the last row, which has no workers."""
         if self._recent and not row["agents"]:
             row = {**self._recent[-1], **{name: row[name] for name in _TOTALS}}
         if self._recent and row["time"] < self._recent[-1]["time"]:  # resumed from an older checkpoint
@@ -97,13 +96,16 @@ class View:
             self._scores, self._stride = self._scores[::2], 2 * self._stride
 
     def pps_limit(self) -> float | None:
-        """PPS if agents and model had all cores; None where the processor time was not measured."""
+        """Returns the PPS if agents and model had all cores; None if the processor time was not measured."""
         rows = [row for row in list(self._recent)[-_SMOOTH:] if row["pps"] and row.get("cpu_agents")]
         busy = sum(row["cpu_agents"] + (row.get("cpu_server") or 0.0) for row in rows)
         return sum(row["pps"] for row in rows) * self.cores / busy if self.cores and busy else None
 
     def remaining(self) -> tuple[str, float, float | None] | None:
-        """The limit that will end the run first: its flag, the share done, seconds left (None if not known)."""
+        """Returns the limit that will end the run first: its flag, the share done, seconds left (None if not known).
+
+        Returns None if the run has no limit, or no row yet.
+        """
         if not self._limits or not self._recent:
             return None
         first, row = self._recent[0], self._recent[-1]
@@ -122,7 +124,7 @@ class View:
         """Draws the newest row, the score's curve, notes by name, and the last messages."""
         row = self._recent[-1]
         body = Table.grid()
-        body.add_column(min_width=_PANEL_COLUMNS)  # so that it stays as it is when a note changes
+        body.add_column(min_width=_PANEL_COLUMNS)  # so that the width stays when a note changes
         body.add_row(self._curve())
         body.add_row(self._numbers(row))
         left = self.remaining()
@@ -144,7 +146,7 @@ class View:
     def _curve(self) -> Table | Text:
         if len(self._scores) < 2:
             return Text("RScore: no episode has ended yet" if not self._scores else "", style="dim")
-        newest = self._recent[-1]["score_mean"]  # none yet, if resumed from before the first episode's end
+        newest = self._recent[-1]["score_mean"]  # None if the run was resumed from before its first episode ended
         scores = self._scores if newest is None else [*self._scores, newest]
         low, high = min(scores), max(scores)
         labels = [f"{high:,.1f}", "RScore", f"{low:,.1f}"]
@@ -186,7 +188,7 @@ def can_show_panel(console: Console) -> bool:
 
 
 class Display:
-    """Shows rows and messages on standard output. If that is closed or not read, the run goes on without."""
+    """The rows and messages on standard output. If it is closed or not read, the run goes on without them."""
 
     def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
         self._view = View(title, limits, cores)
@@ -195,14 +197,14 @@ class Display:
         self._screen: NonBlocking | None = None
         try:
             self._screen = NonBlocking(sys.stdout)
-        except (OSError, ValueError, AttributeError):  # a file; what a test or notebook has instead; nothing
+        except (OSError, ValueError, AttributeError):  # a file, an object of a test or notebook, or None
             pass
         console = Console(highlight=False, file=cast(TextIO, self._screen))
         self._live = Live(console=console, auto_refresh=False, transient=False) if can_show_panel(console) else None
         self._started = False
 
     def show(self, row: Mapping[str, Any], notes: Mapping[str, str], diagnosis: object = None) -> None:
-        """Shows a row of metrics, with notes by name; the panel shows the whole `diagnosis` as the note Bottleneck."""
+        """Shows a row of metrics, with notes by name. The panel shows the whole `diagnosis` as the note Bottleneck."""
         if self._live is None:
             self._line(plain_line(row, notes))
             return
@@ -215,13 +217,13 @@ class Display:
         def update() -> None:
             shown = self._view.panel(self._messages, {**notes, "Bottleneck": str(diagnosis)} if diagnosis else notes,
                                      "Ctrl-C ends the run with a checkpoint")
-            # The ^C that a terminal echoes needs room beside it: on a line of its own it would leave a stale panel.
+            # A terminal echoes ^C beside the panel. Without room there, a new line would leave a stale panel behind.
             live.update(Constrain(shown, live.console.width - 3), refresh=True)
 
         self._try(update)
 
     def message(self, text: str) -> None:
-        """Shows a line that is not a row: an event, a warning, how to go on."""
+        """Shows a line that is not a row, such as an event, a warning, or how to resume."""
         self._messages.append(text)
         if not self._started:
             self._line(text)
@@ -230,13 +232,13 @@ class Display:
         self._try(lambda: print(text, file=self._screen, flush=True))
 
     def leave_panel(self) -> None:
-        """Leaves the last panel standing; later messages are plain lines."""
+        """Stops updating the panel, which stays visible. Later messages are plain lines."""
         if self._started and self._live is not None:
             self._try(self._live.stop)
         self._started = False
 
     def close(self) -> None:
-        """Ends the display; nothing more is shown."""
+        """Leaves the panel and closes the output."""
         self.leave_panel()
         if self._screen is not None:
             self._try(self._screen.close)
@@ -247,6 +249,6 @@ class Display:
             return
         try:
             write()
-        except (OSError, ValueError, SystemExit):  # closed pipe, terminal gone (rich then exits); log.txt has all
+        except (OSError, ValueError, SystemExit):  # closed pipe, or terminal gone (rich then exits); log.txt has all
             self._gone = True
-            sys.stdout = None  # so that the interpreter does not flush it at exit either
+            sys.stdout = None  # so that the interpreter does not flush it at exit

@@ -1,7 +1,7 @@
-"""Traces the last minute or so of agents, predictors and trainers, for Perfetto or chrome://tracing.
+"""The trace of about the last minute of agents, predictors and trainers, for Perfetto or chrome://tracing.
 
-What agents did follows from what predictors see. An agent waits from its request until the answer, and plays in
-between.
+The spans of agents are derived from the predictors' calls. An agent waits from its request until the answer, and plays
+from the answer until its next request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Training(NamedTuple):
 
 
 class Trace:
-    """Keeps the newest 10,000 calls and 2,000 updates. `predicted` and `trained` may be called from any thread."""
+    """The newest 10,000 prediction calls and 2,000 updates. `predicted` and `trained` may be called from any thread."""
 
     def __init__(self) -> None:
         self._calls: deque[_Call] = deque(maxlen=_MOST_CALLS)
@@ -44,19 +44,30 @@ class Trace:
 
     def predicted(self, taken: float, gathered: float, predicted: float, answered: float,
                   agents: Sequence[int], asked: Sequence[float]) -> None:
-        """Adds a prediction call: its moments in monotonic seconds, the agents answered, and when each had asked."""
+        """Adds a prediction call.
+
+        Args:
+            taken, gathered, predicted, answered: monotonic seconds when the requests were taken, the observations
+                copied, the outputs computed, the answers written.
+            agents, asked: the agents answered, and the monotonic seconds of their requests.
+        """
         self._calls.append(_Call(threading.current_thread().name, taken, gathered, predicted, answered, agents, asked))
 
     def trained(self, gathering: float, updating: float, steps: int) -> None:
-        """Adds an update that ends now, after so many seconds of copying and updating; `steps`: its agent steps."""
+        """Adds an update that ends now.
+
+        Args:
+            gathering, updating: seconds of copying rollouts, and then of the update.
+            steps: agent steps in the batch.
+        """
         self._trainings.append(_Training(threading.current_thread().name, time.monotonic(), gathering, updating, steps))
 
     def write(self, path: Path) -> None:
-        """Writes Chrome's trace-event JSON, times in microseconds since the first event. Raises OSError."""
+        """Writes Chrome's trace-event JSON. Its times are microseconds since the first event. Raises OSError."""
         path.write_text(json.dumps({"traceEvents": self.events(), "displayTimeUnit": "ms"}) + "\n", encoding="utf-8")
 
     def events(self) -> list[dict[str, Any]]:
-        """Returns complete events ("X") of one track for each agent and thread, after the tracks' names ("M")."""
+        """Returns the tracks' names ("M"), then complete events ("X"). Each agent and each thread has one track."""
         calls, trainings = list(self._calls), list(self._trainings)
         spans: list[tuple[str, str, float, float, dict[str, Any]]] = []
         answered: dict[int, float] = {}

@@ -1,1 +1,1 @@
-"""What runs it: supervisor, agent processes, predictor and trainer threads, serial mode. Start with `supervisor.py`."""
+"""The service: supervisor, agent processes, predictor and trainer threads, serial mode. Start with `supervisor.py`."""

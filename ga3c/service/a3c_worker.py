@@ -1,14 +1,14 @@
-"""A worker of A3C on processors: an agent with a copy of the model of its own (Mnih et al., 2016, algorithm S3).
+"""A worker of A3C on processors: an agent with its own copy of the model (Mnih et al., 2016, algorithm S3).
 
     pull the shared weights -> play `rollout_length` steps by them -> gradient of the rollout -> push -> pull -> ...
 
-With `local_updates` the worker steps by its gradients itself, and shares its steps after so many of them.
+With `local_updates` above 1 the worker updates its own copy. It shares its updates after every `local_updates` of them.
 
 The worker is an agent's process like any other (`agents/process.py`): the same loop plays, the supervisor watches and
-replaces it. What differs is who grants its requests. Predictions come from its own copy; a rollout is learned from here
-before it is submitted. The main process then only counts what was made of it, and gives the slot back.
+replaces it. Only the grants differ. Predictions come from the worker's own copy. The worker learns from a rollout
+before it submits it. The main process then only counts the update and releases the slot.
 
-Nothing is sent to other workers, and nobody waits for them. Next hop of an observation: `LocalModel._predict`.
+Workers send nothing to each other and do not wait for each other. Next hop of an observation: `LocalModel._predict`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from ga3c.transport.slots import AgentStatus, Slots
 
 
 class LocalModel:
-    """A worker's own copy of the model, and its port: together they grant what the worker's loop asks for.
+    """A worker's own copy of the model, in front of its port. Together they grant the requests of the worker's loop.
 
-    The copy changes in one place, between two rollouts. So a rollout, and the value of what follows it, are of the same
-    weights; `version` in its slot is that of the last pull.
+    The copy changes only between two rollouts. So a rollout and its bootstrap value come from the same weights.
+    `version` in the slot is that of the last pull, plus the worker's own updates since.
     """
 
     def __init__(self, port: Port, store: Slots, settings: Settings, env: EnvSpec, shared: SharedWeights) -> None:
-        # Not before `before_tensorflow`, and never in the fork server: a process must not be forked with its threads.
+        # After `before_tensorflow`, and never in the fork server: a process with TensorFlow's threads must not fork.
         from ga3c.learner.backend import GradientBackend
         from ga3c.learner.learner import make_algorithm, rates_at
         self._port, self._store, self._shared, self._settings = port, store, shared, settings.algorithm
@@ -50,14 +50,15 @@ class LocalModel:
         self._pull()
 
     def status(self, store: Slots, state: AgentStatus) -> None:
-        """As `Port.status`."""
+        """See `Port.status`. Shares the worker's own updates first if it has drained."""
         if state == AgentStatus.DRAINED:
             self._share()
         self._port.status(store, state)
 
     def grant(self, request: Request, store: Slots) -> int:
-        """As `Port.grant`; waits for a free slot at most, which the main process releases. Raises ServerGone,
-        ModelFailed.
+        """See `Port.grant`. Waits only for a free slot, which the main process releases.
+
+        Raises ServerGone, ModelFailed.
         """
         kind, slot, step = request
         if kind == PREDICT:
@@ -69,21 +70,21 @@ class LocalModel:
                 with _of_the_model():
                     self._learn(slot)
             except ModelFailed:
-                store.submitted_at[slot] = 0.0  # it has delivered nothing
+                store.submitted_at[slot] = 0.0  # the rollout does not count as delivered
                 raise
         return self._port.grant(request, store)
 
     def _pull(self) -> None:
         self._version, self._pulled = self._shared.pull(self._port.agent)
-        self._state: dict[str, NDArray] = {}  # what steps of its own have made of variables that no gradient changes
+        self._state: dict[str, NDArray] = {}  # variables that no gradient changes, after own updates
         self._steps = self._shared.steps(self._settings, self._pulled) if self._settings.local_updates > 1 else None
         self._weights = self._backend.variables.taken(self._pulled)
 
     def _share(self) -> None:
-        """Adds the worker's own steps to the weights of all, unless those that it began from were given up."""
+        """Adds the worker's own updates to the shared weights, unless they began from discarded weights."""
         if self._steps and self._steps.taken and self._version >= self._shared.min_valid_version:
             self._shared.add(self._port.agent, self._steps, self._state)
-        self._steps = None  # they are the others' now
+        self._steps = None  # shared, or discarded
 
     def _predict(self, slot: int, step: int) -> None:
         store = self._store
@@ -94,12 +95,12 @@ class LocalModel:
         self._calls += 1
 
     def _learn(self, slot: int) -> None:
-        """Makes an update of a rollout, and leaves word of it; pushes and pulls if it is time."""
+        """Makes an update from a rollout and records its result in shared memory. Pushes and pulls when due."""
         batch, shared, began = self._store.view(slot), self._shared, time.monotonic()
         rates = self._rates(shared.agent_steps, shared.learning_rate_factor)
         found = self._backend.gradients(self._backend.inputs(batch), rates, self._weights)
         metrics, version, agent_steps = [*found.metrics.values(), 1.0, rates.learning_rate], 0, 0
-        # Weights that were given up lead nowhere, and what is not finite would spoil those of all.
+        # Gradients of discarded weights are useless. Numbers that are not finite would spoil the shared weights.
         if all(map(math.isfinite, metrics)) and self._version >= shared.min_valid_version:
             if self._steps:
                 self._steps.step(found.gradients, rates.learning_rate)
@@ -121,9 +122,9 @@ class LocalModel:
 
 
 def worker(shared: SharedWeights, settings: Settings, env: EnvSpec) -> Callable[..., None]:
-    """The entry point of such an agent's process, for `AgentPool`. Called in the process that has TensorFlow.
+    """Returns the entry point of a worker's process, for `AgentPool`. Call it in the process that has TensorFlow.
 
-    settings: those that the model is made by; the network's precision is decided.
+    settings: those of the model; the network's precision is decided in them.
     """
     return functools.partial(agent_main, model=functools.partial(_model, shared, settings, env, fixed_library()))
 
@@ -139,7 +140,7 @@ def _model(shared: SharedWeights, settings: Settings, env: EnvSpec, library: Lib
 
 @contextlib.contextmanager
 def _of_the_model() -> Iterator[None]:
-    """What is raised within is no failure of an environment."""
+    """Turns an exception raised within into ModelFailed, so that it does not count as an environment's failure."""
     try:
         yield
     except Exception as error:
@@ -148,16 +149,16 @@ def _of_the_model() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signs_of_life(sign: Callable[[], None]) -> Iterator[None]:
-    """Within, `sign` is called with each module that is imported.
+    """Calls `sign` for each module that is imported within.
 
-    TensorFlow has thousands. From a slow disk, or with many workers on few cores, they take longer than an agent may.
+    TensorFlow has thousands. On a slow disk, or with many workers on few cores, they take longer than the timeout.
     """
     class Finder:
-        """Finds nothing, so that others do."""
+        """A finder that finds nothing, so that the next finders are asked."""
 
         @staticmethod
         def find_spec(name: str, path: Any = None, target: Any = None) -> None:
-            """Asked first for every module."""
+            """Calls `sign`. Python asks this finder first for every module."""
             sign()
 
     finder: Any = Finder

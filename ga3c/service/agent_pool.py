@@ -1,4 +1,4 @@
-"""The agent processes: started, stopped, watched, restarted. Used by the supervisor's thread alone."""
+"""The pool of agent processes: starts, stops, watches and restarts them. Used by the supervisor's thread only."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from ga3c.transport.channel import Channel
 from ga3c.transport.slots import AgentStatus, Slots
 
 DRAIN_SECONDS = 3.0      # at the end of a run: an agent takes one step to drain; a slow environment gets this long
-STACKS_SECONDS = 0.9     # looks come every second, but two may follow one another closely after a late one
-INATTENTION = 3.0        # after such a gap between two looks (suspend, SIGSTOP, a slow disk) old heartbeats say nothing
-START_TIMES = 20         # newest start-up times that the median is taken of
+STACKS_SECONDS = 0.9     # to write stacks before the kill; `watch` runs every second, but sooner after a late call
+INATTENTION = 3.0        # after such a gap between two looks (suspend, SIGSTOP, slow disk) old heartbeats do not count
+START_TIMES = 20         # the median is taken of so many newest start-up times
 _HOW = {Cause.OUT_OF_MEMORY: "was killed, likely because memory ran out,",
         Cause.FORK_SERVER: "was lost with the process that agents are forked from,",
         Cause.MODEL: "ended as its model failed, of which log.txt has the traceback,"}
@@ -50,9 +50,9 @@ class AgentPool:
 
     Args:
         resumed_at: agent steps when the process began; agents' seeds depend on it.
-        statistics: what wrappers have seen in a run that goes on.
-        entry: an agent's entry point.
-        waiting: the context within which a start is waited for; Interrupted ends the wait.
+        statistics: the wrappers' statistics (n, 3) so far, of a resumed run.
+        entry: the entry point of an agent's process.
+        waiting: makes the context in which the pool waits for a start; Interrupted ends the wait.
     """
 
     def __init__(self, settings: Settings, store: Slots, channel: Channel, recorder: Recorder,
@@ -75,7 +75,7 @@ class AgentPool:
     # ------------------------------------------------------------------------------------ what there is
 
     def vacate(self, number: int) -> None:
-        """All slots of the agent are back. From any thread."""
+        """Notes that all slots of the agent are free again. May be called from any thread."""
         self._vacated.append(number)
 
     def _in(self, *states: AgentState) -> list[Agent]:
@@ -87,27 +87,27 @@ class AgentPool:
 
     @property
     def at_work(self) -> int:
-        """Agents that play, or will."""
+        """Number of agents that are starting or playing."""
         return len(self._at_work)
 
     def settled(self) -> bool:
-        """Whether none is starting, or on its way out; first takes note of those that play by now."""
+        """Returns whether no agent is starting or draining. First notes the agents that play by now."""
         self._note_playing()
         return not self._in(AgentState.STARTING, AgentState.DRAINING)
 
     @property
     def processes(self) -> list[ForkServerProcess]:
-        """Those that have not been seen to end."""
+        """The processes whose end has not been noted yet."""
         return [agent.process for agent in self.agents if agent.process is not None]
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes."""
+        """The process ids of `processes`."""
         return [process.pid or 0 for process in self.processes]
 
     @property
     def available(self) -> int:
-        """The most agents there can be."""
+        """The largest number of agents that is possible now."""
         return min(self._most, len(self.agents) - len(self._in(AgentState.QUARANTINED)))
 
     @property
@@ -116,32 +116,32 @@ class AgentPool:
 
     @property
     def start_seconds(self) -> float | None:
-        """Median of the newest start-up times, from the start of a process to its first step; None before the first."""
+        """Median of the newest start-up times, from a process's start to its first step; None before the first."""
         return median(self._start_times) if self._start_times else None
 
     def statistics(self) -> Statistics:
-        """What the wrappers of all agents have seen, (n, 3); without a row where they keep none."""
+        """Returns the merged wrapper statistics of all agents, (n, 3); n is 0 if wrappers keep none."""
         alive = [agent.number for agent in self.agents if agent.alive and len(self._seen)]
         return functools.reduce(merged, map(self._store.reported_statistics, alive), self._seen)
 
     def next_start(self, wanted: int) -> float | None:
-        """When the next agent that is wanted may be started (monotonic seconds); None if none is missing."""
+        """Returns when the next missing agent may be started (monotonic seconds); None if none is missing or vacant."""
         vacant = self._in(AgentState.VACANT)
         if self.at_work >= wanted or not vacant:
             return None
         return min(agent.start_after for agent in vacant)
 
     def wanted(self, asked: int, played: bool) -> int:
-        """As many of the agents asked for as there can be; 0 if there are none.
+        """Returns how many of the `asked` agents are possible; 0 if none is.
 
         Args:
-            played: something was trained on in this process. Then the game can be played, and others take the place of
-                the quarantined. Before that, others would most likely fail like them.
+            played: whether this process has trained on any step. Then the environment works, and other agents replace
+                quarantined ones. Before that, other agents would most likely fail in the same way.
         """
         if played:
             return min(asked, self.available)
         quarantined = len(self._in(AgentState.QUARANTINED))
-        at_least = 1 if self.processes else 0  # the last one alive goes on, whatever was asked for
+        at_least = 1 if self.processes else 0  # the last live agent keeps playing in any case
         return max(min(asked - quarantined, self._most), at_least)
 
     # ------------------------------------------------------------------------------------ starting and stopping
@@ -172,7 +172,7 @@ class AgentPool:
                 self._start_times.append(float(self._store.playing_since[agent.number]) - agent.started_at)
 
     def _start(self, agent: Agent) -> bool:
-        """Whether the system had a process for it."""
+        """Starts a process for the agent. Returns whether that worked."""
         alive, s = len(self.processes), self._settings
         try:
             port = self._channel.open(agent.number)
@@ -180,7 +180,7 @@ class AgentPool:
             self._not_started(agent, error, alive)
             return False
         if self._resumed_at and port.generation == 1:
-            s = s.changed(random_start_steps=0)  # the run has begun already; who is restarted takes them
+            s = s.changed(random_start_steps=0)  # a resumed run takes no random steps; a restarted agent does
         process = multiprocessing.get_context("forkserver").Process(
             target=self._entry,
             args=(port, self._store, s, agent_seed(s, agent.number, port.generation, self._resumed_at),
@@ -188,7 +188,7 @@ class AgentPool:
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
         try:
             agent.forked_from = start(process, port, s.env, s.agents.envs_per_agent, self._waiting)
-        except (OSError, EOFError) as error:  # no process or memory, of which the fork server dies
+        except (OSError, EOFError) as error:  # no process, or no memory, which kills the fork server
             self._not_started(agent, error, alive)
             return False
         except Interrupted:
@@ -200,7 +200,10 @@ class AgentPool:
         return True
 
     def _not_started(self, agent: Agent, error: Exception, alive: int) -> None:
-        """alive: agents that there were. If the fork server died of one more, they are lost with it."""
+        """Handles a failed start. Raises AgentsLost if no process is left.
+
+        alive: processes before it. If the fork server died of this start, they are lost with it.
+        """
         self._channel.withdraw(agent.number)
         now, cause = time.monotonic(), f"{type(error).__name__}: {error}"
         self._recorder.event("agent_not_started", agent=agent.number, cause=cause)
@@ -216,7 +219,7 @@ class AgentPool:
         self._refuse(agent, cause, alive, workers.START_PAUSE)
 
     def _refuse(self, agent: Agent, cause: str, alive: int, seconds: float) -> None:
-        """As many agents as there were, for so long."""
+        """Limits the pool to `alive` agents for so many seconds."""
         now = time.monotonic()
         agent.start_after = self._refusals.refused(now, alive, seconds)
         self._recorder.disturbances += 1
@@ -224,7 +227,7 @@ class AgentPool:
                            f"in {agent.start_after - now:.0f} s.")
 
     def stop_all(self, at_once: bool) -> None:
-        """Ends every process: by the stop message, unless `at_once`, then by hanging up, then by SIGKILL."""
+        """Ends every process: by the stop message (not if `at_once`), then by closing its pipe, then by SIGKILL."""
         if not at_once:
             for agent in self.agents:
                 if agent.at_work:
@@ -251,7 +254,7 @@ class AgentPool:
     # ------------------------------------------------------------------------------------ ends, faults, silence
 
     def reap(self) -> None:
-        """Takes note of every process that has ended, and retires its agent."""
+        """Notes every process that has ended, and retires its agent."""
         for agent, exitcode in self._ended():
             self._count_faults(agent)
             if agent.state is AgentState.DRAINING:
@@ -261,7 +264,7 @@ class AgentPool:
             self._channel.retire(agent.number)
 
     def lost(self) -> AgentsLost:
-        """What to raise when none is left."""
+        """Returns the exception to raise when no agent is left."""
         n = len(self._in(AgentState.QUARANTINED))
         return AgentsLost(f"agents: all {n} failed again and again and are quarantined; the last one: "
                           f"{self._last_fault}")
@@ -275,14 +278,14 @@ class AgentPool:
             agent.process = None
             if len(self._seen):
                 self._seen = merged(self._seen, self._store.reported_statistics(agent.number))
-            # What its environments started ends with it. With 255 the fork server may have died, and it lives.
+            # Ends what its environments started, and the agent: with 255 only the fork server may have died.
             kill_group(process.pid or 0)
             process.join()
             process.close()
             yield agent, code
 
     def _left(self, agent: Agent, exitcode: int) -> None:
-        """It was asked to end. If something else ended it, what it had not submitted is lost."""
+        """Notes the end of a draining agent. If it did not end by itself, its unsubmitted steps are lost."""
         agent.state, causes = AgentState.GONE, {}
         if exitcode:
             cause, how = self._end(agent, exitcode)
@@ -292,7 +295,7 @@ class AgentPool:
         self._recorder.event("agent_left", agent=agent.number, exitcode=exitcode, **causes)
 
     def _end(self, agent: Agent, exitcode: int) -> tuple[Cause, str]:
-        """(why its process has ended, how, in words that a comma or more may follow)."""
+        """Returns the cause of a process's end, and a phrase about it for messages; the phrase may end with a comma."""
         cause = self._cause(agent, exitcode)
         return cause, _HOW.get(cause) or (f"was killed by {signal_name(-exitcode)}" if exitcode < 0 else
                                           f"ended with exit code {exitcode}")
@@ -321,7 +324,7 @@ class AgentPool:
         recorder.log(f"Agent {agent.number} {how} after {lived:.1f} s{why} and {then}.")
 
     def _cause(self, agent: Agent, exitcode: int) -> Cause:
-        """Why its process has ended. The kernel's count of kills for want of memory is taken note of."""
+        """Returns why the agent's process has ended. An out-of-memory kill counts for one agent only."""
         if agent.interrupted_at is not None and exitcode in (-signal.SIGKILL, -signal.SIGUSR1):
             return Cause.HUNG
         if exitcode == -signal.SIGKILL and self._ran_out_of_memory():
@@ -335,7 +338,7 @@ class AgentPool:
         return Cause.EXCEPTION if exitcode == 1 and agent.faults_seen > 0 else Cause.EXIT
 
     def _ran_out_of_memory(self) -> bool:
-        """Whether the kernel has just killed for want of memory, and this was not reported before."""
+        """Returns whether the kernel has just killed for lack of memory, and this was not reported before."""
         now = oom_kills()
         if now <= self._oom_kills[0]:
             return False
@@ -344,7 +347,7 @@ class AgentPool:
         return True
 
     def _count_faults(self, agent: Agent) -> None:
-        """Counts the environments that failed since the last look."""
+        """Counts the environments of the agent that failed since the last call."""
         count, trace = self._channel.faults(agent.number)
         new = count - agent.faults_seen
         if new <= 0:
@@ -353,7 +356,7 @@ class AgentPool:
         self._last_fault = self._faults.note(agent.number, new, trace)
 
     def watch(self) -> float:
-        """Once a second: counts faults, kills agents without a sign of life. Returns since when we look regularly."""
+        """Counts faults and kills silent agents, once a second. Returns when the last long gap between calls ended."""
         now = time.monotonic()
         if now - self._looked_at > INATTENTION:
             self._attentive_since = now
@@ -373,11 +376,11 @@ class AgentPool:
         return self._attentive_since
 
     def _silent(self, agent: Agent, now: float) -> float:
-        """Seconds since the agent's last heartbeat, as far as we were there to see it."""
+        """Returns seconds since the agent's last heartbeat, or since the last gap between looks if that is later."""
         return now - max(float(self._store.heartbeat[agent.number]), self._attentive_since)
 
     def _interrupt(self, agent: Agent, silent: float) -> None:
-        """Asks for its stacks; it is killed when it has had the time to write them."""
+        """Asks a silent agent for its stacks. `watch` kills it when it has had time to write them."""
         assert agent.process is not None and agent.process.pid
         agent.interrupted_at = time.monotonic()
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Where a trainer's batches come from. GA3C's source is the queue: any rollouts, as many as an update needs.
+"""The sources of a trainer's batches. GA3C's source is the training queue: any rollouts, as many as an update needs.
 
 Next hop of a rollout: `service.trainer.run_trainer`.
 """
@@ -25,7 +25,7 @@ from ga3c.tuning.bottleneck import lag_ceiling
 
 
 class Collected(NamedTuple):
-    """A batch to train on, of which the first `filled` rollouts have steps. `gathering`: seconds that copying took."""
+    """A batch to train on. Rollouts after the first `filled` have no steps. `gathering`: seconds spent on copying."""
 
     batch: Batch
     filled: int
@@ -33,14 +33,14 @@ class Collected(NamedTuple):
 
 
 class BatchSource(Protocol):
-    """What a trainer loops over."""
+    """A source of batches, which a trainer loops over."""
 
     def batches(self) -> Generator[Collected]:
-        """Batch after batch; each may be used until the next is asked for, or the generator is closed."""
+        """Yields batches. Each stays valid until the next one is requested or the generator is closed."""
 
 
 def notes_on_minibatches(settings: Settings) -> list[str]:
-    """A line for whoever asks for more minibatches than there are rollouts, where rollouts are taken whole."""
+    """Returns a note if the settings ask for more minibatches than an update has whole rollouts; else nothing."""
     asked, rollouts = settings.algorithm.minibatches, rollouts_per_batch(settings)
     algorithm = settings.algorithm.algorithm
     if not facts(algorithm).rollouts_whole or asked <= rollouts:
@@ -52,22 +52,22 @@ def notes_on_minibatches(settings: Settings) -> list[str]:
 
 
 def lag_limit(settings: Settings) -> float:
-    """The mean lag in updates above which a rollout is dropped, at each use of its batch."""
+    """Returns the mean lag, in updates, above which a rollout is dropped at each use of its batch; inf for no limit."""
     ceiling = lag_ceiling(settings.tuning.max_lag, settings.batching.batch_reuse)
     return ceiling if settings.batching.drop_stale and ceiling else math.inf
 
 
 def stale(batch: Batch, version: int, max_lag: float) -> NDArray[np.bool_]:
-    """(B,): whether a rollout's steps are more than `max_lag` updates older than `version` in the mean."""
+    """Returns a mask (B,): rollouts whose steps are, in the mean, more than `max_lag` updates older than `version`."""
     filled = batch.filled[:, :, 0]
     mean: NDArray = (batch.version * filled).sum(axis=1) / np.maximum(filled.sum(axis=1), 1)
     return version - mean > max_lag
 
 
 def join(store: Slots, slots: Iterable[list[int]], buffer: Batch) -> None:
-    """Fills the buffer with rollouts, each of the slots of one agent, the oldest first; the rest gets no step.
+    """Fills the buffer with one rollout per agent, from its slots, oldest first. Other rollouts get no steps.
 
-    Of several slots all but the last have been trained on before: their steps count no more (`Batch.reused`).
+    All slots of an agent but the last were in an earlier update. Their steps count as reused (`Batch.reused`).
     """
     buffer.clear(slice(None))
     for place, parts in enumerate(slots):
@@ -78,14 +78,14 @@ def join(store: Slots, slots: Iterable[list[int]], buffer: Batch) -> None:
 class RolloutQueue:
     """Batches of `n_rollouts` rollouts from the training queue, until the trainer is dismissed.
 
-    A rollout that is a batch by itself is trained on where it lies. Several are copied together, which frees their
-    slots at once. The last batch, after the dismissal, may be short: it is filled up with rollouts without a step,
-    since TensorFlow keeps buffers for every size it meets.
+    A batch of one rollout is trained on in its slot, without a copy. Several rollouts are copied into a buffer, which
+    frees their slots at once. The last batch, after the dismissal, may be short. It is padded with rollouts without
+    steps, because TensorFlow keeps buffers for every batch size.
 
     Args:
-        refused: (B,) whether a rollout must not be trained on; asked once the batch is full.
-        dropped: gets rollouts that are not trained on.
-        n_buffers: batches that stay valid at a time, the newest included; above 1 all are copied.
+        refused: returns a mask (B,) of rollouts that must not be trained on; called once the batch is complete.
+        dropped: called with rollouts that are not trained on.
+        n_buffers: how many batches stay valid at a time, the newest included; above 1 all are copied.
     """
 
     def __init__(self, channel: Channel, store: Slots, n_rollouts: int,
@@ -95,7 +95,7 @@ class RolloutQueue:
         self._refused, self._dropped, self._n_buffers = refused, dropped, n_buffers
 
     def batches(self) -> Generator[Collected]:
-        """As of any source; releases slots when the generator goes on or is closed."""
+        """See `BatchSource.batches`. A slot used without a copy is released at the next batch or the end."""
         return self._in_place() if self._n_rollouts == self._n_buffers == 1 else self._copied()
 
     def _in_place(self) -> Generator[Collected]:
@@ -135,17 +135,18 @@ class RolloutQueue:
 
 
 class Reused:
-    """The batches of a source, `uses` times each (as the circular buffer of IMPACT: Luo et al., 2020).
+    """The batches of a source, each used `uses` times (like the circular buffer of IMPACT: Luo et al., 2020).
 
-    After each new batch come those before it, the newest first. At the end of the run come the uses that are left; not
-    where a trainer is dismissed in its midst, as others have newer batches. Agent steps, episodes and agents' seconds
-    count at the first use alone (`Batch.again`).
+    After each new batch come the earlier ones, newest first. At the end of the run the remaining uses follow. A trainer
+    dismissed during the run skips them, because other trainers have newer batches. Agent steps, episodes and agents'
+    seconds count at the first use only (`Batch.again`).
 
     Args:
         source: its last `uses` batches must stay valid.
-        refused: as of the source; asked again before each use. What it refuses has been trained on, so none is dropped.
-        ending: whether the run ends.
-        over: whether time is up: what is left is then not used again.
+        refused: as for the source; called before each reuse. Refused rollouts were trained on before, so they do not
+            count as dropped.
+        ending: returns whether the run ends.
+        over: returns whether time is up; then batches are not used again.
     """
 
     def __init__(self, source: BatchSource, uses: int, refused: Callable[[Batch], NDArray[np.bool_]],
@@ -153,7 +154,7 @@ class Reused:
         self._source, self._uses, self._refused, self._ending, self._over = source, uses, refused, ending, over
 
     def batches(self) -> Generator[Collected]:
-        """As of any source."""
+        """See `BatchSource.batches`."""
         recent: deque[Collected | None] = deque(maxlen=self._uses)
         with contextlib.closing(self._source.batches()) as new:
             for collected in itertools.chain(new, itertools.repeat(None, self._uses - 1)):
@@ -174,7 +175,7 @@ class Reused:
 
 def refusal(max_lag: float, version: Callable[[], int], min_valid_version: Callable[[], int]
             ) -> Callable[[Batch], NDArray[np.bool_]]:
-    """Refuses rollouts that are `stale`, or played by weights that were given up."""
+    """Returns a function that refuses rollouts that are `stale` or older than `min_valid_version`, as a mask (B,)."""
     def refused(batch: Batch) -> NDArray[np.bool_]:
         old: NDArray[np.bool_] = batch.version[:, 0] < min_valid_version()
         return old | stale(batch, version(), max_lag) if max_lag < math.inf else old

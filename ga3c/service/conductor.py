@@ -1,7 +1,7 @@
-"""The conductor: the one thread that answers agents and makes updates where the schedule is in rounds.
+"""The conductor: the only thread that answers agents and makes updates, for schedules in rounds.
 
-It does what `rounds.Rounds` says is due, with the agents' processes as serial mode does with its own agents. Next hop
-of an observation: `Learner.predict`, and back; of a rollout: `Learner.update`.
+It carries out what `rounds.Rounds` says is due. It serves agents' processes; serial mode does the same for its own
+agents. Next hop of an observation: `Learner.predict`, and back; of a rollout: `Learner.update`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ga3c.transport.tickets import Ticket
 
 
 class Conductor:
-    """Holds the state of the rounds. A thread that takes the place of a failed one goes on with it.
+    """The state of the rounds, and the work on them. A thread that replaces a failed one continues with this state.
 
     Args:
-        n_rollouts, rollout_length: of a batch.
-        report: gets each update.
-        dropped: gets rollouts that are not trained on.
-        over: whether the last update was made. From then on nobody is answered until the agents are told to end.
+        n_rollouts, rollout_length: size of a batch.
+        report: called with each update.
+        dropped: called with rollouts that are not trained on.
+        over: returns whether the last update was made. After it, requests wait until the agents drain.
     """
 
     def __init__(self, channel: Channel, store: Slots, learner: Learner, plan: Plan, n_rollouts: int,
@@ -36,13 +36,13 @@ class Conductor:
         self._channel, self._store, self._learner = channel, store, learner
         self._report, self._dropped, self._over = report, dropped, over
         self._rounds, self._buffer = Rounds(plan), store.empty_batch(n_rollouts, rollout_length)
-        self._tickets: dict[int, Ticket] = {}   # of the agents that wait
-        self._ending = False                    # agents drain: whoever asks is answered
+        self._tickets: dict[int, Ticket] = {}   # one for each agent that waits
+        self._ending = False                    # agents drain: every request is answered
 
     def run(self, count: PredictionCount) -> None:
-        """Works until `dismiss_trainer`. After `dismiss_predictor` it makes no update and answers every request."""
+        """Runs until `dismiss_trainer`. After `dismiss_predictor` it makes no update and answers every request."""
         predictor = Predictor(self._channel, self._store, self._learner, self._store.n_agents, count)
-        self._work(predictor)  # what was due when a thread before this one failed
+        self._work(predictor)  # a failed thread before this one may have left work
         for arrived in self._channel.arrivals():
             self._note(arrived)
             self._work(predictor)
@@ -71,7 +71,7 @@ class Conductor:
                 self._rounds.asked(agent, slot, step, generation)
 
     def _leave(self, agent: int) -> None:
-        """The agent takes part in no update any more."""
+        """Takes the agent out of all further updates. Releases its slots; untrained rollouts count as dropped."""
         left = self._rounds.left(agent)
         self._drop([(agent, slot) for slot in left.untrained])
         self._channel.release([(agent, slot) for slot in left.trained])
@@ -83,7 +83,7 @@ class Conductor:
             self._channel.release(rollouts)
 
     def _work(self, predictor: Predictor) -> None:
-        """Does what is due, until somebody plays."""
+        """Carries out what is due, until an agent must play first."""
         if self._ending:
             if self._tickets:
                 self._answer(predictor, sorted(self._tickets))

@@ -1,4 +1,4 @@
-"""The counter: the one thread of the main process that A3C on processors has. It learns nothing, it only counts."""
+"""The counter: the only worker thread in the main process with A3C on processors. It counts the workers' updates."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ga3c.transport.slots import Batch, Slots
 
 def run_counter(channel: Channel, store: Slots, learner: SharedLearner, count: PredictionCount,
                 report: Callable[[UpdateStats, Batch, Spent], None], dropped: Callable[[Batch], None]) -> None:
-    """Counts what workers have learned, and releases their slots, until it is dismissed as a trainer is.
+    """Counts the workers' updates and releases their slots, until it is dismissed like a trainer.
 
-    `report` gets each update, `dropped` each rollout that none was made of. Raises Diverged.
+    `report` is called with each update, `dropped` with each rollout without an update. Raises Diverged.
     """
     ended, reported = False, time.thread_time()
     while not ended:

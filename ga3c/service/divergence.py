@@ -1,4 +1,4 @@
-"""What is done about updates that diverge: a run goes back to a checkpoint once, with half the learning rate."""
+"""The rule for updates that diverge: a run goes back to a checkpoint once, with half the learning rate."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from ga3c.runs.recorder import Recorder
 
 
 class Divergence:
-    """That of one run."""
+    """The divergence rule of one run."""
 
     def __init__(self, recorder: Recorder, model: Model) -> None:
         self._recorder, self._model = recorder, model
         self._went_back = False
 
     def answer(self, error: Diverged) -> None:
-        """Goes on from the newest finite checkpoint, the first time; else raises the error."""
+        """Goes back to the newest finite checkpoint. Raises the error if there is none, or the second time."""
         recorder, model = self._recorder, self._model
         path = None if self._went_back else recorder.checkpoints.back_to_finite(model)
         self._went_back = True

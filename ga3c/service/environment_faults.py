@@ -1,4 +1,4 @@
-"""Environments that failed, in agents' processes or in serial mode: all are counted, each kind is logged once."""
+"""Counts environments that failed, in agents' processes or in serial mode, and logs each kind once."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ _MOST_KINDS = 1000
 
 
 class EnvironmentFaults:
-    """Those of one run."""
+    """The environment failures of one run."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._kinds: set[tuple[str, ...]] = set()
 
     def note(self, agent: int, new: int, trace: str) -> str:
-        """So many of this agent's have failed; returns the cause of the last one, of which `trace` is the traceback."""
+        """Counts `new` failures of this agent's environments. Returns the cause of the last one, from its traceback."""
         recorder = self._recorder
         recorder.statistics.environment_faults += new
         lines = trace.strip().splitlines() or ["unknown"]
         cause = lines[-1][:200]
-        # Its type and where it was raised: a message may have a number in it that is different each time.
+        # A kind is the exception's type and place, without its message: that may contain a changing number.
         kind = (lines[-1].split(":")[0], *[line for line in lines if line.startswith("  File ")][-1:])
         if kind not in self._kinds and len(self._kinds) < _MOST_KINDS:
             self._kinds.add(kind)

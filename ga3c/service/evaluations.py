@@ -1,6 +1,6 @@
-"""Evaluates checkpoints while a run goes on, and its last one when training is over; knows which is the best so far.
+"""Evaluates checkpoints during a run, and the last one after training; records the best one so far.
 
-An evaluation that is due begins with a checkpoint. Once that is on disk, a process of its own plays with it
+An evaluation begins with a new checkpoint. Once the checkpoint is on disk, a separate process plays with it
 (`evaluation/background.py`). The supervisor calls `Evaluations.tick` whenever it is awake, before `Recorder.tick`.
 """
 
@@ -19,9 +19,9 @@ from ga3c.service.signals import Signals
 
 
 class Evaluations:
-    """The evaluations of one run, one at a time; each begins so many minutes after the last one ended.
+    """The evaluations of one run, one at a time. Each begins `evaluation_minutes` after the last one ended.
 
-    Used by the main thread. Without the setting `evaluation_minutes` nothing is evaluated.
+    Used by the main thread only. Without the setting `evaluation_minutes` nothing is evaluated.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -39,7 +39,7 @@ class Evaluations:
         return self.evaluator.sentinels
 
     def tick(self, model: Model) -> None:
-        """Records an evaluation that has ended; begins a checkpoint for the next one, if that is due. Else cheap."""
+        """Records an evaluation that has ended. Requests a checkpoint if the next one is due. Cheap otherwise."""
         self._record()
         if not self._saving and self.evaluator.checkpoint is None and self._recorder.time >= self._next:
             self._saving = True
@@ -56,7 +56,7 @@ class Evaluations:
         self._evaluated = path
         self._await_next()
         run = self._settings.run
-        # Other episodes than those of `ga3c-eval`, which would else judge the checkpoint by what it was chosen for.
+        # Other episodes than those of `ga3c-eval`, which must not test the checkpoint on the episodes that selected it.
         seed = (run.seed + 1 + int(path.name)) % 2**31
         try:
             self.evaluator.start(path, run.evaluation_episodes, seed, video=run.tensorboard)
@@ -70,7 +70,7 @@ class Evaluations:
         outcome = self.evaluator.collect()
         if outcome is None:
             return
-        self._await_next()  # from its end, as the controller needs time as well
+        self._await_next()  # from its end, as the controller needs time between evaluations
         path, report, cause, video = outcome
         if report is None:
             self._failed(path, cause)
@@ -84,7 +84,7 @@ class Evaluations:
                 checkpoint.set_best(path.parent, candidate)
                 recorder.checkpoints.best = candidate
             except OSError as error:
-                best = False  # the one that is noted is the one that is kept
+                best = False  # the best one is still the one in best.json
                 recorder.log(f"best.json: {error.strerror or error}{recorder.goes_on('; ')}.")
         recorder.event("evaluation", **{**report, "checkpoint": str(path.relative_to(recorder.directory)),
                                         "best": best})
@@ -95,7 +95,7 @@ class Evaluations:
                      f"{high:.2f}) of {len(report['scores'])} episodes{cut}{', the best so far' if best else ''}.")
 
     def _is_best(self, candidate: checkpoint.Best) -> bool:
-        """Whether it beats the best so far, or that one was found under another protocol, before a resume."""
+        """Returns whether it beats the best so far, or that one comes from another protocol, before a resume."""
         so_far = self._recorder.checkpoints.best
         return math.isfinite(candidate.mean) and (
             so_far is None or candidate.mean > so_far.mean or so_far.protocol not in (None, candidate.protocol))
@@ -106,9 +106,9 @@ class Evaluations:
         self._recorder.log(f"The evaluation of {path.name} failed{self._recorder.goes_on(', ')}: {cause}")
 
     def evaluate_last(self, model: Model, interruption: Signals) -> None:
-        """Training is over: evaluates the last checkpoint, if checkpoints are evaluated, and waits for the outcome.
+        """Ends training. Evaluates the last checkpoint, if checkpoints are evaluated, and waits for the result.
 
-        A signal ends the waiting. Raises OSError or DeviceFailed if there is no checkpoint, Interrupted if a second
+        A signal ends the wait. Raises OSError or DeviceFailed if there is no checkpoint, Interrupted if a second
         Ctrl-C came while it was written.
         """
         recorder = self._recorder
@@ -125,7 +125,7 @@ class Evaluations:
             self._begin(last)
         if self.evaluator.checkpoint is not None:
             recorder.event("last_evaluation", checkpoint=str(last.relative_to(recorder.directory)))
-            recorder.display.leave_panel()  # no second follows that it could show
+            recorder.display.leave_panel()  # it shows a row a second, and no more rows follow
             recorder.log("Training is over; the last checkpoint is evaluated. Ctrl-C leaves that out.")
         while self.evaluator.checkpoint is not None and not interruption.signum:
             wait([interruption.fileno(), *self.sentinels], self.evaluator.seconds_left)
@@ -133,7 +133,7 @@ class Evaluations:
             self._record()
 
     def stop(self) -> None:
-        """Training is over: records an evaluation that has just ended, stops one that is under way."""
+        """Ends training. Records an evaluation that has just ended, and stops one that is under way."""
         self._recorder.end_training()
         self._record()
         if self.evaluator.checkpoint is not None:
@@ -142,5 +142,5 @@ class Evaluations:
             self.evaluator.stop()
 
     def close(self) -> None:
-        """Ends an evaluation that is under way, without a trace."""
+        """Stops an evaluation that is under way, and records nothing."""
         self.evaluator.stop()

@@ -1,7 +1,7 @@
-"""The orders that serial mode plays in: for the queues, for A3C on processors, for all schedules in rounds.
+"""The orders of serial mode: for the queues, for A3C on processors, for all schedules in rounds.
 
-An order says which agents are answered together, which goes on when, and when an update is made of what. It holds the
-slots that wait for an update. `serial_agents.Agents` has all else.
+An order decides which agents are answered together, when each agent continues, and which rollouts become an update. It
+holds the slots that wait for an update. `serial_agents.Agents` holds everything else.
 """
 
 from __future__ import annotations
@@ -27,30 +27,33 @@ Learn = Callable[[Batch], None]
 
 
 class Order(Protocol):
-    """What `serial_agents.Agents` goes by."""
+    """The interface of an order, for `serial_agents.Agents`."""
 
     def begin(self, agents: Agents) -> None:
-        """All agents wait for their predictions."""
+        """Prepares the order. All agents wait for a prediction by now."""
 
     def go_on(self, agents: Agents, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
-        """Plays for about a step of every agent, until it is `over`. Returns observations answered, in how many calls.
+        """Plays one part of the order: see each class. Returns (observations answered, calls of `predict`).
+
+        over: returns whether a limit is reached; then a round or a rollout ends early.
         """
 
     def held(self) -> list[int]:
-        """Slots that wait for an update."""
+        """Returns the slots that wait for an update, or for a further use in one."""
 
     def state(self) -> dict[str, Any]:
-        """All that a resume needs, as plain values."""
+        """Returns everything a resume needs, as plain values."""
 
     def restore(self, state: dict[str, Any], n: int) -> None:
-        """Goes on from a `state` of n agents. Raises ValueError, LookupError, TypeError if it is none."""
+        """Continues from a `state` of n agents. Raises ValueError, LookupError or TypeError if it is none."""
 
 
 class Queue:
-    """GA3C's: all are answered, then go on one after the other; an update as soon as enough rollouts are there.
+    """The order of GA3C's queues. All agents are answered by one inference, then continue one after the other.
 
-    `training_delay` more wait. So an update may fall between the steps of two agents. With `batch_reuse` the updates of
-    earlier batches follow, in the order of `batches.Reused`; their slots are kept as long.
+    An update is made as soon as its rollouts and `training_delay` more are submitted; those more wait. So an update may
+    fall between the steps of two agents. With `batch_reuse`, updates of earlier batches follow, in the order of
+    `batches.Reused`. Their slots are kept until then.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -59,15 +62,15 @@ class Queue:
         self._submitted: deque[int] = deque()
         self._uses = settings.batching.batch_reuse
         self._recent: deque[list[int]] = deque()  # slots of batches that are used again, the newest first
-        self.moved = -1  # agents that have taken their step of this round; -1: they have yet to begin
+        self.moved = -1  # agents that have taken their step of this round; -1: before `begin`
 
     def begin(self, agents: Agents) -> None:
-        """As of any order."""
+        """See `Order.begin`."""
         self.moved = agents.n if self.moved < 0 else self.moved
         self._batch = agents.store.empty_batch(self._rollouts)
 
     def go_on(self, agents: Agents, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
-        """The rest of a round, or a whole one."""
+        """Plays a round, or the rest of one."""
         answered = 0
 
         def submitted(agent: int, slot: int) -> None:
@@ -89,15 +92,15 @@ class Queue:
         return answered, int(answered > 0)
 
     def held(self) -> list[int]:
-        """Slots that wait for an update."""
+        """See `Order.held`."""
         return [*self._submitted, *(slot for slots in self._recent for slot in slots)]
 
     def state(self) -> dict[str, Any]:
-        """As of any order."""
+        """See `Order.state`."""
         return {"moved": self.moved, "submitted": list(self._submitted), "recent": list(self._recent)}
 
     def restore(self, state: dict[str, Any], n: int) -> None:
-        """As of any order."""
+        """See `Order.restore`."""
         self.moved, self._submitted = int(state["moved"]), deque(state["submitted"])
         self._recent = deque(map(list, state.get("recent", ())))  # earlier versions had none
         if not 0 <= self.moved <= n:
@@ -105,20 +108,20 @@ class Queue:
 
 
 class InRounds:
-    """The schedules of `rounds`."""
+    """The order of the schedules in rounds (`rounds.py`)."""
 
     def __init__(self, settings: Settings) -> None:
         self._rounds, self._length = Rounds(plan(settings)), settings.algorithm.rollout_length
         self._rollouts = rollouts_per_batch(settings)
 
     def begin(self, agents: Agents) -> None:
-        """As of any order."""
+        """See `Order.begin`."""
         self._batch = agents.store.empty_batch(self._rollouts, self._length)
         for agent in range(agents.n):
             self._rounds.asked(agent, *agents.pending(agent))
 
     def go_on(self, agents: Agents, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
-        """What is due, until all have taken a step or an update was made."""
+        """Carries out what is due: one update, or one prediction and what the answered agents do with it."""
         due = self._rounds.due(range(agents.n))
         if isinstance(due, Update):
             join(agents.store, due.slots.values(), self._batch)
@@ -134,32 +137,33 @@ class InRounds:
         return answered, 1
 
     def held(self) -> list[int]:
-        """Slots that wait for an update."""
+        """See `Order.held`."""
         return [slot for _, slots in self._rounds.state()["submitted"] for slot in slots]
 
     def state(self) -> dict[str, Any]:
-        """As of any order."""
+        """See `Order.state`."""
         return {"rounds": self._rounds.state()}
 
     def restore(self, state: dict[str, Any], n: int) -> None:
-        """As of any order."""
+        """See `Order.restore`."""
         self._rounds.restore(state["rounds"])
 
 
 class InTurn:
-    """A3C on processors, in one thread: one agent plays a rollout by the weights of now and learns from it; then the
-    next one does.
+    """The order of A3C on processors, in one thread.
+
+    One agent plays a rollout with the current weights and learns from it. Then the next agent does the same.
     """
 
     def __init__(self) -> None:
         self._turn = 0
 
     def begin(self, agents: Agents) -> None:
-        """As of any order."""
+        """See `Order.begin`."""
         self._batch = agents.store.empty_batch(1)
 
     def go_on(self, agents: Agents, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
-        """A rollout, or what is left of it, and its update."""
+        """Plays one agent's rollout, or the rest of it, and makes its update."""
         answered = calls = 0
         learned = False
 
@@ -179,31 +183,31 @@ class InTurn:
         return answered, calls
 
     def held(self) -> list[int]:
-        """Slots that wait for an update: none does."""
+        """See `Order.held`: no slot waits."""
         return []
 
     def state(self) -> dict[str, Any]:
-        """As of any order."""
+        """See `Order.state`."""
         return {"turn": self._turn}
 
     def restore(self, state: dict[str, Any], n: int) -> None:
-        """As of any order."""
+        """See `Order.restore`."""
         self._turn = int(state["turn"])
         if not 0 <= self._turn < n:
             raise ValueError("there are other agents")
 
 
 def make_order(settings: Settings) -> Order:
-    """The order of the schedule named in the settings."""
+    """Returns the order of the schedule named in the settings."""
     if settings.workers_learn:
         return InTurn()
     return InRounds(settings) if plan(settings).in_rounds else Queue(settings)
 
 
 def slots_needed(settings: Settings, agents: int) -> int:
-    """So many slots that no agent ever waits for a free one.
+    """Returns a number of slots with which no agent ever waits for a free one.
 
-    Each agent has the rollout it writes and the one it is about to submit; the rest wait for an update.
+    Each agent holds the rollout it writes and the one it is about to submit. The other slots wait for an update.
     """
     schedule = plan(settings)
     if schedule.in_rounds:

@@ -11,19 +11,19 @@ from ga3c.transport.slots import Slots
 
 
 class Predictor:
-    """Answers requests, at most `most` at a time, and counts."""
+    """The work of one predictor. Answers at most `most` requests at a time, and counts its work."""
 
     def __init__(self, channel: Channel, store: Slots, learner: Learner, most: int, count: PredictionCount) -> None:
         self._channel, self._store, self._learner, self._count = channel, store, learner, count
         self._buffer, self._outside_since = store.empty_observations(most), time.thread_time()
-        self._shared: dict[int, Observed] = {}  # the front of the buffer, by the number of requests
+        self._shared: dict[int, Observed] = {}  # number of requests -> the front of the buffer
 
     def leave_out(self, seconds: float) -> None:
-        """So much processor time of this thread since the last answer was for something else than predictions."""
+        """Excludes processor seconds that this thread spent on other work since its last answer."""
         self._outside_since += seconds
 
     def answer(self, requests: Requests) -> None:
-        """One inference for all of them, and their answers. Raises what the learner raises; then nobody is answered."""
+        """Makes one inference for all requests and answers them. If the learner raises, none is answered."""
         n, taken, store, count, buffer = len(requests), time.monotonic(), self._store, self._count, self._buffer
         store.observations(requests.rows, buffer)
         if n not in self._shared:
@@ -33,7 +33,7 @@ class Predictor:
         outputs, version = self._learner.predict(self._shared[n])
         predicted, self._outside_since = time.monotonic(), time.thread_time()
         requested = store.requested(requests.rows)
-        if 0.0 in requested:  # of an agent that has died meanwhile
+        if 0.0 in requested:  # the agent has died meanwhile
             requested = [when or taken for when in requested]
         self._channel.answer(requests, {name: array.reshape(n, store.n_envs, *array.shape[1:])
                                         for name, array in outputs.items()}, version)
@@ -54,8 +54,8 @@ def run_predictor(channel: Channel, store: Slots, learner: Learner, batch_max: i
                   batch_min: int = 1) -> None:
     """Takes waiting requests (up to `batch_max` observations), makes one inference, answers them; until dismissed.
 
-    While other agents play it waits a moment for as many requests as have `batch_min` observations; see
-    `Channel.requests`.
+    Waits briefly, while other agents play, until the requests have about `batch_min` observations (dynamic batching,
+    see `Channel.requests`).
     """
     most = max(1, batch_max // store.n_envs)
     predictor = Predictor(channel, store, learner, most, count)
@@ -63,5 +63,5 @@ def run_predictor(channel: Channel, store: Slots, learner: Learner, batch_max: i
         try:
             predictor.answer(requests)
         except BaseException:
-            channel.ask_again(requests)  # their agents would wait for ever
+            channel.ask_again(requests)  # else their agents would wait for ever
             raise

@@ -1,6 +1,6 @@
-"""What a run needs of its machine, looked at before it begins: numbers and remedies instead of a failure in an hour.
+"""Checks the machine before a run begins: numbers and remedies now, instead of a failure an hour later.
 
-Shared memory is nameless (`transport.slots.Slots`), so the size of /dev/shm is no limit; what counts is memory.
+Shared memory has no name (`transport.slots.Slots`). So the size of /dev/shm is no limit; only free memory counts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import AGENT_DESCRIPTORS, OBSERVATION_BYTES, OTHER_DESCRIPTORS, Settings
 
 _SERVER_BYTES = 700 * 2**20   # TensorFlow and the model
-_MODEL_BYTES = 400 * 2**20    # TensorFlow and a model of its own, of an agent that learns by itself
-_THREADS = 100                # of TensorFlow and the rest, beside agents
+_MODEL_BYTES = 400 * 2**20    # TensorFlow and the model copy of an A3C worker
+_THREADS = 100                # of TensorFlow and all else except agents
 _DISK_BYTES = 500 * 2**20     # a few checkpoints of the large network, an hour of logs
 
 
 class Finding(NamedTuple):
-    """One thing looked at: whether it is `ok`, the `numbers` it was judged by, the `remedy` if it is not."""
+    """One check: whether it is `ok`, the `numbers` behind that, and the `remedy` if it is not."""
 
     name: str
     ok: bool
@@ -35,9 +35,9 @@ class Finding(NamedTuple):
 
 
 def preflight(settings: Settings, directory: Path, observation_bytes: int = OBSERVATION_BYTES) -> list[Finding]:
-    """Looks at descriptors, processes, memory and the disk that `directory` is or will be on.
+    """Checks descriptors, processes, memory and the disk that `directory` is or will be on.
 
-    observation_bytes: of one observation, if that is known; else Atari's.
+    observation_bytes: bytes of one observation, if known; else Atari's.
     """
     agents = settings.agent_count
     return [_descriptors(agents), _processes(agents), _memory(settings, observation_bytes), _disk(directory)]
@@ -79,7 +79,7 @@ def _memory(settings: Settings, observation_bytes: int) -> Finding:
 
 
 def _steps_beside_slots(settings: Settings) -> int:
-    """In the buffers that batches are put together in, and in serial mode in rollouts that wait for an update."""
+    """Returns the agent steps kept outside slots: in batch buffers, and in serial mode in rollouts that wait."""
     rollouts, agents, reuse = rollouts_per_batch(settings), settings.agent_count, settings.batching.batch_reuse
     if settings.run.serial:
         rollouts += max(0, slots_needed(settings, agents) - settings.agents.slots_per_agent * agents)
@@ -113,7 +113,7 @@ def _shown(limit: int) -> str:
 
 
 def raise_limits() -> None:
-    """Takes as many descriptors as the machine lets us have without asking anybody."""
+    """Raises the limit of descriptors to the hard limit, which needs no privileges."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

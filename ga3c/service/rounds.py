@@ -1,16 +1,18 @@
-"""The schedules that play in rounds, as one state machine without I/O: which requests are answered together, and when
-an update is made of what. Serial mode and the service run the same one, so they learn the same.
+"""The schedules in rounds, as one state machine without I/O.
 
-    synchronous   all agents take a step; after `rollout_length` of them the rollouts of all are one update
-    alternating   the same for two halves of the agents in turn: while one plays, the other is answered
-    multi-batch   all take a step; every `steps_per_update` of them one group of `update_groups`, the next each time, is
-                  an update of its last `rollout_length` steps (CuLE: Dalton et al., 2020, section 4)
+It decides which requests are answered together, and when which rollouts become an update. Serial mode and the service
+use the same machine, so they learn the same.
 
-Nobody acts with weights that an update under way will replace. Between two updates stand exactly `steps_per_update`
-steps of every agent. So versions, ages and batches do not depend on who is fast.
+    synchronous   all agents take a step; after `rollout_length` steps one update is made from the rollouts of all
+    alternating   the same for two halves of the agents in turn: while one half plays, the other is answered
+    multi-batch   all agents take a step; after every `steps_per_update` steps one of the `update_groups` groups is
+                  trained on, each in turn, with its last `rollout_length` steps (CuLE: Dalton et al., 2020, section 4)
 
-A full rollout needs the value of what follows it, by the weights that played it. Its agent asks for that, submits, and
-asks again for what it acts by (`settings.plan.asks_again`).
+No agent acts with weights that a running update will replace. Every agent takes exactly `Plan.steps` steps between two
+updates. So versions, policy lags and batches do not depend on the speed of any agent.
+
+A full rollout needs a bootstrap value from the weights that played it. Its agent requests that value and submits. Then
+it requests another prediction, for its next action (`settings.plan.asks_again`).
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from ga3c.settings.plan import Plan
 
 
 class Answer(NamedTuple):
-    """These agents are to be answered, by one prediction, in this order. Then `Rounds.answered` is to be called.
+    """An instruction to answer these agents, in this order, by one prediction. Then call `Rounds.answered`.
 
-    plays: they then take a step. Else it is for a final observation, or for the value of what follows a full rollout.
+    plays: whether they then take a step. Else the prediction is for a final observation or for a bootstrap value.
     """
 
     agents: list[int]
@@ -33,13 +35,13 @@ class Answer(NamedTuple):
 
 
 class Update(NamedTuple):
-    """An update is to be made of these slots of each agent, the oldest first. Then `Rounds.updated` is to be called."""
+    """An instruction to make an update from these slots of each agent, oldest first. Then call `Rounds.updated`."""
 
     slots: dict[int, list[int]]
 
 
 class Left(NamedTuple):
-    """Slots of an agent that is gone: those in no update so far, and those that were in one."""
+    """Slots of an agent that has gone: those that were in no update, and those that were in one."""
 
     untrained: list[int]
     trained: list[int]
@@ -47,12 +49,12 @@ class Left(NamedTuple):
 
 @dataclasses.dataclass
 class _Participant:
-    """What the rounds know of an agent.
+    """One agent, as the rounds see it.
 
-    generation: how often it was started. takes_part: in the updates; until then it has asked, and waits. asked: the
-    slot and step that it waits with for a prediction. slot: where it writes; -1 until it plays, and again from a
-    submitted rollout until the next step. submitted: slots for updates to come, the oldest first. untrained: the one of
-    them that was in no update yet.
+    generation: how often it was started. takes_part: whether it is in the updates; before that its first request
+    waits. asked: slot and step of the request that waits. slot: the slot it writes; -1 before it plays, and from a
+    submission until the next step. submitted: slots for updates to come, oldest first. untrained: the slot among them
+    that was in no update yet.
     """
 
     generation: int
@@ -64,31 +66,31 @@ class _Participant:
 
 
 class Rounds:
-    """Who has asked for what, and what is due. It waits for all agents that take part; `due` says None meanwhile."""
+    """The state of the rounds: requests that wait, rollouts submitted, and what is due next."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.updates = self._turn = 0
-        self._played = [0] * plan.turns  # steps that each turn has been answered for
+        self._played = [0] * plan.turns  # steps answered so far, by turn
         self._agents: dict[int, _Participant] = {}
 
     @property
     def generations(self) -> dict[int, int]:
-        """Of each agent that it knows: how often it was started."""
+        """The generation of each known agent: how often it was started."""
         return {agent: each.generation for agent, each in self._agents.items()}
 
     def asked(self, agent: int, slot: int, step: int, generation: int = 1) -> None:
-        """The agent waits for a prediction. generation: how often it was started."""
+        """Notes that the agent waits for a prediction. generation: how often it was started."""
         self._agents.setdefault(agent, _Participant(generation)).asked = slot, step
 
     def submitted(self, agent: int, slot: int) -> None:
-        """The slot is full."""
+        """Notes that the agent has submitted this slot."""
         known = self._agents[agent]
         known.submitted.append(slot)
         known.untrained, known.slot = slot, -1
 
     def left(self, agent: int) -> Left:
-        """The agent is gone, and its slots are in no update any more."""
+        """Removes an agent that has gone. Returns its slots, which are in no further update."""
         gone = self._agents.pop(agent, None)
         if gone is None:
             return Left([], [])
@@ -96,17 +98,17 @@ class Rounds:
                     [slot for slot in gone.submitted if slot != gone.untrained])
 
     def due(self, present: Iterable[int]) -> Answer | Update | None:
-        """What is to be done now; None: somebody still plays. `present`: those there are, playing or about to.
+        """Returns what is due; None until the agents whose turn it is have asked. `present`: agents that play or will.
 
-        The rounds begin when all who are present have asked. Who comes later takes part from an update on that
-        `Plan.begins` tells.
+        The rounds begin when all present agents have asked. An agent that comes later takes part after the next update
+        that `Plan.begins` allows.
         """
         if not self._agents:
             return None
         if not self.updates and not any(each.takes_part for each in self._agents.values()):
             if not self._agents.keys() >= set(present):
                 return None
-            self._played, self._turn = [0] * self.plan.turns, 0  # others may have died before the first update
+            self._played, self._turn = [0] * self.plan.turns, 0  # agents may have died before the first update
             self._admit()
         for _ in range(self.plan.turns):
             members = [agent for agent, each in self._agents.items()
@@ -123,18 +125,18 @@ class Rounds:
                        if each.submitted})
 
     def _of_the_group(self) -> list[tuple[int, _Participant]]:
-        """Whose turn it is to be trained on."""
+        """Returns the agents of the group that the next update is made from."""
         group = self.updates % self.plan.groups
         return [(agent, each) for agent, each in sorted(self._agents.items()) if agent % self.plan.groups == group]
 
     def _asks_for_a_value(self, agent: _Participant) -> bool:
-        """Whether it asks for a final observation, or for the value of what follows a full rollout."""
+        """Returns whether the agent asks for the value of a final observation, or for a bootstrap value."""
         assert agent.asked is not None
         slot, step = agent.asked
         return step == self.plan.segment or agent.slot not in (-1, slot)
 
     def answered(self, answer: Answer) -> None:
-        """They play, or submit."""
+        """Notes that the agents were answered. They now play or submit."""
         for agent in answer.agents:
             known = self._agents[agent]
             if answer.plays and known.asked is not None:
@@ -145,7 +147,7 @@ class Rounds:
             self._turn = (self._turn + 1) % self.plan.turns
 
     def updated(self) -> list[tuple[int, int]]:
-        """The update that was due is over; returns (agent, slot) of those that are in no later one."""
+        """Notes that the due update is made, or its data copied. Returns (agent, slot) of slots no longer needed."""
         free = []
         for agent, each in self._of_the_group():
             each.untrained = None
@@ -165,15 +167,15 @@ class Rounds:
     # ------------------------------------------------------------------------------------ in checkpoints
 
     def state(self) -> dict[str, Any]:
-        """Plain values; what agents ask for is not in it. Nor is what `left` needs: agents of serial mode stay."""
+        """Returns plain values, without requests. `untrained` is not needed: agents of serial mode do not leave."""
         agents = sorted(self._agents.items())
         return {"plan": list(self.plan), "updates": self.updates, "turn": self._turn, "played": self._played,
                 "slots": [(agent, each.slot) for agent, each in agents if each.takes_part],
                 "submitted": [(agent, each.submitted) for agent, each in agents if each.takes_part]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from a `state`; agents ask again. Raises ValueError if it is of another plan."""
-        of = state.get("plan", list(self.plan))  # not everything that was saved has one
+        """Continues from a `state`; agents ask again. Raises ValueError if it belongs to another plan."""
+        of = state.get("plan", list(self.plan))  # some saved states have none
         if of != list(self.plan) or len(state["played"]) != self.plan.turns:
             raise ValueError("they are of another schedule")
         self.updates, self._turn, self._played = int(state["updates"]), int(state["turn"]), list(state["played"])

@@ -1,6 +1,7 @@
-"""What the main process's threads do, by schedule: GA3C's queues, rounds, A3C on processors.
+"""The work of the main process's threads, by schedule: GA3C's queues, rounds, A3C on processors.
 
-The supervisor starts, ends and replaces the threads; it does not know what they do. `orders.py` has the serial twins.
+The supervisor starts, ends and replaces the threads without knowing their work. `orders.py` has the same schedules for
+serial mode.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ Halved = Callable[[int, int], None]
 
 
 class Schedule(Protocol):
-    """What the supervisor needs of one.
+    """The interface of a schedule, for the supervisor.
 
-    entry: what an agent's process runs. predictors, trainers: threads of the run's begin; only tuning changes them.
-    trains: whether the trainers make the updates. agents_first: whether threads begin with the agents they find.
+    entry: the entry point of an agent's process. predictors, trainers: threads at the start; only tuning changes them.
+    trains: whether the trainers make the updates. agents_first: whether agents must be started before the threads.
     """
 
     entry: Callable[..., None]
@@ -42,23 +43,23 @@ class Schedule(Protocol):
     agents_first: bool
 
     def predict(self) -> None:
-        """The work of a predictor, until one is dismissed. Any thread."""
+        """Does the work of a predictor until one is dismissed. Called in each predictor's thread."""
 
     def train(self) -> None:
-        """The work of a trainer, until one is dismissed. Any thread."""
+        """Does the work of a trainer until one is dismissed. Called in each trainer's thread."""
 
     def drain(self) -> None:
-        """A stop begins: agents are about to be sent the stop message."""
+        """Prepares for the end of a run. Called before the agents get the stop message."""
 
     def hurry(self) -> None:
-        """A stop takes long: the update under way ends early, and no batch is used again."""
+        """Shortens a slow stop: the update under way ends early, and no batch is used again."""
 
     def untrained(self, slots: list[int]) -> list[int]:
-        """Which of these submitted rollouts, which no trainer has collected, nobody has learned from."""
+        """Returns which of these rollouts were not learned from. They were submitted, but no trainer collected them."""
 
 
 class QueueSchedule:
-    """GA3C: predictors answer what waits, trainers train on any rollouts, and nobody waits for anybody."""
+    """GA3C: predictors answer waiting requests and trainers train on any rollouts, without waiting for each other."""
 
     trains, agents_first = True, False
 
@@ -71,14 +72,14 @@ class QueueSchedule:
         self._ending = False
 
     def predict(self) -> None:
-        """As of any schedule."""
+        """See `Schedule.predict`."""
         batching = self._settings.batching
         with self._statistics.counting() as count:
             run_predictor(self._channel, self._store, self._learner, batching.prediction_batch_max, count,
                           batching.prediction_batch_min)
 
     def train(self) -> None:
-        """As of any schedule."""
+        """See `Schedule.train`."""
         s, learner, dropped = self._settings, self._learner, self._statistics.report_dropped
         refused = refusal(lag_limit(s), lambda: learner.version, lambda: learner.min_valid_version)
         uses = s.batching.batch_reuse
@@ -88,11 +89,11 @@ class QueueSchedule:
         run_trainer(source, learner, self._report, self._halved, dropped)
 
     def drain(self) -> None:
-        """As of any schedule. Predictors answer until they are dismissed."""
+        """See `Schedule.drain`. Predictors answer until they are dismissed."""
         self._ending = True
 
     def hurry(self) -> None:
-        """As of any schedule."""
+        """See `Schedule.hurry`."""
         self._learner.hurried = True
 
     def untrained(self, slots: list[int]) -> list[int]:
@@ -113,20 +114,20 @@ class RoundsSchedule:
             report, recorder.statistics.report_dropped, lambda: recorder.reached(learner.agent_steps) is not None)
 
     def predict(self) -> None:
-        """There is no predictor."""
+        """Never called: there is no predictor."""
         raise AssertionError
 
     def train(self) -> None:
-        """As of any schedule."""
+        """See `Schedule.train`."""
         with self._statistics.counting() as count:
             self._conductor.run(count)
 
     def drain(self) -> None:
-        """As of any schedule: from now on the conductor answers whoever asks."""
+        """See `Schedule.drain`. The conductor then answers every request."""
         self._channel.dismiss_predictor()
 
     def hurry(self) -> None:
-        """As of any schedule."""
+        """See `Schedule.hurry`."""
         self._learner.hurried = True
 
     def untrained(self, slots: list[int]) -> list[int]:
@@ -146,29 +147,29 @@ class WorkersSchedule:
         self._statistics, self.report = recorder.statistics, report
 
     def predict(self) -> None:
-        """There is no predictor."""
+        """Never called: there is no predictor."""
         raise AssertionError
 
     def train(self) -> None:
-        """As of any schedule."""
+        """See `Schedule.train`."""
         with self._statistics.counting() as count:
             run_counter(self._channel, self._store, self._learner, count, self.report,
                         self._statistics.report_dropped)
 
     def drain(self) -> None:
-        """Agents need no answers: nothing is to be done."""
+        """Does nothing: agents need no answers."""
 
     def hurry(self) -> None:
-        """No update is made here: nothing is to be done."""
+        """Does nothing: no update is made in this process."""
 
     def untrained(self, slots: list[int]) -> list[int]:
-        """Those whose update their worker has not made."""
+        """Returns those that their worker has made no update from."""
         return [slot for slot in slots if not self._learner.shared.pushed(slot).version]
 
 
 def make_schedule(settings: Settings, channel: Channel, store: Slots, learner: Learner | SharedLearner,
                   recorder: Recorder, report: Report, halved: Halved) -> Schedule:
-    """That of the settings. `report` gets each update, `halved` what `run_trainer` says of one."""
+    """Returns the schedule of the settings. `report` is called with each update, `halved` as in `run_trainer`."""
     if settings.workers_learn:
         assert isinstance(learner, SharedLearner)
         return WorkersSchedule(channel, store, learner, recorder, report)

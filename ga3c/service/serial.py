@@ -1,11 +1,11 @@
 """Serial mode: the same agents, slots, learner and record in one thread, in a fixed order. Repeatable to the byte.
 
-The order is the schedule's (`orders.py`). With the queues, each round one inference answers all agents' pending
-predictions, in the order of the agents. Then each agent goes on to its next prediction. An update is made as soon as
-enough rollouts have been submitted, and `training_delay` more, which wait.
+The schedule sets the order (`orders.py`). With the queues, one inference per round answers all agents' pending
+predictions, in the order of the agents. Then each agent plays on to its next prediction. An update is made as soon as
+its rollouts and `training_delay` more have been submitted; those more wait.
 
-Checkpoints hold everything an agent needs to go on, where its environments can save their state: Atari and the toys. So
-a resumed run equals one that never ended. Other games begin new episodes on a resume.
+Atari and the toys can save the state of their environments. Then checkpoints hold everything that agents need, and a
+resumed run equals one that never ended. Other games begin new episodes on a resume.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from ga3c.transport.slots import Batch
 def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals: Signals,
                saved: Mapping[str, NDArray] | None = None, evaluations: Evaluations | None = None,
                statistics: Statistics | None = None) -> str:
-    """Plays and trains until a limit is reached or a signal came; returns which.
+    """Plays and trains until a limit is reached or a signal arrives; returns which one.
 
-    `saved` are the arrays of the checkpoint that `learner` was restored from. If they are of such a serial run, its
-    agents go on; else new ones begin.
+    saved: arrays of the checkpoint that `learner` was restored from. If they hold fitting agents of serial mode, these
+    continue; else new ones begin. statistics: the wrappers' statistics so far, for new agents. Raises AgentsLost.
     """
     faults = EnvironmentFaults(recorder)
 
@@ -55,7 +55,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     try:
         reason = _play(agents, recorder, learner, signals, evaluations)
         state = agents.state() | agents.statistics()
-        recorder.checkpoints.also_saved = lambda: state  # the last checkpoint is made when the environments are closed
+        recorder.checkpoints.also_saved = lambda: state  # the last checkpoint comes after the environments are closed
         return reason
     except BaseException as error:
         if agents.given_up is None:
@@ -71,7 +71,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
 
 def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: Mapping[str, NDArray],
               failed: Callable[[int], None]) -> Agents | None:
-    """The agents of a checkpoint; None if it has none, or other ones."""
+    """Returns the agents of a checkpoint; None if it has none, or they do not fit."""
     if f"{PREFIX}places" not in saved:
         if saved:
             recorder.log("New episodes begin: the checkpoint does not hold those that were under way.")
@@ -109,7 +109,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
             recorder.statistics.report_dropped(batch)
         else:
             recorder.statistics.report(stats, batch)
-        recorder.statistics.drain()  # so that a limit on episodes falls at the same update in every run
+        recorder.statistics.drain()  # so that a limit on episodes is reached at the same update in every run
 
     recorder.start()
     workers, kept = Workers(agents.n, 1, 1, 0, 0), Kept()
@@ -119,11 +119,11 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
             predictions, calls = agents.go_on(learner.predict, update,
                                               lambda: recorder.reached(learner.agent_steps) is not None)
         except BaseException:
-            recorder.checkpoints.also_saved = agents.statistics  # an agent stands in the middle of a step
+            recorder.checkpoints.also_saved = agents.statistics  # an agent in the middle of a step cannot be saved
             raise
         count.predictions += predictions
         count.calls += calls
-        kept.put_back()  # environments play in this process
+        kept.put_back()  # undoes what environments in this process changed
         signals.hold()
         if evaluations:
             evaluations.tick(learner)

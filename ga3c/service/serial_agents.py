@@ -1,4 +1,4 @@
-"""The agents of serial mode: each at its next prediction, all in one thread; and what a checkpoint keeps of them."""
+"""The agents of serial mode, all in one thread, and their part of a checkpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PREFIX = "serial."  # before the names of what `Agents.state` adds to a checkpoi
 
 @dataclasses.dataclass
 class _SerialAgent:
-    """One agent. seen: by its environments' wrappers. pending: slot and step of the prediction that it waits for."""
+    """One agent. seen: its wrappers' statistics. pending: slot and step of the prediction it waits for."""
 
     environment: FaultTolerantEnvironment
     seen: WrapperStatistics
@@ -47,14 +47,15 @@ class _SerialAgent:
 
 
 class Agents:
-    """All agents, each at its next prediction.
+    """All agents. Between two calls each one waits for its next prediction.
 
     Args:
         outputs: fields of the model's outputs.
-        began_at: agent steps when they began; their seeds follow from it.
-        saved: the `state` of such agents, which these go on from.
-        statistics: what wrappers have seen, in a run that goes on.
-        failed: called while what an environment raised is handled, with the number of its agent. It was replaced.
+        began_at: agent steps when the agents began; their seeds depend on it.
+        saved: a `state` from which the agents continue.
+        failed: called with an agent's number while the exception of its environment is handled. The environment is
+            replaced.
+        statistics: the wrappers' statistics so far, of a resumed run.
     """
 
     def __init__(self, settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], began_at: int,
@@ -101,7 +102,7 @@ class Agents:
         return made
 
     def statistics(self) -> dict[str, NDArray]:
-        """What all wrappers have seen, for checkpoints; {} if they keep nothing."""
+        """Returns the merged wrapper statistics of all agents, for checkpoints; {} if wrappers keep none."""
         if not self._keeps_statistics:
             return {}
         known = [] if self._base is None else [self._base]
@@ -124,11 +125,11 @@ class Agents:
         self._agents[agent].pending = slot, step
 
     def pending(self, agent: int) -> tuple[int, int]:
-        """Slot and step of the prediction that it waits for."""
+        """Returns slot and step of the prediction that the agent waits for."""
         return self._agents[agent].pending
 
     def answer(self, agents: Sequence[int], predict: Predict) -> int:
-        """These agents are answered by one call of `predict`; returns how many observations."""
+        """Answers these agents by one call of `predict`. Returns the number of observations."""
         n, rows = len(agents), [self.store.row(*self.pending(agent)) for agent in agents]
         buffer = self.store.empty_observations(n)
         self.store.observations(rows, buffer)
@@ -138,14 +139,14 @@ class Agents:
         return n * self._n_envs
 
     def move(self, agent: int, submitted: Callable[[int, int], None]) -> None:
-        """An agent that was answered goes on to its next prediction.
+        """Plays an answered agent on to its next prediction.
 
-        `submitted` gets (agent, slot) of a rollout on the way.
+        `submitted` is called with (agent, slot) of a rollout that it submits on the way.
         """
         self._advance(agent, GO_ON, submitted)
 
     def go_on(self, predict: Predict, update: Learn, over: Callable[[], bool]) -> tuple[int, int]:
-        """What the order says is next; see `orders.Order.go_on`."""
+        """Plays the next part of the order; see `orders.Order.go_on`."""
         return self._order.go_on(self, predict, update, over)
 
     @property
@@ -154,7 +155,7 @@ class Agents:
         return next((agent for agent, each in enumerate(self._agents) if each.environment.given_up), None)
 
     def close(self) -> list[str]:
-        """Closes the environments; what those raised that failed at it, one line each."""
+        """Closes the environments. Returns one line for each exception that this raised."""
         return [failure for each in self._agents if (failure := _closed(each.environment))]
 
     # ------------------------------------------------------------------------------------ in checkpoints
@@ -165,7 +166,7 @@ class Agents:
         return all(each.environment.state() is not None for each in self._agents)
 
     def state(self) -> dict[str, NDArray]:
-        """Everything the agents need to go on, as plain arrays; {} if their environments cannot save theirs."""
+        """Returns all that the agents need to continue, as plain arrays; {} if their environments cannot save state."""
         found: dict[str, NDArray] = {}
         for agent, each in enumerate(self._agents):
             state = each.environment.state()
@@ -177,7 +178,7 @@ class Agents:
                   "rngs": [each.rng.bit_generator.state for each in self._agents], "shape": self._facts_shape(),
                   "global_streams": global_streams()}
         facts = b"".join(array.tobytes() for array in self.store.facts().values())
-        # Most of it is observations, which are much alike.
+        # Compressed, because observations are the largest part and much alike.
         return found | {f"{PREFIX}places": _bytes(json.dumps(places).encode()),
                         f"{PREFIX}facts": _bytes(zlib.compress(facts, 1))}
 
@@ -185,7 +186,7 @@ class Agents:
         return [[name, str(array.dtype), list(array.shape)] for name, array in self.store.facts().items()]
 
     def _restore(self, saved: Mapping[str, NDArray]) -> None:
-        """Raises ValueError or KeyError, LookupError, TypeError if `saved` does not fit."""
+        """Continues from a `state`. Raises ValueError, LookupError or TypeError if `saved` does not fit."""
         places = json.loads(saved[f"{PREFIX}places"].tobytes())
         if places["shape"] != self._facts_shape():
             raise ValueError("it is of other agents")
@@ -215,7 +216,7 @@ class Agents:
 
 
 def _closed(environment: Environment) -> str:
-    """What it raised, in one line; "" for nothing."""
+    """Closes the environment. Returns what it raised, in one line; "" for nothing."""
     with contained():
         try:
             environment.close()

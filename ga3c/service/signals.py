@@ -1,4 +1,4 @@
-"""Signals of the process as requests, and the wake-up of the main thread."""
+"""Turns signals to the process into requests, and wakes the main thread."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 
 class Interrupted(BaseException):
-    """A request to stop came where there is nothing to be ended cleanly."""
+    """A request to stop came where nothing needs a clean end."""
 
 
 class Signals:
-    """SIGINT and SIGTERM as requests to stop: `signum` says which came.
+    """The requests that came by signals. SIGINT and SIGTERM ask to stop; `signum` is the first that came.
 
-    at_once: the first request raises Interrupted in the main thread, and so does a second Ctrl-C. That asks to skip
-    the last checkpoint (`hurried`); a third one ends the process at once. SIGUSR1 asks for a checkpoint. SIGHUP, of a
-    terminal that goes away, is ignored, here and in the processes that are started from now on.
+    at_once: whether the first request raises Interrupted in the main thread, and a second Ctrl-C, too. A second Ctrl-C
+    sets `hurried`: it asks to skip the last checkpoint. A third one ends the process at once. SIGUSR1 asks for a
+    checkpoint. SIGHUP (the terminal was closed) is ignored, here and in processes that are started later.
     """
 
     def __init__(self) -> None:
@@ -36,14 +36,14 @@ class Signals:
         self._previous = {number: signal.signal(number, handler) for number, handler in self._handlers.items()}
 
     def hold(self) -> None:
-        """Takes the signals back, if code of users that runs in this process has taken them."""
+        """Installs the signal handlers again if users' code in this process has replaced them."""
         for number, handler in self._handlers.items():
             if signal.getsignal(number) != handler:
                 signal.signal(number, handler)
 
     @contextlib.contextmanager
     def hurrying(self) -> Iterator[None]:
-        """Within, a second Ctrl-C raises Interrupted: for what takes long, and may be left out."""
+        """Within, a second Ctrl-C raises Interrupted, also an earlier one. For slow work that may be skipped."""
         self._second_raises = True
         try:
             if self.hurried:
@@ -54,7 +54,7 @@ class Signals:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Within, a request to stop raises Interrupted, also one that came before: for a wait that may be given up."""
+        """Within, a request to stop raises Interrupted, also an earlier one. For a wait that may be given up."""
         self._first_raises = True
         try:
             if self.signum is not None:
@@ -68,23 +68,23 @@ class Signals:
         self.wake()
 
     def take_checkpoint_request(self) -> bool:
-        """Whether a checkpoint has been asked for since the last call."""
+        """Returns whether a checkpoint was requested since the last call."""
         requested, self._checkpoint_requested = self._checkpoint_requested, False
         return requested
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        repeated = number == signal.SIGINT and self.signum is not None  # a repeated SIGTERM is only a repetition
+        repeated = number == signal.SIGINT and self.signum is not None  # a repeated SIGTERM has no further meaning
         if repeated:
             if self.hurried:
                 os._exit(128 + number)
             self.hurried = True
         self.signum = self.signum or number
         self.wake()
-        # Code of others may have swallowed the first one, as in `__del__`.
+        # Other code may have swallowed the first exception, as in `__del__`.
         if self._first_raises or (self.at_once and (repeated or not self._raised)) or (
                 repeated and self._second_raises):
             self._raised = True
-            self._first_raises = self._second_raises = False  # it may come where these were about to be ended
+            self._first_raises = self._second_raises = False  # the contexts that set them may be just ending
             raise Interrupted
 
     @property
@@ -104,18 +104,18 @@ class Signals:
             pass  # it is readable already
 
     def clear(self) -> None:
-        """Forgets the wake-ups that have come."""
+        """Discards the wake-ups so far."""
         try:
             os.read(self._reader, 65_536)
         except BlockingIOError:
             pass
 
     def ignore(self) -> None:
-        """From now on SIGINT and SIGTERM do nothing, also after `close`: the process ends anyhow."""
+        """Makes SIGINT and SIGTERM do nothing after `close`, because the process ends anyway."""
         self._previous |= {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN}
 
     def close(self) -> None:
-        """Signals do again what they did before."""
+        """Restores the signal handlers of before, and closes the wake-up pipe."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         os.close(self._reader)

@@ -10,39 +10,42 @@
     +-----------------------+             |   main thread: supervisor, one row of metrics a second    |
        shared memory: slots of facts      +-----------------------------------------------------------+
 
-The main thread starts, stops and restarts workers so that as many are at work as the settings or the controller ask
-for. It sleeps until a process ends, someone wakes it, or a second is over. After each second's row the controller
-(`tuning.tuner`), where settings are dynamic, says how many workers it wants next. It needs no thread.
+The main thread starts, stops and restarts workers, so that as many work as the settings or the controller ask for.
+It sleeps until a process ends, `Signals.wake` is called, or a second is over. With dynamic settings the controller
+(`tuning.tuner`) sets the numbers of workers after each second's row. It runs in the main thread.
 
-What predictors and trainers do is the schedule's matter (`schedules.py`): in rounds one thread does both, and with A3C
-on processors one thread counts what agents have learned by themselves.
+The schedule decides what predictors and trainers do (`schedules.py`). In rounds one thread does both jobs. With A3C on
+processors one thread counts the updates that agents make themselves.
 
-Who waits, what wakes it, and what if the other side is dead:
+Each thread or process that waits, and what wakes it, also if the other side is dead:
 
     agent, for a prediction or a slot  a reply; end of file once the server hangs up or has died
     predictor, for tickets             tickets; the ticket that dismisses it
     predictor, for a larger batch      a timeout of 5 ms
-    trainer, for rollouts              tickets; the others wait for its turn to end
+    trainer, for rollouts              tickets; the end of another trainer's turn
     update lock                        the end of the update that holds it
     main thread, to start an agent     the fork server's answer; a signal to stop; after 300 s that server is killed
     main thread                        process sentinels, `Signals.wake`, a timeout
 
-Stopping: (a) agents are sent the stop message and drain, which takes them one step; (b) those that have not ended in
-time, or all if a thread has failed, are hung up on, then killed; (c) trainers are dismissed and finish what was
-submitted, as far as there is time, then the minibatch that they are at; (d) predictors are dismissed; (e) pipes are
-closed.
+Stopping takes five steps:
 
-What goes wrong comes to the main thread alone, which asks `workers.py` or `divergence.py` for the rule:
+    (a) Agents get the stop message and drain, which takes one step.
+    (b) Slow agents, or all if a thread has failed, lose their pipes. A second later they are killed.
+    (c) Trainers are dismissed. They train on submitted rollouts while there is time, then finish their minibatch.
+    (d) Predictors are dismissed.
+    (e) All pipes are closed.
 
-    environment fails     its agent makes it again (`agents/fault_tolerant.py`); counted, its traceback logged once
+The main thread alone handles failures, by the rules of `workers.py` and `divergence.py`:
+
+    environment fails     its agent replaces it (`agents/fault_tolerant.py`); counted, its traceback logged once
     process dies          a fence, then a new generation: at once, later, or never (quarantined)
-    process is silent     its stacks into the log (SIGUSR1), a second later SIGKILL; then as above
+    process is silent     its stacks are logged (SIGUSR1), a second later SIGKILL; then as above
     thread raises         its tickets go back to the queue, or its batch is dropped; a new thread, once a minute
     device is too small   the trainer halves its updates (`trainer.py`)
     updates not finite    skipped by the learner; too many in a row: newest finite checkpoint, lower learning rate, once
-    nothing moves         all stacks into the log
+    nothing moves         all stacks are logged
 
-The last resort is an exception raised by `Service.run`, which the command turns into a checkpoint and an exit code.
+If no rule helps, `Service.run` raises an exception. The command turns it into a checkpoint and an exit code.
 """
 
 from __future__ import annotations
@@ -70,12 +73,12 @@ from ga3c.transport.slots import Batch, Slots
 from ga3c.tuning.tuner import Tuner
 
 DRAIN_TRAINERS_SECONDS = 5.0  # from the start of a stop until rollouts that still wait for an update are dropped
-STOP_SECONDS = 7.5    # from the start of a stop until a thread that is still in the model is left behind
-STALL_SECONDS = 30.0  # work is waiting and nothing is done for so long: an alarm
+STOP_SECONDS = 7.5    # from the start of a stop until the main thread no longer waits for a thread in the model
+STALL_SECONDS = 30.0  # alarm if work waits this long and none is done
 
 
 class _StallAlarm:
-    """Notices that predictors or trainers have work and do none."""
+    """An alarm for predictors or trainers that have work but make no progress."""
 
     def __init__(self, rollouts_per_update: int) -> None:
         self._rollouts_per_update = rollouts_per_update
@@ -85,12 +88,14 @@ class _StallAlarm:
 
     def check(self, now: float, not_before: float, predictions: int, version: int, waiting: int,
               training_queue: int, blocked: int) -> str:
-        """What stands still, once for each stall; "" if nothing does.
+        """Returns a description of a stall, once for each stall; "" if there is none.
 
         Args:
-            now, not_before: monotonic seconds.
-            waiting, blocked: agents that wait for a prediction; for a slot.
-            training_queue: rollouts in it. Few agents cannot fill it, as their slots are taken before.
+            now, not_before: monotonic seconds; a stall counts from `not_before` at the earliest.
+            predictions, version: totals so far; they show progress.
+            waiting, blocked: agents that wait for a prediction; agents that wait for a slot.
+            training_queue: rollouts that wait. A few agents cannot fill an update, because their slots run out first;
+                then `blocked` shows the stall.
         """
         idle = (waiting == 0, training_queue < self._rollouts_per_update and not blocked)
         moved = (predictions != self._done[0], version != self._done[1])
@@ -107,9 +112,9 @@ class _StallAlarm:
 
 
 class Service:
-    """Everything that works while a run goes on. `run` blocks; `resize` may be called from any thread meanwhile.
+    """The workers and the supervisor of one run. `run` blocks; other threads may call `resize` meanwhile.
 
-    `statistics` are those of wrappers, of a run that goes on.
+    statistics: the wrappers' statistics so far, of a resumed run.
     """
 
     def __init__(self, settings: Settings, recorder: Recorder, learner: Learner | SharedLearner, signals: Signals,
@@ -136,7 +141,7 @@ class Service:
         self._rules, self._divergence = FailureRules(), Divergence(recorder, learner)
         self._stalls = _StallAlarm(rollouts_per_batch(settings))
         self._resumed_at = learner.agent_steps
-        self._failures: deque[tuple[BaseException, float]] = deque()  # and when the thread began
+        self._failures: deque[tuple[BaseException, float]] = deque()  # exception; when its thread began
         self._halvings: deque[tuple[int, int]] = deque()
         self._predictors = WorkerPool("predictor", schedule.predict, self._channel.dismiss_predictor, self._on_failure)
         self._trainers = WorkerPool("trainer", schedule.train, self._channel.dismiss_trainer, self._on_failure)
@@ -144,7 +149,7 @@ class Service:
     # ------------------------------------------------------------------------- called from other threads
 
     def resize(self, agents: int, predictors: int, trainers: int) -> None:
-        """Asks for these numbers of workers; the supervisor sees to it. From any thread."""
+        """Sets the wanted numbers of workers, from any thread. Raises ValueError if one is out of range."""
         if not 1 <= agents <= self._store.n_agents or predictors < 1 or trainers < 1:
             raise ValueError(f"{agents}/{predictors}/{trainers}: 1 to {self._store.n_agents} agents, "
                              "at least 1 predictor and 1 trainer")
@@ -171,9 +176,9 @@ class Service:
     # ------------------------------------------------------------------------- the supervisor
 
     def run(self) -> str:
-        """Works until a limit is reached or a signal came, returns which.
+        """Runs until a limit is reached or a signal arrives; returns which one.
 
-        Raises AgentsLost, DeviceFailed, or what a thread raised.
+        Raises AgentsLost, DeviceFailed, or the exception of a thread.
         """
         recorder, signals, agents = self._recorder, self._signals, self._agents
         reason = None
@@ -223,7 +228,7 @@ class Service:
                        self._channel.prediction_queue, self._channel.training_queue)
 
     def _settled(self) -> bool:
-        """Whether exactly as many workers are at work as wanted."""
+        """Returns whether exactly the wanted workers are at work, and no agent is starting or draining."""
         present = (self._agents.at_work, len(self._predictors), len(self._trainers))
         return self._wanted == present and self._agents.settled()
 
@@ -239,7 +244,7 @@ class Service:
         self._agents.reconcile(self._agents_wanted())
 
     def _watch(self) -> None:
-        """Once a second: agents without a sign of life, work that nobody does."""
+        """Looks for silent agents and for a stall, once a second."""
         attentive_since = self._agents.watch()
         stalled = self._stalls.check(
             time.monotonic(), attentive_since, self._recorder.statistics.predictions, self._learner.version,
@@ -251,7 +256,7 @@ class Service:
             self._recorder.note_stacks()
 
     def _answer_failures(self) -> None:
-        """Goes on after what a thread raised, or raises it; reports smaller updates."""
+        """Handles exceptions of threads: the run continues, or the exception is raised. Reports halved updates."""
         recorder = self._recorder
         while self._halvings:
             most, n_rollouts = self._halvings.popleft()
@@ -264,7 +269,7 @@ class Service:
         while self._failures:
             error, began = self._failures[0]
             if isinstance(error, Diverged):
-                if not went_back:  # else it is another trainer's, of the same weights
+                if not went_back:  # else another trainer reports the same weights
                     self._divergence.answer(error)
                 went_back = True
             elif isinstance(error, Exception) and self._rules.may_restart_thread(time.monotonic(), began):
@@ -278,7 +283,7 @@ class Service:
             recorder.disturbances += 1
 
     def _stop(self) -> bool:
-        """Ends all workers; whether the trainers have ended."""
+        """Ends all workers. Returns whether the trainers have ended."""
         began = time.monotonic()
         self._schedule.drain()
         self._agents.stop_all(at_once=bool(self._failures))
@@ -297,7 +302,7 @@ class Service:
         return updated
 
     def _drop_rollouts(self, why: str) -> None:
-        """Counts those that still wait, and on which nobody trains."""
+        """Discards the rollouts that wait for a trainer. Those not learned from count as dropped."""
         waiting = self._channel.drop_rollouts()
         if dropped := self._schedule.untrained(waiting):
             self._recorder.log(f"{why}: {len(dropped)} rollouts are not trained on.")

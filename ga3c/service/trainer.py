@@ -15,11 +15,11 @@ from ga3c.transport.slots import Batch
 def run_trainer(source: BatchSource, learner: Learner, report: Callable[[UpdateStats, Batch, Spent], None],
                 halved: Callable[[int, int], None] = lambda most, n_rollouts: None,
                 dropped: Callable[[Batch], None] = lambda batch: None) -> None:
-    """One update for each batch of the source, reported; until the source ends.
+    """Makes one update from each batch of the source and reports it, until the source ends.
 
-    If the device has no memory for a batch, its halves are trained on one after the other, and so is every later batch;
-    `halved` gets (rollouts in an update from now on, in a batch). Raises TooLarge if even one rollout is too much.
-    `dropped` gets the rollouts of an update that was not made, also if it failed.
+    If the device has no memory for an update, that part is halved, and all later updates are at most as large. Then
+    `halved` is called with (rollouts in an update from now on, rollouts in a batch). Raises TooLarge if even one
+    rollout is too large. `dropped` is called with rollouts whose update was not made or failed.
     """
     most, reported, inside = 0, time.thread_time(), 0.0
     with contextlib.closing(source.batches()) as batches:

@@ -1,1 +1,1 @@
-"""Between processes: slots of shared memory, tickets, queues. Start with `channel.py`."""
+"""Communication between processes: slots of shared memory, tickets, queues. Start with `channel.py`."""

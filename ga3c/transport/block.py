@@ -1,4 +1,4 @@
-"""A nameless block of shared memory: arrays by name, the same in every process that it was passed to."""
+"""A block of shared memory without a file name: arrays by name, shared by every process that it is passed to."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 
 from ga3c.transport.fields import Field
 
-ALIGNMENT = 64  # bytes; what TensorFlow asks of memory that it is to use as it stands
+ALIGNMENT = 64  # bytes; TensorFlow uses memory without a copy only if it is aligned so
 
 
 class Block:
-    """One array of zeros for each field. Passing it to a child process, as an argument of Process, shares it.
+    """One array of zeros for each field. Passing the block to a child process, as an argument of Process, shares it.
 
     Each array begins on a boundary of `ALIGNMENT` bytes.
 
     Args:
-        name: what the system calls the memory in /proc.
+        name: of the memory in /proc.
     """
 
     def __init__(self, name: str, fields: Mapping[str, Field]) -> None:
         self._fields = dict(fields)
-        # Pages are there once they are written to: what is never used takes no memory. Not in /dev/shm, which may be
+        # A page takes memory only once it is written to, so unused slots take none. Not in /dev/shm, which may be
         # small.
         self._file = os.memfd_create(name)
         weakref.finalize(self, os.close, self._file)
@@ -49,7 +49,7 @@ class Block:
         file = state["_file"].detach()
         self._fields = state["_fields"]
         self.arrays = self._mapped(file)
-        os.close(file)  # the mapping has its own
+        os.close(file)  # the mapping has its own descriptor
 
 
 def _rounded(size: int) -> int:

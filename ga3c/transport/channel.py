@@ -3,13 +3,13 @@
     agent  --ticket-->  prediction queue  --> predictors --answer--> replies to the agent
     agent  --ticket-->  training queue    --> trainers   --freed --> replies to the agent
 
-Only here does a slot change its owner: FREE -> agent (`Port` takes it) -> training queue (`Port` submits it) ->
-trainer (`Channel.collect`) -> FREE (a reply tells the agent). Each agent has slots of its own, so what it may have
-under way is bounded. That bounds the policy lag.
+A slot changes its owner only here: FREE -> agent (`Port` takes it) -> training queue (`Port` submits it) ->
+trainer (`Channel.collect`) -> FREE (a reply tells the agent). Each agent has its own slots, which
+bounds its rollouts under way and so the policy lag.
 
-When an agent's process has ended, however it ended, `retire` sends a *fence* down the training queue. Pipes keep their
-order. Once a trainer has met the fence, and every slot it collected has been released, the agent's slots are all free,
-and the next *generation* may begin. Answers to a generation that is gone are dropped.
+When an agent's process has ended in any way, `retire` puts a *fence* into the training queue. Pipes keep their order.
+So the agent's slots are all free once a trainer has met the fence and all collected slots have been released. Then the
+next *generation* may begin. Answers to an earlier generation are dropped.
 
 Next hop of an observation: `service.predictor.run_predictor`. Of a rollout: `service.batches.RolloutQueue`.
 """
@@ -38,34 +38,34 @@ from ga3c.transport.port import Port
 from ga3c.transport.slots import AgentStatus, Slots
 from ga3c.transport.tickets import CLOSE, FENCE, FREED, STOP, TICKET, WAKE, Ticket, TicketQueue
 
-SHORTEST_DELAY, LONGEST_DELAY = 1e-4, 5e-3  # seconds of queue delay: a predictor waits for a larger batch
-MOST_TICKETS = 8192  # in one read, where all are wanted
-COUNT_SECONDS = 0.1  # after which a predictor counts again how many agents play
+SHORTEST_DELAY, LONGEST_DELAY = 1e-4, 5e-3  # seconds of queue delay, in which a predictor waits for more
+MOST_TICKETS = 8192  # in one read that takes all tickets
+COUNT_SECONDS = 0.1  # after which a predictor counts the playing agents again
 
 
 def batch_sizes(most: int) -> list[int]:
-    """How many requests one prediction may take: 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on, and `most`.
+    """Returns the sizes of a prediction's batch, in requests: 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on, and `most`.
 
-    Few, because TensorFlow keeps buffers for every size it has met, in each of its threads.
+    There are few, because TensorFlow keeps buffers for every size it has met, in each of its threads.
     """
     regular = {size for power in range(most.bit_length()) for size in (2**power, 3 * 2**power)}
     return sorted({size for size in regular if size < most} | {most})
 
 
 def largest_size(sizes: list[int], waiting: int) -> int:
-    """The largest of `sizes`, which begin with 1, that so many requests fill."""
+    """Returns the largest of the sorted `sizes` that `waiting` requests fill. The first size is 1."""
     return sizes[bisect.bisect(sizes, waiting) - 1]
 
 
 def nearest_size(sizes: list[int], wanted: int) -> int:
-    """Which of `sizes` is nearest to that, of two the larger."""
+    """Returns the one of `sizes` that is nearest to `wanted`; the larger of two equally near ones."""
     return min(reversed(sizes), key=lambda size: abs(size - wanted))
 
 
 class Requests:
-    """Tickets of n agents that wait for a prediction; `rows`: the n rows of the slots they ask about.
+    """Tickets of n agents that wait for a prediction. `rows`: the flat indices (`Slots.row`) of their n observations.
 
-    Lists, not arrays: they are few, and NumPy would cost more than there is to do.
+    Lists, not arrays: for so few tickets NumPy's overhead would be larger than the work.
     """
 
     def __init__(self, tickets: list[Ticket], store: Slots) -> None:
@@ -77,13 +77,13 @@ class Requests:
 
     @property
     def agents(self) -> list[int]:
-        """Who waits."""
+        """Returns the numbers of the agents that wait."""
         return [agent for agent, _, _, _ in self.tickets]
 
 
 class Arrivals(NamedTuple):
-    """Tickets of requests; (agent, slot) of rollouts, which belong to who takes them; whether `dismiss_predictor` was
-    called since.
+    """Tickets of requests; (agent, slot) of rollouts, which now belong to the receiver; and `over`: whether
+    `dismiss_predictor` was called since the last arrivals.
     """
 
     tickets: list[Ticket]
@@ -92,20 +92,20 @@ class Arrivals(NamedTuple):
 
 
 class _Line:
-    """The server's end of one agent: its slots, its generation and the pipe of replies while there is one."""
+    """The server's end of one agent: its slots, its generation and the pipe of replies while it is open."""
 
     def __init__(self, slots: range) -> None:
         self.slots = slots
         self.generation = 0
         self.replies: Connection | None = None
-        self.file = -1          # of the replies
+        self.file = -1          # descriptor of `replies`, else -1
         self.opened_at = 0.0    # monotonic seconds
         self.collected = 0      # slots that trainers have
         self.fenced = False     # a trainer has met the fence
 
     @property
     def connected(self) -> int:
-        """The generation that can be answered; -1 while there is none."""
+        """Returns the generation that can be answered, or -1 if there is none."""
         return self.generation if self.replies is not None else -1
 
 
@@ -114,8 +114,8 @@ class Channel:
 
     Args:
         store: the shared slots, `slots_per_agent` for each agent.
-        slots_per_agent: at least 2: while a full rollout waits for its bootstrap value, the next one has begun.
-        on_vacant: called, from a trainer's thread, when a retired agent may be opened again.
+        slots_per_agent: at least 2, as the next rollout begins while a full one waits for its bootstrap value.
+        on_vacant: called from a trainer's thread when a retired agent may be opened again.
     """
 
     def __init__(self, store: Slots, slots_per_agent: int,
@@ -134,7 +134,7 @@ class Channel:
     # ---------------------------------------------------------------------------------- for the supervisor
 
     def open(self, agent: int) -> Port:
-        """A port for a new generation of the agent, whose slots are all free. Close ours once it is handed over."""
+        """Returns a port for a new generation of an agent whose slots are all free. Close it once it is passed on."""
         replies, writer = multiprocessing.Pipe(duplex=False)
         with self._lock:
             line, store = self._lines[agent], self._store
@@ -149,12 +149,12 @@ class Channel:
             return Port(agent, line.slots, line.generation, self._predictions.writer, self._rollouts.writer, replies)
 
     def stop(self, agent: int) -> None:
-        """With its next prediction the agent submits what it has and ends."""
+        """Sends the stop message: at its next prediction the agent submits its steps and ends."""
         with self._lock:
             self._reply(self._lines[agent], 0, STOP)
 
     def hang_up(self, agent: int) -> None:
-        """Closes the replies to the agent: wherever it waits, it gets `ServerGone`."""
+        """Closes the pipe of replies. The agent then gets `ServerGone`, wherever it waits."""
         with self._lock:
             line = self._lines[agent]
             writer, line.replies, line.file = line.replies, None, -1
@@ -162,46 +162,46 @@ class Channel:
             writer.close()
 
     def withdraw(self, agent: int) -> None:
-        """No process has got its port. Rounds that waited for the agent go on without it."""
+        """Hangs up on an agent whose process did not start. Rounds that waited for it go on without it."""
         self.hang_up(agent)
         self._rollouts.put(WAKE, FENCE)
 
     def retire(self, agent: int) -> None:
-        """It has ended; `on_vacant` is called once all that it submitted has been collected and released."""
+        """Hangs up on an agent that has ended. `on_vacant` is called once all its rollouts have been released."""
         self.hang_up(agent)
         self._rollouts.put(agent, FENCE, 0, self._lines[agent].generation)
 
     def has_delivered(self, agent: int) -> bool:
-        """Whether this generation of the agent has submitted a rollout."""
+        """Returns whether this generation of the agent has submitted a rollout."""
         line = self._lines[agent]
         return bool(self._store.submitted_at[line.slots].max() > line.opened_at)
 
     def faults(self, agent: int) -> tuple[int, str]:
-        """(environments that failed this generation of the agent, traceback of the last one)."""
+        """Returns (failures of this generation's environments, traceback of the last failure)."""
         count = int(self._store.faults[agent])
         return count, self._store.last_fault[agent].decode(errors="replace") if count else ""
 
     def _reply(self, line: _Line, slot: int, step: int) -> None:
-        # Never blocks: what an agent can be sent between two reads is less than the smallest pipe holds.
+        # Never blocks: even the smallest pipe holds all that an agent can be sent between two of its reads.
         if line.file >= 0:
-            with contextlib.suppress(BrokenPipeError):  # it died; the supervisor learns of it from the process itself
+            with contextlib.suppress(BrokenPipeError):  # the agent died; the supervisor watches the process itself
                 os.write(line.file, TICKET.pack(0, slot, step, 0))
 
     @property
     def playing(self) -> int:
-        """Agents that have made their environments."""
+        """Returns the number of agents that have made their environments and have not drained."""
         states = self._store.state
         return sum(line.replies is not None and AgentStatus.STARTING < states[agent] < AgentStatus.DRAINED
                    for agent, line in enumerate(self._lines))
 
     @property
     def waiting(self) -> int:
-        """Agents that wait for a prediction."""
+        """Returns the number of agents that wait for a prediction."""
         return self._in_state(AgentStatus.WAITING_FOR_PREDICTION)
 
     @property
     def blocked(self) -> int:
-        """Agents that wait for a free slot, and so for trainers."""
+        """Returns the number of agents that wait for a free slot, and so for trainers."""
         return self._in_state(AgentStatus.WAITING_FOR_SLOT)
 
     def _in_state(self, state: AgentStatus) -> int:
@@ -211,11 +211,11 @@ class Channel:
     # ---------------------------------------------------------------------------------- for predictors
 
     def requests(self, most: int, least: int = 1) -> Iterator[Requests]:
-        """What agents wait for, until `dismiss_predictor`: always one of `batch_sizes(most)`, the largest that is
-        there. One predictor takes at a time.
+        """Yields batches of requests, until `dismiss_predictor`. One predictor takes at a time.
 
-        Dynamic batching: a call of the model costs nearly the same for one request as for several. So where enough
-        agents play to fill the cores, a predictor waits once, 5 ms at the most, until about `least` are there.
+        The size is the largest one of `batch_sizes(most)` that the waiting requests fill. Dynamic batching: a call of
+        the model costs nearly the same for one request as for several. So a predictor waits once, 5 ms at the most,
+        until about `least` requests wait. It does so only while enough agents play to fill the cores.
         """
         sizes, cores, playing, counted = batch_sizes(most), usable_cores(), 0, -math.inf
         ready = select.poll()
@@ -235,12 +235,12 @@ class Channel:
                     waiting = self._delayed(waiting, wanted)
                 tickets, ended = self._predictions.without_close(self._predictions.take(largest_size(sizes, waiting)))
             if tickets:
-                size = largest_size(sizes, len(tickets))  # fewer where a dismissal was among them
+                size = largest_size(sizes, len(tickets))  # fewer if a dismissal was among the tickets
                 self._put_back(tickets[size:])
                 yield Requests(tickets[:size], self._store)
 
     def _delayed(self, waiting: int, wanted: int) -> int:
-        """Sleeps for about as long as it takes `wanted` requests to be there; returns how many are."""
+        """Sleeps for about the time until `wanted` requests wait. Returns the number that wait then."""
         if waiting >= wanted:
             return waiting
         began = time.monotonic()
@@ -262,7 +262,7 @@ class Channel:
                 self._reply(lines[agent], slot, step)
 
     def ask_again(self, requests: Requests) -> None:
-        """Puts back what could not be answered; another predictor takes it."""
+        """Puts requests that could not be answered back into the queue, for another predictor."""
         self._put_back(requests.tickets)
 
     def _put_back(self, tickets: list[Ticket]) -> None:
@@ -270,22 +270,22 @@ class Channel:
             self._predictions.put(*ticket)
 
     def dismiss_predictor(self) -> None:
-        """One predictor ends after the tickets that are already waiting."""
+        """Makes one predictor end after the tickets that are already waiting."""
         self._predictions.put(CLOSE)
 
     @property
     def prediction_queue(self) -> int:
-        """Agents waiting for a predictor."""
+        """Returns the number of requests that wait for a predictor."""
         return len(self._predictions)
 
     # ---------------------------------------------------------------------------------- for trainers
 
     @contextlib.contextmanager
     def collect(self, most: int) -> Iterator[tuple[list[int], bool]]:
-        """Waits for rollouts and gives (slots of 1 to `most` of them, whether the trainer shall end).
+        """Waits for rollouts and yields (slots of 1 to `most` rollouts, whether the trainer must end).
 
-        Leaving the block of code releases the slots. One trainer collects at a time, in the order of submission.
-        There are no slots only if the trainer shall end.
+        Leaving the `with` block releases the slots. One trainer collects at a time, in the order of submission. The
+        list is empty only if the trainer must end.
         """
         with self._intake:
             rollouts, ended = self._receive(most)
@@ -297,7 +297,7 @@ class Channel:
             self.release(rollouts)
 
     def _receive(self, most: int) -> tuple[list[tuple[int, int]], bool]:
-        """Waits for tickets: ((agent, slot) of rollouts, which belong to the trainer now; whether it shall end)."""
+        """Waits for tickets. Returns ((agent, slot) of rollouts, now the trainer's; whether it must end)."""
         tickets, ended = self._rollouts.without_close(self._rollouts.take(most))
         rollouts, fenced = [], []
         with self._lock:
@@ -308,23 +308,23 @@ class Channel:
                 if slot == FENCE:
                     line.fenced = True
                     fenced.append(agent)
-                elif line.generation == generation:  # else of an agent that lives on though it was given up
+                elif line.generation == generation:  # else its process was given up, but still lives
                     line.collected += 1
                     rollouts.append((agent, slot))
         self._vacate(fenced)
         return rollouts, ended
 
     def release(self, rollouts: list[tuple[int, int]]) -> None:
-        """The slots of these (agent, slot) belong to their agents again."""
+        """Gives the slots of these (agent, slot) back to their agents."""
         with self._lock:
             for agent, slot in rollouts:
                 line = self._lines[agent]
                 line.collected -= 1
-                self._reply(line, slot, FREED)  # no other generation can have begun before its fence
+                self._reply(line, slot, FREED)  # still its generation: the next needs the fence first
         self._vacate([agent for agent, _ in rollouts])
 
     def _vacate(self, agents: list[int]) -> None:
-        """Reports those whose fence has been met and whose slots are all free."""
+        """Reports agents whose fence has been met and whose slots are all free."""
         for agent in agents:
             with self._lock:
                 line = self._lines[agent]
@@ -334,15 +334,13 @@ class Channel:
                 self._on_vacant(agent)
 
     def dismiss_trainer(self) -> None:
-        """One trainer ends once the rollouts that are already waiting have been collected; its last batch may not be
-        full.
-        """
+        """Makes one trainer end after the rollouts that are already waiting. Its last batch may not be full."""
         self._rollouts.put(CLOSE)
 
     def drop_rollouts(self) -> list[int]:
-        """Takes the rollouts that wait for trainers away, for good; returns their slots. Trainers must be dismissed."""
-        with self._intake:  # a trainer that holds it lets go at its own dismissal
-            self._rollouts.put(CLOSE)  # one more than trainers, so that this loop ends
+        """Removes all rollouts from the training queue and returns their slots. Trainers must be dismissed before."""
+        with self._intake:  # a trainer that holds it releases it at its dismissal
+            self._rollouts.put(CLOSE)  # one more than for the trainers, so that this loop ends
             dropped, ended = list[int](), False
             while not ended:
                 tickets, ended = self._rollouts.without_close(self._rollouts.take(MOST_TICKETS))
@@ -351,20 +349,20 @@ class Channel:
 
     @property
     def training_queue(self) -> int:
-        """Rollouts waiting for a trainer."""
+        """Returns the number of rollouts that wait for a trainer."""
         return len(self._rollouts)
 
     # ---------------------------------------------------------------------------------- for schedules in rounds
 
     @property
     def connected(self) -> dict[int, int]:
-        """The agents that can be answered, and their generations."""
+        """Returns the agents that can be answered, with their generations."""
         return {agent: line.generation for agent, line in enumerate(self._lines) if line.replies is not None}
 
     def arrivals(self) -> Iterator[Arrivals]:
-        """Whatever agents ask for and submit, as soon as it is there, until `dismiss_trainer`. One thread takes it.
+        """Yields all requests and rollouts as soon as they arrive, until `dismiss_trainer`. For one thread only.
 
-        A submission comes no later than what its agent asks for after it.
+        A rollout arrives no later than the request that its agent makes after submitting it.
         """
         ready, ended = select.poll(), False
         for queue in (self._predictions, self._rollouts):
@@ -382,7 +380,7 @@ class Channel:
     # ---------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Closes all pipes; nobody may be using the channel any more."""
+        """Closes all pipes. No thread may still use the channel."""
         for agent in range(len(self._lines)):
             self.hang_up(agent)
         self._predictions.close()

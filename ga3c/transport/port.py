@@ -1,4 +1,4 @@
-"""The agent's end of the channel: it grants what `agents.loop.play` asks for.
+"""The agent's end of the channel: it grants the requests of `agents.loop.play`.
 
 Next hop of an observation: `transport.channel.Channel.requests`, which takes its ticket. Of a full rollout:
 `transport.channel.Channel.collect`.
@@ -22,18 +22,18 @@ Request = tuple[int, int, int]
 GO_ON, DRAIN = range(2)
 """What a prediction is granted with: play on, or submit what there is and end."""
 
-HEARTBEAT_SECONDS = 0.25  # between two signs of life of an agent that waits
+HEARTBEAT_SECONDS = 0.25  # between two heartbeats of an agent that waits
 
 
 class ServerGone(Exception):
-    """The main process has hung up on this agent, or has died."""
+    """The error of an agent on which the main process has hung up, or whose main process has died."""
 
 
 class Port:
-    """One agent's requests and their grants. Made by `Channel.open`, handed over as an argument of Process.
+    """One agent's requests and their grants. `Channel.open` makes it; it is passed on as an argument of Process.
 
-    It also keeps the agent's status row: its state, and a heartbeat at every prediction and four times a second while
-    it waits.
+    It also writes the agent's status: its state, and a heartbeat at every prediction and four times a second while the
+    agent waits.
     """
 
     def __init__(self, agent: int, slots: range, generation: int, predictions: Connection, rollouts: Connection,
@@ -44,7 +44,7 @@ class Port:
         self._stopped = self._answered = False
 
     def close(self) -> None:
-        """The agent's process has its own copy: without ours, its death closes the pipe."""
+        """Closes our copy of the replies. The agent's process has its own, so its death then closes the pipe."""
         self._replies.close()
 
     @functools.cached_property
@@ -62,11 +62,14 @@ class Port:
         store.state[self.agent], store.heartbeat[self.agent] = state, time.monotonic()
 
     def alive(self, store: Slots) -> None:
-        """Writes a heartbeat, within something that takes long."""
+        """Writes a heartbeat, for use during long work."""
         store.heartbeat[self.agent] = time.monotonic()
 
     def grant(self, request: Request, store: Slots) -> int:
-        """Waits until the request is granted: a free slot; GO_ON or DRAIN; GO_ON. Raises ServerGone."""
+        """Waits until the request is granted. Raises ServerGone.
+
+        Returns a free slot for TAKE, GO_ON or DRAIN for PREDICT, GO_ON for SUBMIT.
+        """
         kind, slot, step = request
         if kind == TAKE:
             if not self._free:
@@ -84,14 +87,14 @@ class Port:
         return DRAIN if self._stopped else GO_ON
 
     def look(self, store: Slots) -> int:
-        """GO_ON or DRAIN, for an agent that predicts by itself; does not wait. Raises ServerGone."""
+        """Returns GO_ON or DRAIN without waiting, for an agent that predicts by itself. Raises ServerGone."""
         self.status(store, AgentStatus.PLAYING)
         if self._replied.poll(0):
             self._read()
         return DRAIN if self._stopped else GO_ON
 
     def _wait(self, store: Slots, state: AgentStatus) -> None:
-        """Until a slot is free or the prediction has been answered, whichever `state` says."""
+        """Waits until a slot is free or the prediction has been answered, according to `state`."""
         store.state[self.agent] = state
         while not (self._free if state == AgentStatus.WAITING_FOR_SLOT else self._answered):
             store.heartbeat[self.agent] = time.monotonic()

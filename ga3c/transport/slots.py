@@ -1,7 +1,7 @@
-"""Rollouts in shared memory: written once by an agent, read by index by predictors and trainers.
+"""Rollouts in shared memory: an agent writes each once, predictors and trainers read it by index.
 
-A rollout that is an update by itself is trained on where it lies; several are copied together once. `fields.py` is
-the layout. Who may touch a slot, and when, is the business of `channel.py`.
+If an update has one rollout, it is trained on in place; several are copied into one batch. `fields.py` has the layout.
+`channel.py` decides which thread or process may use a slot, and when.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ga3c.transport.fields import (PER_REQUEST, PER_ROLLOUT, Field, Outputs, act
 
 
 class AgentStatus(enum.IntEnum):
-    """What an agent's process says it is at. Its life, as the supervisor sees it, is `service.workers.AgentState`."""
+    """The status of an agent, as its process reports it. `service.workers.AgentState` is the supervisor's view."""
 
     STARTING = 0                # making and resetting its environments
     PLAYING = 1
     WAITING_FOR_PREDICTION = 2
     WAITING_FOR_SLOT = 3
-    DRAINED = 4                 # it has submitted its last rollout and ends
+    DRAINED = 4                 # has submitted its last rollout and ends
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray:
-    """An array of zeros that a model on a processor can use without copying it."""
+    """Returns an array of zeros, aligned so that a model on a processor can use it without a copy."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     whole = np.zeros(size + ALIGNMENT, np.uint8)
     start = -whole.ctypes.data % ALIGNMENT
@@ -79,59 +79,59 @@ class Batch(_Facts):
         return Batch({name: array[rollouts] for name, array in self.arrays.items()})
 
     def keep(self, rollouts: NDArray[np.bool_]) -> int:
-        """Moves the rollouts in the mask (n,), n <= B, to the front; returns how many they are."""
+        """Moves the rollouts in the mask (n,), n <= B, to the front; returns their number."""
         kept = int(rollouts.sum())
         for array in self.arrays.values():
             array[:kept] = array[:len(rollouts)][rollouts]
         return kept
 
     def clear(self, rollouts: slice | NDArray[np.bool_]) -> None:
-        """Leaves no step in these."""
+        """Marks these rollouts as empty: without steps and without agents' seconds."""
         self.steps[rollouts] = 0
         if "reused" in self.arrays:
             self.arrays["reused"][rollouts] = 0
         self.seconds[rollouts] = 0.0
 
     def again(self) -> Batch:
-        """The same rollouts as a batch all of whose steps were in an earlier one. It shares their memory."""
+        """Returns a batch of the same rollouts in the same memory, in which all steps are `reused`."""
         return Batch({**self.arrays, "reused": self.steps, "seconds": np.zeros_like(self.seconds)})
 
     @property
     def size(self) -> int:
-        """Filled steps of all environments in the batch."""
+        """Returns the filled steps of all environments in the batch."""
         return int(self.steps.sum() * self.reward.shape[2])
 
     @property
     def agent_steps(self) -> int:
-        """As `size`, without those that were in an earlier batch."""
+        """Returns `size` without the steps that were in an earlier batch."""
         return int((self.steps - self.reused).sum() * self.reward.shape[2])
 
     @property
     def reused(self) -> NDArray[np.int32]:
-        """(B,): so many of the first steps were in an earlier batch."""
+        """Returns (B,): how many of a rollout's first steps were in an earlier batch."""
         found: NDArray[np.int32] | None = self.arrays.get("reused")
         return np.zeros_like(self.steps) if found is None else found
 
     @property
     def new(self) -> NDArray[np.bool_]:
-        """(B, T, 1): whether a row holds a step that was in no batch before."""
+        """Returns (B, T, 1): whether there is a step, and it was in no earlier batch."""
         return self.filled & (np.arange(self.reward.shape[1]) >= self.reused[:, None])[:, :, None]
 
     @property
     def filled(self) -> NDArray[np.bool_]:
-        """(B, T, 1): whether a row holds a step."""
+        """Returns (B, T, 1): whether there is a step."""
         return (np.arange(self.reward.shape[1]) < self.steps[:, None])[:, :, None]
 
 
 class Slots(_Facts):
-    """`n_slots` slots and `n_agents` status rows in one nameless block of shared memory.
+    """`n_slots` slots and the status of `n_agents` agents in one block of shared memory.
 
     One array per field: (n_slots, *field shape) or (n_agents, *field shape), as attributes. Passing the object to a
     child process (as an argument of Process) shares the block.
 
     Args:
         outputs: fields of the model's outputs for one observation; None: those of an actor-critic.
-        discounted: there is a field `discounted_reward`, for `normalize_rewards`.
+        discounted: adds the field `discounted_reward`, for `normalize_rewards`.
     """
 
     state: NDArray[np.int64]
@@ -139,7 +139,7 @@ class Slots(_Facts):
     playing_since: NDArray[np.float64]
     faults: NDArray[np.int64]
     last_fault: NDArray[np.bytes_]
-    statistics: NDArray[np.float64]     # only where wrappers keep any; see `report_statistics`
+    statistics: NDArray[np.float64]     # only if wrappers keep any; see `report_statistics`
     statistics_at: NDArray[np.int64]
 
     def __init__(self, env: EnvSpec, rollout_length: int, n_envs: int, n_slots: int, n_agents: int = 1,
@@ -170,18 +170,18 @@ class Slots(_Facts):
         self._find()
 
     def report_statistics(self, agent: int, statistics: NDArray[np.float64]) -> None:
-        """The agent writes its wrappers' statistics (n, 3) beside the last ones, and then says where they are."""
+        """Writes an agent's wrapper statistics (n, 3) into the spare copy, then makes that copy the current one."""
         spare = 1 - self.statistics_at[agent]
         self.statistics[agent, spare] = statistics
         self.statistics_at[agent] = spare
 
     def reported_statistics(self, agent: int) -> NDArray[np.float64]:
-        """A copy of the last ones (n, 3) that the agent has reported; zeros if there are none."""
+        """Returns a copy of the last statistics (n, 3) that the agent has reported; zeros if there are none."""
         last: NDArray[np.float64] = self.statistics[agent, self.statistics_at[agent]].copy()
         return last
 
     def empty_batch(self, n_rollouts: int, rollout_length: int | None = None) -> Batch:
-        """Room for `n_rollouts` rollouts, to be filled by `gather`; or by `append`, if their length is given."""
+        """Returns a batch for `n_rollouts` rollouts, to be filled by `gather`, or by `append` if a length is given."""
         own: dict[str, NDArray] = {} if rollout_length is None else {"reused": np.zeros(n_rollouts, np.int32)}
         T = rollout_length or self.rollout_length
         return Batch({**{name: aligned((n_rollouts, *array.shape[1:]) if name in PER_ROLLOUT else
@@ -189,18 +189,18 @@ class Slots(_Facts):
                          for name, array in self._trained_on.items()}, **own})
 
     def empty_observations(self, n: int) -> NDArray:
-        """Room for the observations (n, E, *shape) of n requests, to be filled by `observations`."""
+        """Returns an array for the observations (n, E, *shape) of n requests, to be filled by `observations`."""
         return aligned((n, *self.observation.shape[2:]), self.observation.dtype)
 
     def row(self, slot: int, step: int) -> int:
-        """The flat index of (slot, step), with T + 1 rows in each slot. One index is faster than two."""
+        """Returns the flat index of (slot, step), with T + 1 rows in each slot. One index is faster than two."""
         return slot * (self.rollout_length + 1) + step
 
     def observations(self, rows: list[int], into: NDArray) -> None:
         """Copies the observations of n rows to the front of `into` (n or more, E, *shape)."""
         T = self.rollout_length
         found = [divmod(row, T + 1) for row in rows]
-        # With the default mode it would be copied once more, in case of a row out of range.
+        # The default mode makes one more copy, in case an index is out of range.
         self._rows["observation"].take([slot * T + step for slot, step in found], axis=0, out=into[:len(rows)],
                                        mode="clip")
         for number, (slot, step) in enumerate(found):
@@ -208,7 +208,7 @@ class Slots(_Facts):
                 into[number] = self.following[slot]
 
     def requested(self, rows: list[int]) -> list[float]:
-        """When the predictions of n rows were requested, monotonic seconds."""
+        """Returns the times at which the predictions of n rows were requested, in monotonic seconds."""
         return list(map(self._rows["requested_at"].item, rows))
 
     def answer(self, rows: list[int], outputs: Outputs, version: int) -> None:
@@ -228,7 +228,7 @@ class Slots(_Facts):
                 into.arrays[name][place] = facts[slot]
 
     def append(self, slot: int, into: Batch, place: int) -> None:
-        """Copies the slot's steps to the end of a rollout of `into`, whose steps so far are then `reused` ones."""
+        """Copies the slot's steps to the end of a rollout of `into`. The steps before them then count as `reused`."""
         before, steps = int(into.steps[place]), int(self.steps[slot])
         for name, facts in self._trained_on.items():
             if name in PER_ROLLOUT:
@@ -238,15 +238,15 @@ class Slots(_Facts):
         into.steps[place], into.arrays["reused"][place] = before + steps, before
 
     def view(self, slot: int) -> Batch:
-        """The rollout of one slot as it lies there."""
+        """Returns the rollout of one slot as a batch, without copying it."""
         return Batch({name: facts[slot:slot + 1] for name, facts in self._trained_on.items()})
 
     def facts(self) -> dict[str, NDArray]:
-        """Every array of the slots by name, for a checkpoint of serial mode."""
+        """Returns every array of the slots by name, for a checkpoint of serial mode."""
         return {name: getattr(self, name) for name in self._fields}
 
 
 def taken_names(env: EnvSpec) -> set[str]:
-    """Names that no output of a model may have: facts, status rows, and attributes of `Slots` and `Batch`."""
+    """Returns names that no output of a model may have: facts, status rows, and attributes of `Slots` and `Batch`."""
     own = Slots(env._replace(n_statistics=1), 1, 1, 1, discounted=True)
     return ({*dir(own), *dir(own.empty_batch(1, 1))} - {*own.outputs})

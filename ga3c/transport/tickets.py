@@ -19,11 +19,11 @@ Ticket = tuple[int, int, int, int]
 """Agent, slot, step, generation."""
 
 TICKET = struct.Struct("<4H")
-CLOSE = 0xFFFF    # as agent: one consumer of the queue shall end
-WAKE = 0xFFFE     # as agent, in the training queue: nothing, but who waits looks again who is there
-FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this generation lie before this one
+CLOSE = 0xFFFF    # as agent: one consumer of the queue must end
+WAKE = 0xFFFE     # as agent, in the training queue: no rollout; its reader looks again which agents are connected
+FENCE = 0xFFFF    # as slot, in the training queue: all tickets of this generation came before this one
 FREED = 0xFFFF    # as step, in a reply: the slot is free again
-STOP = 0xFFFE     # as step, in a reply: the agent shall submit what it has and end
+STOP = 0xFFFE     # as step, in a reply: the agent must submit its steps and end
 
 _PIPE_BYTES = 2**20  # the most a user may ask for: room for 131,072 tickets
 
@@ -31,8 +31,8 @@ _PIPE_BYTES = 2**20  # the most a user may ask for: room for 131,072 tickets
 class TicketQueue:
     """One pipe of tickets.
 
-    `put` never blocks, so that neither the supervisor nor a consumer can be held up by a full queue. Agents write to
-    `writer` themselves and may block: they are at most as many as their slots.
+    `put` never blocks, so that a full queue holds up neither the supervisor nor a consumer. Agents write to `writer`
+    themselves and may block. The queue has at most as many of their tickets as they have slots.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class TicketQueue:
         self._out = self._reader.fileno()
         with contextlib.suppress(OSError):  # the default is enough for a thousand agents
             fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        # Opened once more, since agents share what is set on `writer`.
+        # Opened once more: O_NONBLOCK on `writer` itself would also hold for the agents.
         self._in = os.open(f"/proc/self/fd/{self.writer.fileno()}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._overflow: deque[Ticket] = deque()
 
@@ -53,7 +53,7 @@ class TicketQueue:
         return tickets
 
     def put(self, agent: int, slot: int = 0, step: int = 0, generation: int = 0) -> None:
-        """Adds a ticket without blocking. If the pipe is full, the ticket stays here until a `take`."""
+        """Adds a ticket without blocking. If the pipe is full, the ticket is kept here until a `take`."""
         self._written((agent, slot, step, generation))
 
     def _written(self, ticket: Ticket) -> bool:
@@ -65,8 +65,8 @@ class TicketQueue:
         return True
 
     def without_close(self, tickets: list[Ticket]) -> tuple[list[Ticket], bool]:
-        """(tickets proper, whether the consumer that took them shall end)."""
-        if max(tickets)[0] != CLOSE:  # there is no agent of a higher number
+        """Returns (tickets without CLOSE, whether the consumer that took them must end)."""
+        if max(tickets)[0] != CLOSE:  # CLOSE is larger than the number of any agent
             return tickets, False
         proper = [ticket for ticket in tickets if ticket[0] != CLOSE]
         for _ in range(len(tickets) - len(proper) - 1):
@@ -74,11 +74,11 @@ class TicketQueue:
         return proper, True
 
     def fileno(self) -> int:
-        """For `select`: readable while tickets wait."""
+        """Returns the descriptor for `select`; it is readable while tickets wait."""
         return self._out
 
     def close(self) -> None:
-        """Nobody may be using the queue any more."""
+        """Closes the pipe. No thread may still use the queue."""
         self._reader.close()
         self.writer.close()
         os.close(self._in)

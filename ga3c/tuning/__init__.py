@@ -1,1 +1,1 @@
-"""N_A, N_P, N_T: the controller, the controller in a run, and what limits a run. Start with `tuner.py`."""
+"""The choice of N_A, N_P and N_T: the controllers, their use in a run, the diagnosis. Start with `tuner.py`."""

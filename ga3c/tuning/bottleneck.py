@@ -1,4 +1,4 @@
-"""What limits the speed of a run, and what to change: pure functions of the numbers that a run measures each second."""
+"""The diagnosis of a run: what limits its speed, and what to change. Pure functions of the metrics of each second."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 Bottleneck = Literal["environments", "predictors", "trainers", "transport", "device", "external load", "policy lag",
                      "rounds"]
 
-_FULL = 0.9    # of all cores, or of the time for updates: waiting less would not get more work done
-_BUSY = 0.8    # of a thread's time: more requests would only queue
-_MOST = 0.5    # of an agent's time
-_HELD = 0.1    # of an agent's time: without a slot for so long it would play more than updates take
-_SMALL = 32    # observations of a prediction: with fewer, each pays much of its fixed cost
-_FEW = 4       # environments of an agent: with fewer, waking an agent costs about as much as a step of its environments
+_FULL = 0.9    # share of all cores, or of the time for updates, from which less waiting would bring no more work
+_BUSY = 0.8    # share of a thread's time from which more requests would only queue
+_MOST = 0.5    # share that counts as most of an agent's time, of a prediction, or of the time for updates
+_HELD = 0.1    # share of an agent's time without a slot, above which agents would play more than updates take
+_SMALL = 32    # observations of a prediction; with fewer, each has a large part of the call's fixed cost
+_FEW = 4       # environments of an agent; with fewer, waking it costs about as much as a step of its environments
 
 _CORES = ("cpu_agents", "cpu_server", "cpu_machine")
 _TIMES = ("wait_ms", "slot_wait_ms", "play_ms", "queue_ms", "service_ms", "reply_ms", "predict_ms", "predictor_busy",
@@ -23,7 +23,7 @@ _TIMES = ("wait_ms", "slot_wait_ms", "play_ms", "queue_ms", "service_ms", "reply
 
 
 class Diagnosis(NamedTuple):
-    """`bottleneck` names the part that the others wait for; `reason` has its numbers; `advice` says what to change."""
+    """A diagnosis: the `bottleneck` that other parts wait for, the `reason` with its numbers, and `advice`."""
 
     bottleneck: Bottleneck
     reason: str
@@ -34,9 +34,9 @@ class Diagnosis(NamedTuple):
 
 
 def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
-    """Means of the rows' measurements by name; None if one was never taken, as in serial mode.
+    """Returns the means of the rows' measurements by name; None if one was never taken, as in serial mode.
 
-    In rounds one thread predicts and trains, which is counted as a trainer. Of such rows only the cores are needed.
+    In rounds one thread predicts and trains; it is counted as a trainer. Such rows need only the columns of cores.
     """
     rows = list(rows)
     in_rounds = all(row.get("trainers") and not row.get("predictors") for row in rows)
@@ -48,7 +48,7 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
         means[name] = fmean(values)
     for kind in ("predictors", "trainers"):
         means[kind] = fmean(row.get(kind) or 1 for row in rows)
-    for name, usual in (("passes", 1.0), ("prediction_batch", float(_SMALL))):  # of a row without such a call
+    for name, usual in (("passes", 1.0), ("prediction_batch", float(_SMALL))):  # if no row has such a call
         values = [row[name] for row in rows if row.get(name) is not None]
         means[name] = fmean(values) if values else usual
     means["cpu_evaluator"] = fmean(row.get("cpu_evaluator") or 0.0 for row in rows)
@@ -59,26 +59,27 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
 
 
 def lag_ceiling(max_lag: float | None, batch_reuse: int) -> float | None:
-    """Updates that steps may be old in the mean: a batch that is used several times is in as many updates."""
+    """Returns the ceiling of the mean lag in updates. A batch that is used several times is in as many updates."""
     return max_lag and max_lag * batch_reuse
 
 
 def external_load(measured: Mapping[str, float]) -> float:
-    """Cores that other programs take, from the columns `cpu_*` of a row or of averages."""
+    """Returns the cores that other programs take, from the columns `cpu_*` of a row or of averages."""
     run = measured["cpu_agents"] + measured["cpu_server"] + (measured.get("cpu_evaluator") or 0.0)
     return max(0.0, measured["cpu_machine"] - run)
 
 
 def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
              max_lag: float | None = None) -> Diagnosis:
-    """Finds the bottleneck from `averages` of rows.
+    """Returns the bottleneck, from the `averages` of rows.
 
-    Where all cores are busy, it is what takes most of them. Where some are idle, it is what the agents wait for. If
-    more agents would help, but with one more the policy lag would be over `max_lag`, it is the policy lag.
+    If all cores are busy, the bottleneck is the part that takes most of them. If some are idle, it is the part that the
+    agents wait for. If more agents would help, but one more would raise the policy lag over `max_lag`, it is the policy
+    lag.
 
     Args:
-        cores: usable ones of the machine.
-        max_lag: in updates; None if nothing bounds it.
+        cores: usable cores of the machine.
+        max_lag: in updates; None if there is no ceiling.
     """
     m = measured
     if m["cpu_machine"] >= _FULL * cores:
@@ -153,7 +154,7 @@ def _in_rounds(m: Mapping[str, float]) -> bool:
 
 
 def _updating(m: Mapping[str, float]) -> float:
-    """The share of the time in which an update is under way: trainers take turns at it."""
+    """Returns the share of the time in which an update is under way. Trainers update in turn."""
     trainers = m.get("trainers", 1.0) * m["trainer_busy"]
     return trainers * m["update_ms"] / max(1e-9, m["gather_ms"] + m["update_ms"])
 
@@ -171,7 +172,7 @@ def _fewer_passes(m: Mapping[str, float]) -> str:
 
 def _more_agents(bottleneck: Bottleneck, reason: str, advice: str, measured: Mapping[str, float],
                  max_lag: float | None) -> Diagnosis:
-    """More agents would help: `advice`, or what keeps the controller from adding them."""
+    """Returns the diagnosis where more agents would help: with `advice`, or the policy lag if that forbids them."""
     lag = measured.get("lag_of_one_more", 0.0)
     if max_lag is None or lag <= max_lag:
         return Diagnosis(bottleneck, reason, advice)
@@ -181,14 +182,14 @@ def _more_agents(bottleneck: Bottleneck, reason: str, advice: str, measured: Map
 
 
 class Diagnoser:
-    """Diagnoses the seconds since the workers last changed: the last ten at most, and at least three."""
+    """The diagnosis of the last seconds: three to ten of them, since the numbers of workers last changed."""
 
     def __init__(self, cores: int, envs_per_agent: int, max_lag: float | None) -> None:
         self._cores, self._envs_per_agent, self._max_lag = cores, envs_per_agent, max_lag
         self._rows: deque[Mapping[str, Any]] = deque(maxlen=10)
 
     def observe(self, row: Mapping[str, Any]) -> Diagnosis | None:
-        """Takes the row of a second that has passed; returns what limits the run now, None if too little was seen."""
+        """Takes the row of a second that has passed. Returns the diagnosis, or None if there are too few rows."""
         if self._rows and any(row[kind] != self._rows[-1][kind] for kind in ("agents", "predictors", "trainers")):
             self._rows.clear()
         self._rows.append(row)

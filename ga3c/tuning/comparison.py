@@ -1,4 +1,4 @@
-"""A sequential test: whether a trial is faster than the accepted setting, and how many seconds it takes to say so."""
+"""A sequential test of whether a trial is faster than the accepted setting, in as few seconds as needed."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ import math
 from ga3c.tuning.measurement import Window
 from ga3c.tuning.trial import Decision, Reason, Verdict
 
-FIRST_LOOK = 3         # seconds before the first look at a trial: fewer say nothing of the noise
-SECOND_LOOK = 10       # ... before a rejection where a hiccup costs more: it is uneven, or of several kinds of workers
-LAST_LOOK = 20         # seconds after which a trial is decided: a gain that is not seen by then is hardly worth more
-UNEVEN = 3.0           # a trial is uneven if its seconds differ by so many times the known noise
-ACCEPT = 2.5           # standard errors that a gain needs: a wrong change costs until it is found out
+FIRST_LOOK = 3         # seconds before a trial is first judged: fewer do not show the noise
+SECOND_LOOK = 10       # ... before an uneven trial, or one that raises several counts, is rejected: a hiccup costs more
+LAST_LOOK = 20         # seconds after which a trial is decided: a gain not seen by then is hardly worth more time
+UNEVEN = 3.0           # a trial is uneven if its seconds deviate by more than this many times the known noise
+ACCEPT = 2.5           # standard errors that a gain needs: a wrong change costs until a later trial corrects it
 REJECT = 1.0           # standard errors below the least gain: a missed gain is found by a later trial
-LEAST_GAIN = 0.02      # a smaller share is not worth a change
-LAG_PRICE = 0.15       # least gain of twice the agents: they make twice the policy lag, and each step teaches less
-CLEAR_GAIN = 0.25      # a larger share needs no second measurement
+LEAST_GAIN = 0.02      # relative gain; a smaller one is not worth a change
+LAG_PRICE = 0.15       # least gain of twice the agents: they double the policy lag, and each step teaches less
+CLEAR_GAIN = 0.25      # relative gain; a larger one needs no second measurement
 NOISE = 0.1            # relative standard deviation of a second's rate, before it is measured
-NOISE_WEIGHT = 4.0     # seconds that the known noise weighs beside a window's own: few seconds say little of it
-LEARNING = 30.0        # seconds of a window that weigh as much as all that was known
+NOISE_WEIGHT = 4.0     # weight of the known noise in seconds: a short window says little about its own noise
+LEARNING = 30.0        # seconds of a window that weigh as much as the noise known before
 DRIFT = 0.01           # relative standard deviation between windows that no number of seconds averages away
 
 
 def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool, agents: float = 1.0
             ) -> Verdict | None:
-    """The verdict on a trial, None if it needs more seconds.
+    """Returns the verdict on a trial, or None if it needs more seconds.
 
     Args:
         new: the seconds of the trial, at least one.
         base: the seconds of the accepted setting.
         noise: relative standard deviation of a second's rate, as far as known.
         grown: how many of N_A, N_P and N_T the trial has raised.
-        doubting: a gain that is not clear is not accepted the first time.
+        doubting: whether a gain that is not clear must be measured a second time.
         agents: N_A of the trial, divided by the accepted N_A.
     """
     seconds, before = len(new), base.mean.rate
     gain, error = new.mean.rate - before, standard_error(new, base, noise)
-    # Fewer workers take less memory and make less lag: not to be slower is enough, or chance leads ever upwards.
+    # Fewer workers need less memory and lag, so they only must not be slower. Otherwise chance would add workers.
     least = before * max(LEAST_GAIN, LAG_PRICE * math.log2(agents)) if grown else 0.0
     hurried = grown <= 1 and new.deviation() <= UNEVEN * noise * new.mean.rate
     rejected = Decision.REJECTED, Reason.NO_GAIN if grown else Reason.NOT_FASTER
@@ -52,12 +52,12 @@ def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool,
 
 
 def differ(a: Window, b: Window, noise: float) -> bool:
-    """Whether the rates of two windows differ by more than noise explains."""
+    """Returns whether the rates of two windows differ by more than noise explains."""
     return abs(a.mean.rate - b.mean.rate) > ACCEPT * standard_error(a, b, noise)
 
 
 def standard_error(a: Window, b: Window, noise: float) -> float:
-    """Of the difference of two windows' mean rates; never 0."""
+    """Returns the standard error of the difference of two windows' mean rates; never 0."""
     total = (DRIFT * max(a.mean.rate, b.mean.rate, 1e-6)) ** 2
     for window in (a, b):
         known = NOISE_WEIGHT * (noise * window.mean.rate) ** 2
@@ -66,7 +66,7 @@ def standard_error(a: Window, b: Window, noise: float) -> float:
 
 
 def learned(noise: float, window: Window) -> float:
-    """The known noise, moved towards that of a window."""
+    """Returns the known noise, moved towards the noise of a window."""
     rate, seconds = window.mean.rate, len(window)
     if rate <= 0 or seconds < 2:
         return noise

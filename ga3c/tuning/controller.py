@@ -1,15 +1,15 @@
-"""The controller's common part: the accepted setting, its measurements, and the trial under way.
+"""The base of the controllers: the accepted setting, its measurements, and the trial under way.
 
-Pure decisions, without a clock or a thread. Each second the supervisor hands a `Measurement` to `observe`. It then
-brings the workers to `setting`, and records the `Trial` that `observe` returns when one is over.
+A controller only decides; it has no clock and no thread. Each second the tuner passes a `Measurement` to `observe`, and
+records the `Trial` that `observe` returns when one is over. The supervisor then brings the workers to `setting`.
 
 The objective is the number of *agent steps collected and trained per second*: how fast `Learner.agent_steps` grows.
-An agent step counts once, in the first update that trains on it, whatever the passes of an update. Steps that are
-dropped, or whose update was skipped, do not count. So neither smaller updates nor more passes raise it.
+An agent step counts once, in the first update that trains on it, however many passes the update has. Steps that
+are dropped, or whose update was skipped, do not count. So neither smaller updates nor more passes raise it.
 
-Under a ceiling on the policy lag, any setting below the ceiling beats any setting above it. The lag is in updates. One
-update is one version of the weights, of all its passes and minibatches: `passes` x `minibatches` steps of the
-optimizer. The lag ends where the update begins: what its passes change is not in it.
+With a ceiling on the policy lag, any setting below the ceiling beats any setting above it. The lag is in updates. One
+update makes one version of the weights, by all its passes and minibatches: `passes` x `minibatches` steps of the
+optimizer. The lag is counted until the update begins, so the changes by its own passes are not in it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from ga3c.tuning.measurement import CHECKED, Measurement, Setting, Window, name
 from ga3c.tuning.trial import Decision, Reason, Trial, Verdict
 
-TIMEOUT = 60.0         # seconds without one that counts, after which a trial is aborted
-STARTS = 4.0           # ... and so many times what an agent takes to start, as many start at a time
-LOWER = 0.95           # a policy lag over its ceiling has to fall to this share before noise cannot explain it
-LOADED = 0.1           # share of the cores: from here on other programs change what is best
+TIMEOUT = 60.0         # seconds without one that counts, after which a trial ends
+STARTS = 4.0           # ... plus so many times an agent's start time, as many start at once
+LOWER = 0.95           # a policy lag over its ceiling is lower if it falls below this share: noise explains less
+LOADED = 0.1           # share of the cores; a larger external load changes which setting is best
 
 
 @dataclass
 class State:
-    """All that a controller knows. It is plain data, checked when it comes back from a checkpoint."""
+    """All that a controller knows, as plain data. It is checked when it comes from a checkpoint."""
 
     __pydantic_config__: ClassVar[ConfigDict] = CHECKED
 
@@ -45,19 +45,19 @@ class State:
     baseline: Window = field(default_factory=Window)    # of the accepted setting
     fresh: Window = field(default_factory=Window)       # of the accepted setting, measured again
     window: Window = field(default_factory=Window)      # of the trial
-    counted_at: float = 0.0                             # when the trial began, or its last second that counted
+    counted_at: float = 0.0                             # time of the trial's start, or of its last second that counted
 
 
 S = TypeVar("S", bound=State)
 
 
 class Controller(ABC, Generic[S]):
-    """The accepted setting and the trial under way. Its children decide what is tried, and what is accepted.
+    """The accepted setting and the trial under way. Subclasses decide what is tried, and what is accepted.
 
     Args:
-        state: the state at the start. Its setting is brought into bounds.
+        state: the state at the start. Its setting is brought into the limits.
         limits: the largest N_A, N_P and N_T. The smallest are 1.
-        max_lag: ceiling of the mean policy lag in updates, each of all its passes; or None.
+        max_lag: ceiling of the mean policy lag in updates, whatever their passes; or None.
     """
 
     def __init__(self, state: S, limits: Setting, max_lag: float | None) -> None:
@@ -66,33 +66,33 @@ class Controller(ABC, Generic[S]):
 
     @property
     def accepted(self) -> Setting:
-        """The best setting so far."""
+        """Returns the best setting so far."""
         return self._state.accepted
 
     @property
     def baseline(self) -> Window:
-        """The measurements of the accepted setting."""
+        """Returns the measurements of the accepted setting."""
         return self._state.baseline
 
     @property
     def setting(self) -> Setting:
-        """The setting wanted now: the trial's, or the accepted one."""
+        """Returns the setting wanted now: the trial's, or the accepted one."""
         return self._state.trial or self._state.accepted
 
     @property
     def searching(self) -> bool:
-        """Whether better settings are being looked for all the time."""
+        """Returns whether a search for better settings is under way."""
         return True
 
     @property
     def under_external_load(self) -> bool:
-        """Whether the accepted setting may be the best only while other programs use the cores."""
+        """Returns whether the accepted setting may be the best only under external load."""
         return self._state.baseline.mean.external_load > LOADED
 
     def observe(self, m: Measurement) -> Trial | None:
         """Takes one second into account. Returns the trial that it ended.
 
-        A void second changes nothing, but a trial that has none that counts for a minute is aborted.
+        A void second changes nothing. But a trial ends if no second counts for `TIMEOUT` plus `STARTS` agent starts.
         """
         s = self._state
         if m.void:
@@ -108,7 +108,7 @@ class Controller(ABC, Generic[S]):
         return self._end(m, *verdict) if verdict else None
 
     def restrict(self, agents: int) -> Trial | None:
-        """Allows no more than this many agents from now on. Returns the trial that this ends."""
+        """Limits the number of agents from now on. Returns the trial that this ends."""
         s = self._state
         self._limits = (agents, *self._limits[1:])
         accepted = self._bounded(s.accepted)
@@ -120,7 +120,7 @@ class Controller(ABC, Generic[S]):
         return ended
 
     def interrupt(self, reason: Reason) -> Trial | None:
-        """Goes back to the accepted setting. Returns the trial that this ends, which is aborted."""
+        """Aborts the trial under way and goes back to the accepted setting. Returns that trial."""
         s = self._state
         if s.trial is None:
             return None
@@ -129,20 +129,20 @@ class Controller(ABC, Generic[S]):
         return ended
 
     def remeasure(self) -> None:
-        """Forgets all measurements, which are of another hour. The accepted setting is measured again."""
+        """Forgets the trial and all measurements, as they are old. The accepted setting is measured again."""
         s = self._state
         s.trial, s.window, s.fresh, s.baseline = None, Window(), Window(), Window()
 
     def forget(self) -> None:
-        """What was found is of other work. The accepted setting is where it goes on from."""
+        """Forgets what was found, as the work has changed. Keeps the accepted setting. By default does nothing."""
 
     def state(self) -> dict[str, Any]:
-        """The state as JSON values. After `restore` the same measurements lead to the same decisions."""
+        """Returns the state as JSON values. After `restore` the same measurements lead to the same decisions."""
         plain: dict[str, Any] = TypeAdapter(type(self._state)).dump_python(self._state, mode="json")
         return plain
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from `state`. Raises ValueError if it does not fit, and changes nothing then."""
+        """Goes on from `state`. Raises ValueError, and changes nothing, if it does not fit."""
         if not isinstance(state, dict) or state.keys() != self.state().keys():
             raise ValueError("it is of another controller or version")
         try:
@@ -161,14 +161,14 @@ class Controller(ABC, Generic[S]):
 
     @abstractmethod
     def _judge(self) -> Verdict | None:
-        """The verdict on the trial under way, None if it needs more seconds."""
+        """Returns the verdict on the trial under way, or None if it needs more seconds."""
 
     @abstractmethod
     def _after(self, m: Measurement, trial: Trial) -> None:
-        """A trial is over. May begin the next; the seconds of this one are still in the state's window."""
+        """Takes note of a trial that is over. May begin the next. The state's window still has this trial's seconds."""
 
     def _without_measurement(self) -> Decision:
-        """The decision on a trial that could not be measured."""
+        """Returns the decision on a trial that could not be measured."""
         return Decision.ABORTED
 
     def _begin(self, m: Measurement, setting: Setting) -> None:
@@ -188,7 +188,7 @@ class Controller(ABC, Generic[S]):
         return trial
 
     def _random(self) -> np.random.Generator:
-        """For one random decision. It depends on the seed and on the number of decisions before."""
+        """Returns a generator for one random decision, seeded by the seed and the number of decisions before."""
         self._state.draws += 1
         return np.random.default_rng((self._state.seed, self._state.draws))
 
@@ -200,7 +200,7 @@ class Controller(ABC, Generic[S]):
         return self._max_lag is not None and window.mean.lag > self._max_lag
 
     def _judge_lag(self) -> Verdict | None:
-        """The verdict by the ceiling alone, None if the rate decides."""
+        """Returns the verdict by the ceiling alone, or None if the rate decides."""
         s = self._state
         assert s.trial is not None
         over = self._over_ceiling(s.window)

@@ -1,4 +1,4 @@
-"""The default controller: steps grow while they pay, comparisons end as soon as the difference is clear."""
+"""The default controller: steps grow while they raise the rate, and a trial ends as soon as its result is clear."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ga3c.tuning.measurement import Measurement, Setting, Window
 from ga3c.tuning.trial import Decision, Reason, Trial, Verdict
 
 COARSEST, FINEST = 2.0, 1.15  # factors of a search's first and last steps
-REMEASURED = 5         # seconds that the accepted setting is measured again in a search,
-WATCHED = 10           # ... and when no search is under way
-ENOUGH = 10            # seconds of it that an undecided trial can be rejected by for good
-BASELINE_SECONDS = 40  # seconds of the accepted setting that are kept, the newest
-OLD = 30.0             # seconds after which the accepted setting is measured again before it is compared with
-FULL = 0.04            # idle share of the cores below which more threads only share what is there
-PROBE_FIRST = 120.0    # seconds from the end of a search to the first trial of a neighbour. Each doubles them
-PROBE_LAST = 480.0     # ... up to these: trials cost more than they are likely to find
+REMEASURED = 5         # seconds of each measurement of the accepted setting in a search,
+WATCHED = 10           # ... and outside a search
+ENOUGH = 10            # seconds of the accepted setting, from which an undecided trial is rejected for good
+BASELINE_SECONDS = 40  # newest seconds of the accepted setting that are kept
+OLD = 30.0             # seconds after which the accepted setting is measured again before a trial
+FULL = 0.04            # idle share of the cores below which more threads would bring nothing
+PROBE_FIRST = 120.0    # seconds from the end of a search to the first trial of a neighbour. Each trial doubles them
+PROBE_LAST = 480.0     # ... up to these: more trials cost more than they are likely to find
 PROBE_FACTOR = 1.25    # factor of a step to a neighbour
-TWICE = 2              # times that a neighbour is clearly worse before others are preferred: one may be a hiccup
-START_SHARE = 0.02     # share of the time that agents may be starting, but for a search
-CHANGED, BY_ITSELF = 0.1, 0.25  # share by which the rate has changed: a search when a neighbour is due, or at once
+TWICE = 2              # a neighbour that was clearly worse so often is tried after all others: once may be a hiccup
+START_SHARE = 0.02     # share of the time outside a search in which agents may be starting
+CHANGED, BY_ITSELF = 0.1, 0.25  # relative change of the rate that begins a search: when a neighbour is due, or at once
 LASTING = 60.0         # seconds after which a change of the external load begins a search
-ABORTED, WAIT = 3, 120.0  # after so many aborted trials in a row a search waits so many seconds
+ABORTED, WAIT = 3, 120.0  # after that many aborted trials in a row, a search waits that many seconds
 
 Sign = Annotated[int, Field(ge=-1, le=1)]
 Move = tuple[Sign, Sign, Sign]
@@ -37,37 +37,37 @@ Move = tuple[Sign, Sign, Sign]
 
 @dataclass
 class FastState(State):
-    """See `State`."""
+    """The state of a `Fast` controller; see `State`."""
 
     searching: bool = True
-    factor: Annotated[float, Field(gt=0)] = COARSEST    # of the steps of this search
+    factor: Annotated[float, Field(gt=0)] = COARSEST    # of this search's steps
     towards: Move | None = None                         # the last step that was accepted
     streak: int = 0                                     # steps accepted in that direction in a row
     rejected: list[Setting] = field(default_factory=list)  # since the search began
-    worse: list[Setting] = field(default_factory=list)  # of these and of the neighbours since, those clearly worse
-    retry: Setting | None = None                        # better by a little, once
+    worse: list[Setting] = field(default_factory=list)  # rejected settings and neighbours that were clearly worse
+    retry: Setting | None = None                        # a setting that was a little better, once
     ready: bool = False                                 # the accepted setting is measured well enough to compare with
     noise: Annotated[float, Field(ge=0)] = NOISE        # relative standard deviation of a second's rate
     probe_at: float = 0.0                               # when a neighbour is due
     probe_wait: float = PROBE_FIRST
     found_at: float = 0.0                               # when the last search ended
     found_rate: float = 0.0                             # the rate then; 0: another search is due
-    found: list[tuple[float, Setting]] = field(default_factory=list)  # what searches found, by external load
-    likely: list[Setting] = field(default_factory=list)  # of these, what this search tries first
-    load_changed_at: float | None = None                # until the change has lasted
+    found: list[tuple[float, Setting]] = field(default_factory=list)  # (external load, setting) of searches that ended
+    likely: list[Setting] = field(default_factory=list)  # settings of `found` that this search tries first
+    load_changed_at: float | None = None                # time of a change, until it has lasted
     aborted: Setting | None = None                      # the last trial, if it was aborted
     aborts: int = 0                                     # trials aborted in a row
     wait_until: float = 0.0
 
 
 class Fast(Controller[FastState]):
-    """Climbs in steps that multiply N_A, N_P or N_T, or several of them where two are limits at once.
+    """A hill climber. A step multiplies N_A, N_P or N_T, or several of them, as two may be limits at once.
 
-    Steps grow while they pay. When none pays, they shrink; when the finest does not, the search is over. The rate is
-    watched then, and a neighbour is tried now and then. A changed rate or a changed external load begins a new search.
+    Steps grow while they raise the rate, and shrink when none does. When the finest does not, the search is over. Then
+    the rate is watched, and a neighbour is tried now and then. A changed rate or external load begins a new search.
 
     Args:
-        fine: the start is likely near the best, so that the first search begins with smaller steps.
+        fine: whether the start is likely near the best. The first search then begins with smaller steps.
     """
 
     def __init__(self, start: Setting, limits: Setting, max_lag: float | None, seed: int, fine: bool = False) -> None:
@@ -82,12 +82,12 @@ class Fast(Controller[FastState]):
         return super().under_external_load or not self._state.found_rate
 
     def remeasure(self) -> None:
-        """As of any controller. What was worse then may not be, and no trial is repeated."""
+        """Also forgets which settings were worse, and the setting that was to be tried once more."""
         super().remeasure()
         self._state.worse, self._state.retry = [], None
 
     def forget(self) -> None:
-        """As of any controller. A search begins."""
+        """Forgets what searches found, and begins a search from the accepted setting."""
         self._search(COARSEST)
         self._state.found, self._state.likely, self._state.found_rate = [], [], 0.0
 
@@ -105,7 +105,7 @@ class Fast(Controller[FastState]):
         differs = bool(before) and (
             not self._same_load(fresh.mean.external_load) or differ(fresh, before, s.noise))
         if differs and len(fresh) < 2 * enough:
-            return  # a hiccup or a change: the next seconds tell
+            return  # the next seconds show whether this is a hiccup or a change
         fresh = fresh.last(enough) if differs else fresh
         if differs and not self._same_load(fresh.mean.external_load):
             s.load_changed_at, s.aborted = m.time, None
@@ -115,7 +115,7 @@ class Fast(Controller[FastState]):
         s.baseline = fresh if differs else Window([*before.seconds, *fresh.seconds], m.time).last(BASELINE_SECONDS)
         s.fresh, s.ready = Window(), True
         if self._over_ceiling(s.baseline) and not self._over_ceiling(before):
-            s.rejected = []  # whatever is below the ceiling is better now
+            s.rejected = []  # any setting below the ceiling is better now
         if s.load_changed_at is not None and m.time - s.load_changed_at >= LASTING and not s.searching:
             s.load_changed_at, search = None, self._changed()
         if search and m.time >= s.found_at + m.agent_start_seconds / START_SHARE:
@@ -147,7 +147,7 @@ class Fast(Controller[FastState]):
         neighbours = {fewer, *self._steps(PROBE_FACTOR)} - {s.accepted}
         candidates = sorted({each for each in neighbours if s.worse.count(each) < TWICE} or neighbours)
         if fewer in candidates and self._random().random() < 0.5:
-            candidates = [fewer]  # on a plateau all that can be gained is memory
+            candidates = [fewer]  # on a plateau only memory can be gained
         if candidates:
             self._begin(m, candidates[self._random().integers(len(candidates))])
 
@@ -166,7 +166,7 @@ class Fast(Controller[FastState]):
         s.likely = [setting for load, setting in s.found if self._same_load(load)]
 
     def _try_step(self, m: Measurement) -> None:
-        """Begins the most promising step. Without one the search is over."""
+        """Begins the most promising step. If there is none, ends the search."""
         s = self._state
         while s.factor >= FINEST:
             for candidate in [*map(self._bounded, s.likely), *self._steps(s.factor)]:
@@ -176,28 +176,31 @@ class Fast(Controller[FastState]):
             s.factor, s.streak = s.factor ** 0.5, 0
         s.searching, s.found_rate, s.found_at = False, 0.0, m.time
         self._schedule(m)
-        if s.load_changed_at is None:  # else it may be the best under another load
+        if s.load_changed_at is None:  # else it may be the best only under the old load
             s.found_rate, load = s.baseline.mean.rate, s.baseline.mean.external_load
             s.found = [*(each for each in s.found if not self._same_load(each[0])), (load, s.accepted)]
 
     def _same_load(self, load: float) -> bool:
-        """Whether other programs take about as much as while the accepted setting was measured."""
+        """Returns whether `load` is about that of the time when the accepted setting was measured."""
         return abs(self._state.baseline.mean.external_load - load) <= LOADED
 
     def _changed(self) -> bool:
-        """Whether the rate has changed since the last search, or other programs left cores, which it may not show."""
+        """Returns whether the rate has changed since the last search, or other programs have left cores.
+
+        The rate may not show the latter.
+        """
         s = self._state
         left = bool(s.found) and s.found[-1][0] - s.baseline.mean.external_load > LOADED
         return left or abs(s.baseline.mean.rate - s.found_rate) > CHANGED * s.found_rate
 
     def _steps(self, factor: float) -> Iterator[Setting]:
-        """Settings a step away, the most promising first."""
+        """Yields the settings one step away, the most promising first."""
         s, (n_a, n_p, n_t), mean = self._state, self.accepted, self._state.baseline.mean
         threads: list[Move] = [(0, 1, 0), (0, 0, 1)]
         if mean.training_queue > mean.prediction_queue:
             threads.reverse()
         fewer: list[Move] = [(0, -move[1], -move[2]) for move in threads]
-        # If most agents wait for the threads, more agents are no help.
+        # If most agents wait for threads, more agents do not help.
         agents_first = mean.training_queue + mean.prediction_queue <= 0.5 * n_a
         moves = [(1, 0, 0), *threads] if agents_first else [*threads, (1, 0, 0)]
         moves += [(-1, 0, 0), *([(0, 1, 1), (1, 1, 1)] if s.searching else []), *fewer]
@@ -220,7 +223,10 @@ class Fast(Controller[FastState]):
                 yield self._bounded((n_a + 1, n_p // 2, n_t))
 
     def _step(self, move: Move, factor: float) -> Setting:
-        """A step by a factor, at least by one. It ends at the ceiling on lag, and where cores are full for threads."""
+        """Returns the accepted setting changed by a factor, or by one if that is more. The lag ceiling limits agents.
+
+        Returns the accepted setting itself if the move adds threads, but the run itself keeps all cores busy.
+        """
         s = self._state
         if max(move[1:]) > 0 and s.baseline.mean.external_load <= LOADED and s.baseline.mean.idle < FULL:
             return s.accepted
@@ -231,16 +237,19 @@ class Fast(Controller[FastState]):
         return self._bounded(setting)
 
     def _agents_at_ceiling(self) -> int:
-        """As many agents as bring the lag there, if it is in proportion to them."""
+        """Returns how many agents would bring the lag to its ceiling, if it is proportional to them."""
         lag = self._state.baseline.mean.lag
         return int(self.accepted[0] * self._max_lag / lag) if self._max_lag and lag > 0 else 10**9
 
     def _known(self, candidate: Setting) -> bool:
-        """Whether it is the accepted one or was rejected. Threads count as rejected with about as many agents."""
+        """Returns whether `candidate` is the accepted setting or was rejected.
+
+        Numbers of threads also count as rejected if they were with about as many agents.
+        """
         s = self._state
         if candidate[1:] == s.accepted[1:]:
             return candidate in (s.accepted, *s.rejected)
-        near = self._agents_at_ceiling() < candidate[0] + 2  # one agent more or fewer may have been what was rejected
+        near = self._agents_at_ceiling() < candidate[0] + 2  # the one agent may be why it was rejected
         return any(candidate[1:] == each[1:] and 2 / 3 < candidate[0] / each[0] < 3 / 2
                    and not (near and abs(candidate[0] - each[0]) == 1) for each in s.rejected)
 
@@ -251,19 +260,19 @@ class Fast(Controller[FastState]):
         assert s.trial is not None
         if len(s.window) < FIRST_LOOK:
             return None
-        # Where no search is under way there are many looks and hardly a gain to be found: chance would lead away.
+        # Outside a search there are many trials and few gains to find: an unclear gain is likely chance.
         grown = sum(after > before for after, before in zip(s.trial, s.accepted, strict=True))
         verdict = self._judge_lag() or compare(s.window, s.baseline, s.noise, grown, doubting=not s.searching,
                                                agents=s.trial[0] / s.accepted[0])
         if verdict and verdict[0] is Decision.RETRY and s.trial == s.retry:
             verdict = Decision.ACCEPTED, verdict[1]
-        recent = s.window.last(FIRST_LOOK) if verdict else s.window  # other programs may just have come or gone
+        recent = s.window.last(FIRST_LOOK) if verdict else s.window  # other programs may have come or gone just now
         if not self._same_load(recent.mean.external_load) and self._without_measurement() is Decision.ABORTED:
             return Decision.ABORTED, Reason.EXTERNAL_LOAD
         return verdict
 
     def _without_measurement(self) -> Decision:
-        """Rejected if it is the second time in a row: the load is the setting's own doing."""
+        """Returns REJECTED the second time in a row, as the setting itself then causes the load."""
         return Decision.REJECTED if self._state.trial == self._state.aborted else Decision.ABORTED
 
     def _after(self, m: Measurement, trial: Trial) -> None:
@@ -280,7 +289,7 @@ class Fast(Controller[FastState]):
         if trial.decision is Decision.ACCEPTED:
             self._follow(trial)
         else:
-            # A few seconds chosen for being good are enough to climb on from, not to reject others by.
+            # A few seconds that were good suffice to climb on from, but not to reject others by.
             s.streak, s.ready = 0, s.ready and not s.retry and len(s.baseline) >= ENOUGH
         if trial.decision is Decision.REJECTED:
             undecided = len(trial.window) >= LAST_LOOK and trial.window.mean.rate > s.baseline.mean.rate
@@ -293,7 +302,7 @@ class Fast(Controller[FastState]):
         self._go_on(m)
 
     def _follow(self, trial: Trial) -> None:
-        """The next steps go on in the direction of one that was accepted."""
+        """Makes the next steps go on in the direction of an accepted trial."""
         s = self._state
         signs = [(after > before) - (after < before) for before, after in zip(trial.before, trial.after, strict=True)]
         towards = (signs[0], signs[1], signs[2]) if len({*signs} - {0}) == 1 else None  # else it was a jump

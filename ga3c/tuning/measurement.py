@@ -1,4 +1,4 @@
-"""What the controller measures: seconds of training, and windows of them."""
+"""The measurements of the controller: seconds of training, and windows of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Setting = tuple[Count, Count, Count]
 
 
 def name(setting: Sequence[int]) -> str:
-    """N_A/N_P/N_T, as `--start` takes it."""
+    """Returns N_A/N_P/N_T, as `--start` takes it."""
     return "/".join(map(str, setting))
 
 
@@ -48,7 +48,7 @@ class Measurement(NamedTuple):
 
 
 class Second(NamedTuple):
-    """What a window keeps of a measurement."""
+    """The fields of a measurement that a window keeps."""
 
     rate: float
     lag: float
@@ -76,21 +76,21 @@ class Window:
         return len(self.seconds)
 
     def last(self, count: int) -> Window:
-        """The newest `count` seconds."""
+        """Returns a window of the newest `count` seconds."""
         return Window(self.seconds[-count:], self.newest)
 
     @property
     def mean(self) -> Second:
-        """The means of all fields, 0 if the window is empty."""
+        """Returns the means of all fields, 0 if the window is empty."""
         if not self.seconds:
             return Second(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
         return Second(*(math.fsum(column) / len(self) for column in zip(*self.seconds, strict=True)))
 
     def squares(self) -> float:
-        """Sum of the squared deviations of the rate from its mean."""
+        """Returns the sum of the squared deviations of the rate from its mean."""
         mean = self.mean.rate
         return math.fsum((second.rate - mean) ** 2 for second in self.seconds)
 
     def deviation(self) -> float:
-        """Standard deviation of the rate of one second, 0 if there are fewer than two."""
+        """Returns the standard deviation of the rate of one second, 0 if there are fewer than two."""
         return math.sqrt(self.squares() / (len(self) - 1)) if len(self) > 1 else 0.0

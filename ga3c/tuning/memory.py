@@ -1,6 +1,6 @@
 """Counts that a search found, kept for the next run of the same kind on this machine.
 
-They stand in `tuned.json` in the user's cache directory, one entry for each kind of run:
+They are in `tuned.json` in the user's cache directory, one entry for each kind of run:
 
     {"machine": "host", "cores": 2, "game": "Pong", ..., "counts": [8, 1, 1], "rate": 5100.0}
 """
@@ -27,38 +27,38 @@ _SHAPE = ("wrappers", "emulator", "mode", "difficulty", "frame_skip", "network",
 
 
 def cache_file() -> Path:
-    """Where the counts are kept."""
+    """Returns the path of the file that keeps the counts."""
     return remembered.cache_file(_FILE)
 
 
 def kind_of_run(settings: Settings, game: str) -> Entry:
-    """What the best counts depend on: machine, version, game, and the settings that shape the work."""
-    from ga3c.envs.atari_games import played  # with gymnasium, which `--help` does without
+    """Returns all that the best counts depend on: machine, version, game, and the settings that shape the work."""
+    from ga3c.envs.atari_games import played  # imports gymnasium, which `--help` must not
     atari = played(settings.env)
-    frame_skip = {"frame_skip": list(atari.frame_skip)} if atari else {}  # which the name may say
+    frame_skip = {"frame_skip": list(atari.frame_skip)} if atari else {}  # the game's name may set it
     return {**this_machine(), "processor": processor(), "game": game, **shape(settings), **frame_skip}
 
 
 def shape(settings: Settings) -> Entry:
-    """The settings that shape the work, as JSON has them."""
+    """Returns the settings that shape the work, as JSON values."""
     flat = settings.flat()
     found: Entry = json.loads(json.dumps({name: flat[name] for name in _SHAPE}))
     return found
 
 
 def entries() -> list[Entry]:
-    """All entries with counts and rate; whatever else is in the file is left out. Raises OSError, ValueError."""
+    """Returns all entries with counts and rate, and leaves out all others. Raises OSError, ValueError."""
     return [entry for entry in remembered.entries(_FILE) if _whole(entry)]
 
 
 def recall(settings: Settings, game: str, log: Callable[[str], None]) -> Counts | None:
-    """The counts remembered for such a run, if any. `log` takes a line if the file cannot be read."""
+    """Returns the counts remembered for such a run, or None. `log` gets a line if the file cannot be read."""
     found = remembered.recalled(_FILE, kind_of_run(settings, game), _WHAT, log)
     return next((_counts(entry) for entry in found if _whole(entry)), None)
 
 
 def remember(settings: Settings, game: str, counts: Counts, rate: float, log: Callable[[str], None]) -> None:
-    """Keeps these counts for the next such run. If it cannot write, `log` takes a line and the run goes on."""
+    """Keeps these counts for the next such run. If that fails, `log` gets a line and the run goes on."""
     remembered.remember(_FILE, kind_of_run(settings, game), {"counts": list(counts), "rate": round(rate, 1)}, _WHAT,
                         log)
 

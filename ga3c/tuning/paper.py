@@ -17,13 +17,13 @@ COOLING = 0.97  # factor of the temperature after each trial: it halves in 23 mi
 
 @dataclass
 class PaperState(State):
-    """See `State`."""
+    """The state of a `Paper` controller; see `State`."""
 
     temperature: Annotated[float, Field(ge=0)] = 0.0
 
 
 class Paper(Controller[PaperState]):
-    """One of the three numbers, chosen at random, changes by one for `window` seconds (GA3C, section 4.3).
+    """A controller that changes a random one of the three numbers by one for `window` seconds (GA3C, section 4.3).
 
     The rate is compared with the rate at the accepted setting. Simulated annealing (Kirkpatrick et al., 1983) accepts a
     trial that loses the share x of it with probability exp(-x / temperature). Each trial cools by 3 %. At temperature 0
@@ -36,7 +36,7 @@ class Paper(Controller[PaperState]):
         self._length = max(1, round(window))
 
     def reheat(self, temperature: float) -> None:
-        """Goes on at this temperature, whatever it has cooled to."""
+        """Sets the temperature, whatever it has cooled to."""
         self._state.temperature = temperature
 
     def _watch(self, m: Measurement) -> None:

@@ -1,4 +1,4 @@
-"""A trial that is over: the decision, the reason, the facts, and their words for people."""
+"""A trial that is over: the decision, the reason, the measurements, and their text for users."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ga3c.tuning.measurement import Setting, Window, name
 
 
 class Decision(Enum):
-    """What becomes of the setting of a trial."""
+    """The decision on the setting of a trial."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -20,12 +20,12 @@ class Decision(Enum):
 
     @property
     def word(self) -> str:
-        """For records: accepted, rejected or aborted."""
+        """Returns the word for records: accepted, rejected or aborted."""
         return "rejected" if self is Decision.RETRY else self.value
 
 
 class Reason(Enum):
-    """Why a trial ended as it did."""
+    """The reason why a trial ended as it did."""
 
     FASTER = "faster"
     NOT_SLOWER = "not slower, with fewer workers"
@@ -45,7 +45,7 @@ Verdict = tuple[Decision, Reason]
 
 
 class Trial(NamedTuple):
-    """A trial that is over, with what was measured at the accepted setting before it and at its own."""
+    """A trial that is over, with the measurements of the accepted setting before it and of its own setting."""
 
     before: Setting
     after: Setting
@@ -56,17 +56,17 @@ class Trial(NamedTuple):
 
     @property
     def gain(self) -> float | None:
-        """Relative gain of the rate; None if there is nothing to compare."""
+        """Returns the relative gain of the rate; None if there is nothing to compare."""
         before = self.baseline.mean.rate
         return self.window.mean.rate / before - 1 if before and self.window else None
 
     def brief(self) -> str:
-        """For the status line."""
+        """Returns the text for the status line."""
         known = self.gain is not None and self.decision is not Decision.ABORTED
         return f"{name(self.after)} {self.decision.word}{f' {self.gain:+.0%}' if known else ''}"
 
     def explanation(self) -> str:
-        """The reason in words, with its numbers."""
+        """Returns the reason in words, with its numbers."""
         text, before, now = self.reason.value, self.baseline.mean, self.window.mean
         if self.reason in (Reason.LAG_OVER_CEILING, Reason.LAG_LOWER, Reason.LAG_NOT_LOWER):
             text += f": {now.lag:.1f} updates after {before.lag:.1f}"

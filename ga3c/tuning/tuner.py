@@ -1,6 +1,7 @@
-"""The controller at work in a run: where it starts, its limits, its measurement each second, what is remembered.
+"""The use of the controller in a run: its start, its limits, its measurement each second, and what is remembered.
 
-No thread of its own: the supervisor calls `Tuner.second` after each row of metrics. `memory` keeps what a search finds.
+The tuner has no thread: the supervisor calls `Tuner.second` after each row of metrics. `memory` keeps what a search
+finds.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from ga3c.tuning.memory import recall, remember, shape
 from ga3c.tuning.paper import Paper
 from ga3c.tuning.trial import Reason, Trial
 
-SETTLED = 2        # undisturbed rows after a change, the first of which still has some of it in its second
-WARM_UP = 4        # first rows, which say nothing: memory and TensorFlow's kernels are new, rollouts are on their way
-LONG_SECOND = 1.5  # seconds; a row that comes later says nothing of a setting
+SETTLED = 2        # undisturbed rows in a row before one counts: the first may contain a part of the change
+WARM_UP = 4        # first rows, which do not count: memory and TensorFlow's kernels are new, rollouts are under way
+LONG_SECOND = 1.5  # seconds; a row that covers more does not count
 
 
 class Run(Protocol):
-    """What the tuner needs of the run's recorder (`runs.recorder.Recorder`)."""
+    """The part of the run's recorder (`runs.recorder.Recorder`) that the tuner needs."""
 
     spec: EnvSpec
     disturbances: int
@@ -36,7 +37,7 @@ class Run(Protocol):
 
     @property
     def evaluating(self) -> Path | None:
-        """The checkpoint under evaluation."""
+        """Returns the checkpoint under evaluation, or None."""
 
     def log(self, text: str) -> None:
         """Shows the user a message."""
@@ -46,13 +47,14 @@ class Run(Protocol):
 
 
 def limits(settings: Settings) -> Setting:
-    """The most agents, predictors and trainers."""
+    """Returns the largest numbers of agents, predictors and trainers."""
     return settings.agent_capacity, *settings.thread_capacity
 
 
 def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
-    """The first counts: `start`, else those given, else those remembered, else the defaults for this machine; and
-    whether they are remembered.
+    """Returns the first counts, and whether they were remembered.
+
+    They are `start`, else the given counts, else the remembered ones, else the defaults for this machine.
     """
     if settings.tuning.start:
         n_a, n_p, n_t = map(int, settings.tuning.start.split("/"))
@@ -65,11 +67,11 @@ def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
 
 
 class Tuner:
-    """Hands the controller a measurement each second, and the record what it decided.
+    """The link between controller and run: it passes on a measurement each second, and records the decisions.
 
-    The controller of a resumed run goes on where its checkpoint was, and measures the accepted setting again. If what
-    shapes the work is not as before, it searches again from there; with other counts it begins again. `on_cores`: the
-    model has no device of its own.
+    In a resumed run the controller goes on from its checkpoint, and measures the accepted setting again. If settings
+    that shape the work have changed, it searches again from there. If other counts are given, it begins again.
+    `on_cores`: whether the model has no device of its own.
     """
 
     def __init__(self, settings: Settings, run: Run, on_cores: bool) -> None:
@@ -106,16 +108,16 @@ class Tuner:
 
     @property
     def setting(self) -> Setting:
-        """What is wanted now."""
+        """Returns the setting that is wanted now."""
         return self.controller.setting
 
     def second(self, row: dict[str, Any], settled: bool, agents: int, agent_start_seconds: float | None = None) -> None:
-        """A second has passed.
+        """Takes the row of a second that has passed, and lets the controller decide.
 
         Args:
-            row: of metrics.jsonl.
-            settled: as many workers as wanted are at work, and no others.
-            agents: the most there can be.
+            row: a row of metrics.jsonl.
+            settled: whether as many workers as wanted are at work, and no others.
+            agents: the largest number there can be.
             agent_start_seconds: median seconds from starting an agent to its first step; None if not measured yet.
         """
         self._record(self.controller.restrict(max(1, agents)))

@@ -1,4 +1,4 @@
-"""An Atari 2600 of our own: exact next to ale-py's on the games proven so, and about twice as fast.
+"""GA3C's own Atari 2600: exactly equal to ale-py's on the games proven so, and about twice as fast.
 
     from ga3c.envs.emulator import AtariVectorEnv
 """
@@ -14,7 +14,7 @@ __all__ = ["AtariVectorEnv"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when asked for: it takes Numba, which a run on ale-py's emulator does not need.
+    # Imported on demand: it needs Numba, which a run on ale-py's emulator does not.
     if name != "AtariVectorEnv":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ga3c.envs.emulator.vector_env import AtariVectorEnv

@@ -1,4 +1,4 @@
-"""Compiles the emulator before it is needed, and says so: that takes half a minute, once on each machine."""
+"""Compiles the emulator before its first use, with a message: that takes half a minute, once on each machine."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MONTH = 30 * 86_400  # seconds
 
 @functools.cache
 def compile_kernels() -> None:
-    """Loads the machine code of what agents call, once in a process.
+    """Loads the machine code of the functions that agents call, once in a process.
 
-    Compiles it where it is not kept on disk, with a line on stderr.
+    Compiles it if it is not kept on disk, with a line on stderr.
     """
     done = CACHE is not None and (CACHE / "compiled").exists()
     began = time.monotonic()
@@ -43,7 +43,7 @@ def compile_kernels() -> None:
 
 
 def _forget_old(cache: Path) -> None:
-    """Removes what other installations keep beside `cache` and have not used for a month."""
+    """Removes the caches of other installations beside `cache` that were not used for a month."""
     for marker in cache.parent.glob("emulator-*/compiled"):
         with contextlib.suppress(OSError):
             if time.time() - marker.stat().st_mtime > _MONTH:

@@ -1,4 +1,4 @@
-"""Plays one frame as ale-py's `act` plays one."""
+"""Plays one frame as ale-py's `act` does."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ga3c.envs.emulator.tia import LOG_SIZE, replay
 
 
 def new_log() -> NDArray[np.int64]:
-    """What `play_frame` needs as `log`. Every thread has its own."""
+    """Returns the array that `play_frame` needs as `log`. Every thread has its own."""
     return np.zeros(LOG_SIZE, np.int64)
 
 
 @kernel
 def play_frame(machine: Any, rom: Any, log: Any, screen: Any, draw: Any) -> None:
-    """One frame: from where the last one ended to the next vertical sync.
+    """Plays one frame: from the end of the last one to the next vertical sync.
 
-    `machine` is a record of MACHINE with its inputs set, `rom` (ROM_SIZE,) uint8 is what `cartridge` made, `log` what
-    `new_log` made. If `draw`, `screen` (lines, 160) uint8 gets palette indices as ale-py's `getScreen` has them.
-    A short frame writes only its first `machine.rows` lines. ale-py draws into two screens in turn and then shows below
-    them what the frame before the last left there.
+    `machine` is a record of MACHINE with its inputs set. `rom` (ROM_SIZE,) uint8 comes from `cartridge`, `log` from
+    `new_log`. If `draw`, `screen` (lines, 160) uint8 gets palette indices as ale-py's `getScreen` has them. A short
+    frame writes only its first `machine.rows` lines. ale-py draws into two screens in turn, so the lines below still
+    show the frame before the last.
     """
     pixels = screen.view(np.int64)
     if int64(machine.partial) == 0:
@@ -37,7 +37,7 @@ def play_frame(machine: Any, rom: Any, log: Any, screen: Any, draw: Any) -> None
 
 @kernel
 def _begin(machine: Any) -> None:
-    """Counts from 0 again. The place in the line is kept."""
+    """Makes all times relative to the new frame, which begins at cycle 0. The position in the line is kept."""
     ended = int64(machine.cycles)
     passed = (ended - int64(machine.frame_start)) % 76
     machine.timer_set -= ended

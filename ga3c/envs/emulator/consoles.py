@@ -1,6 +1,6 @@
-"""Consoles of one game that play together: one call plays a step of all of them, in a few threads if wanted.
+"""Consoles of one game that play together. One call plays a step of all of them, in several threads if wanted.
 
-Compiled code plays the frames and writes the observations, and holds no lock of Python's meanwhile.
+Compiled code plays the frames and writes the observations. It does not hold Python's global lock meanwhile.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ga3c.envs.frames import FRAME_SIZE
 
 _OF_A_GAME = ("first_line", "lines", "most_cycles", "has_comb", "kind")  # the same in every frame
 _LAYOUT = np.array(zlib.crc32(repr(MACHINE).encode()), np.int64)  # a state of another version is refused
-_NO_AREA = area(210)  # where other code resizes
+_NO_AREA = area(210)  # a placeholder where OpenCV resizes
 
 
 class _Thread(NamedTuple):
-    """What each thread has of its own: its consoles, and memory that nothing is kept in."""
+    """The data of one thread: its consoles (`first` to before `last`), its ROM and its scratch memory."""
 
     first: int
     last: int
@@ -44,10 +44,10 @@ class _Thread(NamedTuple):
 
 
 class OwnConsoles:
-    """`n` consoles of the game `rom` as `envs.atari.Consoles`: those of our own emulator.
+    """`n` consoles of the game `rom` in our own emulator. They implement `envs.atari.Consoles`.
 
-    Games begin as `emulator` has them begin, an ALEInterface that has loaded the ROM, with FIRE if `fires`.
-    Screens are made `size` (height, width), grey or RGB; of two frames the brighter pixels if `brighter`. If
+    `emulator` is an ALEInterface that has loaded the ROM. Games begin as in `emulator`, with FIRE if `fires`. Screens
+    are resized to `size` (height, width), grey or RGB. If `brighter`, each pixel is the brighter one of two frames. If
     `lost_life_ends`, a step ends with the frame in which a life was lost. `over` (n,) bool and `lives` (n,) int32 are
     those after the last `begin` or `play`.
     """
@@ -71,11 +71,11 @@ class OwnConsoles:
             for number, (first, last) in enumerate(itertools.pairwise(ends))]
         self._pool = ThreadPoolExecutor(threads, "console") if threads > 1 else None
         self._rewards = np.zeros(n, np.int32)
-        self.opening = np.zeros(n, np.int32)  # frames that opened each game
+        self.opening = np.zeros(n, np.int32)  # frames of each game's opening
         self.frames_before = self._starts.frames_before
         self.played = np.zeros(n, np.int32)  # frames of the last `play`: fewer where the game ended
         self._no_record = np.zeros((0, height, 160), np.uint8)
-        self._shown: dict[int, NDArray[np.uint8]] = {}  # the first frame of the start of so many no-ops
+        self._shown: dict[int, NDArray[np.uint8]] = {}  # by number of no-ops: the first frame, resized
 
     @property
     def over(self) -> NDArray[np.bool_]:
@@ -88,10 +88,10 @@ class OwnConsoles:
         return lives
 
     def renew(self) -> None:
-        """Nothing: every game begins in a new console."""
+        """Does nothing: every game begins in a new console."""
 
     def begin(self, number: int, no_ops: int, into: NDArray[np.uint8]) -> int:
-        """Begins a game with so many no-ops. Writes its first frame into `into`; returns the last action played."""
+        """Begins a game with `no_ops` no-ops. Writes its first frame into `into`; returns the last action played."""
         start = self._starts.start(no_ops)
         self._machines[number] = start.machine[0]
         earlier, last = self._slots[number]
@@ -113,12 +113,12 @@ class OwnConsoles:
     def play(self, actions: NDArray[np.uint8], frames: NDArray[np.int64], stacks: NDArray[np.uint8], newest: int,
              record: bool = False, shown_after: NDArray[np.int64] | None = None,
              visible: NDArray[np.int64] | None = None) -> NDArray[np.int32]:
-        """Plays `frames` (n,) with `actions` (n, most), ale-py's numbers; a game that is over is played no further.
+        """Plays `frames` (n,) frames with `actions` (n, most), ale-py's numbers. Games that are over do not go on.
 
-        `stacks[:, newest]`, of (n, k, height, width[, 3]), gets what is seen: frame number `shown_after` (n,), else the
-        last, and the one before. A frame in which the game ended is not seen, nor are those from `visible` (n,) on.
-        Where `frames` is 0 nothing changes.
-        If `record`, `recorded` has every frame of the first console. Returns rewards (n,), which the next call changes.
+        `stacks` is (n, k, height, width[, 3]). `stacks[:, newest]` gets the observation, made of frame number
+        `shown_after` (n,), by default the last, and the frame before it. The frame in which the game ended is not
+        shown, nor are those from index `visible` (n,) on. Where `frames` is 0 nothing changes. If `record`, `recorded`
+        has every frame of the first console. Returns rewards (n,) int32; the next call overwrites them.
         """
         shown_after = frames if shown_after is None else shown_after
         visible = frames if visible is None else visible
@@ -146,7 +146,7 @@ class OwnConsoles:
 
     @property
     def recorded(self) -> list[NDArray[np.uint8]]:
-        """Every frame of the first console in the last `play`, if it was to be recorded: (lines, 160, 3) uint8."""
+        """Every frame of the first console in the last `play` with `record`: RGB (lines, 160, 3) uint8."""
         return list(RGB[self._recorded[:self.played[0]]])
 
     @property
@@ -156,18 +156,18 @@ class OwnConsoles:
         return shown
 
     def state(self) -> State:
-        """Where the consoles stand."""
+        """Returns the state of the consoles."""
         return {"machines": self._machines.view(np.uint8).reshape(len(self._machines), -1).copy(), "layout": _LAYOUT,
                 "variant": self._starts.variant}
 
     def restore(self, state: State) -> None:
-        """Goes on from there. Raises ValueError if the state is of another version, mode or difficulty, or damaged."""
+        """Continues from `state`. Raises ValueError if it is of another version, mode or difficulty, or damaged."""
         if state["layout"] != _LAYOUT:
             raise ValueError("it is of another version of the emulator")
         if (state["variant"] != self._starts.variant).any():
             raise ValueError(f"it is of mode and difficulty {state['variant']} instead of {self._starts.variant}")
         saved, start = state["machines"].reshape(-1).view(MACHINE), self._starts.start(0).machine
-        for name in _OF_A_GAME:  # compiled code goes by them without another look
+        for name in _OF_A_GAME:  # compiled code trusts them without a check
             if (saved[name] != start[name]).any():
                 raise ValueError(f"it is damaged: {name} is {saved[name][0]}, not {start[name][0]}")
         self._machines[:] = saved
@@ -180,10 +180,10 @@ class OwnConsoles:
 @kernel
 def _play(first, last, machines, game, rom, log, screens, slots, spare, actions, frames, shown_after, visible, rewards,
           played, record, brighter, lost_life_ends):
-    """Plays the consoles from `first` to before `last`; `slots` and `spare` are indices of `screens`.
+    """Plays the consoles from `first` to before `last`. `slots` and `spare` are indices of `screens`.
 
-    ale-py keeps the brighter of a step's two frames in the place of the second. So where a step ends before the second,
-    it shows three frames: the first, and both of the step before.
+    ale-py stores the brighter of a step's two frames in place of the second. So if a step ends before its second frame,
+    the observation combines three frames: the first, and both of the step before.
     """
     for number in range(first, last):
         machine = machines[number]
@@ -215,7 +215,7 @@ def _play(first, last, machines, game, rom, log, screens, slots, spare, actions,
 
 @kernel
 def _brighten(screen, other):
-    """Keeps of two screens the brighter pixels in `screen`. Brighter is what is so in grey."""
+    """Keeps in `screen` the brighter pixels of two screens. Pixels are compared in grey."""
     for row in range(screen.shape[0]):
         for x in range(screen.shape[1]):
             if GREY[other[row, x]] > GREY[screen[row, x]]:
@@ -232,7 +232,7 @@ def _show(begin, end, screens, slots, frames, shown_after, brighter, area, lines
 
 
 def compile_consoles() -> None:
-    """Has the kernels of this module compiled, or loaded from disk: they play no console."""
+    """Compiles the kernels of this module, or loads them from disk, by calls that play no console."""
     machines, screens = np.zeros(1, MACHINE), np.zeros((3, 210, 160), np.uint8)
     slots, spare, frames = np.zeros((1, 2), np.int64), np.zeros(2, np.int64), np.zeros(1, np.int64)
     numbers, stacks = np.zeros(1, np.int32), np.zeros((1, 1, *FRAME_SIZE), np.uint8)

@@ -1,7 +1,7 @@
-"""How an action becomes what the console reads: joystick, button and paddles of the player on the left.
+"""Turns actions into what the console reads: joystick, button and paddles of the first player.
 
 An action is one of ale-py's 18. Joysticks are bits of port A that are 0 when pushed. A paddle is a resistance that
-moves a step each frame while an action holds left or right; its button is a bit of port A.
+moves a step each frame while an action holds left or right. Its button is a bit of port A.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ga3c.envs.emulator.jit import kernel
 from ga3c.envs.emulator.machine import UNPLUGGED
 
 SWAPPED: Final = frozenset({"surround", "wizard_of_wor"})  # the first player sits on the right
-WITHOUT_FIRE: Final = frozenset({"lost_luggage", "skiing"})  # there all actions that fire are no-ops
+WITHOUT_FIRE: Final = frozenset({"lost_luggage", "skiing"})  # in these games all actions that fire are no-ops
 # The number of the first player's paddle.
 PADDLES: Final = {"backgammon": 0, "blackjack": 0, "breakout": 0, "casino": 0, "kaboom": 0, "pong": 1}
 
@@ -40,7 +40,7 @@ _LIMITS: Final = np.array([OTHER_LIMITS.get(game, PADDLE_LIMITS) for game in GAM
 
 
 def connect(machine: NDArray[np.void], game: str, dump: Dump) -> None:
-    """Sets the switches and paddles of `machine` (1,) as they stand in ale-py's state."""
+    """Sets the switches and paddles of `machine` (1,) as in ale-py's state `dump`. Releases joysticks and buttons."""
     left, right, _, _, _, difficulty = dump.header
     machine["switches"] = _SWITCHES | difficulty << 6
     machine["joysticks"], machine["fire"], machine["paddles"] = 0xFF, 0x80, UNPLUGGED
@@ -53,7 +53,7 @@ def connect(machine: NDArray[np.void], game: str, dump: Dump) -> None:
 
 @kernel
 def press(machine: Any, game: int, action: int) -> None:
-    """Holds `action`, one of ale-py's 18, for the next frame: sets `joysticks`, `fire` and `paddles`."""
+    """Presses `action`, one of ale-py's 18, for the next frame: sets `joysticks`, `fire` and `paddles`."""
     held, device = _HELD[action & 31], _DEVICE[game]
     if held & _FIRE and not _FIRES[game]:
         held = 0

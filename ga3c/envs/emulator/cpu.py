@@ -1,8 +1,8 @@
-"""The 6507: plays a frame's instructions and logs what is written to the TIA.
+"""The 6507: plays a frame's instructions and logs the writes to the TIA.
 
-An instruction adds all its cycles first and touches the memory then, as ale-py's does. Frequent opcodes with their
-frequent kinds of memory come first, each on its own. All others pass the general part: address, read, operation, write.
-It reads and writes the memory at one place each, which keeps the compilation short.
+An instruction first adds all its cycles and then accesses memory, as in ale-py. Frequent opcodes on their frequent
+kinds of memory come first, with a branch each. All others take the general part: address, read, operation, write. That
+part reads memory at one place and writes it at one place, which keeps compilation short.
 
 Zero and negative flags are kept as bytes: `z` is zero when the flag is set, `n` has it in bit 7.
 """
@@ -15,7 +15,7 @@ from ga3c.envs.emulator.jit import int64, kernel
 from ga3c.envs.emulator.machine import ENABL, GRP0, GRP1, KIND_E0, KIND_FE, ROM_SIZE
 from ga3c.envs.emulator.memory import read, waited, window, write
 
-LONGEST_FRAME = 25_000  # instructions; after them ale-py shows what it has and goes on next time
+LONGEST_FRAME = 25_000  # instructions; after them ale-py shows the unfinished frame and continues it next time
 _ROM = ROM_SIZE - 1
 
 
@@ -23,9 +23,9 @@ _ROM = ROM_SIZE - 1
 def run(machine, rom, log, screen, draw):
     """Plays until the frame ends or `LONGEST_FRAME` instructions have passed.
 
-    `rom` is what `machine.cartridge` made. Writes to the TIA go to `log` (LOG_SIZE,) int64 as
-    cycle << 16 | register << 8 | value. Where the program reads collisions, and when the log is full, the log is
-    replayed (with pixels if `draw`). Returns the number of entries that are left to be replayed.
+    `rom` comes from `machine.cartridge`. Writes to the TIA go to `log` (LOG_SIZE,) int64 as
+    cycle << 16 | register << 8 | value. The log is replayed (with pixels if `draw`) when the program reads collisions
+    and when the log is full. Returns the number of entries that are left to be replayed.
     """
     ram, written, kind = machine.ram, machine.written, int64(machine.kind)
     a, x, y, sp, pc = int64(machine.a), int64(machine.x), int64(machine.y), int64(machine.sp), int64(machine.pc)
@@ -37,7 +37,7 @@ def run(machine, rom, log, screen, draw):
     if kind == KIND_E0:
         base = window(machine, rom)
     machine.cleared = -1
-    # Whether writing a player's graphics again changes nothing, as the other's delayed copy is up to date.
+    # A bit per player: repeating a write of its graphics changes nothing, as the other's delayed copy is up to date.
     fresh = (int64(machine.dgrp1 == written[GRP1])
              | int64(machine.dgrp0 == written[GRP0] and machine.denabl == (written[ENABL] >> 1 & 1)) << 1)
     entries, ended, left = 0, 0, LONGEST_FRAME

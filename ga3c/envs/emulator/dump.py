@@ -1,4 +1,4 @@
-"""Reads what `ale.cloneState().serialize()` gives. Where each number stands was found by comparing such states."""
+"""Parses the output of `ale.cloneState().serialize()`. Comparing such states showed the place of each number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIA = (
     "refp0", "refp1", "pf", "grp0", "grp1", "dgrp0", "dgrp1", "enam0", "enam1", "enabl", "denabl", "hmp0", "hmp1",
     "hmm0", "hmm1", "hmbl", "vdelp0", "vdelp1", "vdelbl", "resmp0", "resmp1", "collisions", "posp0", "posp1",
     "posm0", "posm1", "posbl", "shown0", "shown1", "hmove", "comb", "cosmic", "cosmic_step", "dumped", "dump_cycle")
-# Registers that the dump keeps as they were written, with their addresses in the TIA.
+# Registers that the dump keeps as they were written (some shifted, see `_SHIFTED`), with their TIA addresses.
 _WRITTEN: Final = {
     "vsync": 0, "vblank": 1, "nusiz0": 4, "nusiz1": 5, "colup0": 6, "colup1": 7, "colupf": 8, "colubk": 9, "ctrlpf": 10,
     "refp0": 11, "refp1": 12, "grp0": 0x1B, "grp1": 0x1C, "enam0": 0x1D, "enam1": 0x1E, "enabl": 0x1F, "hmp0": 0x20,
@@ -27,7 +27,7 @@ _SHIFTED: Final = {"refp0": 3, "refp1": 3, "enam0": 1, "enam1": 1, "enabl": 1, "
 
 @dataclass(frozen=True)
 class Dump:
-    """A state of ale-py, in parts. Flags among the numbers are 0 and 1."""
+    """A state saved by ale-py, split into parts. Flags among the numbers are 0 and 1."""
 
     header: list[int]  # resistance left and right, frame, frame of the episode, mode, difficulty
     cycles: int
@@ -37,11 +37,11 @@ class Dump:
     tia: list[int]
     cartridge: str
     bank: list[int]
-    rules: list[int]  # what the game's rules remember, from score on
+    rules: list[int]  # the saved numbers of the game's rules, from score on
     paddles: list[int]
 
     def machine(self) -> dict[str, int | list[int]]:
-        """Values of the fields of `machine.MACHINE` that the dump holds."""
+        """Returns the values of the fields of `machine.MACHINE` that the dump holds."""
         cpu, tia = dict(zip(_CPU, self.cpu, strict=True)), dict(zip(_TIA, self.tia, strict=True))
         riot = dict(zip(_RIOT_AFTER_RAM, self.riot, strict=True))
         registers = [0] * 64
@@ -86,7 +86,7 @@ class _Reader:
 
 
 def read_dump(state: bytes) -> Dump:
-    """Takes a serialised state of ale-py 0.11 or 0.12 apart. Raises ValueError if it is none."""
+    """Parses a serialised state of ale-py 0.11 or 0.12. Raises ValueError if `state` is something else."""
     try:
         return _read(state)
     except struct.error as error:

@@ -1,4 +1,4 @@
-"""What the 6507 does with any opcode: where it reads, and the operation itself."""
+"""The 6507's general path for any opcode: the address to read, and the operation itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROM = ROM_SIZE - 1
 
 @inlined
 def addressed(ram, mode, operation, lo, hi, x, y, sp):
-    """Address, the byte last on the bus before it is read, and whether indexing crosses a page."""
+    """Returns the address, the last byte on the bus before the read, and whether indexing crosses a page (0 or 1)."""
     address, bus, crossed = lo, lo, 0
     if mode == o.ZPX:
         address = (lo + x) & 255
@@ -36,7 +36,7 @@ def addressed(ram, mode, operation, lo, hi, x, y, sp):
 
 @inlined
 def plain(ram, rom, base, mask, address):
-    """The byte at an address in RAM, or in the cartridge where no bank is switched; else -1."""
+    """Returns the byte at an address in RAM, or in the cartridge where no bank is switched; else -1."""
     if address & 0x1000:
         return int64(rom[(base + (address & mask)) & _ROM]) if address & 0xFFF < 0xFE0 else -1
     return int64(ram[address & 127]) if address & 0x280 == 0x80 else -1
@@ -44,7 +44,7 @@ def plain(ram, rom, base, mask, address):
 
 @inlined
 def pointed(ram, rom, base, mask, lo, hi):
-    """Where an indirect jump leads: the pointer's second byte stands in the same page as its first."""
+    """Returns the target of an indirect jump. The pointer's second byte is in the same page as its first."""
     address = lo | hi << 8
     high = address & 0xFF00 | (address + 1) & 0xFF
     if address & 0x1000:
@@ -54,28 +54,28 @@ def pointed(ram, rom, base, mask, lo, hi):
 
 @inlined
 def branched(pc, offset, cycles):
-    """A branch taken from `pc`, the next instruction: a cycle more, two if it leaves the page."""
+    """Returns target and cycles of a taken branch: one cycle more, or two off the page. `pc`: the next instruction."""
     target = pc + (offset ^ 128) - 128
     return target, cycles + 1 + ((pc ^ target) >> 8 & 1)
 
 
 @inlined
 def compared(register, value):
-    """Carry, zero and negative flags of a comparison."""
+    """Returns the carry, zero and negative flags of a comparison."""
     difference = (register - value) & 255
     return int64(register >= value), difference, difference
 
 
 @inlined
 def added(a, value, carry):
-    """Overflow, carry and sum. A difference is the sum with the complement."""
+    """Returns overflow, carry and sum. A difference is the sum with the complement."""
     total = a + value + carry
     return (~(a ^ value) & (a ^ total)) >> 7 & 1, total >> 8, total & 255
 
 
 @inlined
 def operated(ram, rom, base, mask, mode, operation, address, lo, hi, value, a, x, y, sp, n, v, d, i, z, c, pc, cycles):
-    """Carries an operation out on `value`. Gives back where to write (-1: nowhere), what, and all registers."""
+    """Performs an operation on `value`. Returns the address to write (-1: none), the byte, all registers, cycles."""
     store = -1
     result = value
     if operation == o.LDA or operation == o.PLA:
@@ -105,7 +105,7 @@ def operated(ram, rom, base, mask, mode, operation, address, lo, hi, value, a, x
         c, z = int64(y >= value), (y - value) & 255
         n = z
     elif operation <= o.ISC and operation >= o.ASL:
-        # ------------------------------------------------------ shifts, increments and what combines them
+        # ------------------------------------------------------ shifts, increments and their combinations
         if operation == o.ASL or operation == o.SLO:
             c, value = value >> 7, (value << 1) & 255
         elif operation == o.LSR or operation == o.SRE:
@@ -270,14 +270,14 @@ def operated(ram, rom, base, mask, mode, operation, address, lo, hi, value, a, x
 
 @kernel
 def _decimal_sum(a, value, carry):
-    """The sum of two bytes of decimal digits, and 256 if it passes 99. Digits above 9 count as ale-py counts them."""
+    """Returns the sum of two bytes of decimal digits, plus 256 if it passes 99. Digits above 9 count as in ale-py."""
     total = _decimal(a) + _decimal(value) + carry
     return _digits((total & 255) % 100) | (256 if total > 99 else 0)
 
 
 @kernel
 def _decimal_difference(a, value, carry):
-    """The difference. Where digits above 9 make it smaller than -100, ale-py converts it once more the other way."""
+    """Returns the difference. If digits above 9 make it less than -100, ale-py converts from digits, not to digits."""
     total = _decimal(a) - _decimal(value) - 1 + carry
     total += 100 if total < 0 else 0
     return _decimal(total & 255) if total < 0 else _digits(total % 100)

@@ -1,12 +1,12 @@
-"""How this package compiles: every decorator of Numba is here, so that one place decides its options.
+"""The decorators of compiled functions. Every Numba decorator is here, so that one place decides the options.
 
-The options are worth a factor of two each. `_nrt=False` leaves out the counting of references, which costs more than
-the emulation (Numba's issues 2345 and 2350); what is compiled so may pass arrays on but must not make any.
+The options are worth a factor of two each. `_nrt=False` omits reference counting, which costs more than the emulation
+(Numba's issues 2345 and 2350). Functions compiled this way may pass arrays on but must not make any.
 
-Machine code is kept on disk, in a directory of its own for each installation of this package: Numba looks for changes
-only in the file of the function itself, not in what that calls, and keeps code for a path. It is `$NUMBA_CACHE_DIR`,
-else `$XDG_CACHE_HOME/ga3c`, else `~/.cache/ga3c`, and below it emulator-<hash>. Where nothing can be written each
-process compiles for itself.
+Machine code is kept on disk, in one directory for each installation of this package. The reason is that Numba keeps
+code by path, and looks for changes only in the function's own file, not in the functions that it calls. The directory
+is emulator-<hash> below `$NUMBA_CACHE_DIR`, else `$XDG_CACHE_HOME/ga3c`, else `~/.cache/ga3c`. Where no directory
+can be written, each process compiles for itself.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numba
 import numpy as np
 from llvmlite.binding import get_host_cpu_name
 
-int64: Any = np.int64  # a number of the compiled code, whatever a checker of types makes of it
+int64: Any = np.int64  # the integer of compiled code; Any keeps type checkers out of it
 _F = TypeVar("_F", bound=Callable)
 
 
 def _cache() -> Path | None:
-    """The directory of machine code of this installation; None if it cannot be written."""
+    """Returns the directory of this installation's machine code; None if it cannot be written."""
     sources = hashlib.sha256(f"{sys.version} {numba.__version__} {get_host_cpu_name()}".encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         sources.update(f"{path} {path.stat().st_mtime_ns} ".encode() + path.read_bytes())
@@ -53,7 +53,7 @@ def kernel(function: _F) -> _F:
 
 
 def inlined(function: _F) -> _F:
-    """The same for a helper that is copied into its callers. Use it where there are few of them."""
+    """Compiles a helper as `kernel` does, but copies it into its callers. Use it where there are few callers."""
     return _compiled(function, True)
 
 

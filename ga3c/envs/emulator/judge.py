@@ -1,4 +1,4 @@
-"""The referee: reads reward, lives and game over from a console's memory after each frame."""
+"""Reads reward, lives and game over from a console's memory after each frame."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SCORE, _LIVES, _ENDS, _REWARD, _CASE = tables(RULES, CASES)
 
 @kernel
 def judge(machine: Any, game: int) -> Any:
-    """The reward of the frame just emulated. Sets `machine.score`, `lives` and `over` to what ale-py shows then.
+    """Returns the reward of the frame just emulated. Sets `machine.score`, `lives` and `over` to ale-py's values.
 
-    `machine` is a record of MACHINE. After the end nothing changes any more: ale-py plays no frame then.
+    `machine` is a record of MACHINE. After game over nothing changes, because ale-py then plays no frame.
     """
     if machine.over:
         return 0
@@ -46,7 +46,7 @@ def judge(machine: Any, game: int) -> Any:
 
 @kernel
 def total(ram: NDArray[np.uint8], terms: NDArray[np.int32]) -> int:
-    """The sum of the terms: (n, 4) int32 as in `rules.Tables.score`."""
+    """Returns the sum of `terms`, (n, 4) int32 as in `rules.Tables.score`."""
     found = 0
     for place in range(len(terms)):
         if terms[place, 2] == 0:
@@ -57,7 +57,7 @@ def total(ram: NDArray[np.uint8], terms: NDArray[np.int32]) -> int:
 
 @kernel
 def is_over(ram: NDArray[np.uint8], game: int) -> bool:
-    """Whether all tests of one of the game's ends hold."""
+    """Returns whether all tests of at least one of the game's ends hold."""
     for way in range(ENDS):
         if _ENDS[game, way, 0, 3] == -1:
             break
@@ -74,10 +74,10 @@ def is_over(ram: NDArray[np.uint8], game: int) -> bool:
 
 
 def begin(machine: NDArray[np.void], game: str, dump: Dump) -> None:
-    """Sets what the rules remember, switches and paddles as ale-py saved them, so that the game goes on exactly.
+    """Sets the state of the rules, the switches and the paddles as ale-py saved them, so that the game goes on exactly.
 
-    `machine` is (1,) and has the RAM of the state that `dump` holds. A game may be over before it begins, as Demon
-    Attack's is in some modes: then there are no lives.
+    `machine` is (1,) and has the RAM of the state in `dump`. A game may be over before it begins, as Demon Attack is
+    in some modes; `lives` is then 0, except in Adventure.
     """
     rules = RULES[game]
     connect(machine, game, dump)

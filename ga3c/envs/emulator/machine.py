@@ -1,4 +1,4 @@
-"""The state of one console as one NumPy record, and how it is made of a state that ale-py saved.
+"""The state of one console as one NumPy record, and its conversion from a state that ale-py saved.
 
 A copy of the record is a saved state. Times are CPU cycles since the frame began; a cycle is three colour clocks.
 """
@@ -16,9 +16,9 @@ KIND_PLAIN, KIND_F8, KIND_F6, KIND_E0, KIND_FE = range(5)
 KINDS: Final = {"Cartridge2K": KIND_PLAIN, "Cartridge4K": KIND_PLAIN, "CartridgeF8": KIND_F8, "CartridgeF6": KIND_F6,
                 "CartridgeE0": KIND_E0, "CartridgeFE": KIND_FE}
 ROM_SIZE: Final = 16384  # of the array that the kernels read; index masks rely on it
-NEVER: Final = 2**28  # a cycle that does not come
-UNPLUGGED: Final = 2**31 - 1  # the resistance of a paddle that is not there
-E0_WINDOW: Final = 8192  # where the four visible slices of an E0 cartridge stand in that array
+NEVER: Final = 2**28  # a cycle that never comes
+UNPLUGGED: Final = 2**31 - 1  # the resistance of a paddle that is not connected
+E0_WINDOW: Final = 8192  # index in that array of an E0 cartridge's four visible slices
 
 _NUMBERS = (
     # the 6507: zero and negative flags are kept as the bytes they come from, so `z` is 0 when the flag is set
@@ -29,12 +29,12 @@ _NUMBERS = (
     "frame_start", "vsync_finish", "hmove_cycle", "dumped", "dump_cycle",
     # up to which colour clock it has drawn, and the window that is drawn
     "drawn", "display_start", "display_stop", "rows",
-    # what it works out
+    # its computed values
     "dgrp0", "dgrp1", "denabl", "collisions", "comb", "cosmic", "cosmic_step", "hide0", "hide1",
-    # and what the drawing remembers: the half that reflects, masks to be worked out, whether the last line may be
-    # copied (see tia.replay), the last entry of the log that clears collisions
+    # state of the drawing: whether the playfield's right half is reflected, the masks to recompute, whether the last
+    # line may be copied (see tia.replay), the last entry of the log that clears collisions
     "reflected", "dirty", "same", "cleared",
-    # of the game: first line shown, how many, when a write to the TIA ends a frame, whether HMOVE blanks eight pixels
+    # the game: first line shown, how many, when a write to the TIA ends a frame, whether HMOVE blanks eight pixels
     "first_line", "lines", "most_cycles", "has_comb",
     "kind", "bank",
     # for the rules in games.py
@@ -54,16 +54,16 @@ PF0, PF1, PF2, RESP0, RESP1, RESM0, RESM1, RESBL = range(13, 21)
 GRP0, GRP1, ENAM0, ENAM1, ENABL, HMP0, HMP1, HMM0, HMM1, HMBL = range(0x1B, 0x25)
 VDELP0, VDELP1, VDELBL, RESMP0, RESMP1, HMOVE, HMCLR, CXCLR = range(0x25, 0x2D)
 
-# By ale-py's names of the ROMs: the first line that it shows, and those whose HMOVE blanks no pixels.
+# By ale-py's ROM name: the first line that ale-py shows, and the games whose HMOVE blanks no pixels.
 _FIRST_LINES = {"carnival": 26, "pooyan": 26, "up_n_down": 30, "qbert": 40}
 _WITHOUT_COMB = {"asteroids", "battle_zone", "darkchambers", "ms_pacman"}
 
 
 def cartridge(image: bytes, kind: int) -> NDArray[np.uint8]:
-    """The array (ROM_SIZE,) uint8 that the kernels read an image of 2, 4, 8 or 16 KiB from.
+    """Returns the array (ROM_SIZE,) uint8 from which the kernels read an image of 2, 4, 8 or 16 KiB.
 
-    `kind` is that of the machine. Threads may share the array except for E0 cartridges, whose visible slices are
-    copied inside it. Raises ValueError for other sizes.
+    `kind` is the `kind` of the machine. Threads may share the array, except for E0 cartridges: their visible slices
+    are copied inside it. Raises ValueError for other sizes.
     """
     if len(image) not in (2048, 4096, 8192, 16384):
         raise ValueError(f"an image of {len(image)} bytes")
@@ -77,10 +77,10 @@ def cartridge(image: bytes, kind: int) -> NDArray[np.uint8]:
 
 
 def machine_from(state: bytes, game: str) -> NDArray[np.void]:
-    """The machine that ale-py saved as `state`, `ale.cloneState().serialize()` (with or without random numbers).
+    """Returns the machine (1,) MACHINE that ale-py saved as `state`.
 
-    `game` is the name of ale-py's ROM. Gives an array (1,) of MACHINE. Raises ValueError for a cartridge or a state
-    that this emulator does not know.
+    `state` is `ale.cloneState().serialize()`, with or without random numbers. `game` is ale-py's name of the ROM.
+    Raises ValueError for a cartridge or a state that this emulator does not know.
     """
     dump = read_dump(state)
     if dump.cartridge not in KINDS:

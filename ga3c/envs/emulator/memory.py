@@ -1,4 +1,4 @@
-"""What the 6507 reads and writes: cartridge, RAM, the 6532's ports and timer, and the TIA, whose writes are logged."""
+"""The 6507's memory: cartridge, RAM, the 6532's ports and timer, and the TIA, whose writes are logged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ga3c.envs.emulator.tia import LOG_SIZE, replay
 
 _ROM = ROM_SIZE - 1
 _IGNORED, _ONCE, _ALWAYS, _SPECIAL = range(4)
-# What becomes of a write to each of the TIA's registers: those that only keep a value are logged when it is new.
+# How a write to each TIA register is handled. Registers that only keep a value are logged when the value is new.
 _WRITES = np.array(
     [_SPECIAL, _SPECIAL, _SPECIAL, _IGNORED] + [_ONCE] * 12 + [_ALWAYS] * 5 + [_IGNORED] * 6
     + [_SPECIAL, _SPECIAL] + [_ONCE] * 13 + [_ALWAYS, _SPECIAL, _SPECIAL] + [_IGNORED] * 19, np.uint8)
@@ -20,7 +20,7 @@ _WRITES = np.array(
 
 @inlined
 def read(machine, rom, log, screen, draw, address, bus, cycles, base, mask, entries):
-    """The byte at `address`, the bank and the log's length after that. `bus` gives the bits that the TIA does not."""
+    """Returns the byte at `address`, the bank and the log's length. `bus` gives the bits that the TIA does not."""
     ram = machine.ram
     if address & 0x1000:
         if machine.kind and address & 0xFFF >= 0xFE0:
@@ -113,7 +113,7 @@ def write(machine, rom, log, screen, draw, address, value, cycles, base, entries
 
 @kernel
 def _switched(machine, rom, address, base):
-    """Where the cartridge's visible 4 KiB begin after an access to `address` (0 to 4095)."""
+    """Returns where the cartridge's visible 4 KiB begin after an access to `address` (0 to 4095)."""
     kind = int64(machine.kind)
     if kind == KIND_F8 and address >= 0xFF8 and address <= 0xFF9:
         machine.bank = address - 0xFF8
@@ -130,14 +130,14 @@ def _switched(machine, rom, address, base):
 
 @kernel
 def _slide(rom, slot, number):
-    """Copies a slice of an E0 cartridge to one of its four places in the window."""
+    """Copies slice `number` of an E0 cartridge to place `slot` (0 to 3) of the window."""
     for at in range(1024):
         rom[E0_WINDOW + slot * 1024 + at] = rom[number * 1024 + at]
 
 
 @kernel
 def window(machine, rom):
-    """Has the window of an E0 cartridge show the slices that are chosen. Returns where it begins."""
+    """Copies the chosen slices of an E0 cartridge into its window. Returns where the window begins."""
     for slot in range(4):
         _slide(rom, slot, int64(machine.slices[slot] & 7))
     return E0_WINDOW
@@ -145,7 +145,7 @@ def window(machine, rom):
 
 @kernel
 def _collision(collisions, register):
-    """The two bits that CXM0P to CXPPMM show. CXBLPF has one only, so that the last pair stands one bit lower."""
+    """Returns the two bits of CXM0P to CXPPMM. CXBLPF has only one, so the last pair stands one bit lower."""
     if register == 6:
         return (collisions >> 12 & 1) << 7
     first = 13 if register == 7 else 2 * register
@@ -154,17 +154,17 @@ def _collision(collisions, register):
 
 @kernel
 def _paddle(machine, which, cycles):
-    """Bit 7 of INPT0 to INPT3: whether the capacitor that a paddle charges has reached its threshold."""
+    """Returns bit 7 of INPT0 to INPT3: whether the capacitor that a paddle charges has reached its threshold."""
     resistance = int64(machine.paddles[which & 3])
     if machine.dumped or resistance == UNPLUGGED:
         return 0
     reached = int64(machine.dump_cycle) + int64(1.6 * resistance * 0.01e-6 * 1.19e6)
-    return 0x80 if 0 <= reached < cycles else 0  # before the frame's first cycle counts as far ahead, as in ale-py
+    return 0x80 if 0 <= reached < cycles else 0  # a time before the frame began counts as far ahead, as in ale-py
 
 
 @kernel
 def _timer(machine, cycles, flags):
-    """INTIM, or INSTAT if `flags`. The value of a timer that ran out depends on when it was first read after that."""
+    """Returns INTIM, or INSTAT if `flags`. After the timer ran out, its value depends on when it was first read."""
     passed = cycles - 1 - int64(machine.timer_set)
     late = passed - (int64(machine.timer) << int64(machine.shift))
     value = int64(machine.timer) - (passed >> int64(machine.shift)) - 1
@@ -182,10 +182,11 @@ def _timer(machine, cycles, flags):
 
 @kernel
 def waited(machine, rom, at, cycles, flags):
-    """How many rounds of a loop that only waits for the timer can be skipped, after its read of INTIM or INSTAT.
+    """Returns how many rounds of a loop that only waits for the timer can be skipped.
 
-    `at` is where the loop's branch stands in `rom`. Rounds count as eight cycles, as if the branch crossed a page, and
-    one is left out, so that what is skipped is rather too little: the program then leaves the loop by itself.
+    The loop has just read INTIM or INSTAT. `at` is the index of the loop's branch in `rom`. A round counts as eight
+    cycles, as if the branch crossed a page, and one round is left out. So the skip is rather too short, and the program
+    leaves the loop by itself.
     """
     branch = rom[at & _ROM]
     if rom[(at + 1) & _ROM] != 0xFB or machine.timer_expired:

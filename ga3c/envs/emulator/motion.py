@@ -1,6 +1,6 @@
-"""How far HMOVE moves an object, by the cycle of the line in which it is written.
+"""The distance by which HMOVE moves an object, by the cycle of the line in which HMOVE is written.
 
-Written in blanking, it moves by what the object's motion register says. Later in the line fewer of its clocks come
+In blanking, HMOVE moves the object by the value of its motion register. Later in the line fewer of its clocks come
 through: three quarters of a pixel a cycle. The rule was fitted to a probe of all 76 cycles and 16 values.
 """
 

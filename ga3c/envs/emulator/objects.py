@@ -1,7 +1,7 @@
-"""What the TIA shows of its six objects in a line, as masks of 160 bits.
+"""The TIA's six objects in a line, as masks of 160 bits.
 
 A mask is three int64 of 56, 56 and 48 bits; bit 0 of the first is the leftmost pixel. So a word holds whole groups of
-eight pixels and never its sign bit. `masks` (6, 3) int64 has the rows of `PLAYER0` to `PLAYFIELD`.
+eight pixels and never sets its sign bit. `masks` (6, 3) int64 has the rows `PLAYER0` to `PLAYFIELD`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _LAST = (1 << 48) - 1
 _EXPANDED_BITS = 7
 
 REVERSED: Final = np.array([int(f"{value:08b}"[::-1], 2) for value in range(256)], np.int64)
-# A player's byte, drawn from the leftmost pixel on: by width 1, 2 or 4.
+# A player's byte as pixels from the leftmost on, for pixels of width 1, 2 and 4.
 _WIDE = np.array([[sum(((1 << width) - 1) << width * bit for bit in range(8) if value >> bit & 1)
                    for value in range(256)] for width in (1, 2, 4)], np.int64)
 # Seven cells of the playfield, four pixels each.
 _CELLS = np.array([sum(15 << 4 * bit for bit in range(_EXPANDED_BITS) if value >> bit & 1) for value in range(128)],
                   np.int64)
-# By the low three bits of NUSIZ: where the copies begin, in pixels (-1: there is none).
+# By the low three bits of NUSIZ: the starts of the copies, in pixels (-1: no copy).
 COPIES: Final = np.array(
     [[0, -1, -1], [0, 16, -1], [0, 32, -1], [0, 16, 32], [0, 64, -1], [0, -1, -1], [0, 32, 64], [0, -1, -1]], np.int64)
-WIDTH: Final = np.array([0, 0, 0, 0, 0, 1, 0, 2], np.int64)  # log2 of how wide a player's pixel is
+WIDTH: Final = np.array([0, 0, 0, 0, 0, 1, 0, 2], np.int64)  # log2 of a player's pixel width
 
 
 @inlined
 def _placed(pattern: Any, position: Any) -> Any:
-    """The mask of `pattern`, up to 32 bits, at `position` (0 to 319): past the right edge it comes in at the left."""
+    """Returns the mask of `pattern` (up to 32 bits) at `position` (0 to 319). It wraps at the right edge."""
     position -= 160 if position >= 160 else 0
     if position < WORD:
         return (pattern << position) & _FULL, pattern >> (WORD - position), 0
@@ -46,22 +46,22 @@ def _placed(pattern: Any, position: Any) -> Any:
 
 @inlined
 def _below(x: Any) -> Any:
-    """A word's pixels left of `x`, which may lie outside the word."""
+    """Returns a word's pixels left of `x`, which may lie outside the word."""
     return (1 << (0 if x < 0 else WORD if x > WORD else x)) - 1
 
 
 @inlined
 def span(x0: Any, x1: Any) -> Any:
-    """Pixels `x0` to `x1` as the words of a mask."""
+    """Returns pixels `x0` to before `x1` as the words of a mask."""
     return (_below(x1) & ~_below(x0), _below(x1 - WORD) & ~_below(x0 - WORD),
             _below(x1 - 2 * WORD) & ~_below(x0 - 2 * WORD))
 
 
 @inlined
 def refresh(machine: Any, dirty: Any, x: Any) -> Any:
-    """Works out the masks of the objects whose bits are set in `dirty`, from pixel `x` on: left of it they stay.
+    """Recomputes the masks of the objects whose bits are set in `dirty`, from pixel `x` on. Left of it they stay.
 
-    Returns the bits of those whose masks left of `x` are other than they would be now.
+    Returns the bits of the objects whose masks left of `x` differ from the new ones.
     """
     mixed = 0
     if dirty & (1 << PLAYFIELD) - 1:
@@ -127,7 +127,7 @@ def _refresh_playfield(machine: Any, x: Any) -> Any:
 
 @inlined
 def _replace(masks: Any, which: Any, first: Any, second: Any, third: Any, kept0: Any, kept1: Any, kept2: Any) -> Any:
-    """Replaces a mask except for what is kept. Returns the object's bit if that makes a difference."""
+    """Replaces a mask except for the kept pixels. Returns the object's bit if they differ from the new mask."""
     kept0, kept1, kept2 = (masks[which, 0] ^ first) & kept0, (masks[which, 1] ^ second) & kept1, (
         masks[which, 2] ^ third) & kept2
     masks[which, 0], masks[which, 1], masks[which, 2] = first ^ kept0, second ^ kept1, third ^ kept2

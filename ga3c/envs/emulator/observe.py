@@ -1,7 +1,7 @@
-"""From screens to observations: the brighter of two frames in grey, each pixel of the result the mean of its area.
+"""Turns screens into observations: the brighter of two frames in grey, each pixel the mean of its area.
 
-The pixels are those of OpenCV's `resize` with INTER_AREA, to the bit: the columns are averaged first and then the rows,
-in float32, and halves are rounded to the even number. Rows that are the same as the one before are averaged once.
+The pixels are those of OpenCV's `resize` with INTER_AREA, to the bit. Columns are averaged first and then rows, in
+float32; halves are rounded to the even number. Rows that equal the row before are averaged once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _WIDTH = 160
 
 
 class Area(NamedTuple):
-    """Which rows and columns of the screen a pixel of the result is the mean of, and their weights.
+    """The rows and columns of the screen that each pixel of the result averages, and their weights.
 
-    Row y is the mean of as many rows as `row_weights` (rows, height) has, from `first_row` (height,) on; so are
-    columns. Weights are 0 where there are fewer.
+    Row y is the mean of as many rows as `row_weights` (rows, height) has, from `first_row` (height,) on. Columns work
+    alike. Weights are 0 where there are fewer.
     """
 
     first_row: NDArray[np.int64]
@@ -35,18 +35,18 @@ class Area(NamedTuple):
 
 
 def area(height: int, resized: tuple[int, int] = FRAME_SIZE) -> Area:
-    """Of screens (height, 160), to be made `resized` (height, width)."""
+    """Returns the areas that resize screens (height, 160) to `resized` (height, width)."""
     return Area(*_weights(height, resized[0]), *_weights(_WIDTH, resized[1]))
 
 
 def has_area(height: int, resized: tuple[int, int]) -> bool:
-    """Whether OpenCV averages as `area` says: where no side grows and a pixel is no whole number of the screen's."""
+    """Returns whether OpenCV averages as `area` does: no side grows, and not both ratios are whole numbers."""
     ratios = height / resized[0], _WIDTH / resized[1]
     return min(ratios) >= 1 and not all(ratio.is_integer() for ratio in ratios)
 
 
 def _weights(size: int, resized: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """(first (resized,), weights (most, resized)) of pixels that share `size` evenly."""
+    """Returns first (resized,) and weights (most, resized) of pixels that share `size` evenly."""
     scale = size / resized
     shares: list[dict[int, float]] = []
     for number in range(resized):
@@ -70,7 +70,7 @@ def _weights(size: int, resized: int) -> tuple[NDArray[np.int64], NDArray[np.flo
 
 
 def scratch(resized: tuple[int, int] = FRAME_SIZE) -> NDArray[np.float32]:
-    """What `observe` needs as `lines`. Every thread has its own."""
+    """Returns the array that `observe` needs as `lines`. Every thread has its own."""
     return np.zeros((3, max(_WIDTH, resized[1])), np.float32)
 
 
@@ -78,8 +78,8 @@ def scratch(resized: tuple[int, int] = FRAME_SIZE) -> NDArray[np.float32]:
 def observe(one, other, area, lines, into):
     """Writes the brighter of two screens, resized, into `into` (height, width) uint8.
 
-    `one` and `other` (lines, 160) uint8 hold palette indices. `area` is what the function of this name gives, `lines`
-    what `scratch` gives.
+    `one` and `other` (lines, 160) uint8 hold palette indices. `area` comes from the function of this name, `lines`
+    from `scratch`.
     """
     one_words, other_words = one.view(np.int64), other.view(np.int64)
     brighter, averaged, total = lines[0], lines[1], lines[2]
@@ -124,6 +124,6 @@ def _same(words, row, other):
 
 
 def resized(one: NDArray[np.uint8], other: NDArray[np.uint8], grey: bool, into: NDArray[np.uint8]) -> None:
-    """What `observe` does, for any size and for colours: `into` is (height, width) or (height, width, 3) uint8."""
+    """Does what `observe` does, for any size and for colours: `into` is (height, width) or (height, width, 3) uint8."""
     table = GREY if grey else RGB
     cv2.resize(np.maximum(table[one], table[other]), into.shape[1::-1], into, 0, 0, cv2.INTER_AREA)

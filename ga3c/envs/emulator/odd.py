@@ -1,4 +1,4 @@
-"""The odd cases: games whose rules are more than a sum of digits, a count of lives and a few tests."""
+"""The odd cases: games whose rules need more than a sum of digits, a count of lives and a few tests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _BCD: Final = VALUES[0]
 
 @kernel
 def odd_score(machine: Any, case: int, score: int, over: bool) -> Any:
-    """The score where the sum of digits is not all."""
+    """Returns the score in games where it is not always the sum of digits."""
     ram = machine.ram
     if over and (case == _KEEPS_SCORE or case == _QBERT):
         return machine.score
     if case == _DEMON_ATTACK and ram[0x01] == 0xAB and ram[0x03] == 0xCD and ram[0x05] == 0xEA:
-        return 0  # what it shows before the first game
+        return 0  # the digits shown before the first game
     if case == _WORD_ZAPPER and ram[0x4F] == 0:
         return machine.score
     if case == _WIZARD_OF_WOR and score >= 800_000:
@@ -39,7 +39,7 @@ def odd_score(machine: Any, case: int, score: int, over: bool) -> Any:
 
 @kernel
 def odd_lives(machine: Any, case: int, lives: int) -> Any:
-    """The lives where they are not only counted; `machine.memory` may hold those of the frame before."""
+    """Returns the lives in games where counting is not enough. `machine.memory` may hold those of the frame before."""
     ram, memory = machine.ram, machine.memory
     if case == _BEAM_RIDER and lives == machine.lives - 1 and ram[0x0C] != 1:
         return machine.lives  # the console takes a life before the player has lost it
@@ -63,7 +63,7 @@ def odd_lives(machine: Any, case: int, lives: int) -> Any:
 
 @kernel
 def odd_end(machine: Any, case: int, over: bool, score: int) -> Any:
-    """Whether the game is over where tests of bytes do not tell. Called before `odd_lives`."""
+    """Returns whether the game is over in games where tests of bytes are not enough. Called before `odd_lives`."""
     ram, memory = machine.ram, machine.memory
     if case == _BLACKJACK:
         return score >= 1000
@@ -84,7 +84,7 @@ def odd_end(machine: Any, case: int, over: bool, score: int) -> Any:
 
 @kernel
 def odd_reward(machine: Any, case: int, reward: int) -> Any:
-    """The reward where it is not what the score has gained."""
+    """Returns the reward in games where it is not always the gain in score."""
     if case == _TENNIS:
         points = np.int32(machine.ram[0x45]) - np.int32(machine.ram[0x46])
         if reward == 0:

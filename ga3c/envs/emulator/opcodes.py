@@ -1,4 +1,4 @@
-"""The 6507's 256 opcodes as tables: operation, addressing, cycles and how the memory is used."""
+"""The 6507's 256 opcodes as tables: operation, addressing mode, cycles and use of memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MODES: Final = ("imp", "imm", "zp", "zpx", "zpy", "abs", "abx", "aby", "izx", "i
 IMP, IMM, ZP, ZPX, ZPY, ABS, ABX, ABY, IZX, IZY, REL = range(11)
 LENGTHS: Final = np.array([1, 2, 2, 2, 2, 3, 3, 3, 2, 2, 2], np.uint8)
 
-# Opcodes in their order, eight a line: operation and addressing. Names of undocumented ones are the usual ones.
+# Opcodes in numerical order, eight a line: operation and addressing mode. Undocumented ones have their usual names.
 _ROWS = """
 brk.imp ora.izx jam.imp slo.izx nop.zp  ora.zp  asl.zp  slo.zp
 php.imp ora.imm asl.imp anc.imm nop.abs ora.abs asl.abs slo.abs
@@ -65,14 +65,14 @@ _CYCLES = """
 """
 
 OPERATIONS: Final = (
-    # those that read the memory
+    # read memory
     "ora", "and", "eor", "adc", "sbc", "cmp", "cpx", "cpy", "bit", "lda", "ldx", "ldy", "lax", "las", "nop",
     "anc", "asr", "arr", "ane", "lxa", "sbx",
-    # those that read it and write it back
+    # read memory and write it back
     "asl", "rol", "lsr", "ror", "inc", "dec", "slo", "rla", "sre", "rra", "dcp", "isc",
-    # those that write it
+    # write memory
     "sta", "stx", "sty", "sax", "sha", "shx", "shy", "shs",
-    # those that do not name memory
+    # name no memory
     "bpl", "bmi", "bvc", "bvs", "bcc", "bcs", "bne", "beq",
     "brk", "jsr", "rti", "rts", "jmp", "jmi", "php", "plp", "pha", "pla", "clc", "sec", "cli", "sei", "clv", "cld",
     "sed", "dey", "iny", "dex", "inx", "txa", "tya", "tay", "tax", "txs", "tsx", "jam")
@@ -85,6 +85,6 @@ _PAIRS = [word.split(".") for word in _ROWS.split()]
 OPERATION: Final = np.array([OPERATIONS.index(name) for name, _ in _PAIRS], np.uint8)
 MODE: Final = np.array([MODES.index(mode) for _, mode in _PAIRS], np.uint8)
 CYCLES: Final = np.array(_CYCLES.split(), np.uint8)
-# Whether an indexed read that crosses a page takes a cycle more.
+# Whether an indexed access that crosses a page takes one cycle more: only reads do.
 CROSSING: Final = np.array([int(mode in ("abx", "aby", "izy") and OPERATIONS.index(name) <= LXA)
                             for name, mode in _PAIRS], np.uint8)

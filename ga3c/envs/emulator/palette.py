@@ -21,7 +21,7 @@ _RGB: Final = (
     "0044001a661a32843248a0485cba5c6fd26f80e88090fc90143c00355f18527e2d6e9c4287b7549ed065b4e775c8fc84"
     "3038005059166d762b88923ea0ab4fb7c25fccd86ee0ec7c482c00694d14866a26a28638bb9f47d2b656e8cc63fce070")
 
-# By palette index, as `getScreen` has them: even numbers. The odd ones are doubles.
+# By palette index as `getScreen` has it. Indices are even; odd entries repeat the even ones.
 GREY: Final[NDArray[np.uint8]] = np.repeat(np.frombuffer(bytes.fromhex(_GREY), np.uint8), 2)  # (256,)
 RGB: Final[NDArray[np.uint8]] = np.repeat(  # (256, 3)
     np.frombuffer(bytes.fromhex(_RGB), np.uint8).reshape(128, 3), 2, 0)

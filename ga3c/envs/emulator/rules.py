@@ -1,7 +1,7 @@
-"""How reward, lives and game over follow from a console's memory: the forms that `games.py` fills in, one line a game.
+"""The forms of rules that give reward, lives and game over from a console's memory. `games.py` fills them in.
 
-A rule reads the 128 bytes of RAM after each frame. The score is a sum of digits, the reward what the score has gained.
-Where that is not enough `odd` names one of the cases in `odd.py`.
+A rule reads the 128 bytes of RAM after each frame. The score is a sum of digits; the reward is the gain in score.
+Where that is not enough, `odd` names one of the cases in `odd.py`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _LOW, _HIGH = _BYTES & 15, _BYTES >> 4
 
 
 def _blank(digits: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Digits of which 10 is drawn as nothing and counts as 0."""
+    """Returns the values of digits where 10 is drawn as a blank and counts as 0."""
     return np.where(digits == 10, 0, digits)
 
 
-# What a byte is worth. Digits above 9 count as they are, as ale-py counts them.
+# The value of a byte, by kind. Digits above 9 count as they are, as in ale-py.
 _VALUES: Final = {
     "bcd": _HIGH * 10 + _LOW,
     "byte": _BYTES,
@@ -50,7 +50,7 @@ EQUAL, DIFFERS, AT_LEAST = range(3)
 
 
 class Term(NamedTuple):
-    """A byte of RAM that counts: `unit` times its value as `digits`, plus `plus`."""
+    """A byte of RAM as part of a sum: `unit` times its value as `digits`, plus `plus`."""
 
     address: int
     digits: str
@@ -59,7 +59,7 @@ class Term(NamedTuple):
 
 
 class Test(NamedTuple):
-    """Whether a byte of RAM, masked, is equal to, differs from or is at least `value`."""
+    """A test of a masked byte of RAM: it is equal to, differs from or is at least `value`."""
 
     address: int
     how: int
@@ -70,10 +70,10 @@ class Test(NamedTuple):
 class Rules(NamedTuple):
     """The rules of one game.
 
-    score: the terms of its sum. lives: the terms of theirs, empty if ale-py counts none; `alive` is shown then.
+    score: the terms of the score. lives: the terms of the lives; empty if ale-py counts none, which shows `alive`.
     ends: the game is over when all tests of one of these hold. lowest, highest: the bounds of a reward. wrap: added to
-    a reward below 0, for a score that starts again from 0. odd: a case in `odd.py`. state: what the last numbers of
-    ale-py's saved state are, see `judge.begin`; by default "score over lives" or "score over".
+    a reward below 0, for a score that starts again from 0. odd: a case in `odd.py`. state: the names of the last
+    numbers of ale-py's saved state, see `judge.begin`; by default "score over lives" or "score over".
     """
 
     score: tuple[Term, ...] = ()
@@ -88,14 +88,14 @@ class Rules(NamedTuple):
 
 
 def count(address: int, kind: str, plus: int = 0) -> tuple[Term, ...]:
-    """Lives that stand in one byte, `plus` those that it does not count."""
+    """Returns the terms of lives kept in one byte. `plus` adds the lives that the byte does not count."""
     return (Term(address, kind, 1, plus),)
 
 
 def digits(addresses: str, kind: str = "bcd", unit: int = 1) -> tuple[Term, ...]:
-    """The terms of a number that stands in several bytes, their hexadecimal addresses from the highest digits on.
+    """Returns the terms of a number kept in several bytes: hexadecimal addresses, highest digits first.
 
-    `unit` is what the last one counts.
+    `unit` is the worth of a 1 in the last byte.
     """
     factor = 100 if kind.startswith("bcd") else 10
     listed = [int(address, 16) for address in addresses.split()]
@@ -104,12 +104,12 @@ def digits(addresses: str, kind: str = "bcd", unit: int = 1) -> tuple[Term, ...]
 
 
 def versus(mine: int, theirs: int, kind: str = "bcd") -> tuple[Term, ...]:
-    """The score of a match: my points less theirs."""
+    """Returns the terms of a match's score: my points minus theirs."""
     return Term(mine, kind), Term(theirs, kind, -1)
 
 
 def when(*tests: Test) -> tuple[tuple[Test, ...], ...]:
-    """The game is over when all of these hold. Add two for one or the other."""
+    """Returns one end: the game is over when all `tests` hold. Add two such ends for one or the other."""
     return (tests,)
 
 
@@ -122,7 +122,7 @@ def differs(address: int, value: int, mask: int = 255) -> Test:
 
 
 def either(address: int, *values: int) -> tuple[tuple[Test, ...], ...]:
-    """The game is over when a byte has one of these values."""
+    """Returns ends: the game is over when a byte has one of `values`."""
     return tuple((equal(address, value),) for value in values)
 
 
@@ -147,7 +147,7 @@ class Tables(NamedTuple):
 
 
 def tables(games: Mapping[str, Rules], cases: Sequence[str]) -> Tables:
-    """The tables of `games`. An odd case is its place in `cases`. Raises ValueError if it is not there."""
+    """Builds the tables of `games`. An odd case is its index in `cases`. Raises ValueError if it is not there."""
     count_of = len(games)
     made = Tables(np.zeros((count_of, SCORE_TERMS, 4), np.int32), np.zeros((count_of, LIVES_TERMS, 4), np.int32),
                   np.full((count_of, ENDS, END_TESTS, 4), -1, np.int32), np.zeros((count_of, 3), np.int32),

@@ -1,8 +1,8 @@
-"""How games begin: states that ale-py makes, imported once and copied for each episode.
+"""The starts of games: states that ale-py makes, imported once and copied for each episode.
 
 ale-py resets a console with about 68 frames, in which it chooses mode and difficulty and starts the game. The state
-after them is the same for every seed, so it is made once. What opens an episode after that, FIRE and no-ops, is played
-by ale-py, too: one start for each number of no-ops.
+after them is the same for every seed, so it is made once. ale-py also plays the opening of an episode, FIRE and no-ops.
+There is one start for each number of no-ops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOOP, _FIRE = 0, 1  # ale-py's numbers
 
 
 class Start(NamedTuple):
-    """machine (1,) MACHINE; its screen, packed; the frames that ale-py counts until there."""
+    """One start: machine (1,) MACHINE, packed screen, the frames that ale-py counts until then, last action."""
 
     machine: NDArray[np.void]
     packed: bytes
@@ -30,16 +30,16 @@ class Start(NamedTuple):
 
     @property
     def screen(self) -> NDArray[np.uint8]:
-        """Palette indices (lines, 160). Packed they take about 1 kB instead of 33: an agent keeps 31 starts."""
+        """Palette indices (lines, 160) uint8. Packed they take about 1 kB instead of 33: an agent keeps 31 starts."""
         return np.frombuffer(bytearray(zlib.decompress(self.packed)), np.uint8).reshape(-1, 160)
 
 
 class Starts:
-    """Starts of the game `rom`, made by `emulator`: an ALEInterface that has loaded it and plays nothing else.
+    """The starts of the game `rom`. `emulator` makes them: an ALEInterface that has loaded it and plays nothing else.
 
-    If `fires`, an episode opens with FIRE in the place of its first no-op, and with FIRE if it has none. Each start is
-    made when it is first asked for. `variant` is mode and difficulty,
-    `frames_before` the frames that ale-py counts before the first game: it plays a few in Berzerk.
+    If `fires`, FIRE takes the place of the first no-op; without no-ops, FIRE is still played. Each start is made when
+    first requested. `variant` is mode and difficulty. `frames_before` is the number of frames that ale-py counts before
+    the first game: it plays a few in Berzerk.
     """
 
     def __init__(self, emulator: Any, rom: str, fires: bool) -> None:
@@ -51,7 +51,7 @@ class Starts:
         self.variant = np.array([state.getCurrentMode(), state.getDifficulty()])
 
     def start(self, no_ops: int) -> Start:
-        """After so many no-ops. Raises ValueError for a console that this emulator does not know."""
+        """Returns the start after `no_ops` no-ops. Raises ValueError for a console that this emulator does not know."""
         emulator = self._emulator
         while len(self._made) <= no_ops:
             if not self._made:

@@ -1,8 +1,9 @@
-"""The picture: replays what was written to the TIA in order, and keeps positions, collisions and pixels.
+"""Draws frames: replays the logged writes to the TIA in order, and keeps positions, collisions and pixels.
 
-A write changes a register when the picture has been drawn up to that moment, or a few colour clocks later. Most writes
-change where objects are, which is in their masks: left of the beam a mask stays, right of it the new one comes in. So a
-line is drawn at once at its end, eight pixels at a time, and earlier only before a write that changes more.
+A write changes a register when the frame has been drawn up to that moment, or a few colour clocks later. Most writes
+change where objects are, which is in their masks: left of the beam a mask stays, right of it the new one applies. So a
+line is drawn at once at its end, eight pixels at a time. It is drawn earlier only before a write that changes
+more than masks.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from ga3c.envs.emulator.objects import (
     BALL, COPIES, MISSILE0, MISSILE1, PLAYER0, PLAYER1, PLAYFIELD, WIDTH, WORD, refresh, span)
 
 LOG_SIZE: Final = 4096
-_LINE, _BLANK = 228, 68  # colour clocks: of a line, and of it before the first pixel
-_STALE = 1 << 6  # of `dirty`: where objects overlap is to be worked out, too
+_LINE, _BLANK = 228, 68  # colour clocks: of a line, and of its part before the first pixel
+_STALE = 1 << 6  # bit of `dirty`: recompute where objects overlap, too
 _REPEATED = np.array([value * 0x0101010101010101 - (1 << 64 if value > 127 else 0) for value in range(256)], np.int64)
 _BYTES = np.array([sum(0xFF << 8 * bit for bit in range(8) if value >> bit & 1) - (1 << 64 if value > 127 else 0)
                    for value in range(256)], np.int64)
-# Colour clocks after which a write acts; the playfield's depends on the cycle.
+# Colour clocks after which a write takes effect. The playfield's delay depends on the cycle.
 _DELAY = np.zeros(64, np.int64)
 _DELAY[[NUSIZ0, NUSIZ1, RESM0, RESM0 + 1]] = 8
 _DELAY[[GRP0, GRP1, REFP0, REFP1, VBLANK]] = 1
 _PLAYFIELD_DELAY = np.array([4, 5, 2, 3], np.int64)
-# Which masks a write changes.
+# The masks that a write changes.
 _DIRTY = np.zeros(64, np.int64)
 _DIRTY[[NUSIZ0, NUSIZ1]] = 1 << PLAYER0 | 1 << MISSILE0, 1 << PLAYER1 | 1 << MISSILE1
 _DIRTY[[REFP0, VDELP0, REFP1, VDELP1]] = [1 << PLAYER0] * 2 + [1 << PLAYER1] * 2
@@ -39,15 +40,15 @@ _DIRTY[PF0:PF2 + 1] = 1 << PLAYFIELD
 _DIRTY[CTRLPF] = 1 << PLAYFIELD | 1 << BALL
 _DIRTY[[RESMP0, RESMP1]] = 1 << MISSILE0, 1 << MISSILE1
 _DIRTY[CXCLR] = _STALE
-# Those that only keep a value.
+# Registers that only keep a value.
 _PLAIN = np.zeros(64, np.int64)
 _PLAIN[[VSYNC, VBLANK, REFP0, REFP1, *range(COLUP0, COLUBK + 1), *range(PF0, PF2 + 1), *range(ENAM0, VDELBL + 1)]] = 1
-# Those that change more than masks, so that what was to be drawn before is drawn, and those that change colours. 63 is
-# none of the TIA's: it ends the log, so that all is drawn.
+# Registers that change more than masks, so pending pixels are drawn before the write, and registers that change
+# colours. 63 is no register of the TIA: it ends the log, so that everything is drawn.
 _SHOWN, _SHADES = np.zeros(64, np.int64), np.zeros(64, np.int64)
 _SHOWN[[VSYNC, VBLANK, COLUBK, CTRLPF, HMOVE, CXCLR, 63]] = 1
 _SHADES[[VSYNC, VBLANK, *range(COLUP0, COLUBK + 1)]] = 1
-# Object, cycle of the line of an HMOVE, cycles from it to the strobe, position: six cases out of all that were probed.
+# Object, cycle of the line of an HMOVE, cycles from HMOVE to the strobe, position: six special cases of all probed.
 _AFTER_HMOVE = np.array([
     [MISSILE0, 3, 20, 8], [MISSILE1, 3, 3, 3], [BALL, 3, 3, 3], [BALL, 3, 6, 5], [BALL, 3, 7, 6], [BALL, 5, 18, 10]],
     np.int64)
@@ -56,7 +57,7 @@ _PAIRS = np.array([
     [MISSILE0, PLAYER1], [MISSILE0, PLAYER0], [MISSILE1, PLAYER0], [MISSILE1, PLAYER1], [PLAYER0, PLAYFIELD],
     [PLAYER0, BALL], [PLAYER1, PLAYFIELD], [PLAYER1, BALL], [MISSILE0, PLAYFIELD], [MISSILE0, BALL],
     [MISSILE1, PLAYFIELD], [MISSILE1, BALL], [BALL, PLAYFIELD], [PLAYER0, PLAYER1], [MISSILE0, MISSILE1]], np.int64)
-# By which objects are concerned, a bit each: the bits of their pairs.
+# By set of objects, a bit each: the bits of the pairs of these objects.
 _POSSIBLE = np.array([sum(1 << bit for bit, (one, other) in enumerate(_PAIRS.tolist())
                           if touched >> one & touched >> other & 1) for touched in range(64)], np.int64)
 
@@ -65,21 +66,21 @@ _POSSIBLE = np.array([sum(1 << bit for bit, (one, other) in enumerate(_PAIRS.tol
 def replay(machine, log, entries, cycles, screen, draw, cleared):
     """Applies the first `entries` of `log` and draws up to the end of cycle `cycles`.
 
-    `screen` (lines, 20) int64 holds eight pixels a number; it is written only if `draw`. Its indices are cut to 9 and 5
-    bits, so that the compiler need not look for negative ones. Collisions are latched after entry `cleared`, which
-    clears them (-1: there is none).
+    `screen` (lines, 20) int64 holds eight pixels per number. It is written only if `draw`. Its indices are cut to 9 and
+    5 bits, so that the compiled code need not check for negative ones. Collisions are latched after entry `cleared`,
+    which clears them (-1: there is none).
     """
     tia = machine.tia
     first, stop = int64(machine.display_start), int64(machine.display_stop)
     start = int64(machine.frame_start) * 3
-    at = reached = int64(machine.drawn)  # what lies between them is still to be drawn, and belongs to one line
+    at = reached = int64(machine.drawn)  # the pixels between them are still to be drawn, all of one line
     row = (at - first) // _LINE
     begin = first + row * _LINE + _BLANK  # of that line's pixels
     dirty = int64(machine.dirty) | _STALE
     mixed = 0  # masks that changed within the line
     same = int64(machine.same)  # whether the last line may be copied: 1, or 2 where HMOVE blanked pixels of it
     blank = 0
-    overlap0 = overlap1 = overlap2 = 0  # where objects overlap whose collision may not have been latched
+    overlap0 = overlap1 = overlap2 = 0  # overlaps whose collisions may not be latched yet
     for index in range(entries + 1):
         entry = log[index & (LOG_SIZE - 1)] if index < entries else cycles << 16 | 63 << 8
         register, value = entry >> 8 & 63, entry & 255
@@ -188,7 +189,7 @@ def replay(machine, log, entries, cycles, screen, draw, cleared):
             machine.collisions = 0
         elif register == CTRLPF:
             tia[CTRLPF] = value
-            if (clock - start) % _LINE < _BLANK + 79:  # later it reflects from the next line on
+            if (clock - start) % _LINE < _BLANK + 79:  # a later write reflects from the next line on
                 machine.reflected = value & 1
         if changed:
             same = 0
@@ -204,7 +205,7 @@ def replay(machine, log, entries, cycles, screen, draw, cleared):
 
 @inlined
 def _shows(machine, register, x0, x1, blank, draw):
-    """Whether pixels `x0` to `x1` are to be drawn before a write, as it changes more than masks and they show it."""
+    """Returns whether pixels `x0` to before `x1` must be drawn first, as a write changes more in them than masks."""
     tia = machine.tia
     control = int64(tia[CTRLPF])
     if register >= COLUP0 and register <= COLUPF:
@@ -226,7 +227,7 @@ def _shows(machine, register, x0, x1, blank, draw):
 
 @kernel
 def _start_line(machine):
-    """Ends what lasts to the end of a line. Returns the masks that are to be worked out."""
+    """Ends the effects that last to the end of a line. Returns the masks to recompute."""
     dirty = 0
     if int64(machine.hide0) | int64(machine.hide1):
         machine.hide0 = machine.hide1 = 0
@@ -239,12 +240,12 @@ def _start_line(machine):
 
 @kernel
 def _strobe(machine, which, clock):
-    """RESP0 to RESBL: where the object's first copy begins, a few pixels later, and what becomes of the old ones.
+    """Returns the effect of a strobe of RESP0 to RESBL: `position`, `hidden` and `longer`.
 
-    Returns the position, whether a player does not show its first copy in the rest of the line, and for how many clocks
-    more the old copies are drawn. The first copy is hidden unless it comes to lie within the first four pixels of an
-    old one. What is left of an old copy is drawn for 11 clocks where the new one begins inside or close behind it. The
-    bounds were probed with all shapes.
+    `position`: the object's first copy begins there, a few pixels after the strobe. `hidden`: a player does not show
+    its first copy in the rest of the line, unless it begins within the first four pixels of an old copy. `longer`: the
+    clocks for which old copies are still drawn, 11 if a hidden copy begins inside or close behind an old one, else 0.
+    The bounds were probed with all shapes.
     """
     hpos = (clock - int64(machine.frame_start) * 3) % _LINE
     player = which <= PLAYER1
@@ -279,9 +280,9 @@ def _strobe(machine, which, clock):
 
 @kernel
 def _move(machine, hpos):
-    """HMOVE at colour clock `hpos` of the frame: moves everything by what its motion register and the clock say.
+    """Applies HMOVE at colour clock `hpos` of the frame: moves each object by its motion register and the clock.
 
-    Returns the masks that are to be worked out.
+    Returns the masks to recompute.
     """
     cycle = hpos // 3 % 76
     dirty = int64(machine.hide0 != 0) << PLAYER0 | int64(machine.hide1 != 0) << PLAYER1
@@ -300,7 +301,7 @@ def _move(machine, hpos):
 
 @inlined
 def _overlap(machine):
-    """Where two objects or more are, as the words of a mask."""
+    """Returns where two or more objects overlap, as the words of a mask."""
     masks = machine.masks
     once0 = once1 = once2 = twice0 = twice1 = twice2 = 0
     for which in range(6):
@@ -312,7 +313,7 @@ def _overlap(machine):
 
 @kernel
 def _latch(machine, word0, word1, word2):
-    """Latches which objects overlap in the pixels of a mask."""
+    """Latches the collisions of objects that overlap in the pixels of a mask."""
     masks = machine.masks
     found = int64(machine.collisions)
     touched = 0
@@ -332,7 +333,7 @@ def _latch(machine, word0, word1, word2):
 
 @kernel
 def _accompanied(machine):
-    """Whether a player has graphics, or a missile or the ball is on."""
+    """Returns whether a player has graphics, or a missile or the ball is on."""
     tia = machine.tia
     graphics = int64(machine.dgrp0) if tia[VDELP0] & 1 else int64(tia[GRP0])
     graphics |= int64(machine.dgrp1) if tia[VDELP1] & 1 else int64(tia[GRP1])
@@ -342,7 +343,7 @@ def _accompanied(machine):
 
 @inlined
 def _paint(machine, screen, row, x0, x1, blank):
-    """Writes pixels `x0` to `x1` of a row."""
+    """Writes pixels `x0` to before `x1` of line `row`."""
     masks, tia = machine.masks, machine.tia
     control = int64(tia[CTRLPF])
     background, ball = _REPEATED[tia[COLUBK] & 254], _REPEATED[tia[COLUPF] & 254]

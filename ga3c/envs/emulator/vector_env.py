@@ -1,8 +1,8 @@
-"""`AtariVectorEnv`: Gymnasium's vector environment on our own emulator, with the options of ale-py's of this name.
+"""`AtariVectorEnv`: Gymnasium's vector environment on our own emulator, with the options of ale-py's class.
 
-After `reset(seed=s)` it shows what `ale_py.AtariVectorEnv` shows, to the bit: observations, rewards, ends and infos. In
-some games ale-py's later episodes depend on those before; here every episode begins in a new console. Actions that
-stick are as likely as ale-py's, but drawn otherwise.
+After `reset(seed=s)` it gives what `ale_py.AtariVectorEnv` gives, to the bit: observations, rewards, ends and infos. In
+some games ale-py's later episodes depend on earlier ones; here every episode begins in a new console. Sticky actions
+are as likely as ale-py's, but drawn from other random numbers.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
     """`num_envs` environments of the game `game`, the name of its ROM, as in ms_pacman.
 
     Args:
-        batch_size: 0 or `num_envs`.
-        num_threads: threads that play; 0: as many as there are cores, at most `num_envs`.
-        thread_affinity_offset: -1.
-        max_num_frames_per_episode: frames after which an episode is truncated, without those that opened it.
-        repeat_action_probability: that a frame repeats the action of the last one.
+        batch_size: must be 0 or `num_envs`.
+        num_threads: threads that play; 0 means as many as there are cores. At most `num_envs`.
+        thread_affinity_offset: must be -1.
+        max_num_frames_per_episode: frames after which an episode is truncated, not counting its opening.
+        repeat_action_probability: probability that a frame repeats the action of the frame before.
         full_action_space: all 18 actions instead of the game's own.
-        continuous: False.
+        continuous: must be False.
+        continuous_action_threshold: has no effect.
         autoreset_mode: NEXT_STEP or SAME_STEP.
         img_height, img_width, grayscale, stack_num: of an observation, (stack_num, height, width[, 3]) uint8.
-        frameskip: frames of a step; an observation has the last, and if `maxpool` the brighter of the last two.
-        noop_max: fewer no-ops than this open an episode.
-        use_fire_reset: FIRE takes the place of the first, where the game has it.
+        frameskip: frames of a step. An observation is the last, or with `maxpool` the brighter of the last two.
+        noop_max: an episode opens with fewer no-ops than this.
+        use_fire_reset: FIRE takes the place of the first no-op, if the game has FIRE.
         episodic_life: a lost life ends the episode, and the game.
         life_loss_info: a lost life ends the episode, and the game goes on.
         reward_clipping: rewards are -1, 0 or 1.
 
-    Raises ValueError for a game or an option that there is not.
+    Raises ValueError for an unknown game or an unsupported option.
     """
 
     def __init__(
@@ -90,9 +91,9 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
         self._limit, self._frameskip, self._noop_max = max_num_frames_per_episode, frameskip, noop_max
         self._sticky, self._clips = repeat_action_probability, reward_clipping
         self._life_ends_game, self._life_ends_episode = episodic_life, episodic_life or life_loss_info
-        self._stacks = np.zeros((num_envs, stack_num, *size, *colours), np.uint8)  # rings that turn together
+        self._stacks = np.zeros((num_envs, stack_num, *size, *colours), np.uint8)  # ring buffers that advance together
         self._newest = 0
-        self._no_ops: list[np.random.RandomState] = []  # one stream of ale-py's for each environment
+        self._no_ops: list[np.random.RandomState] = []  # as in ale-py, one stream for each environment
         self._keys, self._drawn = np.zeros(num_envs, np.uint64), np.zeros(num_envs, np.uint64)
         self._held = np.zeros(num_envs, np.uint8)
         self._over = np.zeros(num_envs, np.bool_)
@@ -103,8 +104,8 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
             NDArray[np.uint8], Info]:
         """Begins episodes in all environments, or where `options["reset_mask"]` (num_envs,) bool is true.
 
-        `seed` is one for each of these, or the first of as many in a row. An environment whose seed is negative, or
-        that has got one and is given none, draws on. Raises TypeError and ValueError for other options.
+        `seed` is an array with one seed for each of these, or the first of consecutive seeds. An environment with no
+        seed or a negative one goes on with its random numbers. Raises TypeError and ValueError for other options.
         """
         chosen = np.flatnonzero(self._mask((options or {}).get("reset_mask")))
         seeds = self._seeds(seed, len(chosen))
@@ -160,9 +161,10 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
 
     def step(self, actions: NDArray[np.int64]) -> tuple[
             NDArray[np.uint8], NDArray[np.int32], NDArray[np.bool_], NDArray[np.bool_], Info]:
-        """Plays `actions` (num_envs,): (observations, rewards, terminated, truncated, infos) as ale-py's.
+        """Plays `actions` (num_envs,). Returns (observations, rewards, terminated, truncated, infos) as ale-py does.
 
-        With SAME_STEP, infos have `final_obs` where an episode ended: observations, of those environments alone.
+        With SAME_STEP, infos has `final_obs` if an episode ended: the last observations where a new game begins, zeros
+        elsewhere. Raises ValueError for other actions, ResetNeeded before the first `reset`.
         """
         chosen = np.asarray(actions)
         if chosen.shape != (self.num_envs,) or not np.issubdtype(chosen.dtype, np.integer):
@@ -203,7 +205,7 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
         return self._observation(), rewards, terminated, truncated, self._info() | final
 
     def _of_each_frame(self, chosen: NDArray) -> NDArray[np.uint8]:
-        """What is played in each frame: (num_envs, frameskip), ale-py's numbers."""
+        """Returns the action of each frame: (num_envs, frameskip), ale-py's numbers."""
         wanted = self._actions[chosen]
         if not self._sticky:
             return np.repeat(wanted[:, None], self._frameskip, 1)
@@ -225,11 +227,11 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
                 "episode_frame_number": self._episode_frames.astype(np.int32)}
 
     def send(self, actions: NDArray[np.int64]) -> None:
-        """Steps; `recv` has what that gave."""
+        """Plays a step. `recv` returns its result."""
         self._sent = self.step(actions)
 
     def recv(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.bool_], NDArray[np.bool_], Info]:
-        """What the last `send` gave."""
+        """Returns the result of the last `send`."""
         return self._sent
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -238,7 +240,7 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
 
 
 def _below(stream: np.random.RandomState, n: int) -> int:
-    """The next whole number below `n`, as C++'s library draws one from a Mersenne twister (Lemire's method)."""
+    """Draws the next whole number below `n` as C++'s library does from a Mersenne twister (Lemire's method)."""
     while True:
         product = int.from_bytes(stream.bytes(4), "little") * n
         if product % 2**32 >= 2**32 % n:
@@ -246,7 +248,7 @@ def _below(stream: np.random.RandomState, n: int) -> int:
 
 
 def _uniform(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Numbers in [0, 1), each of a key and a counter: SplitMix64 of Steele, Lea and Flood (2014), twice."""
+    """Returns numbers in [0, 1), each from a key and a counter: SplitMix64 of Steele, Lea and Flood (2014), twice."""
     mixed = _mixed(_mixed(keys) + counters * np.uint64(0x9E3779B97F4A7C15))
     return (mixed >> np.uint64(11)) / 2.0**53
 

@@ -1,1 +1,1 @@
-"""One file per command: arguments in, exit code out. Start with `train.py`."""
+"""The commands, one file each: arguments in, exit code out. Start with `train.py`."""

@@ -1,7 +1,7 @@
 """The Python API behind `from ga3c import Config, train, evaluate, load_policy, load_run`.
 
-`train` and `evaluate` run the commands, each in a process of its own. So the caller keeps its signal handlers and its
-TensorFlow, may call them any number of times, and needs no `__main__` guard. `load_policy` works in the caller's own.
+`train` and `evaluate` run the commands, each in its own process. So the caller keeps its signal handlers and its
+TensorFlow, may call them repeatedly, and needs no `__main__` guard. `load_policy` works in the caller's process.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ga3c.settings.schema import Settings
 
 
 class CommandFailed(Exception):
-    """Training or evaluation failed; one line says how, with an exit code as in `entry`."""
+    """Training or evaluation failed. The message is one line with the exit code, see `entry`."""
 
 
 class RunRecord:
-    """The record of the run in `directory`, which may still go on. It can be given in place of the run's path."""
+    """The record of the run in `directory`, which may still be training. Functions accept it as the run's path."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -44,28 +44,29 @@ class RunRecord:
         return f"RunRecord({str(self.directory)!r})"
 
     def metrics(self) -> dict[str, NDArray[np.float64]]:
-        """The columns of metrics.jsonl, one value a second, float64; NaN where nothing was measured. Seconds that a
-        resume went back behind are left out.
+        """Returns the columns of metrics.jsonl, one float64 value per second; NaN where nothing was measured.
 
-        `pandas.DataFrame(run.metrics())` is the same as a table. Raises OSError.
+        Rows that a resume cut off, later than its checkpoint, are left out. `pandas.DataFrame(run.metrics())` makes a
+        table. Raises OSError.
         """
         rows = record.lasting(record.rows(self.directory).new())
         names = dict.fromkeys(name for row in rows for name, value in row.items() if not isinstance(value, str))
         return {name: record.column(rows, name) for name in names}
 
     def episodes(self) -> dict[str, NDArray[np.float64]]:
-        """The columns of episodes.csv: time (s), agent_step, raw score, length (agent steps); without those that a
-        resume went back behind. Raises OSError.
+        """Returns the columns of episodes.csv: time (s), agent_step, raw score, length (agent steps).
+
+        Episodes that a resume cut off, later than its checkpoint, are left out. Raises OSError.
         """
         return record.episodes(self.directory)
 
     def events(self) -> list[dict[str, Any]]:
-        """The lines of events.jsonl: starts, evaluations, checkpoints, the end. Raises OSError."""
+        """Returns the lines of events.jsonl: starts, evaluations, checkpoints, the end. Raises OSError."""
         return record.events(self.directory).new()
 
 
 def load_run(where: str | os.PathLike[str]) -> RunRecord:
-    """The record of the run in a directory. Raises ConfigError if there is none."""
+    """Finds the run in a directory and returns its record. Raises ConfigError if there is none."""
     return RunRecord(record.find_run(Path(where)))
 
 
@@ -73,10 +74,10 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
           **settings: Any) -> RunRecord:
     """Trains as `ga3c-train` does, until a limit (`minutes`, `steps`, ...) or an interrupt, and returns the record.
 
-    `train(Config(game="Boxing", minutes=10))` or `train(game="Boxing", minutes=10)`; with `resume` a run goes on, and
-    only new `settings` are given. Interrupted once, training ends with a checkpoint and this returns; twice, at once.
-    Lines are printed as they come unless `quiet`. Raises ConfigError, CommandFailed; KeyboardInterrupt if it was
-    interrupted before a new run began.
+    Call `train(Config(game="Boxing", minutes=10))` or `train(game="Boxing", minutes=10)`. `resume` continues a run;
+    pass only new `settings` with it. The first interrupt ends training with a checkpoint, and this function returns.
+    The second ends training at once. Lines are printed as they arrive unless `quiet`. Raises ConfigError,
+    CommandFailed; KeyboardInterrupt after a second interrupt, or one before a new run began.
     """
     if config is not None and (settings or resume is not None):
         raise ConfigError("train: give a Config, or settings by name, or resume with settings by name")
@@ -86,7 +87,7 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
             require(settings)  # the rest depends on the run's own settings
             arguments = ["--resume", os.fspath(resume), *_flags(settings)]
             found = record.located(resume)
-            directory = found[0] if found else Path(resume)  # which the command refuses
+            directory = found[0] if found else Path(resume)  # the command rejects it
         else:
             config = config or configured(**settings)
             directory = made = (Path(config.run.run_dir) if config.run.run_dir else
@@ -98,7 +99,7 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
             _run("train", arguments, (lambda line: None) if quiet else _print)
         except ConfigError:
             if made is not None:
-                with contextlib.suppress(OSError):  # somebody else's, with something in it
+                with contextlib.suppress(OSError):  # not ours if it is not empty
                     made.rmdir()
             raise
     if made is not None and not (made / "config.yaml").exists():
@@ -110,7 +111,7 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
 
 def evaluate(where: str | os.PathLike[str], *, episodes: int = 30, seed: int = 0, greedy: bool = False,
              sticky_actions: float | None = None, envs: int = 16) -> dict[str, Any]:
-    """Plays as `ga3c-eval` does: a run, checkpoint, policy file or name; returns its report, all scores included.
+    """Plays as `ga3c-eval` does and returns its report with all scores. where: run, checkpoint, policy file or name.
 
     The same arguments give the same scores. Raises ConfigError, CommandFailed.
     """
@@ -140,9 +141,10 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 
 
 def _run(command: str, arguments: Sequence[str], show: Callable[[str], object], *descriptors: int) -> None:
-    """Runs a command, which gets these `descriptors`, and shows its lines.
+    """Runs a command in its own process, which inherits `descriptors`, and passes its lines to `show`.
 
-    Raises ConfigError, CommandFailed; KeyboardInterrupt if interrupted twice.
+    Raises ConfigError, CommandFailed; KeyboardInterrupt after two interrupts, or after one unless `train` then ends
+    normally.
     """
     environment = {**os.environ, "PYTHONPATH": python_path(os.getcwd())}
     program = [sys.executable, "-P", "-c", f"from ga3c.commands.{command} import main; main()", *arguments]
@@ -155,7 +157,7 @@ def _run(command: str, arguments: Sequence[str], show: Callable[[str], object], 
             while True:
                 try:
                     for line in process.stdout:
-                        with contextlib.suppress(OSError, ValueError):  # nobody reads; the command goes on
+                        with contextlib.suppress(OSError, ValueError):  # the output was closed; the command goes on
                             show(line)
                     code = process.wait()
                     break
@@ -163,7 +165,7 @@ def _run(command: str, arguments: Sequence[str], show: Callable[[str], object], 
                     if interrupted:
                         raise
                     interrupted = True
-                    process.terminate()  # Ctrl-C may have reached it as well; this is no second one to it
+                    process.terminate()  # it may have got Ctrl-C, too; SIGTERM is not counted as a second
         except BaseException:
             process.kill()
             raise

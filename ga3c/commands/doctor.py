@@ -1,4 +1,4 @@
-"""`ga3c-doctor`: is everything here that a run needs, and how fast is it? Each failure with what fixes it."""
+"""`ga3c-doctor`: checks that this machine has what a run needs, and measures its speed. A failure names its remedy."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.tuning.memory import cache_file, entries
 
-START_SECONDS, MEASURED = 20.0, 1.0   # seconds: an agent may take to start; of a measurement
+START_SECONDS, MEASURED = 20.0, 1.0   # seconds: limit for the start of an agent; length of a measurement
 _CUDA = ("libcuda.so.1", "libcudart.so.12", "libcublas.so.12", "libcufft.so.11", "libcusparse.so.12",
-         "libcusolver.so.11", "libcudnn.so.9")  # what TensorFlow 2.21 opens before it takes a GPU
+         "libcusolver.so.11", "libcudnn.so.9")  # TensorFlow 2.21 loads these before it uses a GPU
 
 
 def main() -> NoReturn:
@@ -45,7 +45,7 @@ def doctor(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `ga3c-doctor`."""
+    """Builds the parser of `ga3c-doctor`."""
     made = Parser(
         "ga3c-doctor", "Examine this machine: what a run needs, and how fast it is. Takes about ten seconds.",
         "examples:\n  ga3c-doctor\n  ga3c-doctor --game Boxing        that game's environments\n"
@@ -74,7 +74,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _found(name: str, check: Callable[[], list[Finding]]) -> list[Finding]:
-    """What the check finds. Where the system refuses what it needs, that is what was found."""
+    """Runs the check and returns its findings. If the system refuses a resource, that is the finding."""
     try:
         return check()
     except (OSError, EOFError, RuntimeError) as error:
@@ -130,7 +130,7 @@ def _tensorflow() -> list[Finding]:
 
 
 def _gpus(names: list[str]) -> Finding:
-    """Of those TensorFlow sees; where it sees none though there is one, of the libraries it wants."""
+    """Reports the GPUs that TensorFlow sees. If a card is there but not seen, reports the missing libraries."""
     cards = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
     if names or not cards:
         return Finding("GPU", True, ", ".join(names) or "none: the model runs on the CPU", "")
@@ -148,12 +148,12 @@ def _gpus(names: list[str]) -> Finding:
 
 
 def _failure(tf: Any, device: str) -> str:
-    """What is wrong with a small computation there; "" if nothing."""
+    """Computes something small on the device and returns what is wrong with it; "" if nothing."""
     try:
         with tf.device(device):
             ones = tf.ones((64, 64))
             found = float(tf.reduce_sum(ones @ ones))
-            # By another library than the matrices.
+            # Convolutions use another library than matrix products.
             convolved = float(tf.reduce_sum(tf.nn.conv2d(tf.ones((1, 8, 8, 1)), tf.ones((3, 3, 1, 1)), 1, "VALID")))
     except Exception as error:  # a broken device raises anything
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -170,7 +170,7 @@ def _cores() -> list[Finding]:
 # ------------------------------------------------------------------------------------------------ how fast it is
 
 def _environments(settings: Settings) -> list[Finding]:
-    """Agent steps a second of one process that does nothing but play. Raises ConfigError for an unknown game."""
+    """Measures the agent steps a second of one process that only plays. Raises ConfigError for an unknown game."""
     from ga3c.envs.atari_games import atari_id, atari_roms
     from ga3c.envs.check import check, elsewhere
     from ga3c.envs.factory import is_foreign
@@ -195,13 +195,13 @@ def _environments(settings: Settings) -> list[Finding]:
 
 
 def measure() -> None:
-    """Entry point of the process that plays a game of users."""
+    """Measures a user's game. Entry point of the process that plays it."""
     from ga3c.envs.check import answer
     answer(_played)
 
 
 def _played(settings: Settings) -> dict[str, Any]:
-    """`rate`: agent steps a second of an agent's environments with random actions."""
+    """Returns `rate`: the agent steps a second of one agent's environments with random actions."""
     from ga3c.envs.containment import reraising
     from ga3c.envs.factory import make_environment
     with reraising(f"game: {settings.env.game!r} fails while it is played", ConfigError):
@@ -216,7 +216,7 @@ def _played(settings: Settings) -> dict[str, Any]:
 
 
 class _Uniform:
-    """A model of no opinion; `asked` once it was."""
+    """A model with uniform policies and zero values. `asked` is set at the first prediction."""
 
     def __init__(self, n_actions: int) -> None:
         self._n = n_actions
@@ -232,7 +232,7 @@ class _Uniform:
 
 
 def _transport() -> list[Finding]:
-    """Requests a second that one agent process gets answered, through the queues and slots of a run."""
+    """Measures the requests a second of one agent process that are answered through a run's queues and slots."""
     from ga3c.agents.loop import agent_seed
     from ga3c.agents.forkserver import start
     from ga3c.agents.process import agent_main
@@ -265,7 +265,7 @@ def _transport() -> list[Finding]:
         start(agent, port, settings.env, 1)
         model.asked.wait(START_SECONDS)
         before, began = count.requests, time.monotonic()
-        agent.join(MEASURED)  # which it does not do
+        agent.join(MEASURED)  # waits; the agent does not end
         rate = (count.requests - before) / (time.monotonic() - began)
     finally:
         channel.hang_up(0)
@@ -285,7 +285,7 @@ def _transport() -> list[Finding]:
 
 
 def _remembered() -> list[Finding]:
-    """The counts that runs on this machine begin with."""
+    """Lists the remembered counts that runs on this machine start from."""
     try:
         found = [entry for entry in entries() if entry.get("machine") == platform.node()]
     except (OSError, ValueError) as error:

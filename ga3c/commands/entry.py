@@ -1,8 +1,8 @@
-"""What every command does around its work: standard streams, exit codes, one line for a mistake, quiet imports.
+"""The parts that all commands share: standard streams, exit codes, one-line error messages, quiet imports.
 
-Exit codes: 0 done; 1 what the doctor found; 2 usage or settings; 3 agents lost, or an environment failed; 4 diverged;
-5 storage; 6 device or internal, an export that differs, a tracker that could not be closed; 130 and 143 after SIGINT
-and SIGTERM.
+Exit codes: 0 done; 1 the doctor found a problem; 2 usage or settings; 3 agents lost, or an environment failed;
+4 diverged; 5 storage; 6 device or internal error, an export that differs, a tracker that could not be closed; 130 and
+143 after SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ga3c.envs.containment import EnvironmentFailed
 from ga3c.learner.checkpoint import CheckpointError
 from ga3c.settings.messages import ESCAPED, ConfigError
 
-EXIT_SECONDS = 5.0  # that what is registered with `atexit` may take
+EXIT_SECONDS = 5.0  # limit for the functions registered with `atexit`
 
 
 def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Does the command with the arguments of this process, then ends the process with its exit code."""
-    atexit.register(_stop_timer)  # what is registered first is done last
+    """Runs the command with the arguments of this process, then ends the process with its exit code."""
+    atexit.register(_stop_timer)  # the function registered first runs last
     _open_streams()
     code: object
     try:
@@ -39,10 +39,10 @@ def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
 
 
 class _StandardError(io.TextIOWrapper):
-    """Once it cannot be written, what is written is lost. A run then ends as it would, with the same exit code."""
+    """A standard error that drops its text after a failed write. So the run continues and keeps its exit code."""
 
     def write(self, text: str) -> int:
-        """As of any stream, without OSError."""
+        """Writes like any stream, but never raises OSError."""
         try:
             return super().write(text)
         except OSError:
@@ -50,7 +50,7 @@ class _StandardError(io.TextIOWrapper):
             return len(text)
 
     def flush(self) -> None:
-        """As of any stream, without OSError."""
+        """Flushes like any stream, but never raises OSError."""
         try:
             super().flush()
         except OSError:
@@ -58,26 +58,26 @@ class _StandardError(io.TextIOWrapper):
 
     def _give_up(self) -> None:
         with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), self.fileno())  # which takes what is still in the buffer
+            os.dup2(nothing.fileno(), self.fileno())  # takes the rest of the buffer
 
 
 def _open_streams() -> None:
-    """Opens standard streams that are closed, and has the others escape what they cannot show.
+    """Opens closed standard streams, and makes the others escape characters that they cannot show.
 
-    A file opened later would else get the number of the closed stream, and everything that is printed.
+    Otherwise a file opened later would get the descriptor of a closed stream, and with it all printed text.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest free number is this one. Processes that we start get it, too.
+            # The system gives out the lowest free number, which is this one. Child processes inherit it.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False))
         stream = getattr(sys, name)
         if descriptor and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ESCAPED)
-    with contextlib.suppress(OSError):  # another program has taken its place, and has no file
+    with contextlib.suppress(OSError):  # sys.stderr was replaced by an object without a descriptor
         if sys.stderr.fileno() == 2:
             sys.stderr.flush()
             sys.stderr = _StandardError(open(2, "wb", closefd=False), encoding=sys.stderr.encoding, errors=ESCAPED,
@@ -85,12 +85,12 @@ def _open_streams() -> None:
 
 
 def _end(code: object) -> NoReturn:
-    """Ends the process, also if threads of users' code never end: the interpreter would wait for them.
+    """Ends the process even if threads of users' code never end. The interpreter alone would wait for them.
 
-    What that code has registered with `atexit` gets `EXIT_SECONDS`.
+    The functions that users' code has registered with `atexit` have `EXIT_SECONDS`.
     """
     number = code if isinstance(code, int) else 0 if code is None else 1
-    atexit.register(_start_timer, number)  # what is registered last is done first
+    atexit.register(_start_timer, number)  # the function registered last runs first
     if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
         sys.exit(code)  # type: ignore[arg-type]  # what sys.exit was given
     if isinstance(code, str):
@@ -100,25 +100,25 @@ def _end(code: object) -> NoReturn:
 
 
 def _start_timer(number: int) -> None:
-    """Ends the process when the time is up."""
+    """Starts the timer that ends the process after EXIT_SECONDS."""
     signal.signal(signal.SIGALRM, lambda *signalled: _leave(number))
     signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
 
 
 def _stop_timer() -> None:
-    """All that was registered is done. Now the interpreter ends, and the timer's signal must not come then."""
+    """Stops the timer after all `atexit` functions, so that no signal arrives while the interpreter ends."""
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _leave(number: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody reads; closed; none
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # broken pipe; closed; None
             stream.flush()
     os._exit(number)
 
 
 def guarded(program: str, work: Callable[[], int]) -> int:
-    """Does a command's `work`, returns its exit code; a mistake or a failure is one line that begins with `program`."""
+    """Runs a command's `work` and returns its exit code. An error is printed as one line that begins with `program`."""
     try:
         return work()
     except ConfigError as error:
@@ -143,14 +143,14 @@ def fail(message: str, code: int, program: str) -> int:
 
 
 def tell_passed_over(reasons: Iterable[str], program: str) -> None:
-    """Prints on standard error why newer checkpoints were not taken, one line each."""
+    """Prints on standard error why newer checkpoints were not used, one line each."""
     for reason in reasons:
         print(f"{program}: passed over: {reason}", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def quiet(verbose: bool) -> Iterator[None]:
-    """Holds back what C++ writes to standard error, unless it ends in an error."""
+    """Hides what C++ code writes to standard error in its block, unless the block raises an error."""
     if verbose:
         yield
         return
@@ -161,7 +161,7 @@ def quiet(verbose: bool) -> Iterator[None]:
         try:
             yield
         except (ConfigError, EnvironmentFailed):
-            raise  # the user's mistake: one line, from us
+            raise  # the user's mistake: `guarded` prints one line
         except Exception:
             held.seek(0)
             os.write(stderr, held.read())

@@ -1,4 +1,4 @@
-"""`ga3c-eval`: plays episodes with a trained policy and says what they score."""
+"""`ga3c-eval`: plays episodes with a trained policy and reports their scores."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ga3c.settings.machine import be_killed_first, usable_cores
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CLIP_FRAMES = 300        # of the video of an evaluation during training
-PROGRESS_SECONDS = 30.0  # between lines of progress, where there is no terminal
+CLIP_FRAMES = 300        # most observations in the video of an evaluation during training
+PROGRESS_SECONDS = 30.0  # between two lines of progress without a terminal
 
 
 def main() -> NoReturn:
@@ -44,7 +44,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from ga3c.evaluation.players import playing
     from ga3c.evaluation.policy import Policy, find
     trained = find(options.policy)
-    # A game of the user's may change the working directory.
+    # A user's game may change the working directory.
     trained = trained._replace(run=trained.run and trained.run.absolute())
     tell_passed_over(trained.passed_over, "ga3c-eval")
     sticky = trained.settings.env.sticky_actions if options.sticky_actions is None else options.sticky_actions
@@ -64,7 +64,7 @@ def _evaluate(options: argparse.Namespace) -> int:
             from ga3c.learner.device import start_tensorflow
             start_tensorflow(settings)
         spec = players.spec
-        # A network of users may print, and the report is to stand alone.
+        # A user's network may print, and standard output must hold the JSON report only.
         with quiet(options.verbose), contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):
             policy = Policy(trained, spec=spec)
         pictures = len(spec.observation_shape) == 3 and spec.observation_dtype == "uint8"
@@ -81,7 +81,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         rate = 60 / spec.frames_per_step if atari_id(settings.env.game) else 10.0
         try:
             found["video"] = base64.b64encode(clip(seen, rate)).decode()
-        except Exception as error:  # whatever becomes of the pictures, the scores are there
+        except Exception as error:  # the scores are valid without a video
             print(f"ga3c-eval: no video: {' '.join(str(error).split())}", file=sys.stderr)
     if options.report is not None:
         with open(options.report, "w", encoding="utf-8") as file:
@@ -94,14 +94,14 @@ def _evaluate(options: argparse.Namespace) -> int:
     if options.record:
         try:
             record(trained, found)
-        except OSError as error:  # somebody else's run, to be read only
+        except OSError as error:  # a run of another user may be read-only
             print(f"ga3c-eval: not recorded: {error}", file=sys.stderr)
     return 0
 
 
 @contextlib.contextmanager
 def _progress(episodes: int, shown: bool) -> Iterator[Callable[[int, int], object]]:
-    """Within, what to call after each turn: it moves a bar on the terminal, or writes a line now and then."""
+    """Yields the function to call after each turn. It moves a bar on a terminal; else it prints a line now and then."""
     from rich.console import Console
     from rich.progress import Progress
     began = reported = time.monotonic()
@@ -125,19 +125,19 @@ def _progress(episodes: int, shown: bool) -> Iterator[Callable[[int, int], objec
 
 
 def _stay_in_the_background(nice: int) -> None:
-    """For an evaluation during training: at that niceness, ends when its parent does."""
+    """Prepares an evaluation during training: sets the niceness, and ends the process when its parent ends."""
     os.nice(nice)
     be_killed_first()
 
     def end_with_parent() -> None:
-        os.read(0, 1)  # standard input is a socket to the parent: end of file when that has died
+        os.read(0, 1)  # standard input is a socket to the parent: end of file when the parent ends
         os._exit(1)
 
     threading.Thread(target=end_with_parent, name="end-with-parent", daemon=True).start()
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `ga3c-eval`."""
+    """Builds the parser of `ga3c-eval`."""
     made = Parser(
         "ga3c-eval", "Play episodes with a trained policy and say what they score.",
         "examples:\n  ga3c-eval runs/Boxing-...                          the newest checkpoint of a run\n"

@@ -7,8 +7,8 @@
         preprocessing.json   what an observation is, what the outputs are
         README.md            model card as on the Hugging Face Hub: scores, protocol, command, machine
 
-Graphs and arrays only: no pickle, no Python code and no Keras layer that carries any. Each model must answer real
-observations as the policy does, to `TOLERANCE`, or nothing is written.
+The files hold only graphs and arrays: no pickle, no Python code and no Keras layer that contains any. Each model is
+compared with the policy on real observations. If one differs by more than `TOLERANCE`, nothing is written.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-5
 _ONNX_OPSET = 17
-_OBSERVATIONS = 64  # that are played for the comparison
+_OBSERVATIONS = 64  # played for the comparison
 
 
 class ExportDiffers(Exception):
-    """A model answers otherwise than the policy it was exported from."""
+    """An exported model gives other outputs than its policy."""
 
 
 def main() -> NoReturn:
-    """`ga3c-export`; see `--help`."""
+    """`ga3c-export`: exports a trained policy; see `--help`."""
     run_command(export)
 
 
@@ -58,7 +58,7 @@ def export(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `ga3c-export`."""
+    """Builds the parser of `ga3c-export`."""
     made = Parser(
         "ga3c-export", "Write a trained policy as TensorFlow SavedModel and ONNX, with a model card.",
         "examples:\n  ga3c-export runs/Boxing-...                          into runs/Boxing-.../export\n"
@@ -82,7 +82,7 @@ def _export(options: argparse.Namespace) -> int:
         raise ConfigError(f"DIRECTORY: {directory} exists; name a new one")
     onnx = options.onnx and all(importlib.util.find_spec(name) for name in ("tf2onnx", "onnxruntime"))
     before_tensorflow(options.verbose)
-    final = directory.absolute()  # a game of the user's may change the working directory
+    final = directory.absolute()  # a user's game may change the working directory
     aside = final.with_name(f".{final.name}.{os.getpid()}")
     try:
         with quiet(options.verbose):
@@ -106,7 +106,7 @@ def _export(options: argparse.Namespace) -> int:
 def write(directory: Path, policy: Policy, onnx: bool) -> dict[str, float]:
     """Writes all files into `directory`; returns the largest difference of each model. Raises ExportDiffers.
 
-    Differences are relative to the largest output, where that is above 1: a value of 200 has single steps of 1.5e-5.
+    Differences are relative to the largest output if that is above 1: float32 steps near 200 are 1.5e-5.
     """
     import numpy as np
 
@@ -132,7 +132,7 @@ Answer = Callable[["NDArray"], Sequence[Any]]
 
 
 def _played(policy: Policy) -> NDArray:
-    """Observations (n, *shape) of the policy's own play."""
+    """Plays with the policy and returns the observations, (n, *shape)."""
     import numpy as np
 
     from ga3c.envs.containment import contained, reraising
@@ -189,7 +189,7 @@ def _write_onnx(path: Path, policy: Policy) -> Answer:
 
 
 def preprocessing(policy: Policy) -> dict[str, Any]:
-    """What a program that uses the models must know, as plain JSON values."""
+    """Describes inputs and outputs for programs that use the models, as plain JSON values."""
     from ga3c.envs.atari_games import played
     settings, spec = policy.trained.settings, policy.spec
     described: dict[str, Any] = {
@@ -221,7 +221,7 @@ def preprocessing(policy: Policy) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ the model card
 
 def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
-    """README.md with the metadata and results that the Hugging Face Hub reads."""
+    """Writes the text of README.md, with the metadata and results that the Hugging Face Hub reads."""
     steps = trained.progress.get("agent_steps")
     learned, clip = trained.settings.algorithm, trained.settings.algorithm.reward_clip
     algorithm = [learned.algorithm] if trained.run else []  # a policy file does not say
@@ -257,7 +257,7 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
     if steps is not None:
         made.insert(0, f"trained for {steps:,} agent steps, {trained.progress.get('time', 0.0) / 60:.1f} minutes")
     versions = _versions(trained)
-    with suppress(LookupError, TypeError):  # not whole
+    with suppress(LookupError, TypeError):  # incomplete
         made += [f"machine: {versions['cores']} cores, {versions['memory_gb']} GB, {versions['platform']}",
                  f"Python {versions['python']}, TensorFlow {versions['tensorflow']}"]
         made += [f"command: `{printable(shlex.join(['ga3c-train', *versions['command'][1:]]))}`"]
@@ -272,7 +272,7 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
 
 
 def _evaluation(trained: Trained) -> dict[str, Any] | None:
-    """The last evaluation of this checkpoint by `ga3c-eval`; not those it was chosen by, which flatter it."""
+    """Returns the last `ga3c-eval` of this checkpoint. Evaluations during training chose it, so they are biased."""
     if trained.run is None:
         return None
     try:
@@ -282,7 +282,7 @@ def _evaluation(trained: Trained) -> dict[str, Any] | None:
     found = None
     for event in events:
         if event["event"] == "start" and event.get("resumed_at", 0) < trained.progress.get("agent_steps", 0):
-            found = None  # it was of a branch that was left, and whose checkpoint had the same name
+            found = None  # an abandoned branch had a checkpoint of the same name
         elif (event["event"] == "evaluation" and event.get("checkpoint") == f"checkpoints/{trained.path.name}"
               and "best" not in event):
             found = event

@@ -1,4 +1,4 @@
-"""`ga3c-play`: a trained agent at play (`evaluation/moments.py`), in a window or as a recording; or a person."""
+"""`ga3c-play`: shows a trained agent (`evaluation/moments.py`) in a window or records it; or lets a person play."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def main() -> NoReturn:
-    """`ga3c-play`: shows a trained agent at play; see `--help`."""
+    """`ga3c-play`: shows how a trained agent plays; see `--help`."""
     run_command(play)
 
 
@@ -34,7 +34,7 @@ def play(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `ga3c-play`."""
+    """Builds the parser of `ga3c-play`."""
     made = Parser(
         "ga3c-play", "Watch a trained agent play, in a window or as a recording; or play yourself.",
         "examples:\n  ga3c-play runs/Boxing-...                          in a window; q ends it\n"
@@ -67,20 +67,20 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-# ------------------------------------------------------------------------------------------------ where it goes
+# ------------------------------------------------------------------------------------------------ where frames go
 
 class Shown(Protocol):
     """A window or a recording."""
 
     def show(self, frame: NDArray[np.uint8]) -> bool:
-        """One frame more; False if nobody wants to see another."""
+        """Shows one frame. Returns False if the user has ended the show."""
 
     def close(self) -> str:
-        """Ends it; what there is to say of it."""
+        """Closes the output. Returns a line for the user, or ""."""
 
 
 class Window:
-    """A window that shows pictures at a steady rate; closing it, q or escape ends the show."""
+    """A window that shows frames at a steady rate. Closing it, q or escape ends the show."""
 
     def __init__(self, title: str, fps: float) -> None:
         self._pygame, self._title, self._fps = _pygame(), title, fps
@@ -106,7 +106,7 @@ class Window:
 
 def _pygame() -> Any:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    # With OpenGL, Mesa's LLVM would call functions of the same name in TensorFlow's, and crash.
+    # With OpenGL, Mesa's LLVM would call TensorFlow's LLVM functions of the same name, and crash.
     os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
     try:
         import pygame
@@ -117,7 +117,7 @@ def _pygame() -> Any:
 
 
 def _open_display(pygame: Any) -> None:
-    """Raises ConfigError where there is no screen; SDL would then draw where nobody sees it."""
+    """Opens the display. Raises ConfigError if there is no screen, where SDL would draw invisibly."""
     try:
         with quiet(False):
             pygame.display.init()
@@ -143,14 +143,14 @@ def _play(options: argparse.Namespace) -> int:
     if getattr(options, other) != parser().get_default(other):
         raise ConfigError(f"--{other} is of {'a window, not of --record' if options.record else '--record'}")
     if options.record:
-        options.record = options.record.absolute()  # a game of the user's may change the working directory
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # for worlds that draw with pygame
+        options.record = options.record.absolute()  # a user's game may change the working directory
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # for environments that draw with pygame
     from ga3c.evaluation.policy import Policy, find
     trained = find(_shipped(options.game) if options.pretrained else options.policy)
     tell_passed_over(trained.passed_over, "ga3c-play")
     from ga3c.envs.containment import EnvironmentFailed
     from ga3c.envs.watched import Watched
-    settings = trained.settings.changed(serial=True, noop_max=configured().env.noop_max)  # as ga3c-eval's
+    settings = trained.settings.changed(serial=True, noop_max=configured().env.noop_max)  # the same as in ga3c-eval
     watched = Watched(settings, trained.statistics)
     shown: Shown = (Recording(options.record, watched.fps, options.fps) if options.record else
                     Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))
@@ -161,11 +161,11 @@ def _play(options: argparse.Namespace) -> int:
         policy = Policy(trained, spec=watched.spec)
     failed: list[EnvironmentFailed] = []
     try:
-        with contextlib.suppress(KeyboardInterrupt):  # what has been recorded is kept
+        with contextlib.suppress(KeyboardInterrupt):  # keep what is recorded so far
             _show(moments(policy.predict, watched, options.seed, options.episodes, options.greedy), shown,
                   Painter(options.zoom, watched.action_names if options.overlay else None),
                   round(options.seconds * watched.fps))
-    except EnvironmentFailed as error:  # so it is then
+    except EnvironmentFailed as error:  # reported below, after the recording is closed
         failed.append(error)
     try:
         watched.close()
@@ -180,7 +180,7 @@ def _play(options: argparse.Namespace) -> int:
 
 
 def _show(played: Iterator[Moment], shown: Shown, painter: Painter, most: int) -> None:
-    """Paints and shows what is played, at most so many frames of it; says what each episode scored."""
+    """Paints and shows at most `most` frames of the play; prints the score of each episode."""
     for moment in played:
         frames = painter.paint(moment)[:most]
         most -= len(frames)
@@ -194,7 +194,7 @@ def _show(played: Iterator[Moment], shown: Shown, painter: Painter, most: int) -
 
 
 def _shipped(game: str) -> str:
-    """Name of the policy for `game` that comes with the package. Raises ConfigError."""
+    """Returns the name of the policy for `game` in the package. Raises ConfigError if there is none."""
     from ga3c.evaluation.policy import SHIPPED
     names = {path.stem for path in SHIPPED.glob("*.npz")}
     name = _spec(game).name.lower()
@@ -212,7 +212,7 @@ def _spec(game: str) -> EnvSpec:
 
 
 def _human(options: argparse.Namespace) -> int:
-    """A person plays in gymnasium's own window, frame by frame."""
+    """Lets a person play in gymnasium's own window, frame by frame."""
     if options.policy or options.pretrained or options.record or not options.game:
         raise ConfigError("--human takes --game GAME and no policy or recording")
     unused = [name for name in ("episodes", "greedy", "seconds", "overlay", "fps", "speed")
@@ -260,7 +260,7 @@ def _human(options: argparse.Namespace) -> int:
     for work in works:
         try:
             with contained(), reraising(f"{options.game!r} failed"):
-                work()  # nothing that fails keeps another from being told
+                work()  # env.close runs even if the play failed
         except EnvironmentFailed as error:
             code = fail(str(error), 3, "ga3c-play")
     pygame.quit()

@@ -1,4 +1,4 @@
-"""`ga3c-plot`: what runs recorded, as figures (`runs/figures.py`)."""
+"""`ga3c-plot`: draws figures of recorded runs (`runs/figures.py`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plot(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `ga3c-plot`."""
+    """Builds the parser of `ga3c-plot`."""
     made = Parser(
         "ga3c-plot", "Draw what runs recorded. Runs that differ in the seed alone become one curve with its spread.",
         "examples:\n  ga3c-plot runs/Boxing-...                            an overview, to ga3c-plot.png\n"
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _plot(options: argparse.Namespace) -> int:
     groups = grouped(options.runs, options.labels)
-    os.environ["MPLBACKEND"] = "agg"  # a notebook's is not there for a program of its own, and matplotlib then fails
+    os.environ["MPLBACKEND"] = "agg"  # a notebook's back end does not exist in this process; matplotlib would fail
     figure = figure_of(groups, options.panels, options.columns, options.smooth)
     import matplotlib
     for file in options.output:

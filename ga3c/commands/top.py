@@ -1,6 +1,6 @@
-"""`ga3c-top`: the live panel of any run, from another terminal, while it goes on or after it has ended.
+"""`ga3c-top`: shows the live panel of a run in another terminal, while the run trains or after its end.
 
-It reads what the run writes and never touches it. Between two rows it sleeps, waiting for a key.
+The command only reads the run's files. Between two rows it sleeps and waits for a key.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ga3c.settings.messages import for_shell
 from ga3c.settings.schema import Settings
 from ga3c.tuning.bottleneck import Diagnoser, Diagnosis, lag_ceiling
 
-SILENT = 10.0   # seconds without a row, after which a run is called silent; it writes one every second
-GIVEN_UP = 600.0  # seconds without a row, after which nobody waits for one where there is no key to leave by
-PAUSE = 1.0     # seconds between two looks
+SILENT = 10.0   # seconds without a row after which a run counts as silent; a run writes one row every second
+GIVEN_UP = 600.0  # seconds without a row after which the command ends, if no key can end it
+PAUSE = 1.0     # seconds between two reads of the files
 
 
 def main() -> NoReturn:
@@ -42,7 +42,7 @@ def top(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `ga3c-top`."""
+    """Builds the parser of `ga3c-top`."""
     made = Parser(
         "ga3c-top", "Show a run as its own terminal does: score, speed, workers, policy lag, what limits it.",
         "examples:\n  ga3c-top                     the run in runs/ that was written to last\n"
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Followed:
-    """A run as far as its files tell: `view`, and why it has ended or seems to have."""
+    """A run as read from its files: its panel `view`, and `ended`, the reason of its end (None while it runs)."""
 
     def __init__(self, run: Path) -> None:
         from ga3c.runs.terminal import View
@@ -81,8 +81,8 @@ class Followed:
         self._trained = False
 
     def look(self) -> list[dict[str, Any]]:
-        """Takes in what the run has written since the last look; the new rows. Raises OSError."""
-        with contextlib.suppress(FileNotFoundError):  # a record that somebody has kept without its events
+        """Reads what the run has written since the last call. Returns the new rows. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):  # a user may keep a record without its events
             for event in self._events.new():
                 with contextlib.suppress(LookupError, TypeError, ValueError, ArithmeticError):  # of another version
                     self._note(event)
@@ -107,7 +107,7 @@ class Followed:
         elif kind == "end":
             self.ended = f"ended by {event['reason']}"
         elif kind == "trial":
-            decision = event.get("decision") or event["verdict"]  # of versions before 0.9
+            decision = event.get("decision") or event["verdict"]  # before version 0.9
             compared = event["rate_from"] and event["seconds"] and decision not in ("aborted", "given up")
             gain = f" {event['rate'] / event['rate_from'] - 1:+.0%}" if compared else ""
             self._tuning = f"{event['to']} {decision}{gain}"
@@ -123,7 +123,7 @@ class Followed:
             self._messages.append(f"{at}an evaluation failed: {event['cause']}")
 
     def notes(self) -> dict[str, str]:
-        """The controller's last decision and what limits the run, where known; how to go on with one that has ended."""
+        """Returns the controller's last decision, the bottleneck and the command to resume an ended run, if known."""
         notes = {"Tuning": self._tuning, "Bottleneck": str(self._diagnosis or ""),
                  "Go on with": f"ga3c-train --resume {for_shell(self._run)}" if self._can_go_on() else ""}
         return {name: note for name, note in notes.items() if note}
@@ -132,7 +132,7 @@ class Followed:
         return self.ended is not None and bool(saved(self._run / "checkpoints"))
 
     def state(self) -> str:
-        """In a few words, whether the run goes on."""
+        """Says in a few words whether the run is training, silent or ended."""
         if self.ended:
             return self.ended
         if self._trained:
@@ -141,7 +141,7 @@ class Followed:
 
     @property
     def silence(self) -> float:
-        """Seconds since the last row; none where the run has ended, or its last checkpoint is evaluated."""
+        """Seconds since the last row or event; 0 if the run has ended or its last checkpoint is evaluated."""
         if self.ended or self._trained:
             return 0.0
         written = [(self._run / name).stat().st_mtime for name in ("metrics.jsonl", "events.jsonl")
@@ -149,7 +149,7 @@ class Followed:
         return time.time() - max(written)
 
     def panel(self, hint: str = "") -> Any:
-        """What to show; `hint` is added to a run that has not ended."""
+        """Returns the panel to show; `hint` follows the state of a run that has not ended."""
         from rich.text import Text
         if not self.rows:
             return Text(f"{self._run}: no second of training yet, {self.state()}")
@@ -157,7 +157,7 @@ class Followed:
 
 
 def _cores(run: Path) -> int | None:
-    """Usable cores, as the run recorded them; None if it did not."""
+    """Reads the usable cores from the run's record; None if they are not recorded."""
     try:
         cores = json.loads((run / "versions.json").read_text(encoding="utf-8"))["cores"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -201,7 +201,7 @@ def _top(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Any]:
-    """A function that waits so many seconds for a key and says whether it was q; the terminal is as before after it."""
+    """Yields a function that waits some seconds for a key and returns whether it was q. Restores the terminal."""
     if not sys.stdin.isatty():
         def sleep(seconds: float) -> bool:
             time.sleep(seconds)

@@ -1,8 +1,8 @@
-"""`ga3c-track`: sends a run's record to another tracker, from a process of its own.
+"""`ga3c-track`: sends a run's record to another tracker, from its own process.
 
-It only reads what the run writes anyway. So it costs the run nothing but its share of a core, may be started late,
-killed, and started again: what has been sent is noted in RUN/track-NAME.json. While a tracker does not answer, rows
-wait in the run's own files.
+The command only reads the run's files, so it costs the run only a share of a core. It may be started late, killed and
+started again: RUN/track-NAME.json holds the number of rows sent. While a tracker does not answer, rows wait in the
+run's files.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ga3c.settings.flags import Parser
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.whole_files import write_whole
 
-PERIOD = 5.0      # seconds between looks; what a tracker costs is mostly per call
-TIMEOUT = 600.0  # seconds without a row after which a run is taken for dead
-_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds after something could not be sent; doubled each time
+PERIOD = 5.0      # seconds between two reads; the cost of a tracker is mostly per call
+TIMEOUT = 600.0  # seconds without a row after which a run counts as dead
+_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds after a failed send: the first, doubled each time, and the longest
 _BATCH = 200      # rows sent at a time
 
-Point = tuple[int, dict[str, float]]  # agent steps, and what was measured there
+Point = tuple[int, dict[str, float]]  # agent steps, and the measurements at that point
 
 
 class Tracker(Protocol):
-    """Where to send to. Any exception of `send` means: not arrived, again later."""
+    """A destination of points. Any exception of `send` means that the points did not arrive and are sent again."""
 
     id: str
 
@@ -40,7 +40,7 @@ class Tracker(Protocol):
         """Adds the points."""
 
     def close(self) -> None:
-        """Ends the run there; it may be opened again by its id."""
+        """Ends the tracker's run, which may be opened again by its id."""
 
 
 class _MLflow:
@@ -56,13 +56,13 @@ class _MLflow:
         else:
             self._client.update_run(known, status="RUNNING")
         self.id, self._arrived = known, 0
-        # A point that is sent again, as nobody knows whether it has arrived, is to be the same to the last digit.
+        # A point may be sent twice, if it is unknown whether it arrived. Both must then be equal to the last digit.
         self._began = int(self._client.get_run(known).info.start_time)  # milliseconds
 
     def send(self, points: Sequence[Point]) -> None:
         metrics = [self._metric(key, value, self._began + int(1000 * values["seconds"]), step)
                    for step, values in points for key, value in values.items()]
-        while self._arrived < len(metrics):  # at a second try the first ones have; it takes 1,000 at a time
+        while self._arrived < len(metrics):  # a retry skips arrived ones; MLflow takes 1,000 at a time
             self._client.log_batch(self.id, metrics=metrics[self._arrived:self._arrived + 1000])
             self._arrived += 1000
         self._arrived = 0
@@ -72,7 +72,7 @@ class _MLflow:
 
 
 class _LikeWandb:
-    """Weights & Biases, and Trackio, which has the same functions."""
+    """The tracker Weights & Biases, or Trackio, which has the same functions."""
 
     def __init__(self, module: str, project: str, name: str, config: dict[str, Any], known: str | None) -> None:
         self._module = __import__(module)
@@ -80,7 +80,7 @@ class _LikeWandb:
         identity = {"id": self.id, "name": name} if module == "wandb" else {"name": self.id}
         self._run = self._module.init(project=project, config=config, resume="allow", **identity)
         self._by_step = module != "wandb"
-        if not self._by_step:  # it drops what comes after a larger step, as all does that a resume repeats
+        if not self._by_step:  # wandb drops a step below an earlier one, as after a resume
             self._module.define_metric("*", step_metric="agent_steps")
 
     def send(self, points: Sequence[Point]) -> None:
@@ -99,7 +99,7 @@ TRACKERS: dict[str, Callable[[str, str, dict[str, Any], str | None], Tracker]] =
 
 
 def main() -> NoReturn:
-    """`ga3c-track`; see `--help`."""
+    """`ga3c-track`: sends a run's record to a tracker; see `--help`."""
     run_command(track)
 
 
@@ -109,7 +109,7 @@ def track(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `ga3c-track`."""
+    """Builds the parser of `ga3c-track`."""
     made = Parser(
         "ga3c-track", "Send what a run measures to another tracker, while it goes on or afterwards.",
         "examples:\n  ga3c-track runs/Boxing-... --to mlflow   where to is MLflow's own: MLFLOW_TRACKING_URI\n"
@@ -128,12 +128,12 @@ def _track(options: argparse.Namespace) -> int:
     print(f"ga3c-track: {run} to {options.to}, {tracker.id}", flush=True)
     ended = True
     try:
-        _remember(note, tracker.id, sent)  # so that a call that is ended before it has sent anything is gone on with
+        _remember(note, tracker.id, sent)  # so that a later call uses the same tracker run
         reason = follow(run, tracker, sent, lambda rows: _remember(note, tracker.id, rows))
     finally:
         try:
             tracker.close()
-        except Exception as error:  # as `send`
+        except Exception as error:  # trackers raise any exception
             ended = False
             print(f"ga3c-track: not ended there, the newest rows may be missing: {type(error).__name__}: {error}",
                   file=sys.stderr)
@@ -142,7 +142,7 @@ def _track(options: argparse.Namespace) -> int:
 
 
 def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]:
-    """The tracker and how many rows it has already. Raises ConfigError if it is not installed or does not begin."""
+    """Returns the tracker and the number of rows it has. Raises ConfigError if it is missing or fails to start."""
     known, sent = None, 0
     with suppress(FileNotFoundError):
         try:
@@ -163,23 +163,23 @@ def _remember(note: Path, identity: str, rows: int) -> None:
 
 
 def point(row: dict[str, Any]) -> Point:
-    """A row of metrics.jsonl as trackers take it: numbers only, and `seconds`, as they have a `time` of their own."""
+    """Converts a row of metrics.jsonl to numbers. `time` becomes `seconds`, because trackers have their own `time`."""
     return int(row["agent_steps"]), {"seconds" if name == "time" else name: float(value) for name, value in row.items()
                                      if value is not None and name not in ("agent_steps", "bottleneck")}
 
 
 def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], None],
            wait: Callable[[float], None] = time.sleep) -> str:
-    """Sends the rows of metrics.jsonl after the first `sent`, until the run has ended; says why it is over.
+    """Sends the rows of metrics.jsonl after the first `sent` until the run has ended. Returns the reason for the end.
 
-    `remember` gets how many have arrived. A run that is resumed meanwhile is followed on. Raises OSError.
+    `remember` gets the number of rows that have arrived. A run resumed meanwhile is followed further. Raises OSError.
     """
     metrics, events = record.rows(run), record.events(run)
     rows = metrics.new()[sent:]
     last: dict[str, Any] = {}
     idle = pause = 0.0
     while True:
-        # The end is looked for before the rows: what it ended has then been written.
+        # Events are read before rows: a run that has ended has written all its rows.
         last = next((event for event in reversed(events.new()) if event["event"] in ("start", "end")), last)
         new = metrics.new()
         rows += new
@@ -187,7 +187,7 @@ def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], Non
             batch = rows[:_BATCH]
             try:
                 tracker.send([point(row) for row in batch])
-            except Exception as error:  # whatever a tracker raises while its server is away
+            except Exception as error:  # trackers raise any exception while their server is away
                 pause = min(max(_PAUSE, 2 * pause), _LONGEST_PAUSE)
                 print(f"ga3c-track: not sent, again in {pause:.0f} s: {type(error).__name__}: {error}", file=sys.stderr)
                 wait(pause)

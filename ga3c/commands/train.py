@@ -1,4 +1,4 @@
-"""`ga3c-train`: trains an agent. Nothing heavy is imported before the settings are known to be right."""
+"""`ga3c-train`: trains an agent. Heavy imports come only after all settings are checked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _failed(message: str, code: int) -> int:
 
 
 def parser() -> Parser:
-    """The command line of `ga3c-train`: one flag for every setting, grouped as in `config.yaml`."""
+    """Builds the parser of `ga3c-train`: one flag for every setting, grouped as in `config.yaml`."""
     made = Parser(
         "ga3c-train",
         "Train an agent with asynchronous advantage actor-critic around one model (GA3C).\n"
@@ -95,7 +95,7 @@ def _prepare(argv: Sequence[str]) -> int:
         if checkpoint is None and not saved(directory / "checkpoints"):
             raise ConfigError(f"--resume: {directory} has no checkpoint yet; a new run may have its settings: --config "
                               f"{for_shell(directory / 'config.yaml')} --run-dir null")
-        if weights_only:  # what ended that run, and where it is, is not this one's
+        if weights_only:  # limits and directory of the old run do not apply
             given = {"run_dir": None, "steps": None, "frames": None, "minutes": None, "episodes": None, **given}
     settings = recorded(directory / "config.yaml", given) if directory else resolve(given, options.get("config"))
     check_agents(settings)
@@ -107,7 +107,7 @@ def _prepare(argv: Sequence[str]) -> int:
     try:
         notes = [*([] if directory or "config" in options else notes_on_beginning(given)), *_asked(settings, given)]
         return _train(settings, notes, directory, checkpoint, weights_only, bool(options.get("verbose")), interruption)
-    except (Interrupted, ConfigError):  # Interrupted becomes ConfigError where users' code is called
+    except (Interrupted, ConfigError):  # calls of users' code turn Interrupted into ConfigError
         before, interruption.at_once = interruption.at_once, False
         if interruption.signum is None or not before:
             raise
@@ -119,7 +119,7 @@ def _prepare(argv: Sequence[str]) -> int:
 
 
 def _asked(settings: Settings, given: Mapping[str, Any]) -> list[str]:
-    """Lines about what the user has asked for: what has no effect, or another one than it seems."""
+    """Returns lines about the user's settings that have no effect, or another effect than expected."""
     from ga3c.envs.atari_games import played
     from ga3c.service.batches import notes_on_minibatches
     return [*without_effect(settings, given, played(settings.env) is not None), *rising(settings),
@@ -138,9 +138,9 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, named: 
     from ga3c.runs.directory import check_unused
     from ga3c.service.resources import preflight
     from ga3c.transport.fields import Field
-    here = Path.cwd()  # what the user's game does to the working directory has no effect on where we write
+    here = Path.cwd()  # the user's game may change the working directory; our paths stay the same
     spec, of_game = check(settings)
-    # Mistakes are told before TensorFlow is imported, which takes seconds.
+    # Report mistakes before TensorFlow is imported, which takes seconds.
     fitting_network(settings.algorithm, spec)
     if directory is None or weights_only:
         check_unused(settings, here)
@@ -150,10 +150,10 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, named: 
         if not finding.ok:
             raise ConfigError(f"{finding.name}: {finding.numbers}; {finding.remedy}")
     if not settings.run.serial:
-        # It makes what agents need while this process imports TensorFlow.
+        # The fork server loads what agents need while this process imports TensorFlow.
         start_forkserver(settings.env, settings.agents.envs_per_agent)
     kernel = choose(settings, spec, notes.append, lambda line: _print(f"{spec.name}: {line}"), [interruption.fileno()])
-    if settings.run.kernels == "remeasure":  # which a resume does not do again
+    if settings.run.kernels == "remeasure":  # a resume must not measure again
         settings = settings.changed(kernels="auto")
     before_tensorflow(verbose, kernel.library)
     _print(f"{spec.name}: loading TensorFlow and compiling the model")
@@ -167,7 +167,7 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, named: 
         learns_here = settings.run.serial or not settings.workers_learn
         model = (Learner if learns_here else SharedLearner)(settings.changed(precision=kernel.precision), spec)
 
-    if interruption.signum is not None:  # code of others has swallowed it
+    if interruption.signum is not None:  # users' code may have caught the exception
         raise Interrupted
     interruption.at_once = False
     with contextlib.ExitStack() as held:
@@ -188,13 +188,13 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, named: 
 
 
 def _print(line: str) -> None:
-    with contextlib.suppress(OSError):  # nobody reads; the display will find out
+    with contextlib.suppress(OSError):  # the output was closed; the display handles that
         print(line, flush=True)
 
 
 def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, notes: list[str], kernels: str,
          interruption: Signals) -> int:
-    """Trains, and closes the record. notes: lines for the user; kernels: the library that computes."""
+    """Trains, closes the record and returns the exit code. notes: lines for the user. kernels: the compute library."""
     from ga3c.learner.learner import DeviceFailed, Diverged, Learner
     from ga3c.runs.directory import write_settings
     from ga3c.service.agent_pool import AgentsLost
@@ -204,7 +204,7 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, no
     settings, evaluations, ending = run.settings, Evaluations(run), False
 
     def finish(reason: str, unsaved: str = "", failed: Exception | None = None) -> None:
-        """unsaved: why no last checkpoint is made, if none is. failed: what has ended the run."""
+        """Ends the record, with a last checkpoint unless `unsaved` says why not. failed: the error behind the end."""
         evaluations.stop()
         run.end_training()
         try:
@@ -248,7 +248,7 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, no
             finish("lost agents", unreadable(), error)
             return _failed(str(error), 3)
         ending = True
-        with contextlib.suppress(Interrupted):  # that it is in a hurry is said below
+        with contextlib.suppress(Interrupted):  # `hurried` below handles it
             evaluations.evaluate_last(model, interruption)
         finish(reason, _NOT_WAITED_FOR if interruption.hurried else "")
         return 128 + interruption.signum if interruption.signum else 0

@@ -1,1 +1,1 @@
-"""What a user may choose: the schema, presets, YAML files, flags; and what the machine has."""
+"""All settings of a run: schema, presets, YAML files, flags. Also the cores and memory of the machine."""

@@ -1,4 +1,4 @@
-"""What settings and the service know of each algorithm: facts, so that nothing else asks for its name."""
+"""Facts about each algorithm. Settings and the service read these facts and never compare algorithm names."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 
 class Facts(NamedTuple):
-    """path: the class. corrects_lag: else it takes samples as those of the weights that learn.
+    """The properties of one algorithm.
 
-    one_pass: it begins with the preset `fast`, if no preset is named. rollouts_whole: a row of a minibatch is a
-    rollout, not a step. predicts_first: an update predicts its whole batch before the first pass. workers_learn: agents
-    have a model each, and learn by themselves (A3C on processors). own: which of the settings that not all algorithms
-    read it does read; None: nobody knows.
+    path: the class, as `package.module:Class`. corrects_lag: the losses correct for policy lag; if not, they treat all
+    samples as played by the current weights. one_pass: without a named preset, the preset `fast` is the starting point.
+    rollouts_whole: a minibatch consists of whole rollouts, not of single steps. predicts_first: an update predicts its
+    whole batch before the first pass. workers_learn: each agent has its own model and trains it (A3C on processors).
+    own: the settings that only some algorithms read and this one does; None: unknown, as for a user's class.
     """
 
     path: str
@@ -37,5 +38,5 @@ ALGORITHMS: Mapping[str, Facts] = {
 
 
 def facts(algorithm: str) -> Facts:
-    """Of one of ours, or of a user's own, `package.module:Class`."""
+    """Returns the facts of a built-in algorithm, or defaults for a user's class `package.module:Class`."""
     return ALGORITHMS.get(algorithm, Facts(algorithm))

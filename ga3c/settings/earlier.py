@@ -1,4 +1,4 @@
-"""Settings of versions before 0.9: what they are called now, what is gone, what was done without a choice."""
+"""Settings of versions before 0.9: renamed settings, removed settings, and old behaviour that is now a setting."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ ONE_ALGORITHM: Mapping[str, Any] = {"algorithm": "a3c", "passes": 1, "minibatche
 
 
 def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by setting of version 0.8, by the names of today and without what is gone."""
+    """Translates values by setting of version 0.8: renames settings and leaves removed ones out."""
     return {RENAMED.get(name, name): value for name, value in values.items() if name not in REMOVED}

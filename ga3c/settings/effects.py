@@ -1,4 +1,4 @@
-"""Settings that are asked for and have no effect beside others, or another one than it seems: a line tells each."""
+"""Warnings for settings that have no effect beside others, or an effect other than expected: one line each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ga3c.settings.schema import Settings
 
 
 class _Rule(NamedTuple):
-    """names: of settings. when: they have no effect in these settings. why: it says so, after their flags."""
+    """A reason for no effect. names: the settings. when: whether the rule applies. why: the text after their flags."""
 
     names: tuple[str, ...]
     when: Callable[[Settings], bool]
@@ -31,7 +31,7 @@ def _stand_still(s: Settings) -> str:
 
 
 def _falls(s: Settings) -> Iterator[bool]:
-    """Whether learning rate, entropy weight and clip range change with the agent steps."""
+    """Yields whether the learning rate, the entropy weight and the clip range change with the agent steps."""
     own = facts(s.algorithm.algorithm).own
     yield s.algorithm.learning_rate_final is not None
     yield s.algorithm.entropy_coef_final is not None
@@ -75,7 +75,7 @@ _RULES = (
 
 
 def without_effect(settings: Settings, given: Collection[str], atari: bool) -> list[str]:
-    """A line for each reason why some of the settings that were `given` have no effect. atari: it is such a game."""
+    """Returns one line per reason why some of the settings `given` have no effect. atari: whether the game is Atari."""
     by_reason: dict[str, list[str]] = {}
     for name, why in ineffective(settings, atari).items():
         if name in given:
@@ -84,7 +84,7 @@ def without_effect(settings: Settings, given: Collection[str], atari: bool) -> l
 
 
 def ineffective(settings: Settings, atari: bool) -> dict[str, str]:
-    """Names of settings without effect in these, and why."""
+    """Returns the reason for each setting that has no effect in `settings`, by name."""
     own = facts(settings.algorithm.algorithm).own
     rules = [*_RULES]
     if own is not None:
@@ -101,7 +101,7 @@ def ineffective(settings: Settings, atari: bool) -> dict[str, str]:
 
 
 def rising(settings: Settings) -> list[str]:
-    """A line for each number that is to fall and rises, as only its start was lowered."""
+    """Returns one line per number that would rise instead of fall. Usually only its start value was lowered."""
     a, unused = settings.algorithm, ineffective(settings, atari=True)
     return [f"{flag(name)} rises, from {start:g} to the {end:g} of {flag(name)}-final"
             for name, start, end in (("learning_rate", a.learning_rate, a.learning_rate_final),

@@ -29,7 +29,7 @@ class _File(NamedTuple):
 
 
 def _read_yaml(path: str) -> _File:
-    """The settings in a file of groups. Raises ConfigError."""
+    """Reads the settings in a YAML file of groups. Raises ConfigError."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         loader = yaml.SafeLoader(text)
@@ -75,7 +75,7 @@ def _take_groups(loader: yaml.SafeLoader, node: yaml.Node, found: _File) -> None
 
 
 def _entries(path: str, node: yaml.Node, wanted: str) -> list[tuple[str, int, yaml.Node]]:
-    """(name, line, value) of each entry of a mapping. Raises ConfigError that says what is wanted."""
+    """Returns (name, line, value) of each entry of a mapping. Raises ConfigError with `wanted` if it is no mapping."""
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(f"{path}:{node.start_mark.line + 1}: {wanted}")
     for key, _ in node.value:
@@ -99,7 +99,7 @@ def _not_in_group(name: str, group: str) -> str:
 
 
 def moved(name: str) -> str:
-    """Where a setting of versions before 0.9, which had no groups, stands now."""
+    """Says which group and name a setting of versions before 0.9 has now. Those versions had no groups."""
     if name in REMOVED:
         return f"'{name}' is gone since 0.9: {REMOVED[name]}"
     if name in RENAMED:
@@ -117,7 +117,7 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def check(values: Mapping[str, Any], strict: bool) -> tuple[str, str] | None:
-    """The first thing wrong with values by setting: (setting, explanation); None if nothing is."""
+    """Returns the first mistake in values by setting as (setting, explanation), or None. strict: without conversion."""
     for name in values:
         if name not in ALL:
             known = name in RENAMED or name in REMOVED
@@ -151,7 +151,7 @@ def _explain(name: str, value: Any, kind: str, message: str) -> str:
 # ------------------------------------------------------------------------------------------------ merging
 
 def resolve(given: Mapping[str, Any], file: str | None = None) -> Settings:
-    """Merges defaults, preset, file and what is given by setting into checked settings. Raises ConfigError."""
+    """Merges defaults, preset, file and `given` (by setting) into checked settings. Raises ConfigError."""
     settings = _resolved(given, file)
     check_agents(settings)
     return settings
@@ -167,7 +167,7 @@ def _resolved(given: Mapping[str, Any], file: str | None) -> Settings:
 
 
 def _check_other_preset(given: Mapping[str, Any], read: _File) -> None:
-    """Raises ConfigError if a whole file, as --print-config writes it, would undo the other preset that is given."""
+    """Raises ConfigError if a complete file, as --print-config writes it, overrides values of the preset in `given`."""
     theirs, ours = (values.get("preset", "default") for values in (read.values, given))
     if "preset" not in given or theirs == ours or len(read.values) < len(ALL) // 2:
         return
@@ -206,7 +206,7 @@ def _merged(given: Mapping[str, Any]) -> Settings:
 
 
 def check_agents(settings: Settings) -> None:
-    """Raises ConfigError if training takes more or fewer agents than there are, which depends on the machine."""
+    """Raises ConfigError for too many slots, or more update groups than agents. Both depend on the machine."""
     if settings.agent_capacity * settings.agents.slots_per_agent > MAX_SLOTS:
         raise ConfigError(f"agents: {settings.agent_capacity} x slots_per_agent {settings.agents.slots_per_agent} is "
                           f"over {MAX_SLOTS} slots")
@@ -216,7 +216,7 @@ def check_agents(settings: Settings) -> None:
 
 
 def _check_local_updates(settings: Settings) -> None:
-    """Raises ConfigError if nobody makes them."""
+    """Raises ConfigError unless local updates are possible: with a3c-cpu and Adam, and not in serial mode."""
     name = f"local_updates: {settings.algorithm.local_updates}"
     if not settings.workers_learn:
         raise ConfigError(f"{name} needs algorithm a3c-cpu, whose workers have weights of their own")
@@ -227,7 +227,7 @@ def _check_local_updates(settings: Settings) -> None:
 
 
 def _check_workers(settings: Settings, given: Mapping[str, Any]) -> None:
-    """Raises ConfigError if something is asked for that agents cannot do which learn by themselves."""
+    """Raises ConfigError if a setting does not work with agents that train their own models (a3c-cpu)."""
     one, moments = "each pushes one gradient of a rollout", "they share no running moments"
     at_once = "each learns from a rollout at once"
     wanted = {"schedule": ("queues", "no model answers them all"), "passes": (1, one), "minibatches": (1, one),
@@ -243,7 +243,7 @@ def _check_workers(settings: Settings, given: Mapping[str, Any]) -> None:
 
 
 def _check_multi_batch(settings: Settings) -> None:
-    """Raises ConfigError if its three numbers do not go together."""
+    """Raises ConfigError if rollout_length, update_groups and steps_per_update, or the slots, do not fit together."""
     length, (steps, groups, uses, *_) = settings.algorithm.rollout_length, plan(settings)
     if length != steps * groups * uses and settings.batching.steps_per_update is None:
         right = [number for number in range(1, length + 1) if length % number == 0]
@@ -259,25 +259,25 @@ def _check_multi_batch(settings: Settings) -> None:
 
 
 def require(settings: Mapping[str, Any]) -> None:
-    """Raises ConfigError, of one line, if one of these, as Python gives them, is unknown or wrong by itself."""
+    """Raises ConfigError, of one line, if a setting given from Python is unknown or has a wrong value."""
     wrong = check(settings, strict=True)
     if wrong:
         raise ConfigError(wrong[1])
 
 
 def configured(file: str | None = None, /, **settings: Any) -> Settings:
-    """Settings as Python gives them, `ga3c.Config(game="Boxing", minutes=10)`: over the preset and `file`, if named.
+    """Builds settings from Python: `ga3c.Config(game="Boxing", minutes=10)`. Keywords override the preset and `file`.
 
-    Raises ConfigError, of one line, if one is unknown or wrong.
+    Raises ConfigError, of one line, if a setting is unknown or wrong.
     """
     require(settings)
     return resolve(settings, file)
 
 
 def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
-    """The settings in a run's config.yaml, also one of version 0.8, with `given` over them. Raises ConfigError.
+    """Reads the settings in a run's config.yaml, also of version 0.8; `given` overrides them. Raises ConfigError.
 
-    The run may be of another machine: who trains asks `check_agents`.
+    The run may come from another machine. A caller that trains must also call `check_agents`.
     """
     if "env" in _read_plain(path):
         return _resolved(given or {}, str(path))
@@ -289,7 +289,9 @@ def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
 
 
 def recorded_values(path: Path) -> dict[str, Any]:
-    """The values by setting in a run's config.yaml of any version, unchecked; {} if it is missing. Raises ConfigError.
+    """Reads the values by setting in a run's config.yaml of any version, unchecked; {} if the file is missing.
+
+    Raises ConfigError.
     """
     found = _read_plain(path)
     groups = [group for group in found.values() if isinstance(group, dict)]
@@ -297,14 +299,16 @@ def recorded_values(path: Path) -> dict[str, Any]:
 
 
 def settings_of(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by setting in a checkpoint's progress, unchecked, with those its version had no choice of; {}: none.
+    """Returns the values by setting in a checkpoint's progress, unchecked; {} if there are none.
+
+    Settings that the checkpoint's version did not have get the values of its behaviour.
     """
     found = progress.get("settings")
     return {**BEFORE, **current_names(found)} if isinstance(found, dict) else {}
 
 
 def of_flat(values: Mapping[str, Any], source: str) -> Settings:
-    """Settings from values by setting that a program wrote to `source`. Raises ConfigError."""
+    """Builds settings from values by setting that a program wrote to the file `source`. Raises ConfigError."""
     values = current_names(values)
     wrong = check(values, strict=False)
     if wrong:
@@ -317,7 +321,7 @@ def _read_plain(path: Path) -> dict[str, Any]:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    # PyYAML's constructors raise whatever the text leads them to.
+    # PyYAML's constructors raise many kinds of exceptions on damaged text.
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}") from None
     return found if isinstance(found, dict) else {}
@@ -326,12 +330,12 @@ def _read_plain(path: Path) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ writing YAML
 
 def yaml_scalar(value: Any) -> str:
-    """One value as YAML text that reads back equal, `1.0e-06` included."""
+    """Formats one value as YAML text that reads back equal, `1.0e-06` included."""
     return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
 
 
 def to_yaml(settings: Settings) -> str:
-    """All settings as commented YAML: what `--print-config` prints and a run keeps as its `config.yaml`."""
+    """Formats all settings as commented YAML: the output of `--print-config` and a run's `config.yaml`."""
     lines = ["# Every setting of ga3c-train. Change them in a file (--config FILE) or by flags (--learning-rate 1e-4).",
              "# Keep only the lines you change: a file with every setting stands over all values of a preset.",
              "# Agent step: one decision of one environment; on Atari one agent step is frame_skip frames."]

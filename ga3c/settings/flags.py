@@ -32,7 +32,7 @@ _ELSEWHERE = {
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Writes a switch as `--[no-]trace`, and leaves more room for flags where the terminal is wide."""
+    """A help formatter that writes a switch as `--[no-]trace` and gives flags more room on a wide terminal."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=24 if shutil.get_terminal_size().columns < 100 else 30)
@@ -44,9 +44,9 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises a mistake on the command line as a ConfigError, with the nearest right name.
+    """A parser that raises ConfigError for a mistake on the command line, with the nearest known option.
 
-    `--help` begins with what the command does and its examples; there is no page of usage.
+    `--help` begins with a description of the command and examples, without argparse's usage text.
     """
 
     def __init__(self, program: str, about: str, examples: str, **options: Any) -> None:
@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(kind: Callable[[str], Any], low: float, high: float) -> Callable[[str], Any]:
-    """For argparse: a number from `low` to `high`."""
+    """Makes a `type` for argparse: a number from `low` to `high`."""
     def parse_number(text: str) -> Any:
         with contextlib.suppress(ValueError):
             if low <= kind(text) <= high:
@@ -83,7 +83,7 @@ def number(kind: Callable[[str], Any], low: float, high: float) -> Callable[[str
 
 
 def output_file(*suffixes: str) -> Callable[[str], Path]:
-    """For argparse: a file that can be written, of these kinds if any; checked before the work is done, not after."""
+    """Makes a `type` for argparse: a writable file with one of the suffixes, if any. So a bad path fails early."""
     def parse_output(text: str) -> Path:
         path = Path(text)
         if suffixes and path.suffix.lower() not in suffixes:
@@ -133,9 +133,9 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[dict[st
 
 def settings_of_run(parser: argparse.ArgumentParser, argv: Sequence[str], own: Sequence[str],
                     **chosen: Any) -> Settings:
-    """For programs that start runs: the settings of a run with the flags `argv` and the values `chosen`.
+    """Builds a run's settings from the flags `argv` and the values `chosen`, for programs that start runs.
 
-    Raises ConfigError, also if a flag is for one of the settings `own`, which the program sets, or for no setting.
+    The program itself sets the settings `own`. Raises ConfigError if a flag is for one of them or for no setting.
     """
     given, options = parse(parser, argv)
     require(chosen)

@@ -1,6 +1,6 @@
-"""Where processes look for modules: the user's directory comes last.
+"""Module search paths of the processes. The user's directory comes last.
 
-Else a file beside the user's game, such as `random.py` or `queue.py`, would stand in for a module of Python's.
+Otherwise a file beside the user's game, such as `random.py` or `queue.py`, would replace a module of Python.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_SAFE = "ga3c"  # any text turns the variable on; by this one `forget_safe_path` knows ours
+_SAFE = "ga3c"  # any text turns the variable on; this text tells `forget_safe_path` that we set it
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 def python_path(here: str) -> str:
-    """PYTHONPATH for a process of ours: it imports what this one imports, and from the directory `here` last.
+    """Returns PYTHONPATH for a process of ours: the search path of this process, with the directory `here` last.
 
-    Where `here` holds this package, it keeps its place: a checkout that is not installed.
+    If `here` holds this package (a checkout that is not installed), it keeps its place.
     """
     searched = [path or here for path in sys.path]
     last = [here] if here in searched and not os.path.samefile(here, _ROOT) else []
@@ -27,11 +27,11 @@ def python_path(here: str) -> str:
 
 @contextlib.contextmanager
 def safe_path() -> Iterator[None]:
-    """Within, Python processes that are started do not look into the working directory first.
+    """Sets PYTHONSAFEPATH in its block, so that new Python processes do not search the working directory first.
 
-    It is meant for those of multiprocessing, which starts Python with `-c`. A checkout that is not installed is found
-    nowhere else, so there nothing changes. Outside, the variable is there and empty, which means off: to replace a
-    variable is safe while other threads read the environment, to add one is not.
+    multiprocessing needs it, because it starts Python with `-c`. In a checkout that is not installed nothing changes,
+    because only the working directory holds the package. After the block the variable stays, empty, which means off:
+    replacing a variable is safe while other threads read the environment, adding one is not.
     """
     before = os.environ.get("PYTHONSAFEPATH", "")
     if not os.path.samefile(".", _ROOT):
@@ -43,6 +43,6 @@ def safe_path() -> Iterator[None]:
 
 
 def forget_safe_path() -> None:
-    """Programs that users' code starts in this process look for modules as they always do."""
+    """Removes our PYTHONSAFEPATH, so that programs started by users' code in this process search as usual."""
     if os.environ.get("PYTHONSAFEPATH") == _SAFE:
         del os.environ["PYTHONSAFEPATH"]

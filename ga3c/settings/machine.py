@@ -1,7 +1,7 @@
-"""What this process may have of its machine: cores, memory, processes.
+"""The cores, memory and processes that this process may use on its machine.
 
-Containers and services set limits by control groups, of version 1 or 2. Each limit is looked up in our own group and in
-all groups around it, because the least of them counts. A container sees its own group as the root.
+Containers and services set limits by control groups, of version 1 or 2. Each limit is read from this process's group
+and all its parent groups, because the smallest one counts. A container sees its own group as the root.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-LONGEST_WAIT = 2e6  # seconds, 23 days; poll() takes little more
+LONGEST_WAIT = 2e6  # seconds, 23 days; poll() accepts little more
 
 _ROOT = Path("/sys/fs/cgroup")
 _OUR_GROUPS = Path("/proc/self/cgroup")
@@ -20,12 +20,12 @@ _NO_LIMIT = 2**62  # bytes; version 1 writes the largest number it knows
 
 
 def usable_cores() -> int:
-    """Cores this process may use, at least 1: its affinity, and the least quota of the control groups around it."""
+    """Returns the cores this process may use, at least 1: the least of its affinity and its control groups' quotas."""
     return max(1, math.floor(min([len(os.sched_getaffinity(0)), *_quotas()])))
 
 
 def _quotas() -> list[float]:
-    """The quota of each control group that has one, in cores."""
+    """Returns the quota of each control group that has one, in cores."""
     quotas = []
     for group in _groups():
         with contextlib.suppress(OSError, ValueError):  # "max 100000" where there is no limit
@@ -38,7 +38,7 @@ def _quotas() -> list[float]:
 
 
 def processor() -> str | None:
-    """What the processor calls itself; None where the system does not say."""
+    """Returns the model name of the processor; None if the system does not give it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
@@ -47,7 +47,7 @@ def processor() -> str | None:
 
 
 def processor_flags() -> frozenset[str]:
-    """The instructions that it has, in the kernel's words, as in "avx2"; none where the system does not say."""
+    """Returns the words of /proc/cpuinfo, which include the processor's instruction sets, such as "avx2"; else none."""
     try:
         return frozenset(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split())
     except OSError:
@@ -55,14 +55,14 @@ def processor_flags() -> frozenset[str]:
 
 
 def usable_memory() -> int:
-    """Bytes that this process and its children may take at most: the machine's, or the least limit around us."""
+    """Returns the most bytes this process and its children may use: the machine's, or the smallest group limit."""
     limits = [_limit(group, "memory") for group in _groups()]
     return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
                 *(limit for limit in limits if limit is not None)])
 
 
 def left_in_container(what: Literal["memory", "pids"]) -> int | None:
-    """Bytes of memory, or processes and threads, that the limits around us still allow; None without any."""
+    """Returns the bytes, or the processes and threads, that the group limits still allow; None without a limit."""
     pairs = [(_limit(group, what), _used(group, what)) for group in _groups()]
     return min((max(0, most - now) for most, now in pairs if most is not None and now is not None), default=None)
 
@@ -73,7 +73,7 @@ def _limit(group: Path, what: str) -> int | None:
 
 
 def _used(group: Path, what: str) -> int | None:
-    """What is in use; of memory without the files that the kernel has cached and would give up first."""
+    """Returns the use of the group. Memory excludes inactive cached files, which the kernel frees first."""
     used = _first(_number(group / f"{what}.current"), _number(group / f"{what}.usage_in_bytes"))
     if used is None or what != "memory":
         return used
@@ -82,9 +82,9 @@ def _used(group: Path, what: str) -> int | None:
 
 
 def oom_kills() -> int:
-    """Processes that the kernel has killed because memory ran out: of our control group, or without one of the machine.
+    """Counts the processes that the kernel killed for lack of memory, in our control group or else on the machine.
 
-    0 where the system does not say.
+    0 if the system does not give it.
     """
     sources = [group / name for group in _groups() for name in ("memory.events", "memory.oom_control")]
     return next((counts["oom_kill"] for source in (*sources, Path("/proc/vmstat"))
@@ -92,7 +92,7 @@ def oom_kills() -> int:
 
 
 def be_killed_first() -> None:
-    """If memory runs out the kernel shall take this process, which can be replaced, not the largest there is."""
+    """Asks the kernel to kill this replaceable process first if memory runs out, not the largest process."""
     score = Path("/proc/self/oom_score_adj")
     if (_number(score) or 0) < 500:  # in some containers all have 1000
         with contextlib.suppress(OSError):
@@ -100,7 +100,7 @@ def be_killed_first() -> None:
 
 
 def _groups() -> list[Path]:
-    """The directories of this process's control groups, in each hierarchy its own first, then those around it."""
+    """Returns the directories of this process's control groups: in each hierarchy its own, then the parents."""
     found: list[Path] = []
     with contextlib.suppress(OSError, ValueError):
         for line in _OUR_GROUPS.read_text(encoding="utf-8").splitlines():
@@ -123,7 +123,7 @@ def _first(*numbers: int | None) -> int | None:
 
 
 def _counts(path: Path) -> dict[str, int]:
-    """The lines "name number" of a file of the kernel; {} if it is not there."""
+    """Reads the lines "name number" of a kernel file; {} if the file is missing."""
     with contextlib.suppress(OSError, ValueError):
         lines = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
         return {line[0]: int(line[1]) for line in lines if len(line) == 2}

@@ -1,4 +1,4 @@
-"""Text for users: mistakes in settings, each one line with the name, the value and what would be right; paths."""
+"""Text for users: one-line messages for mistakes in settings (name, value, correct form), and printable paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ codecs.register_error(ESCAPED, _escape)
 
 
 def for_shell(path: str | os.PathLike[str]) -> str:
-    """A path as it can be pasted into a shell, from a terminal that standard output can write to."""
+    """Quotes a path for a shell, in characters that standard output can encode."""
     text = os.fspath(path)
     text = f"./{text}" if text.startswith("-") else text
     try:
@@ -36,30 +36,30 @@ def for_shell(path: str | os.PathLike[str]) -> str:
             return shlex.quote(text)
     except UnicodeEncodeError:
         pass
-    # ANSI-C quoting, which bash, zsh and POSIX of 2024 know.
+    # ANSI-C quoting: bash, zsh and POSIX 2024 support it.
     return "$'" + "".join(chr(byte) if 32 <= byte < 127 and chr(byte) not in "'\\" else f"\\{byte:03o}"
                           for byte in os.fsencode(text)) + "'"
 
 
 class ConfigError(Exception):
-    """A mistake in a setting. The message is one printable line for the user, whatever was typed."""
+    """A mistake in a setting. The message is one printable line, whatever the user typed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(" ".join(message.split())))
 
 
 def flag(name: str) -> str:
-    """The flag of a setting."""
+    """Returns the flag of a setting: `--max-lag` for `max_lag`."""
     return "--" + name.replace("_", "-")
 
 
 def printable(text: str) -> str:
-    """The text with a question mark for each character that no screen shows."""
+    """Replaces each unprintable character with a question mark."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """"; did you mean X?" with the closest of the known names; "" if none is close."""
+    """Returns "; did you mean X?" with the closest of the known names; "" if none is close."""
     found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -70,7 +70,7 @@ _SHORT.maxlevel = 3
 
 
 def shown(value: object) -> str:
-    """A value as Python writes it, at most 100 characters; of what is long or deep only some."""
+    """Formats a value as Python writes it, at most 100 characters. Long or deep values are shortened."""
     try:
         return _SHORT.repr(value)[:100]
     except ValueError:  # an integer of more digits than Python writes

@@ -1,7 +1,7 @@
-"""What schedules are made of: how many steps stand between two updates, and who is trained on in which.
+"""The plan of each schedule: the steps between two updates, and the agents that each update trains on.
 
-`service/rounds.py` is the state machine of those in rounds. A new one needs its name among the choices of `schedule` in
-`schema.py`.
+`service/rounds.py` is the state machine of the schedules in rounds. A new schedule also needs its name among the
+choices of `schedule` in `schema.py`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from ga3c.settings.schema import Settings
 
 
 class Plan(NamedTuple):
-    """What stands between two updates, in steps of every agent, and what an update is made of.
+    """The numbers of a schedule, in steps of each agent.
 
-    steps: between two updates. groups: agents of group g are trained on in update g, g + groups, ... uses: updates that
-    each step is in. turns: parts of the agents that are answered in turn. Agent a is in group a % groups, turn
-    a % turns. in_rounds: agents wait for each other; else, in queues, nobody does, and an update takes any rollouts.
+    steps: between two updates. groups: update u trains on the agents of group u % groups. uses: updates that train on
+    each step. turns: parts of the agents that get their predictions in turn. Agent a is in group a % groups and turn
+    a % turns. in_rounds: agents wait for each other; if not (queues), no agent waits and an update takes any rollouts.
     """
 
     steps: int
@@ -27,22 +27,22 @@ class Plan(NamedTuple):
 
     @property
     def segment(self) -> int:
-        """Steps of an agent from one update of its group to the next, which is what lies in a slot."""
+        """Steps of an agent from one update of its group to the next. A slot holds that many."""
         return self.steps * self.groups
 
     def rollouts(self, agents: int) -> int:
-        """The most in an update, one of each agent of a group."""
+        """Returns the most rollouts in an update: one of each agent of the largest group."""
         return -(-agents // self.groups)
 
     def first(self, agent: int, generation: int = 1) -> int:
-        """Steps in the first rollout of an agent: until the first update of its group.
+        """Returns the steps in the first rollout of an agent: until the first update of its group.
 
         An agent that replaces another one (generation 2, 3, ...) has a whole segment.
         """
         return self.steps * (agent % self.groups + 1) if generation == 1 else self.segment
 
     def begins(self, agent: int, generation: int) -> int:
-        """An agent may join at the updates u of which u % groups is this number.
+        """Returns the remainder r: an agent may join at an update u only if u % groups == r.
 
         Its first rollout then ends at the next update of its group.
         """
@@ -50,15 +50,15 @@ class Plan(NamedTuple):
 
 
 def asks_again(settings: Settings) -> bool:
-    """Whether an update comes between a full rollout and the next step.
+    """Says whether an update comes between a full rollout and the next step, so that the agent asks twice.
 
-    Then the value of what follows the rollout is of the weights before the update, and the next action of those after.
+    The value after the rollout then comes from the weights before the update, the next action from those after it.
     """
     return plan(settings).in_rounds or settings.workers_learn
 
 
 def plan(settings: Settings) -> Plan:
-    """The plan of the schedule named in the settings."""
+    """Returns the plan of the schedule named in the settings."""
     schedule, length = settings.batching.schedule, settings.algorithm.rollout_length
     if schedule == "queues":
         return Plan(length, in_rounds=False)
@@ -70,7 +70,7 @@ def plan(settings: Settings) -> Plan:
 
 
 def rollouts_per_batch(settings: Settings) -> int:
-    """The fewest full rollouts that hold `training_batch_min` agent steps; in rounds, one of each agent of a group."""
+    """Returns rollouts per batch: the fewest with `training_batch_min` steps; in rounds, one per agent of a group."""
     schedule = plan(settings)
     if settings.workers_learn:
         return 1

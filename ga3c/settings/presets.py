@@ -1,13 +1,13 @@
-"""Starting values by name, one preset for each paper, system or aim: what `--preset` chooses from.
+"""The presets that `--preset` chooses from: starting values by name, for papers, systems and aims.
 
 fast: the most steps a second around one model. quality: meant to learn the most from each step, not compared yet.
-paper, ga3c: GA3C (Babaeizadeh et al., 2017). a3c-cpu: what GA3C is compared with, Asynchronous Methods for Deep
+paper, ga3c: GA3C (Babaeizadeh et al., 2017). a3c-cpu: the baseline of GA3C, Asynchronous Methods for Deep
 Reinforcement Learning (Mnih et al., 2016). accelerated-a2c, -ppo, -appo: Stooke and Abbeel, Accelerated Methods for
 Deep Reinforcement Learning (2018). cule: Dalton et al., Accelerating Reinforcement Learning through GPU Atari
-Emulation (2020), the fastest row of 120 environments in table 3; cule-ppo: its PPO. Values that those papers do not
-give are their published code's.
+Emulation (2020), the fastest row of 120 environments in table 3; cule-ppo: its PPO. A value that a paper does not
+give comes from its published code.
 
-Two of Stooke and Abbeel's depend on the number of environments, as their batches grew: see `grown`.
+accelerated-a2c and accelerated-ppo depend on the number of environments, see `grown`.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _PPO: Mapping[str, Any] = {
     "anneal_steps": 50_000_000,
 }
 
-# Of the first paper: workers with one environment each, t_max, one set of RMSProp statistics for all and its decay,
-# gamma, entropy weight, the network, no correction of the lag, 16 workers on 16 cores (here one a core). Of ga3c's
-# preset, so that the two differ in their schedule alone: RMSProp's epsilon, a constant learning rate (the first paper:
-# falling to 0), value_coef, log_epsilon, the games' settings. Ours: slots, so that nobody waits to be counted.
+# From Mnih et al. (2016): workers with one environment each, t_max, one set of RMSProp statistics for all and its
+# decay, gamma, entropy weight, the network, no correction of the lag, 16 workers on 16 cores (here one per core).
+# From the preset ga3c, so that only the schedule differs: RMSProp's epsilon, a constant learning rate (Mnih et al.:
+# falling to 0), value_coef, log_epsilon, the games' settings. Our own: slots, so that no agent waits to be counted.
 _A3C_CPU: Mapping[str, Any] = {
     **{name: value for name, value in _GA3C.items() if name not in (
         "predictors", "trainers", "prediction_batch_min", "prediction_batch_max", "training_batch_min", "controller",
@@ -109,9 +109,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 
 def beginning(preset: str | None, algorithm: str) -> Mapping[str, Any]:
-    """What to begin with, by setting: the preset, if one is named. Else some algorithms begin with more.
+    """Returns the starting values by setting: the named preset, or else those that the algorithm starts from.
 
-    Those of one pass begin with `fast`. `a2c` and `ppo` do not correct for lag: they begin with a schedule without it.
+    Algorithms of one pass start with `fast`. `a2c` and `ppo` do not correct for lag: they get a schedule without lag.
     """
     if preset is not None:
         return PRESETS[preset]
@@ -121,7 +121,7 @@ def beginning(preset: str | None, algorithm: str) -> Mapping[str, Any]:
 
 
 def notes_on_beginning(given: Mapping[str, Any]) -> list[str]:
-    """A line for whoever names one of these algorithms alone. given: what was asked for, by setting."""
+    """Returns a line if an algorithm without a preset brings starting values. given: the user's values by setting."""
     name = given.get("algorithm", "")
     if "preset" in given or not beginning(None, name):
         return []
@@ -131,7 +131,7 @@ def notes_on_beginning(given: Mapping[str, Any]) -> list[str]:
 
 
 def notes_on_steps(settings: AlgorithmSettings) -> list[str]:
-    """A line for whoever lets an algorithm that holds no step back make several with each batch."""
+    """Returns a warning if an algorithm without clipping or lag correction makes several optimizer steps per batch."""
     name, steps = settings.algorithm, settings.passes * settings.minibatches
     if facts(name).corrects_lag or not facts(name).one_pass or steps == 1:
         return []
@@ -140,7 +140,7 @@ def notes_on_steps(settings: AlgorithmSettings) -> list[str]:
 
 
 def notes_on_lag(algorithm: str, schedule: str) -> list[str]:
-    """A line for whoever has asked for lag, and for an algorithm that does not correct for it."""
+    """Returns a warning if the schedule has policy lag and the algorithm does not correct for it."""
     if facts(algorithm).corrects_lag or schedule not in ("queues", "multi-batch"):
         return []
     return [f"{algorithm} does not correct for policy lag, which --schedule {schedule} has: it may not learn. "
@@ -148,10 +148,10 @@ def notes_on_lag(algorithm: str, schedule: str) -> list[str]:
 
 
 def grown(preset: str, environments: int, rollout_length: int) -> Mapping[str, Any]:
-    """What a preset gives for so many environments, by setting (Stooke and Abbeel, 2018).
+    """Returns a preset's values that depend on the number of environments, by setting (Stooke and Abbeel, 2018).
 
-    A2C's batch grows with them, from 80 steps, and the learning rate with the root of that, to 3e-3 at most. PPO's
-    batch stays 2,048 steps, so its rollouts become shorter, from 256 down to 4.
+    A2C's batch grows with the environments, from 80 steps; its learning rate grows with the square root of the batch,
+    up to 3e-3. PPO's batch stays 2,048 steps, so its rollouts become shorter, from 256 down to 4.
     """
     if preset == "accelerated-a2c":
         growth = max(1.0, environments * rollout_length / 80)

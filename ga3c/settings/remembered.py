@@ -1,7 +1,8 @@
-"""What runs find out about this machine, kept for later runs in files of the user's cache directory.
+"""Measurements of this machine that runs keep for later runs, in files of the user's cache directory.
 
-They stand in `$XDG_CACHE_HOME/ga3c`, else `~/.cache/ga3c`. Each is a list of entries: what an entry is of, and what was
-found. A file is replaced as a whole. If two runs write at the same moment, one entry may be lost; it is found again.
+The files are in `$XDG_CACHE_HOME/ga3c`, else `~/.cache/ga3c`. Each holds a list of entries. An entry has a kind (what
+was measured, on which machine) and the result. Files are replaced as a whole. If two runs write at the same moment,
+one entry may be lost; a later run measures it again.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ Entry = dict[str, Any]
 
 
 def cache_file(name: str) -> Path:
-    """Where it is kept. A user without a home, as containers have, keeps it in the temporary directory."""
+    """Returns the path of the file. A user without a home, as in containers, gets the temporary directory."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(tempfile.gettempdir() if cache.startswith("~") else cache) / "ga3c" / name
 
 
 def this_machine() -> Entry:
-    """What every entry is of: machine, cores, devices, version."""
+    """Returns the part of the kind that all entries have: machine, cores, devices, version."""
     return {"machine": platform.node(), "cores": usable_cores(),
             "devices": os.environ.get("CUDA_VISIBLE_DEVICES", "all"), "version": __version__}
 
 
 def entries(name: str) -> list[Entry]:
-    """All entries of a file; whatever else is in it is left out. Raises OSError, ValueError."""
+    """Reads all entries of a file and leaves anything else out. Raises OSError, ValueError."""
     try:
         found = json.loads(cache_file(name).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
     except RecursionError as error:
         raise ValueError(str(error)) from None
-    if isinstance(found, dict):  # as versions before 0.9 wrote it
+    if isinstance(found, dict):  # the format before version 0.9
         return []
     if not isinstance(found, list):
         raise ValueError("not a list of entries")
@@ -49,12 +50,12 @@ def entries(name: str) -> list[Entry]:
 
 
 def recalled(name: str, kind: Entry, what: str, log: Callable[[str], None]) -> list[Entry]:
-    """The entries of this kind. If the file cannot be read, `log` takes a line, in which `what` is remembered."""
+    """Returns the entries of this kind. If the file cannot be read, `log` gets a line that names `what`."""
     return [entry for entry in _readable(name, what, log) if _is_of(entry, kind)]
 
 
 def remember(name: str, kind: Entry, found: Entry, what: str, log: Callable[[str], None]) -> None:
-    """Keeps what was found in the place of entries of this kind. If that fails, `log` takes a line."""
+    """Writes what was found and replaces earlier entries of this kind. If that fails, `log` gets a line."""
     path = cache_file(name)
     aside = path.with_name(f".{path.stem}.{os.getpid()}")
     kept = [entry for entry in _readable(name, what, log) if not _is_of(entry, kind)]

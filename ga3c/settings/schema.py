@@ -1,8 +1,8 @@
 """Every setting of a run: typed, with its default, in six groups.
 
 `Settings` is the only source. Its descriptions become the comments of `config.yaml` and the lines of `--help`.
-A setting's name is unique over all groups, so flags and `Config(...)` need no group. A function takes the group that it
-needs, or all of them if it needs several.
+A setting's name is unique over all groups, so flags and `Config(...)` need no group. A function takes the one group
+that it needs, or the whole `Settings` if it needs several.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_SLOTS_PER_AGENT = 16
 NETWORKS = ("auto", "small", "large", "nature", "dense")
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # package.module:name
 
-_WIDEST = 60                # of the choices behind a flag
+_WIDEST = 60                # characters of the choices behind a flag
 
 AGENT_DESCRIPTORS = 4       # file descriptors of one agent in the main process
 OTHER_DESCRIPTORS = 200     # file descriptors of everything else
@@ -272,13 +272,13 @@ class RunSettings(Group):
     @field_validator("run_dir")
     @classmethod
     def _named(cls, value: str | None) -> str | None:
-        if value == "":  # Field's own limit would refuse a path that is no text
+        if value == "":  # Field's own limit would reject a path that is no text
             raise PydanticCustomError("empty", "it names no directory")
         return value
 
 
 class Settings(Group):
-    """All settings of a run, with their defaults; `config.yaml` shows them with their comments."""
+    """All settings of a run, with their defaults; `config.yaml` shows them with comments."""
 
     env: EnvSettings = EnvSettings()
     agents: AgentSettings = AgentSettings()
@@ -288,11 +288,11 @@ class Settings(Group):
     run: RunSettings = RunSettings()
 
     def flat(self) -> dict[str, Any]:
-        """Every setting by its name alone."""
+        """Returns every setting by its name, without groups."""
         return {name: getattr(getattr(self, setting.group), name) for name, setting in ALL.items()}
 
     def changed(self, **values: Any) -> Settings:
-        """A copy with other values, by name, taken as they are. Raises KeyError for an unknown name."""
+        """Returns a copy with other values, by name, unchecked. Raises KeyError for an unknown name."""
         groups: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
             groups.setdefault(ALL[name].group, {})[name] = value
@@ -301,27 +301,27 @@ class Settings(Group):
 
     @property
     def tunes(self) -> bool:
-        """Whether numbers of workers change: rounds and serial mode are of a fixed number of agents."""
+        """Whether the controller changes the numbers of workers. They are fixed in rounds and in serial mode."""
         return (self.tuning.dynamic and not self.run.serial and self.batching.schedule == "queues"
                 and not self.workers_learn)
 
     @property
     def workers_learn(self) -> bool:
-        """Whether it is A3C on processors: agents have a model each, and learn by themselves."""
+        """Whether the algorithm is A3C on processors: each agent has its own model and trains it."""
         return facts(self.algorithm.algorithm).workers_learn
 
     @property
     def agent_count(self) -> int:
         """N_A at the start: as configured, else 32 environments per core, but 2 to 16 agents per core.
 
-        Of agents that learn by themselves, one per core (Mnih et al., 2016: 16 on 16 cores).
+        Agents that train their own models: one per core (Mnih et al., 2016: 16 on 16 cores).
         """
         usual = usable_cores() if self.workers_learn else _usual_agents(self.agents.envs_per_agent)
         return self.tuning.agents or usual
 
     @property
     def agent_capacity(self) -> int:
-        """The most agents the shared memory has room for. In rounds nobody takes another's place."""
+        """The most agents that the shared memory has room for. In rounds the number of agents is fixed."""
         least = max(self.agent_count, self._started[0])
         if self.batching.schedule != "queues":
             return least
@@ -332,13 +332,13 @@ class Settings(Group):
 
     @property
     def agent_bytes(self) -> int:
-        """Memory of one agent process of Atari: 104 MB with the defaults, 58 of them slots."""
+        """Bytes of memory of one Atari agent process: 104 MB with the defaults, 58 of them slots."""
         slots = self.agents.slots_per_agent * self.algorithm.rollout_length * OBSERVATION_BYTES
         return 8 * 2**20 + self.agents.envs_per_agent * (9 * 2**18 + slots)
 
     @property
     def _most_agents(self) -> int:
-        """As many as could pay and as the machine can hold: twice the usual, half the memory, its descriptors."""
+        """The most agents that are useful and fit: twice the usual number, half the memory, the file descriptors."""
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if descriptors == resource.RLIM_INFINITY:
             descriptors = 2**20
@@ -347,7 +347,7 @@ class Settings(Group):
 
     @property
     def thread_capacity(self) -> tuple[int, int]:
-        """The most predictors and trainers: as given, but if dynamic up to half the cores, at least two, at most 16."""
+        """The most predictors and trainers: as configured; if dynamic, also up to half the cores (2 to 16)."""
         most = min(16, max(2, usable_cores() // 2)) if self.tunes else 1
         _, predictors, trainers = self._started
         return max(most, self.tuning.predictors, predictors), max(most, self.tuning.trainers, trainers)
@@ -364,20 +364,20 @@ def _usual_agents(envs_per_agent: int) -> int:
 
 
 class SettingField(NamedTuple):
-    """Where a setting stands: its group and its field."""
+    """One setting: its group and its field."""
 
     group: str
     field: FieldInfo
 
     @property
     def choices(self) -> list[str]:
-        """The values of a setting that lists them; [] for any other."""
+        """The allowed values of a setting with a fixed list of choices; [] for any other."""
         literal = getattr(self.field.annotation, "__origin__", None) is Literal
         return [str(choice) for choice in get_args(self.field.annotation)] if literal else []
 
     @property
     def metavar(self) -> str:
-        """What is wanted, in capitals, or the choices if they fit in a line."""
+        """The placeholder in capitals, or the choices if they fit on a line."""
         assert isinstance(self.field.json_schema_extra, dict)
         choices = "|".join(self.choices)
         return choices if 0 < len(choices) <= _WIDEST else str(self.field.json_schema_extra["metavar"])

@@ -1,4 +1,4 @@
-"""Files that are the old ones until they are the new ones, whatever happens meanwhile."""
+"""Atomic writes: after a crash a file has its old content or its new content, never a part."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replaces the file in one step. One process at a time may write it. Raises OSError."""
+    """Replaces the file in one step. Only one process at a time may write it. Raises OSError."""
     aside = path.with_name(f".{path.name}")
     aside.write_text(text, encoding="utf-8")
     sync(aside)
@@ -16,7 +16,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Has the disk hold the file or directory as it is now. Raises OSError."""
+    """Writes the file or directory through to the disk (fsync). Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

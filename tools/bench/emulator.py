@@ -31,7 +31,10 @@ _ENVS = 8
 
 
 class Timed(NamedTuple):
-    """Microseconds of processor time an agent step, and how many times as fast ours is; `least` of the rounds."""
+    """The times of one game. ale, own: microseconds of processor time per agent step. ratio: ale / own, the median.
+
+    least: the lowest ratio of a round.
+    """
 
     game: str
     ale: float
@@ -53,7 +56,7 @@ def timed(game: str, steps: int, rounds: int) -> Timed:
     random = np.random.default_rng(0)
     for env in both:
         env.reset(seed=0)
-        _us(env, np.zeros((2, _ENVS), np.int64))  # what is compiled or loaded once
+        _us(env, np.zeros((2, _ENVS), np.int64))  # compiles and loads before the measurement
     found = []
     for _ in range(rounds):
         actions = random.integers(both[0].single_action_space.n, size=(steps, _ENVS))
@@ -66,7 +69,7 @@ def timed(game: str, steps: int, rounds: int) -> Timed:
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("games", nargs="*", help="names of ale-py's ROMs")
     parser.add_argument("--steps", type=number(int, 1, 1_000_000), default=60, metavar="N",

@@ -35,16 +35,16 @@ from ga3c.envs.emulator.starts import Starts
 from ga3c.settings.flags import output_file
 
 _GAMES: Final = ("pong", "breakout", "boxing", "qbert", "space_invaders")
-_FRAMES: Final = 4  # of an agent step
+_FRAMES: Final = 4  # per agent step
 _BLOCK: Final = 32  # threads that start together: a warp, so that consoles spread over all multiprocessors
-_NO_OPS: Final = 30  # that open a game; consoles begin with different numbers of them
+_NO_OPS: Final = 30  # most no-ops at the start of a game; consoles start with different numbers
 
 
 class Consoles(NamedTuple):
-    """What a kernel plays on, each with the console's number as its first axis; `roms` may have one row for all.
+    """The arrays of a kernel. The first axis is the console; `roms` and `logs` may have one row for all.
 
     machines (n,) MACHINE; roms (n or 1, ROM_SIZE) uint8; logs (n or 1, LOG_SIZE) int64; screens (n, 2, lines, 160)
-    uint8, of the last two frames; rewards (n,) int64, the sum until now.
+    uint8, of the last two frames; rewards (n,) int64, the sum so far.
     """
 
     machines: Any
@@ -56,7 +56,7 @@ class Consoles(NamedTuple):
 
 @kernel
 def step(machine: Any, game: int, rom: Any, log: Any, screens: Any, action: int) -> Any:
-    """One console's agent step: returns the reward. Both sides compile this function."""
+    """Plays one agent step of a console and returns the reward. GPU and processor both compile this function."""
     reward = 0
     for frame in range(_FRAMES):
         press(machine, game, action)
@@ -67,14 +67,14 @@ def step(machine: Any, game: int, rom: Any, log: Any, screens: Any, action: int)
 
 @kernel
 def on_processor(machines: Any, game: int, images: Any, logs: Any, screens: Any, actions: Any, rewards: Any) -> None:
-    """An agent step of each console, one after the other."""
+    """Plays an agent step of each console, one after the other."""
     for number in range(len(machines)):
         rewards[number] += step(machines[number], game, images[number % len(images)], logs[0], screens[number],
                                 actions[number])
 
 
 def on_gpu(cuda: Any) -> Callable[..., None]:
-    """The plain function that is a step of the GPU's: (machines, game, roms, logs, screens, actions, rewards)."""
+    """Returns the plain function of a GPU step: (machines, game, roms, logs, screens, actions, rewards)."""
     def play(machines, game, images, logs, screens, actions, rewards):  # type: ignore[no-untyped-def]
         number = cuda.grid(1)
         if number < machines.shape[0]:
@@ -85,16 +85,16 @@ def on_gpu(cuda: Any) -> Callable[..., None]:
 
 
 def tables_in_global_memory() -> None:
-    """Has Numba put tables where arrays are instead of into a GPU's constant memory. To be called before it compiles.
+    """Makes Numba put tables into a GPU's global memory instead of its constant memory. Call it before compilation.
 
-    That memory has 64 KiB, and each place that reads a table has its own copy there: the rules alone take more.
+    Constant memory has 64 KiB, and each place in the code that reads a table has its own copy: the rules need more.
     """
     from numba.cuda.cudadrv import nvvm
     nvvm.ADDRSPACE_CONSTANT = nvvm.ADDRSPACE_GLOBAL
 
 
 def consoles(game: str, n: int, fires: bool, logs: int) -> Consoles:
-    """`n` consoles of `game` where games begin, number i after i % 31 no-ops."""
+    """Makes `n` consoles at the start of `game`, number i after i % 31 no-ops. logs: rows of `logs`."""
     emulator = ale_py.ALEInterface()
     emulator.setFloat("repeat_action_probability", 0.0)
     path = roms.get_rom_path(game)
@@ -113,7 +113,7 @@ def consoles(game: str, n: int, fires: bool, logs: int) -> Consoles:
 
 
 def difference(gpu: Consoles, processor: Consoles) -> str:
-    """The first record, screen or reward of `gpu` that is not that of `processor`; "" if all are the same."""
+    """Returns the first record, screen or reward that differs, as text; "" if all are equal."""
     for name in processor.machines.dtype.names:
         there, here = gpu.machines[name], processor.machines[name]
         if (there != here).any():
@@ -129,7 +129,7 @@ def difference(gpu: Consoles, processor: Consoles) -> str:
 
 
 def runs(cuda: Any, play: Any, game: str, environments: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Plays one game on both sides. `play` is the kernel, compiled or not yet."""
+    """Plays one game on GPU and processor, and returns speeds and differences. play: the kernel, compiled or not."""
     emulator = ale_py.ALEInterface()
     path = roms.get_rom_path(game)
     assert path is not None
@@ -186,15 +186,15 @@ def _all(cuda: Any, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             try:
                 yield runs(cuda, play, game, environments, options) | about
                 worked = True
-            except Exception as error:  # it is told, and the other runs go on
+            except Exception as error:  # reported; the other runs continue
                 traceback.print_exc()
                 yield {"game": game, "environments": environments, "failed": f"{type(error).__name__}: {error}"} | about
-                if not worked:  # it would compile again, and fail again
+                if not worked:  # the next run would fail to compile, too
                     return
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("games", nargs="*", metavar="game", help="names of ale-py's ROMs")
     parser.add_argument("--environments", type=int, nargs="+", default=[1024, 4096, 16384], metavar="N")

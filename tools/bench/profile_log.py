@@ -37,13 +37,13 @@ _SPLITS = (
 
 
 def _median(rows: list[dict[str, Any]], name: str) -> float:
-    """The median of a column; 0 if no row has it."""
+    """Returns the median of a column; 0 if no row has it."""
     values = reader.column(rows, name)
     return float(np.nanmedian(values)) if not np.isnan(values).all() else 0.0
 
 
 def window(rows: list[dict[str, Any]], last_minutes: float | None) -> list[dict[str, Any]]:
-    """The rows of the last minutes, without the row written while the run was ending."""
+    """Returns the rows of the last minutes, without the row written while the run was ending."""
     rows = [row for row in rows if row["agents"] > 0]
     if last_minutes is None or not rows:
         return rows
@@ -51,7 +51,7 @@ def window(rows: list[dict[str, Any]], last_minutes: float | None) -> list[dict[
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """The numbers of a run as text, by name."""
+    """Returns the numbers of a run as text, by name."""
     first, last = rows[0], rows[-1]
     seconds = last["time"] - first["time"]
     times, memory = (reader.column(rows, name) for name in ("time", "memory_mb"))
@@ -80,7 +80,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def table(runs: dict[str, list[dict[str, Any]]]) -> Table:
-    """A table with a column for each run."""
+    """Builds a table with a column for each run."""
     made = Table()
     made.add_column("")
     columns = {name: summary(rows) for name, rows in runs.items()}
@@ -99,7 +99,7 @@ _PANELS = (
 
 
 def plot(runs: dict[str, list[dict[str, Any]]], windows: dict[str, list[dict[str, Any]]], file: Path) -> None:
-    """Draws the runs over time; and for their windows, where milliseconds went and how busy threads were."""
+    """Draws the runs over time. For their windows, draws the parts of waits and updates and the busy shares."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -132,7 +132,7 @@ def plot(runs: dict[str, list[dict[str, Any]]], windows: dict[str, list[dict[str
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description="Summarise, compare and plot runs.")
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path)
     parser.add_argument("--last-minutes", type=float, metavar="M",

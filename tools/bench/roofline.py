@@ -59,14 +59,14 @@ PARTS = ("environment", "inference", "training", "smaller batches", "agent loop"
 
 
 def train_settings(game: str, flags: Sequence[str]) -> Settings:
-    """The settings of `ga3c-train --game GAME FLAGS`. Raises ConfigError."""
+    """Returns the settings of `ga3c-train --game GAME FLAGS`. Raises ConfigError."""
     return settings_of_run(parser(), flags, OWN, game=game)
 
 
 # ------------------------------------------------------------------------------------------ one part alone, one process
 
 def _microseconds(work: Callable[[], int], seconds: float) -> float:
-    """Wall-clock microseconds per agent step of `work`, which returns how many it did; the first second is left out."""
+    """Returns wall-clock microseconds per agent step of `work`, without the first second. work: returns its steps."""
     end = time.monotonic() + WARM_SECONDS
     while time.monotonic() < end:
         work()
@@ -127,7 +127,7 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
 
 
 def alone(settings: Settings, flags: list[str], part: str, batch: int, seconds: float) -> list[float]:
-    """Microseconds per agent step of one part in as many processes at once as there are cores."""
+    """Measures one part in one process per core at once. Returns microseconds per agent step of each process."""
     command = [sys.executable, __file__, "--part", part, "--games", settings.env.game, "--prediction-batch", str(batch),
                "--seconds", str(seconds), "--", *flags]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -140,7 +140,7 @@ def alone(settings: Settings, flags: list[str], part: str, batch: int, seconds: 
 
 
 def transport(settings: Settings, agents: int, seconds: float) -> dict[str, float]:
-    """Microseconds per agent step of agents and server where nothing is computed, by `transport.py`."""
+    """Returns microseconds per agent step of agents and server without computation, from `transport.py`."""
     if probe(settings).observation_shape != (84, 84, 4):
         return {"agents": 0.0, "server": 0.0, "gather": 0.0}
     with tempfile.TemporaryDirectory() as scratch:
@@ -176,9 +176,9 @@ def serve(game: str, flags: list[str], minutes: float, directory: Path) -> dict[
 
 
 def attribute(costs: dict[str, float], run: dict[str, Any], cores: int) -> dict[str, float]:
-    """Core-microseconds per agent step by part; their sum is cores / speed.
+    """Returns core-microseconds per agent step by part. Their sum is cores / speed.
 
-    `run` has `transport_us` (agents, server and its `gather`) and `inference_us` in batches as small as its own.
+    run: includes `transport_us` (agents, server, and `gather` within server) and `inference_us` at its own batch size.
     """
     def per_step(busy: float) -> float:
         return float(1e6 * busy / run["steps_per_second"])
@@ -195,7 +195,7 @@ def attribute(costs: dict[str, float], run: dict[str, Any], cores: int) -> dict[
 
 
 def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[str, Any]:
-    """All measurements of one game. A run's limit is of the costs measured just before and just after it."""
+    """Returns all measurements of one game. A run's limit uses the costs measured just before and after the run."""
     from ga3c.settings.plan import rollouts_per_batch
     cores = usable_cores()
     settings = train_settings(game, flags)
@@ -228,7 +228,7 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
 
 
 def medians(runs: list[dict[str, Any]], cores: int) -> dict[str, Any]:
-    """Medians of speed, share and limit, each on its own; the rest is of the run with the median share."""
+    """Returns separate medians of speed, share and limit; other values come from the run with the median share."""
     middle = sorted(runs, key=lambda run: run["share_of_limit"])[len(runs) // 2]
     return {**{name: float(np.median([run[name] for run in runs])) for name in
                ("limit", "steps_per_second", "share_of_limit")},
@@ -239,7 +239,7 @@ def medians(runs: list[dict[str, Any]], cores: int) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ showing
 
 def show(result: dict[str, Any]) -> None:
-    """Prints one game."""
+    """Prints the results of one game."""
     if not result["runs"]:
         costs = ", ".join(f"{part} {cost:.1f} us" for part, cost in result["costs_us"].items())
         print(f"\n{result['game']}: at most {result['limit']:,.0f} agent steps/s: {costs}")
@@ -282,7 +282,7 @@ def plot(results: list[dict[str, Any]], file: Path) -> None:
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--games", nargs="+", default=["Pong", "Boxing", "Breakout"], metavar="GAME")
     parser.add_argument("--minutes", type=float, default=2.0, help="length of each run of the service [2]")
@@ -305,14 +305,14 @@ def main() -> int:
             print(_environment(settings, options.seconds) if options.part == "environment" else
                   _model(settings, options.part, options.prediction_batch, options.seconds))
             return 0
-        for game in options.games:  # finds a mistake in the last before the first is measured
+        for game in options.games:  # finds a mistake in the last game before the first is measured
             settings = train_settings(game, options.flags)
-            choose(settings, probe(settings), print)  # once, in a process that does nothing else
+            choose(settings, probe(settings), print)  # measured once, while this process does nothing else
         if options.keep and options.keep.exists():
             parser.error(f"--keep: {options.keep} is there already")
         before_tensorflow()
         with quiet(False):
-            import tensorflow as tf  # for which a mistake in the flags need not wait
+            import tensorflow as tf  # slow; mistakes in the flags are reported before
 
             from ga3c.runs.directory import versions
             gpus = tf.config.list_physical_devices("GPU")

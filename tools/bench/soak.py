@@ -30,11 +30,11 @@ import psutil
 
 from ga3c.runs import reader
 
-_WARM = 5.0  # seconds of training before which a second without an update is no complaint
+_WARM = 5.0  # first seconds of training, in which seconds without an update are not counted
 
 
 def agents(main: psutil.Process) -> list[psutil.Process]:
-    """The agents' processes: children of the fork server, which is a child of the main process."""
+    """Returns the agents' processes: children of the fork server, which is a child of the main process."""
     found = []
     with contextlib.suppress(psutil.Error):
         for child in main.children():
@@ -45,7 +45,7 @@ def agents(main: psutil.Process) -> list[psutil.Process]:
 
 
 def sample(main: psutil.Process) -> dict[str, float]:
-    """Descriptors, threads and private memory (MB) of the main process; {} if it has ended."""
+    """Returns descriptors, threads and private memory (MB) of the main process; {} if it has ended."""
     with contextlib.suppress(psutil.Error), main.oneshot():
         memory = main.memory_info()  # shared memory holds the slots
         return {"descriptors": main.num_fds(), "threads": main.num_threads(),
@@ -63,7 +63,7 @@ def shoot(main: psutil.Process, chance: random.Random, stops: float) -> bool:
 
 
 def slope(hours: list[float], values: list[float]) -> dict[str, float]:
-    """First, last, growth per hour and its standard error, without the first fifth of the samples."""
+    """Returns first, last, growth per hour and its standard error, without the first fifth of the samples."""
     skip = len(values) // 5
     x, y = np.array(hours[skip:]), np.array(values[skip:])
     if len(x) < 4:
@@ -74,7 +74,7 @@ def slope(hours: list[float], values: list[float]) -> dict[str, float]:
 
 
 def by_minute(samples: list[tuple[float, dict[str, float]]]) -> list[float]:
-    """Memory of the main process in MB, the mean of each minute."""
+    """Returns the memory of the main process in MB, the mean of each minute."""
     minutes: dict[int, list[float]] = {}
     for at, values in samples:
         minutes.setdefault(int(at // 60), []).append(values["memory_mb"])
@@ -82,7 +82,7 @@ def by_minute(samples: list[tuple[float, dict[str, float]]]) -> list[float]:
 
 
 def replacements(events: list[dict[str, Any]]) -> list[float]:
-    """Seconds from each agent's death to the next start of an agent; none for a death without one."""
+    """Returns the seconds from each agent's death to the next start of an agent, if there is one."""
     died: deque[float] = deque()
     waits = []
     for event in events:
@@ -94,7 +94,7 @@ def replacements(events: list[dict[str, Any]]) -> list[float]:
 
 
 def report(run: Path, samples: list[tuple[float, dict[str, float]]], shots: int, code: int) -> dict[str, Any]:
-    """The report."""
+    """Returns the report: deaths, replacements, seconds without an update, and growth of memory and descriptors."""
     rows, events = reader.rows(run).new(), reader.events(run).new()
     playing = [row for row in rows if row["agents"] > 0 and row["time"] > _WARM]
     waits = replacements(events)
@@ -114,7 +114,7 @@ def report(run: Path, samples: list[tuple[float, dict[str, float]]], shots: int,
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="of training [%(default)s]")
     parser.add_argument("--every", type=float, default=10.0, help="seconds between shots [%(default)s]")
@@ -126,7 +126,7 @@ def main() -> int:
         parser.error("--run-dir cannot be given after --: this tool sets it")
     run = Path(tempfile.mkdtemp(prefix="soak-")) / "run"
     command = [sys.executable, "-m", "ga3c", "--run-dir", str(run), "--minutes", str(options.minutes), *options.train]
-    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has us ignore them
+    for number in (signal.SIGINT, signal.SIGTERM):  # even if the shell has made this process ignore them
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     chance, shots = random.Random(options.seed), 0
     samples: list[tuple[float, dict[str, float]]] = []
@@ -139,7 +139,7 @@ def main() -> int:
             next_shot, next_sample = began + 2.0, began
             while process.poll() is None:
                 now = time.monotonic()
-                if now >= next_sample and now < began + 60 * options.minutes - 2.0:  # the end is not part of it
+                if now >= next_sample and now < began + 60 * options.minutes - 2.0:  # excludes the end of the run
                     next_sample += max(0.5, options.minutes / 60)
                     if taken := sample(watched):
                         samples.append((now - began, taken))
@@ -156,7 +156,7 @@ def main() -> int:
     if not (run / "metrics.jsonl").exists():
         with contextlib.suppress(OSError):
             run.parent.rmdir()
-        if process.returncode == 0:  # else ga3c-train has said why
+        if process.returncode == 0:  # otherwise ga3c-train has printed the reason
             print("soak: there is no run; the arguments after -- ask for none", file=sys.stderr)
         return process.returncode or 2
     found = report(run, samples, shots, process.returncode)

@@ -42,7 +42,7 @@ SPEC = EnvSpec("null", (84, 84, 4), np.dtype(np.uint8), 6, 1)
 
 
 class NullEnvironment:
-    """E environments in which nothing ever happens."""
+    """E environments that always return the same frames and no reward."""
 
     spec = SPEC
 
@@ -52,14 +52,14 @@ class NullEnvironment:
         self._transition = Transition(np.zeros(n_envs, np.float32), never, never, never, None)
 
     def reset(self, seed: int) -> None:
-        """Begins nothing."""
+        """Does nothing."""
 
     def step(self, action: NDArray[np.int64]) -> Transition:
-        """The same transition for any `action`."""
+        """Returns the same transition for any `action`."""
         return self._transition
 
     def restart(self, number: int) -> None:
-        """Begins nothing, either."""
+        """Does nothing."""
 
     def show(self, into: NDArray) -> None:
         """Copies as many bytes as real frames have."""
@@ -76,17 +76,17 @@ class NullEnvironment:
 
 
 class NullLearner:
-    """Answers at once with constants; its version is written by one trainer."""
+    """A model that answers at once with constants. Only one trainer may update its version."""
 
     def __init__(self) -> None:
         self.version = self.min_valid_version = self.agent_steps = 0
 
     def shared(self, observation: NDArray) -> NDArray:
-        """The array itself, as on a processor."""
+        """Returns the array itself, as on a processor."""
         return observation
 
     def predict(self, observation: NDArray) -> tuple[Outputs, int]:
-        """Uniform policy (n, A) and value 0 (n,)."""
+        """Returns a uniform policy (n, A) and values 0 (n,), float32, and the version."""
         n = len(observation)
         policy = np.full((n, SPEC.n_actions), 1 / SPEC.n_actions, np.float32)
         return {"policy": policy, "value": np.zeros(n, np.float32)}, self.version
@@ -100,7 +100,7 @@ class NullLearner:
 
 
 def null_agent(port: Port, store: Slots) -> None:
-    """Entry point of an agent's process."""
+    """Runs an agent. Entry point of its process."""
     try:
         drive(play(NullEnvironment(store.n_envs), store, np.random.default_rng(port.agent)), port, store)
     except ServerGone:
@@ -108,7 +108,7 @@ def null_agent(port: Port, store: Slots) -> None:
 
 
 def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: float) -> dict[str, float]:
-    """One run; its first two seconds are not counted."""
+    """Makes one run and returns its measurements, without its first two seconds."""
     from ga3c.learner.learner import Learner, UpdateStats
     from ga3c.runs.statistics import Spent, Statistics
     from ga3c.service.batches import RolloutQueue, refusal
@@ -150,7 +150,7 @@ def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: fl
                 "agents_us": 1e6 * (sum(sum(player.cpu_times()[:2]) for player in players) - playing) / steps}
     finally:
         for agent in range(agents):
-            channel.hang_up(agent)  # it ends, even if it waits for a thread that has failed
+            channel.hang_up(agent)  # ends the agent even if it waits for a failed thread
         for process in processes:
             process.join()
         channel.dismiss_trainer()
@@ -158,11 +158,11 @@ def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: fl
         threads.shutdown()
         channel.close()
         for each in work:
-            each.result()  # raises what the thread did
+            each.result()  # raises the exception of the thread
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--agents", type=int, default=2 * usable_cores(), help="[2 per core]")
     parser.add_argument("--envs", type=int, default=16, help="environments per agent [16]")

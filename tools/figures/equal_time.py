@@ -31,13 +31,13 @@ _COLUMNS = (
 
 
 def rows_of(curve: Mapping[str, list[Any]], minutes: float) -> list[dict[str, Any]]:
-    """The points of a curve until so many minutes, as rows of metrics."""
+    """Returns the points of the first `minutes` of a curve, as rows of metrics."""
     return [row for row in points(curve) if row["time"] <= 60 * minutes]
 
 
 def compared(ours: Mapping[str, Any], theirs: Mapping[str, Any], minutes: float) -> tuple[
         list[dict[str, Any]], dict[str, list[Group]]]:
-    """(rows of the table, curves by game) of the games that both have played. Raises ConfigError if there is none."""
+    """Returns (table rows, curves by game) of the games in both files. Raises ConfigError if there is none."""
     rows, curves = list[dict[str, Any]](), dict[str, list[Group]]()
     for game, their in theirs.items():
         seeds = [run for run in ours.values() if run["game"] == game and run["curve"]["score"]]
@@ -59,7 +59,7 @@ def compared(ours: Mapping[str, Any], theirs: Mapping[str, Any], minutes: float)
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ours", type=Path)
     parser.add_argument("theirs", type=Path)

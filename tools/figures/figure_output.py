@@ -1,4 +1,4 @@
-"""What a paper's table or figure is shown as: rows of JSON, a Markdown table, a picture."""
+"""Output of a paper's table or figure: rows of JSON, a Markdown table, a figure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ga3c.settings.whole_files import write_whole
 
 
 class Column(NamedTuple):
-    """A column of a table: its heading, and how the number of a row is written. Without a number it is "-"."""
+    """A column of a table: heading, name of the value in a row, format. A missing value is shown as "-"."""
 
     heading: str
     name: str
@@ -21,7 +21,7 @@ class Column(NamedTuple):
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
-    """A table with one line for each row."""
+    """Formats a Markdown table with one line for each row."""
     cells = [[column.form.format(row[column.name]) if row.get(column.name) is not None else "-" for column in columns]
              for row in rows]
     lines = [[column.heading for column in columns], ["---"] * len(columns), *cells]
@@ -29,7 +29,7 @@ def markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> st
 
 
 def write(options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], text: str, figure: Any) -> None:
-    """Writes what a call has found: rows, table and picture."""
+    """Writes the results of a call: rows, table and figure."""
     stem = options.out / options.what
     write_whole(stem.with_suffix(".json"), json.dumps({"machine": machine(), "flags": options.flags, "rows": rows},
                                                       indent=1) + "\n")
@@ -38,7 +38,7 @@ def write(options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], text: 
 
 
 def panels(count: int) -> tuple[Any, Any]:
-    """A figure of so many panels side by side, and these. Needs matplotlib; no display."""
+    """Returns a figure and its `count` panels, side by side. Needs matplotlib, but no display."""
     from matplotlib.figure import Figure
     figure = Figure(figsize=(4.2 * count, 3.4), layout="constrained")
     return figure, figure.subplots(1, count, squeeze=False)[0]

@@ -1,7 +1,7 @@
-"""The runs behind the figures: learning runs, which keep their directories, and runs for speed, which leave a line.
+"""The runs behind the figures: learning runs keep their directories, runs for speed keep one line each.
 
-A learning run is kept when it has had its budget, and resumed when it has not (`train`). A run for speed is made in a
-directory that is thrown away (`speed`); the measurements stand in a file of JSON lines (`completed`).
+A learning run is kept if it has used its budget, and resumed if not (`train`). A run for speed uses a temporary
+directory (`speed`). Its measurements are a line in a file of JSON lines (`completed`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.tuning.measurement import name as counts_name
 
-# Between what a run was trained with and what is asked of it.
+# Settings that may differ between an existing run and the wanted run.
 _MAY_DIFFER = {"run_dir", "minutes", "steps", "checkpoint_minutes", "checkpoints_kept", "remember", "tensorboard",
                "evaluation_minutes", "evaluation_episodes"}
 _OWN = ("game", "minutes", "steps", "frames", "episodes", "run_dir", "checkpoint_minutes")
@@ -39,9 +39,9 @@ _LONGEST_BEGINNING = 60.0  # seconds
 
 
 def exit_code(tool: str, work: Callable[[], list[str]], interrupted: str = "interrupted") -> int:
-    """Does a tool's `work`, which returns its failures, and tells of what went wrong in lines that begin with `tool`.
+    """Runs a tool's `work`, which returns its failures, and prints each error in a line that begins with `tool`.
 
-    Returns the exit code: 0; 1 after failures; 2 after a mistake of the user; 130 if it was interrupted.
+    Returns the exit code: 0; 1 after failures; 2 after a mistake of the user; 130 after an interrupt.
     """
     try:
         failures = work()
@@ -70,32 +70,32 @@ class Variant(NamedTuple):
 
 def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
           steps: int | None) -> Settings:
-    """The settings of a run; the variant's own come last. Raises ConfigError."""
+    """Returns the settings of a run; the variant's flags come last. Raises ConfigError."""
     argv = ["--seed", str(seed), "--no-remember", *flags, *variant.flags]
     return settings_of_run(train_parser(), argv, _OWN, game=game).changed(minutes=minutes, steps=steps)
 
 
 def run_name(variant: Variant, game: str, seed: int) -> str:
-    """The name of a run's directory."""
+    """Returns the name of a run's directory."""
     return f"{game}-{variant.name}-s{seed}".replace(":", "-").replace("/", "-")
 
 
 def shared(number: int, agents: int) -> int:
-    """Environments of each agent. Raises ConfigError if they do not come out even."""
+    """Returns the environments of each agent. Raises ConfigError if `number` is not a multiple of `agents`."""
     if number < 1 or number % agents:
         raise ConfigError(f"--environments: {number} cannot be shared by {agents} agents; a multiple of {agents} can")
     return number // agents
 
 
 def reached(run: Path, settings: Settings) -> bool:
-    """Whether the run has had the budget. Raises OSError if there is no record."""
+    """Says whether the run has used its budget of steps or minutes. Raises OSError if there is no record."""
     rows = reader.rows(run).new()
     return bool(rows) and (settings.run.steps is not None and rows[-1]["agent_steps"] >= settings.run.steps
                            or settings.run.minutes is not None and rows[-1]["time"] >= 60 * settings.run.minutes)
 
 
 def finished(run: Path, settings: Settings) -> bool:
-    """Whether the run has had the budget, and its newest whole checkpoint is from its end."""
+    """Says whether the run has used its budget and its newest whole checkpoint is from its end."""
     try:
         steps = int(checkpoint.newest(run / "checkpoints")[1].name)
     except checkpoint.CheckpointError:
@@ -107,14 +107,14 @@ def finished(run: Path, settings: Settings) -> bool:
 
 
 def train(run: Path, settings: Settings) -> None:
-    """Trains the run until it has had its budget, and has a checkpoint from its end.
+    """Trains the run until it has used its budget and has a checkpoint from its end.
 
-    Raises ConfigError if it exists with other settings, SystemExit if it was interrupted: then it has ended with a
-    checkpoint.
+    Raises ConfigError if the run exists with other settings; SystemExit after an interrupt, when the run has ended with
+    a checkpoint.
     """
     if (run / "config.yaml").exists():
         theirs, ours = reader.whole_settings(run), json.loads(json.dumps(settings.flat()))
-        # A default may have changed since the run began, of a setting that has no effect here.
+        # The default of a setting without effect here may have changed since the run began.
         unused = ineffective(settings, played(settings.env) is not None).keys()
         for name in sorted(ours.keys() - _MAY_DIFFER - unused):
             if theirs.get(name) != ours[name]:
@@ -136,9 +136,9 @@ def train(run: Path, settings: Settings) -> None:
 
 
 def train_all(wanted: Sequence[tuple[Path, Settings]], then: Callable[[int], None]) -> list[str]:
-    """Trains the runs one after the other and calls `then` with the number of each. Returns the failures, a line each.
+    """Trains the runs one after the other and calls `then` with the index of each. Returns the failures, a line each.
 
-    Raises ConfigError if a run is being trained by another process, SystemExit if one was interrupted.
+    Raises ConfigError if another process trains a run; SystemExit after an interrupt.
     """
     for run, _ in wanted:
         if run.exists():
@@ -154,7 +154,7 @@ def train_all(wanted: Sequence[tuple[Path, Settings]], then: Callable[[int], Non
 
 
 def done(run: Path, goal: float | None) -> dict[str, Any]:
-    """The numbers of a run; {} if no agent has played.
+    """Returns the numbers of a run; {} if no agent has played.
 
     workers: N_A/N_P/N_T at the end. score: mean of the last hundred episodes, at the end. best: the highest such mean,
     from the hundredth episode on. minutes_to_paper, frames_to_paper: until that mean first reached `goal`, the paper's
@@ -166,8 +166,8 @@ def done(run: Path, goal: float | None) -> dict[str, Any]:
     minutes, steps, score, lag = (
         reader.column(rows, name) for name in ("time", "agent_steps", "score_mean", "lag_mean"))
     minutes /= 60
-    whole = np.where(reader.column(rows, "episodes") >= 100, score, np.nan)  # a mean of the first few is luck
-    there = np.flatnonzero(whole >= (np.inf if goal is None else goal))  # NaN is not
+    whole = np.where(reader.column(rows, "episodes") >= 100, score, np.nan)  # the mean of fewer episodes is too noisy
+    there = np.flatnonzero(whole >= (np.inf if goal is None else goal))  # NaN >= goal is False
 
     def known(number: float) -> float | None:
         return round(float(number), 2) if np.isfinite(number) else None
@@ -182,7 +182,7 @@ def done(run: Path, goal: float | None) -> dict[str, Any]:
 
 
 def curve(run: Path, points: int = 100) -> dict[str, list[float]]:
-    """The run's score, mean of the last hundred episodes, at so many numbers of agent steps with equal spaces.
+    """Returns the run's score (mean of the last hundred episodes) at about `points` equally spaced agent steps.
 
     agent_steps, minutes, score: lists of the same length; empty if no episode has ended.
     """
@@ -197,7 +197,7 @@ def curve(run: Path, points: int = 100) -> dict[str, list[float]]:
 
 
 def points(curve: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """The points of such a curve, as rows of metrics."""
+    """Converts the points of a `curve` to rows of metrics."""
     return [{"agent_steps": steps, "time": 60 * minutes, "score_mean": score} for steps, minutes, score
             in zip(curve["agent_steps"], curve["minutes"], curve["score"], strict=True)]
 
@@ -205,13 +205,13 @@ def points(curve: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------ speed
 
 def speed(settings: Settings, seconds: float) -> dict[str, float | None]:
-    """Agent steps/s of the service and means of columns of its rows, over the last `seconds` of a run.
+    """Runs the service and returns its agent steps/s and means of metrics, over the last `seconds` of the run.
 
-    The run is made again, with twice the time before, while those seconds begin before its first update. None of a
-    column that the run did not measure. Raises ConfigError, CommandFailed, KeyboardInterrupt if it was interrupted,
+    If no update comes before those seconds, the run is repeated with twice the time before them. The value of a column
+    that the run did not measure is None. Raises ConfigError; CommandFailed; KeyboardInterrupt after an interrupt;
     SystemExit if the seconds are too few or no update comes.
     """
-    # An Atari environment takes 10 ms of a core to begin; then a while until batches and queues are what they stay.
+    # An Atari environment takes 10 ms of a core to start. Batches and queues then need time to become steady.
     environments = settings.agent_count * settings.agents.envs_per_agent
     before = seconds / 2 + 0.01 * environments / usable_cores()
     while True:
@@ -233,7 +233,7 @@ def speed(settings: Settings, seconds: float) -> dict[str, float | None]:
 
 
 def _rows(settings: Settings, seconds: float) -> list[dict[str, Any]]:
-    """The rows of a run of so many seconds. Raises ConfigError, CommandFailed, KeyboardInterrupt."""
+    """Makes a run of `seconds` and returns its rows. Raises ConfigError, CommandFailed, KeyboardInterrupt."""
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         made = settings.changed(run_dir=str(run), minutes=seconds / 60, tensorboard=False)
@@ -244,29 +244,29 @@ def _rows(settings: Settings, seconds: float) -> list[dict[str, Any]]:
 
 
 def machine() -> dict[str, Any]:
-    """What all measurements of a call have in common: processor, cores, version, commit."""
+    """Returns the common conditions of all measurements of a call: processor, cores, version, commit."""
     found = versions()
     return {name: found[name] for name in ("processor", "cores", "ga3c", "commit")}
 
 
 def same(one: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
-    """Whether a measurement was made under the conditions; None where an earlier version did not record one."""
+    """Says whether a measurement was made under the conditions. A condition that it did not record counts as None."""
     return all(one.get(name) == value for name, value in conditions.items())
 
 
 def completed(log: Path, wanted: Sequence[Mapping[str, Any]],
               measure: Callable[[Mapping[str, Any]], Mapping[str, Any]],
               line_of: Callable[[Mapping[str, Any]], str]) -> list[dict[str, Any]]:
-    """The measurements under all conditions in `wanted`, in their order.
+    """Returns the measurements under all conditions in `wanted`, in their order.
 
-    Those that the file `log` lacks are made by `measure`, appended to it, printed as `line_of` writes them. Conditions
+    Measurements missing in the file `log` are made by `measure`, appended to it and printed by `line_of`. Conditions
     are plain JSON values and differ from each other.
     """
     found = reader.Follower(log).new() if log.exists() else []
-    for conditions in random.sample(wanted, len(wanted)):  # a machine that becomes slower must not look like an effect
+    for conditions in random.sample(wanted, len(wanted)):  # random: a slowing machine must not look like an effect
         if not any(same(one, conditions) for one in found):
             found.append({**conditions, **measure(conditions)})
-            torn = log.exists() and not log.read_bytes().endswith(b"\n")  # as by a disk that was full
+            torn = log.exists() and not log.read_bytes().endswith(b"\n")  # for example after a full disk
             with open(log, "a", encoding="utf-8") as file:
                 file.write("\n" * torn + json.dumps(found[-1]) + "\n")
             print(line_of(found[-1]), flush=True)

@@ -56,7 +56,7 @@ _TABLE = {"flags": str, "steps": int, "rows": list}
 
 
 class Row(NamedTuple):
-    """One run of a table. label: its curve's, for all seeds; asked: what is asked of it, as in learning.json."""
+    """One run of a table. label: of the curve over seeds. asked: game, seed, steps and flags, as in learning.json."""
 
     name: str
     game: str
@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
 
 def rows_of(path: Path) -> list[Row]:
-    """The runs of a table. Raises ConfigError, which names the file, the row and what is wrong."""
+    """Reads the runs of a table. Raises ConfigError with the file, the row and the mistake."""
     try:
         table = _checked(yaml.safe_load(path.read_text(encoding="utf-8")), _TABLE, str(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -94,7 +94,7 @@ def rows_of(path: Path) -> list[Row]:
 
 
 def _checked(given: Any, kinds: dict[str, type], where: str) -> dict[str, Any]:
-    """A mapping with some of these names, each of its kind. Raises ConfigError."""
+    """Returns `given` if it is a mapping with known names and values of their types. Raises ConfigError if not."""
     if not isinstance(given, dict):
         raise ConfigError(f"{where}: is to have some of {', '.join(kinds)}")
     for name, value in given.items():
@@ -108,9 +108,9 @@ def _checked(given: Any, kinds: dict[str, type], where: str) -> dict[str, Any]:
 def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = lambda: False) -> list[str]:
     """Trains, evaluates and shows all runs of the table. Returns the failures.
 
-    stopped: whether an interrupt has come. One that ended a run just when it had its steps is known by this alone.
+    stopped: returns whether an interrupt has come. An interrupt just as a run reaches its steps shows only here.
 
-    Raises ConfigError if the table is wrong, or if a run is being trained by another process; KeyboardInterrupt.
+    Raises ConfigError if the table is wrong, or if another process trains a run; KeyboardInterrupt.
     """
     rows = rows_of(table)
     for run in filter(Path.exists, (out / row.name for row in rows)):
@@ -126,14 +126,14 @@ def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = la
             train(run, row.settings)
             if "mean" not in found.get(row.name, {}):
                 found[row.name] = reported(row, run, {"run": done(run, goal(row.game))})
-                write(out, rows, found)  # what follows may fail
+                write(out, rows, found)  # the evaluation may fail
             if stopped():
                 raise KeyboardInterrupt
             found[row.name] = reported(row, run, evaluated(run, episodes))
         except (ConfigError, ga3c.CommandFailed) as failure:
             failures.append(f"{run}: {failure}")
             continue
-        except SystemExit:  # the run has ended early, with a checkpoint
+        except SystemExit:  # the run was interrupted and has a checkpoint
             if (run / "metrics.jsonl").exists() and (played := done(run, goal(row.game))):
                 found[row.name] = reported(row, run, {"run": played})
                 write(out, rows, found)
@@ -145,7 +145,7 @@ def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = la
 
 
 def remembered(out: Path, rows: list[Row]) -> dict[str, dict[str, Any]]:
-    """What learning.json has, by the names of rows, but where something else is asked now. Raises ConfigError."""
+    """Reads the reports in learning.json, by row name, without those of changed rows. Raises ConfigError."""
     file = out / "learning.json"
     asked = {row.name: row.asked for row in rows}
     try:
@@ -156,13 +156,13 @@ def remembered(out: Path, rows: list[Row]) -> dict[str, dict[str, Any]]:
 
 
 def _is_of(report: dict[str, Any], asked: dict[str, Any]) -> bool:
-    """Whether these are numbers of what is asked. Their game has its own name, and `asked` how the table spelled it."""
+    """Says whether the report is of the run `asked`. The report's `asked` has the game as the table spelled it."""
     known = {**report, "game": report.get("asked", report.get("game"))}
     return {**known, **asked} == known
 
 
 def reported(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
-    """What learning.json keeps of a run."""
+    """Returns the entry of a run in learning.json."""
     made = {}
     for name in ("commit", "processor", "cores"):
         known = list(dict.fromkeys(each[name] for each in _versions(run) if each.get(name)))
@@ -172,7 +172,7 @@ def reported(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _versions(run: Path) -> list[dict[str, Any]]:
-    """What the run was made with, and what it was resumed with later."""
+    """Returns the versions at the start of a run and at each later resume."""
     first = json.loads((run / "versions.json").read_text(encoding="utf-8"))
     starts = reader.lasting_events(run) if (run / "events.jsonl").exists() else []
     return [first, *(event["versions"] for event in starts if isinstance(event.get("versions"), dict))]
@@ -188,7 +188,7 @@ def write(out: Path, rows: list[Row], found: dict[str, dict[str, Any]]) -> None:
 
 
 def curves(rows: list[Row], found: dict[str, dict[str, Any]]) -> dict[str, list[Group]]:
-    """By game, what is to be drawn in its panel: seeds are one curve."""
+    """Returns the curves of each game's panel. All seeds form one curve."""
     runs: dict[str, dict[str, list[list[dict[str, Any]]]]] = {}
     for row in rows:
         drawn = found.get(row.name, {}).get("curve", {"score": []})
@@ -199,7 +199,7 @@ def curves(rows: list[Row], found: dict[str, dict[str, Any]]) -> dict[str, list[
 
 
 def listed(rows: list[Row], found: dict[str, dict[str, Any]]) -> str:
-    """Markdown: a line for each run, with what is known of it; `found` has what `evaluated` returns, or less."""
+    """Formats a Markdown table, a line per run. found: by row name, the values of `evaluated`, or only some of them."""
     lines = ["| run | game | seed | score, mean | 95 % interval | human-normalised | last hundred games | agent steps "
              "| minutes | agent steps/s | policy lag |", "|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
@@ -218,7 +218,7 @@ def listed(rows: list[Row], found: dict[str, dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("table", type=Path, metavar="TABLE.yaml")
     parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="of runs and of what is written")
@@ -229,8 +229,8 @@ def main() -> int:
 
     def interrupt(number: int, frame: object) -> None:
         interrupts.append(number)
-        # The run under way is to end, with a checkpoint: `ga3c.train` passes it on. A second one ends it at once, which
-        # Ctrl-C alone means.
+        # `ga3c.train` passes the interrupt on, and the current run ends with a checkpoint. A second interrupt ends the
+        # run at once. Only Ctrl-C has that meaning.
         if len(interrupts) == 1 or number == signal.SIGINT:
             raise KeyboardInterrupt
 

@@ -51,8 +51,8 @@ from ga3c.settings.flags import number
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.whole_files import write_whole
 
-# Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes that begin as people
-# left them) and of GA3C after a day (Babaeizadeh et al., 2017, table 3).
+# Scores of A3C's feed-forward agent after a day on 16 cores (Mnih et al., 2016, table S3: episodes with human starts)
+# and of GA3C after a day (Babaeizadeh et al., 2017, table 3).
 PUBLISHED: dict[str, tuple[float, float]] = {
     "Amidar": (283.9, 218.0), "Boxing": (33.7, 92.0), "Centipede": (3306.5, 7386.0), "NameThisGame": (5614.0, 5643.0),
     "MsPacman": (594.4, 1978.0), "Pong": (11.4, 18.0), "Qbert": (13752.3, 14966.0), "Seaquest": (2300.2, 1706.0),
@@ -60,12 +60,12 @@ PUBLISHED: dict[str, tuple[float, float]] = {
 
 
 def goal(game: str) -> float | None:
-    """The paper's score; None of a game that it has none of."""
+    """Returns the paper's score of a game; None if it has none."""
     return PUBLISHED[game][1] if game in PUBLISHED else None
 
 
 def counts(text: str) -> str:
-    """N_A/N_P/N_T of the command line. Raises ArgumentTypeError."""
+    """Checks and returns N_A/N_P/N_T of the command line. Raises ArgumentTypeError."""
     try:
         ga3c.Config(start=text)  # checks them
     except ConfigError:
@@ -77,7 +77,7 @@ _A3C = ("--algorithm", "a3c")
 
 
 def figure5(options: argparse.Namespace) -> list[Variant]:
-    """The paper's four ways to choose the numbers of workers."""
+    """Returns the paper's four ways to choose the numbers of workers."""
     def fixed(workers: str) -> tuple[str, ...]:
         agents, predictors, trainers = workers.split("/")
         return *_A3C, "--no-dynamic", "--agents", agents, "--predictors", predictors, "--trainers", trainers
@@ -89,20 +89,20 @@ def figure5(options: argparse.Namespace) -> list[Variant]:
 
 
 def figure6(options: argparse.Namespace) -> list[Variant]:
-    """Two learning rates."""
+    """Returns a variant for each learning rate."""
     return [Variant(f"learning rate {rate:g}", f"rate{rate:g}", (*_A3C, "--learning-rate", f"{rate!r}"))
             for rate in options.rates]
 
 
 def figure7(options: argparse.Namespace) -> list[Variant]:
-    """Least training batches."""
+    """Returns a variant for each least training batch."""
     common = (*_A3C, "--envs-per-agent", "1", "--rollout-length", "5", "--no-dynamic")
     return [Variant(f"at least {batch}", f"batch{batch}", (*common, "--training-batch-min", str(batch)))
             for batch in options.batches]
 
 
 def lag(options: argparse.Namespace) -> list[Variant]:
-    """Rollouts trained on at once and `delays` updates later, by what corrects the lag."""
+    """Returns a variant for each training delay and each correction of the lag."""
     common = (*_A3C, "--serial", "--training-batch-min", "1")  # an update of every rollout
     return [Variant(f"{correction}, {delay} updates later" if delay else correction, f"{correction}-{delay}",
                     (*common, "--training-delay", str(delay), "--correction", correction))
@@ -110,20 +110,20 @@ def lag(options: argparse.Namespace) -> list[Variant]:
 
 
 def alternatives(options: argparse.Namespace) -> list[Variant]:
-    """The settings as they are, and with each of the changes."""
+    """Returns the unchanged settings and one variant for each change."""
     return [Variant(" ".join(flags) or "none", "-".join(flags).replace("--", "") or "none", flags)
             for flags in [(), *map(tuple, map(str.split, options.change or CHANGES))]]
 
 
 def table3(options: argparse.Namespace) -> list[Variant]:
-    """The settings as they are."""
+    """Returns the unchanged settings."""
     return [Variant("ours", "ours", ())]
 
 
 FIGURES = {"figure5": figure5, "figure6": figure6, "figure7": figure7, "lag": lag, "alternatives": alternatives,
            "table3": table3}
 
-# One default changed at a time: what `alternatives` tries if nothing else is asked for.
+# The default changes of `alternatives`, tried one at a time.
 CHANGES = ("--algorithm a3c", "--preset paper", "--passes 1", "--passes 2", "--passes 4", "--minibatches 4",
            "--learning-rate 2.5e-4 --learning-rate-final 2.5e-5", "--learning-rate 5e-4 --learning-rate-final 5e-5",
            "--learning-rate-final null", "--clip-range 0.2 --clip-range-final 0.02", "--clip-range-final null",
@@ -134,7 +134,7 @@ CHANGES = ("--algorithm a3c", "--preset paper", "--passes 1", "--passes 2", "--p
 
 
 def listed(found: dict[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
-    """Markdown: one line for each run, from `done`."""
+    """Formats a Markdown table with one line for each run, from `done`."""
     lines = ["| game | | seed | minutes | agent steps | agent steps/s | policy lag | workers | score at the end | best "
              "| minutes to the paper's |", "|---|---|---|---|---|---|---|---|---|---|---|"]
     for game, by_label in found.items():
@@ -148,7 +148,7 @@ def listed(found: dict[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
 
 
 def table(found: dict[str, list[dict[str, Any]]]) -> str:
-    """Markdown: one line for each game: the mean of its seeds' means, and each of them with its 95 % interval."""
+    """Formats a Markdown table, one line per game: the mean over seeds, and each seed's mean with its 95 % interval."""
     def number(value: float | None) -> str:
         return "-" if value is None else f"{value:,.1f}"
 
@@ -173,8 +173,9 @@ def table(found: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def learned(run: Path, steps: float) -> dict[str, float]:
-    """Mean score of the last hundred episodes: at `steps` agent steps, and averaged over all steps before. {} if no
-    episode has ended.
+    """Returns the mean score of the last hundred episodes: at `steps` agent steps, and averaged over all steps before.
+
+    Returns {} if no episode has ended.
     """
     rows = [row for row in reader.lasting(reader.rows(run).new()) if row["score_mean"] is not None]
     if not rows:
@@ -185,7 +186,7 @@ def learned(run: Path, steps: float) -> dict[str, float]:
 
 
 def compared(found: dict[str, dict[str, dict[int, dict[str, float]]]]) -> str:
-    """Markdown: a line for each game and change, best average first; changes that lack seeds come last."""
+    """Formats a Markdown table, one line per game and change: best average first, changes with missing seeds last."""
     lines = ["| game | changed | score, average of the run | by seed | at its end | by seed |",
              "|---|---|---|---|---|---|"]
     for game, by_label in found.items():
@@ -206,7 +207,7 @@ def compared(found: dict[str, dict[str, dict[int, dict[str, float]]]]) -> str:
 def make(options: argparse.Namespace) -> list[str]:
     """Trains all runs and writes the figure or table after each. Returns the failures.
 
-    Raises ConfigError if a flag is wrong, or if a run is being trained by another process.
+    Raises ConfigError if a flag is wrong, or if another process trains a run.
     """
     variants = FIGURES[options.figure](options)
     minutes = None if options.steps else options.minutes
@@ -231,7 +232,7 @@ def make(options: argparse.Namespace) -> list[str]:
 
 
 def evaluated(run: Path, episodes: int) -> dict[str, Any]:
-    """The report of the run's newest checkpoint, kept in its directory, with the numbers of `done`."""
+    """Evaluates the newest checkpoint once, keeps the report in the run, and returns it with the numbers of `done`."""
     file = run / "table3.json"
     newest = checkpoint.saved(run / "checkpoints")[:1]
     report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"scores": []}
@@ -243,7 +244,7 @@ def evaluated(run: Path, episodes: int) -> dict[str, Any]:
 
 def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
          reports: dict[Path, dict[str, Any]]) -> str:
-    """Writes and returns the table of the runs of each game and label, and draws the figure; "" without runs."""
+    """Writes and returns the table of the runs by game and label, and draws the figure. Returns "" without runs."""
     if not runs:
         return ""
     found: dict[str, Any]
@@ -273,7 +274,7 @@ def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("figure", choices=FIGURES)
     parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="of runs and of what is drawn")
@@ -293,9 +294,9 @@ def main() -> int:
                         help="table3: of each evaluation [%(default)s]")
     parser.add_argument("--format", choices=[suffix[1:] for suffix in SUFFIXES], default="png", help="[%(default)s]")
     parser.epilog = "after --: flags of ga3c-train, for all runs"
-    argv = [*sys.argv[1:], "--"]  # argparse finds no second positional argument behind options
+    argv = [*sys.argv[1:], "--"]  # argparse finds no second positional argument after options
     own, flags = argv[:argv.index("--")], argv[argv.index("--") + 1:-1]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end, with a checkpoint
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the current run must end with a checkpoint
     return exit_code("learning_figures", lambda: make(parser.parse_args(own, argparse.Namespace(flags=flags))))
 
 

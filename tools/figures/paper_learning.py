@@ -18,7 +18,7 @@ from ga3c.runs import reader
 from ga3c.runs.figures import Group, figure_by_game, figure_of, grouped
 from ga3c.settings.messages import ConfigError
 
-# K,N,SPU -> minutes and million frames until Pong's score is 18, with 120 environments (Dalton et al., 2020, table 3).
+# K,N,SPU -> minutes and million frames to a Pong score of 18, with 120 environments (Dalton et al., 2020, table 3).
 PUBLISHED_PONG = {"1,5,5": (11.2, 2.4), "5,5,1": (14.5, 2.6), "20,20,1": (5.0, 0.8)}
 PONG_GOAL = 18.0
 _TITLE = "K,N,SPU = "
@@ -28,9 +28,9 @@ NORMS = ("weight-norm", "gradient-norm", "step-norm")
 
 def learned(options: argparse.Namespace, variants: Sequence[Variant], common: Sequence[str],
             show: Callable[[dict[str, dict[str, list[Path]]]], str]) -> list[str]:
-    """Trains a run for each game, seed and variant, and shows them after each. Returns the failures.
+    """Trains a run for each game, seed and variant, and calls `show` after each run. Returns the failures.
 
-    show: writes the table and figure of runs by game and label, and returns the table. Raises as `train_all`.
+    show: writes the table and figure of the runs, by game and label, and returns the table. Raises like `train_all`.
     """
     minutes, steps = (options.minutes, options.steps) if options.minutes or options.steps else options.budget
     wanted = [(game, variant.label, options.out / options.what / run_name(variant, game, seed),
@@ -51,7 +51,7 @@ def learned(options: argparse.Namespace, variants: Sequence[Variant], common: Se
 
 
 def listed(runs: Mapping[str, Mapping[str, Sequence[Path]]], goal: float | None = None) -> list[dict[str, Any]]:
-    """A row for each run."""
+    """Returns a row for each run."""
     return [{"game": game, "label": label, "seed": reader.settings(run)["seed"], "run": str(run), **done(run, goal)}
             for game, by_label in runs.items() for label, of_label in by_label.items() for run in of_label]
 
@@ -63,13 +63,13 @@ LEARNED = (Column("game", "game"), Column("", "label"), Column("seed", "seed"),
 
 
 def groups_of(runs: Mapping[str, Mapping[str, Sequence[Path]]]) -> dict[str, list[Group]]:
-    """The runs of each game as curves with the labels of their variants."""
+    """Returns the runs of each game as curves with the labels of their variants."""
     return {game: [grouped(of_label, [label])[0] for label, of_label in by_label.items()]
             for game, by_label in runs.items()}
 
 
 def curves(runs: Mapping[str, Mapping[str, Sequence[Path]]]) -> list[Group]:
-    """The runs of all games as curves, with the game in their labels if there are several."""
+    """Returns the runs of all games as curves. With several games, labels include the game."""
     return [group._replace(label=f"{game} {group.label}") if len(runs) > 1 else group
             for game, groups in groups_of(runs).items() for group in groups]
 

@@ -25,14 +25,14 @@ from ga3c.settings.schema import Settings
 PUBLISHED_PPS = {"small": (352, 1361), "large-4": (113, 1271), "large-3": (97, 1206), "large-2": (43, 874),
                  "large-1": (11, 490)}
 
-_A3C_SLOTS = str(PRESETS["a3c-cpu"]["slots_per_agent"])  # so that no worker waits to be counted
+_A3C_SLOTS = str(PRESETS["a3c-cpu"]["slots_per_agent"])  # enough that no worker waits to be counted
 SCHEDULES = ("synchronous", "alternating", "queues")
 _OWN = ("game", "minutes", "steps", "frames", "episodes", "run_dir", "tensorboard")
 
 
 def measured(options: argparse.Namespace, wanted: Sequence[tuple[Mapping[str, Any], Settings]],
              line_of: Callable[[Mapping[str, Any]], str]) -> list[dict[str, Any]]:
-    """The measurements of all runs in `wanted`: what names one, and its settings. Raises as `speed` does."""
+    """Returns the measurements of all runs in `wanted`: (names of a measurement, settings). Raises like `speed`."""
     here = machine()
     common = {"seconds": options.seconds, "flags": options.flags, **here}
     whole = [{**names, "game": settings.env.game, **common} for names, settings in wanted]
@@ -42,7 +42,7 @@ def measured(options: argparse.Namespace, wanted: Sequence[tuple[Mapping[str, An
 
 
 def fixed(options: argparse.Namespace, *flags: str) -> Settings:
-    """The settings of a run for speed; `flags` come last. Raises ConfigError."""
+    """Returns the settings of a run for speed; `flags` come last. Raises ConfigError."""
     # Random steps before learning take longer than a measurement with many environments.
     common = ["--preset", options.preset, "--no-dynamic", "--random-start-steps", "0"]
     return settings_of_run(train_parser(), [*common, *options.flags, *flags], _OWN, game=options.game)
@@ -85,7 +85,7 @@ def table2(options: argparse.Namespace) -> list[str]:
 
 
 def draw_table2(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """PPS here and in the paper, on a logarithmic scale, and the ratios."""
+    """Draws PPS here and in the paper, on a logarithmic scale, and the ratios."""
     figure, axes = panels(3)
     places = np.arange(len(rows))
     for axis, title, prefix in ((axes[0], f"PPS here, {usable_cores()} cores", "{} PPS"),
@@ -96,7 +96,7 @@ def draw_table2(rows: Sequence[Mapping[str, Any]]) -> Any:
             axis.bar_label(bars, [f"{value:,.0f}" if np.isfinite(value) else "" for value in values], fontsize=7)
         known = [row[name] for row in rows for system in ("A3C", "GA3C") if row.get(name := prefix.format(system))]
         axis.set(title=title, yscale="log")
-        axis.set_ylim(min(known, default=1.0) / 3, 5 * max(known, default=1.0))  # the least is seen; room for a legend
+        axis.set_ylim(min(known, default=1.0) / 3, 5 * max(known, default=1.0))  # room below and for the legend
         axis.legend(loc="upper center", ncols=2)
     for number, (label, name) in enumerate((("here", "ratio"), ("paper", "paper ratio"))):
         values = [row.get(name) or np.nan for row in rows]
@@ -137,7 +137,7 @@ def environments(options: argparse.Namespace) -> list[str]:
 
 
 def draw_environments(found: Sequence[Mapping[str, Any]]) -> Any:
-    """Agent steps a second and busy cores over the number of environments, a line for each schedule."""
+    """Draws agent steps a second and busy cores over the number of environments, a line for each schedule."""
     figure, axes = panels(2)
     for number, schedule in enumerate(dict.fromkeys(one["schedule"] for one in found)):
         own = sorted((one for one in found if one["schedule"] == schedule), key=lambda one: one["environments"])

@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], list[str]]] = {
 
 
 def row_of_cule(text: str) -> str:
-    """K,N,SPU of the command line. Raises ArgumentTypeError."""
+    """Checks and returns K,N,SPU of the command line. Raises ArgumentTypeError."""
     numbers = text.split(",")
     if len(numbers) == 3 and all(number.isascii() and number.isdigit() and int(number) for number in numbers):
         groups, length, steps = map(int, numbers)
@@ -54,7 +54,7 @@ def row_of_cule(text: str) -> str:
 
 
 def commands() -> argparse.ArgumentParser:
-    """The command line; what follows `--` is not for it."""
+    """Builds the parser for the arguments before `--`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0],
                                      epilog="after --: flags of ga3c-train, for all runs")
     parts = parser.add_subparsers(dest="what", required=True, metavar="|".join(COMMANDS))
@@ -103,10 +103,10 @@ def commands() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     argv = [*sys.argv[1:], "--"]
     own, flags = argv[:argv.index("--")], argv[argv.index("--") + 1:-1]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end in order
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the current run must end in order
     options = commands().parse_args(own, argparse.Namespace(flags=flags))
 
     def work() -> list[str]:

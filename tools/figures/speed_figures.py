@@ -30,24 +30,24 @@ _OWN = ("game", "network", "agents", "predictors", "trainers", "minutes", "run_d
 
 
 def sizes(settings: Settings) -> list[int]:
-    """Environments per agent, steps of a rollout, least steps of an update."""
+    """Returns the environments per agent, the steps of a rollout and the least steps of an update."""
     return [settings.agents.envs_per_agent, settings.algorithm.rollout_length, settings.batching.training_batch_min]
 
 
 def settings_of(conditions: Mapping[str, Any]) -> Settings:
-    """The settings of a measurement. Raises ConfigError."""
+    """Returns the settings of a measurement. Raises ConfigError."""
     chosen = {name: conditions[name] for name in ("game", "network", "agents", "predictors", "trainers")}
     return settings_of_run(train_parser(), conditions["flags"], _OWN, **chosen, dynamic=False)
 
 
 def line_of(one: Mapping[str, Any]) -> str:
-    """A line of a measurement."""
+    """Formats a measurement as a line."""
     counts = "/".join(str(one[kind]) for kind in ("agents", "predictors", "trainers"))
     return f"{one['network']} {counts}: {one['steps_per_second']:,.0f} agent steps/s"
 
 
 def draw(found: list[dict[str, Any]], file: Path) -> None:
-    """Four panels over N_A, one line for each N_P/N_T and network."""
+    """Draws four panels over N_A, one line for each N_P/N_T and network."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -83,13 +83,13 @@ def draw(found: list[dict[str, Any]], file: Path) -> None:
 
 
 def make(options: argparse.Namespace) -> list[str]:
-    """Measures what is missing, and draws. Returns no failures: it raises ConfigError, CommandFailed, OSError."""
+    """Makes the missing measurements and draws the figure. Returns []. Raises ConfigError, CommandFailed, OSError."""
     settings = settings_of_run(train_parser(), options.flags, _OWN, game=options.game)
     kind = {"flags": options.flags, "seconds": options.seconds, **machine(), "sizes": sizes(settings)}
     wanted = [{"game": options.game, "network": network, "agents": agents, "predictors": predictors,
                "trainers": trainers, **kind} for network, agents, predictors, trainers in itertools.product(
                    options.networks, options.agents, options.predictors, options.trainers)]
-    runs = [settings_of(one) for one in wanted]  # a mistake in the last one is told before the first is measured
+    runs = [settings_of(one) for one in wanted]  # finds a mistake in the last one before the first is measured
     probe(runs[0])
     options.out.mkdir(parents=True, exist_ok=True)
     found = completed(options.out / "speed.jsonl", wanted, lambda one: speed(settings_of(one), one["seconds"]), line_of)
@@ -99,7 +99,7 @@ def make(options: argparse.Namespace) -> list[str]:
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="of what is measured and drawn")
     parser.add_argument("--game", default="Pong")
@@ -110,7 +110,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run that count [20]")
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that is on is to end
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the current run must end in order
     return exit_code("speed_figures", lambda: make(options))
 
 

@@ -43,20 +43,20 @@ from ga3c.settings.messages import ConfigError
 
 PROVEN = Path(__file__).parents[2] / "ga3c" / "envs" / "emulator" / "proven.txt"
 _HELD = 4  # frames
-# Registers of the TIA whose other bits do nothing, so that ale-py does not keep them.
+# Used bits of the TIA's registers. The other bits have no effect, so ale-py does not keep them.
 _BITS = np.full(64, 0xFF, np.uint8)
 _BITS[[0, 0x1D, 0x1E, 0x1F, 0x28, 0x29]] = 2
 _BITS[[0x0B, 0x0C]] = 8
 _BITS[6:10], _BITS[0x0D], _BITS[0x20:0x25], _BITS[0x25:0x28] = 0xFE, 0xF0, 0xF0, 1
 _BITS[[2, 3, *range(0x10, 0x1B), *range(0x2A, 64)]] = 0
-# Fields of a machine that ale-py's state has too, in the order in which differences are told.
+# Fields of a machine that ale-py's state also has, in the order in which differences are printed.
 FIELDS = ("ram", "a", "x", "y", "sp", "pc", "n", "v", "d", "i", "z", "c", "cycles", "timer", "shift", "timer_set",
           "timer_expired", "timer_read", "frame_start", "vsync_finish", "hmove_cycle", "drawn", "tia", "dgrp0",
           "dgrp1", "denabl", "collisions", "positions", "comb", "bank", "slices")
 
 
 class Variant(NamedTuple):
-    """A mode and a difficulty of a game; None: that which ale-py plays by default."""
+    """A mode and a difficulty of a game; None: ale-py's default."""
 
     mode: int | None = None
     difficulty: int | None = None
@@ -69,7 +69,7 @@ DEFAULT = Variant()
 
 
 class Pair:
-    """One game in both emulators. `image` replaces the game's cartridge by another file."""
+    """One game in both emulators. image: a file that replaces the game's cartridge."""
 
     def __init__(self, game: str, seed: int, image: Path | None = None, variant: Variant = DEFAULT) -> None:
         path = image or roms.get_rom_path(game)
@@ -90,14 +90,14 @@ class Pair:
         self._rom = cartridge(Path(path).read_bytes(), int(self.machine["kind"][0]))
 
     def take_over(self) -> None:
-        """Has ours go on from where ale-py stands."""
+        """Copies ale-py's state to our emulator."""
         state = self.ale.cloneState(include_rng=True).serialize()
         self.machine = machine_from(state, self.game)
         begin(self.machine, self.game, read_dump(state))
         self._screens = [self.ale.getScreen() for _ in range(2)]  # ale-py draws into two in turn
 
     def play(self, action: ale_py.Action, registers: bool = True) -> list[str]:
-        """Plays a frame in both. Returns what differs then, one line each."""
+        """Plays one frame in both emulators. Returns the differences, one line each."""
         if self.ale.game_over():
             self.ale.reset_game()
             self.take_over()
@@ -106,7 +106,7 @@ class Pair:
         screen = self._screens[self.frame & 1]
         reward = self.ale.act(action)
         record = self.machine[0]
-        if not record["over"]:  # in some modes a game is over before it begins, and ale-py plays no frame of it
+        if not record["over"]:  # in some modes a game is over at its start, and ale-py plays no frame
             press(record, self._number, action.value)
             play_frame(record, self._rom, self._log, screen, True)
         found = [*self._answers(reward, judge(record, self._number)), *self._pixels(screen)]
@@ -157,14 +157,14 @@ Player = Callable[[Pair, int], Iterator[ale_py.Action]]  # (pair, seed) -> the a
 
 
 def random_actions(pair: Pair, seed: int) -> Iterator[ale_py.Action]:
-    """Random ones of all 18, each held for four frames."""
+    """Yields random actions of all 18, each held for four frames."""
     random = np.random.default_rng(seed)
     while True:
         yield from itertools.repeat(pair.actions[random.integers(len(pair.actions))], _HELD)
 
 
 def policy_actions(pair: Pair, choose: Callable[[NDArray[np.uint8]], int], fires: bool) -> Iterator[ale_py.Action]:
-    """What `choose` makes of observations (84, 84, 4), as in training. An episode opens with FIRE if `fires`."""
+    """Yields the actions that `choose` takes for observations (84, 84, 4). An episode starts with FIRE if `fires`."""
     actions, resizer = pair.ale.getMinimalActionSet(), FrameResizer(*pair.ale.getScreenDims())
     last, before = resizer.screens[:2]
     while True:
@@ -185,7 +185,7 @@ def policy_actions(pair: Pair, choose: Callable[[NDArray[np.uint8]], int], fires
 
 def check(game: str, seed: int, frames: int, registers: int, player: Player = random_actions,
           variant: Variant = DEFAULT) -> str:
-    """The first difference of a game, or an empty text."""
+    """Returns the first difference of a game as text; "" if there is none."""
     pair = Pair(game, seed, variant=variant)
     for frame, action in enumerate(itertools.islice(player(pair, seed), frames)):
         if found := pair.play(action, frame % registers == 0):
@@ -194,16 +194,16 @@ def check(game: str, seed: int, frames: int, registers: int, player: Player = ra
 
 
 def variants(game: str) -> list[Variant]:
-    """All that ale-py has of a game."""
+    """Returns all modes and difficulties that ale-py has for a game."""
     ale = Pair(game, 0).ale
     return [Variant(*each) for each in itertools.product(
         sorted(ale.getAvailableModes()), sorted(ale.getAvailableDifficulties()))]
 
 
 def trained(where: str) -> tuple[str, Player, Variant]:
-    """The game of a trained policy, the policy as a player, and what it was trained on.
+    """Returns the game of a trained policy, the policy as a player, and the game variant of its training.
 
-    Raises ConfigError if there is no such policy, or none for an Atari game that our emulator knows.
+    Raises ConfigError if there is no such policy, or if its game is no Atari game that our emulator knows.
     """
     settings = find(where).settings.env
     game = played(settings)
@@ -219,7 +219,7 @@ def trained(where: str) -> tuple[str, Player, Variant]:
 
 
 def proven_exact(exact: list[str], checked: list[str], command: str) -> str:
-    """What is to stand in proven.txt: `exact`, and what the same command found before of games not `checked` now."""
+    """Returns the text of proven.txt: the games `exact`, and earlier results of `command` for games not `checked`."""
     title, *before = PROVEN.read_text().splitlines() if PROVEN.exists() else [""]
     wanted = f"# Games whose every frame was ale-py's, as found by: {command}"
     kept = set(before) - set(checked) if title == wanted else set()

@@ -30,12 +30,12 @@ from ga3c.envs.emulator.judge import begin, judge
 from ga3c.envs.emulator.machine import MACHINE
 from ga3c.envs.emulator.rules import DIFFERS
 
-_LOOP = (0x85, 0x02, 0x10, 0xFC)  # waits for the end of the line, for ever
-_SHOWN = 3  # differences printed of each game and way
+_LOOP = (0x85, 0x02, 0x10, 0xFC)  # waits for the end of the line, forever
+_SHOWN = 3  # most differences printed for each game
 
 
 class Referees:
-    """A game in ale-py and beside it our rules, which see its memory."""
+    """A game in ale-py, and our rules, which read its memory."""
 
     def __init__(self, game: str, seed: int) -> None:
         self._ale, self.game = ale_py.ALEInterface(), game
@@ -60,7 +60,7 @@ class Referees:
         return ram
 
     def restart(self) -> None:
-        """A new episode, or the still console as it was."""
+        """Starts a new episode, or restores the still console."""
         if self._still is None:
             self._ale.reset_game()
         else:
@@ -69,7 +69,7 @@ class Referees:
         begin(self._machine, self.game, read_dump(self._ale.cloneState(include_rng=False).serialize()))
 
     def stand_still(self, at: int) -> None:
-        """From now on the CPU stays in a loop that stands in the memory from index `at` on, four bytes."""
+        """Keeps the CPU in a loop of four bytes, which starts at index `at` of the memory."""
         state = bytearray(self._ale.cloneState(include_rng=False).serialize())
         self.looping = at
         registers = state.index(b"M6502Low") + 8
@@ -87,7 +87,7 @@ class Referees:
         self._ale.setRAM(index, int(value))
 
     def step(self, action: ale_py.Action) -> None:
-        """One frame of both. A difference is printed, and the rules begin anew from ale-py's state."""
+        """Plays one frame in ale-py and judges it. Prints a difference and restarts the rules from ale-py's state."""
         reward = self._ale.act(action)
         theirs = reward, self._ale.lives(), self._ale.game_over()
         self._machine["ram"] = self.ram
@@ -103,14 +103,14 @@ class Referees:
 
 
 def _read(game: str) -> list[int]:
-    """The indices in RAM of the bytes that the tables of a game's rules name."""
+    """Returns the RAM indices of the bytes that a game's rules read."""
     rules = RULES[game]
     tests = [test.address for end in rules.ends for test in end]
     return sorted({address & 127 for address in [*(term.address for term in (*rules.score, *rules.lives)), *tests]})
 
 
 def play(referees: Referees, rng: np.random.Generator, frames: int, poked: bool) -> int:
-    """Random play; gives the episodes that ended. When `poked` about every 30th frame finds another byte."""
+    """Plays at random and returns the number of ended episodes. poked: a byte changes about every 30th frame."""
     ended, left, read = 0, 0, _read(referees.game)
     for _ in range(frames):
         if left == 0:
@@ -128,7 +128,10 @@ def play(referees: Referees, rng: np.random.Generator, frames: int, poked: bool)
 
 
 def stand_still(referees: Referees, rng: np.random.Generator, pokes: int) -> int:
-    """Frames during which the memory alone changes; gives how many were the last of a game. Cannot be undone."""
+    """Plays frames in which only the memory changes; returns how many ended a game.
+
+    The console stands still afterwards, too. This cannot be undone.
+    """
     ended, read = 0, np.array(_read(referees.game) or [0])
     values = {test.address & 127: test.value for end in RULES[referees.game].ends for test in end}
     at = next(at for at in range(124, -1, -4) if not set(range(at, at + 4)) & set(read))
@@ -160,9 +163,9 @@ def stand_still(referees: Referees, rng: np.random.Generator, pokes: int) -> int
 
 
 def sweep(referees: Referees) -> int:
-    """After `stand_still`: every value of every byte, one at a time, in two memories. Gives the number of frames.
+    """Tries every value of every byte, one at a time, in two memories; returns the number of frames.
 
-    One is that of a new episode, the other differs in the bytes that end the game.
+    Call it after `stand_still`. One memory is that of a new episode. The other has the bytes that end the game.
     """
     referees.restart()
     first, noop, frames = referees.ram.copy(), referees.actions[0], 0

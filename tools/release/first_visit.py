@@ -2,10 +2,10 @@
 
     python tools/release/first_visit.py --out docs/first-visit
 
-This takes about seven minutes and needs tmux and the extra `test`. The tool installs the package, runs the doctor,
-trains CartPole for a minute with `ga3c-top` beside it, stops and resumes it, evaluates, plots and records it. Then it
-trains Boxing for two minutes. Images are drawn from the text that tmux holds. At the first command that fails the tool
-prints its screen and ends with exit code 1.
+This takes about seven minutes and needs tmux and the extra `test`. The tool installs the package and runs the doctor.
+It trains CartPole for a minute with `ga3c-top` beside it. It stops, resumes, evaluates, records and plots that run.
+Then it trains Boxing for two minutes. Images are drawn from the text that tmux holds. If a command fails, the tool
+prints the screen and ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-COLUMNS, ROWS, SIZE = 100, 34, 15  # of a terminal; of its letters, in pixels
+COLUMNS, ROWS, SIZE = 100, 34, 15  # size of a terminal; height of its letters in pixels
 COLOURS = {"default": "#d8d8d8", "red": "#f4645f", "green": "#5fd38d", "brown": "#e5c07b", "yellow": "#e5c07b",
            "blue": "#61afef", "magenta": "#c678dd", "cyan": "#56b6c2", "white": "#ffffff", "brightblack": "#808080"}
 
@@ -37,7 +37,7 @@ class Terminal:
         self._name, self._directory = f"first-visit-{name}", directory
         self._tmux("new-session", "-d", "-s", self._name, "-x", str(COLUMNS), "-y", str(ROWS), "-c", str(directory),
                    "env", "PS1=$ ", "PROMPT_COMMAND=", "bash", "--norc", "--noprofile")
-        # Typed after each command as "; e": text typed while a command draws its panel would show in it.
+        # "; e" follows each command. Text typed later would show in the panel that the command draws.
         self._type(f"e() {{ echo $? > .code; tmux wait-for -S {self._name}; }}")
 
     @staticmethod
@@ -55,7 +55,7 @@ class Terminal:
         self._type(f"{command}; e")
 
     def press(self, key: str) -> None:
-        """A key, as tmux names it."""
+        """Presses a key, by its name in tmux."""
         self._tmux("send-keys", "-t", self._name, key)
 
     def end(self, seconds: float, codes: tuple[int, ...] = (0,)) -> None:
@@ -76,7 +76,7 @@ class Terminal:
         return self.text()
 
     def text(self, colours: bool = False) -> str:
-        """The screen."""
+        """Returns the text of the screen."""
         return self._tmux("capture-pane", "-t", self._name, "-p", *(["-e"] if colours else []))
 
     def screenshot(self, file: Path) -> None:
@@ -101,17 +101,17 @@ class Terminal:
                 if cell.data.strip():
                     colour = COLOURS.get(cell.fg, f"#{cell.fg}" if len(cell.fg) == 6 else COLOURS["default"])
                     draw.text((8 + x * width, 8 + y * height), cell.data, colour, bold if cell.bold else plain)
-        image.quantize(32, dither=Image.Dither.NONE).save(file, optimize=True)  # a quarter of the bytes
+        image.quantize(32, dither=Image.Dither.NONE).save(file, optimize=True)  # takes a quarter of the bytes
 
     def close(self) -> None:
-        """Ends the shell and what runs in it."""
+        """Ends the shell and its commands."""
         with contextlib.suppress(subprocess.CalledProcessError):
             self._tmux("kill-session", "-t", self._name)
 
 
 @contextlib.contextmanager
 def terminal(name: str, directory: Path) -> Iterator[Terminal]:
-    """One with the environment's commands on its path."""
+    """Opens a terminal with the virtual environment's commands on its path."""
     made = Terminal(name, directory)
     try:
         made.run("source .venv/bin/activate && PS1='$ '")
@@ -121,7 +121,7 @@ def terminal(name: str, directory: Path) -> Iterator[Terminal]:
 
 
 def visit(clone: Path, out: Path) -> None:
-    """Types all commands, in a clone with an environment. Raises Failed."""
+    """Types all commands in a clone with a virtual environment. Raises Failed."""
     with terminal("1", clone) as first, terminal("2", clone) as second:
         began = time.monotonic()
         first.run("pip install --quiet -e '.[play]'", 900.0)
@@ -158,7 +158,7 @@ def visit(clone: Path, out: Path) -> None:
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description="Draw the screens of the quickstart.")
     parser.add_argument("--out", type=Path, required=True, help="directory for the images")
     options = parser.parse_args()

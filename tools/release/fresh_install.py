@@ -19,11 +19,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     with tempfile.TemporaryDirectory() as directory:
         here = Path(directory)
         python = here / "venv" / "bin"
-        # Without it Python finds the installed package, not this checkout.
+        # Without PYTHONPATH, Python finds the installed package, not this checkout.
         clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
         def step(*command: str | Path) -> None:

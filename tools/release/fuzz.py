@@ -28,17 +28,17 @@ with atheris.instrument_imports(include=["ga3c", "yaml"]):
 
 
 def config(path: Path) -> object:
-    """As `--config FILE`."""
+    """Reads the file like `--config FILE`."""
     return to_yaml(resolve({}, str(path)))
 
 
 def arrays(path: Path) -> object:
-    """As the weights of a checkpoint or a policy file."""
+    """Reads the file like the weights of a checkpoint or a policy file."""
     return checkpoint.read_arrays(path)
 
 
 def progress(path: Path) -> object:
-    """As the progress.json of a checkpoint that is whole otherwise, and as best.json beside it."""
+    """Reads the file like the progress.json of an otherwise valid checkpoint, and like best.json beside it."""
     directory = path.parent / "checkpoints" / "000000000007"
     if not directory.exists():
         checkpoint.save(directory.parent, directory.name, checkpoint.Checkpoint({}, {}), 1)
@@ -51,7 +51,7 @@ def progress(path: Path) -> object:
 
 
 def manifest(path: Path) -> object:
-    """As the manifest.json of a checkpoint that is whole otherwise."""
+    """Reads the file like the manifest.json of an otherwise valid checkpoint."""
     directory = path.parent / "checkpoints" / "000000000008"
     if not directory.exists():
         checkpoint.save(directory.parent, directory.name, checkpoint.Checkpoint({}, {}), 1)
@@ -60,14 +60,14 @@ def manifest(path: Path) -> object:
 
 
 def metrics(path: Path) -> object:
-    """As metrics.jsonl."""
+    """Reads the file like metrics.jsonl."""
     (path.parent / "metrics.jsonl").write_bytes(path.read_bytes())
     rows = reader.rows(path.parent).new()
     return [reader.column(rows, name) for name in ("time", "score_mean", "bottleneck")]
 
 
 def events(path: Path) -> object:
-    """As events.jsonl."""
+    """Reads the file like events.jsonl."""
     (path.parent / "events.jsonl").write_bytes(path.read_bytes())
     return [f"{event['time']:,.0f} {event['event']}" for event in reader.events(path.parent).new()]
 
@@ -83,7 +83,7 @@ TARGETS: dict[str, tuple[Callable[[Path], object], bytes]] = {
 
 
 def main() -> None:
-    """The command; libFuzzer ends the process."""
+    """Runs the command. libFuzzer ends the process."""
     parser = argparse.ArgumentParser(description="Fuzz one reader of files, guided by coverage.")
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--seconds", type=int, default=60, help="[%(default)s]")

@@ -27,7 +27,7 @@ of one environment; on Atari it is `frame_skip` frames.
 
 
 def values(setting: SettingField) -> str:
-    """The values that a setting may have, in short."""
+    """Describes the allowed values of a setting briefly."""
     if setting.choices:
         return ", ".join(setting.choices)
     annotation = setting.field.annotation
@@ -40,7 +40,7 @@ def values(setting: SettingField) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Returns the whole page as Markdown."""
     lines = [HEAD]
     for group, kind in GROUPS.items():
         lines.append(f"## {group}\n\n{kind.__doc__}\n\n"

@@ -23,7 +23,7 @@ _DROPPED = 13  # bits of a float32's 23
 
 
 def rounded(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The nearest numbers of 10 bits behind the point; away from 0 where two are as near."""
+    """Rounds to the nearest floats with 10 bits after the point; ties round away from 0."""
     bits = np.ascontiguousarray(weights).view(np.uint32)
     kept = (bits + (1 << _DROPPED - 1)) >> _DROPPED << _DROPPED
     found: NDArray[np.float32] = kept.astype(np.uint32).view(np.float32)
@@ -31,7 +31,7 @@ def rounded(weights: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("policy", metavar="POLICY", help="run directory, one of its checkpoints, policy file, or name")
     parser.add_argument("name", metavar="NAME", help="of the game, in small letters: `ga3c-eval NAME` finds it")

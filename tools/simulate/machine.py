@@ -1,8 +1,8 @@
 """Simulates a machine that trains, event by event: every agent, ticket, batch and update on cores and devices.
 
-Cores are shared by all jobs on them, threads before agents, which are niced. There are the interpreter lock, the update
-lock and devices. `profile` measures what a run would record in its steady state, `simulate` the part of it that
-a controller sees. `plant_check.py` compares it with real runs.
+All jobs share the cores; threads go before agents, which are niced. The interpreter lock, the update lock and devices
+are simulated, too. `profile` returns the metrics of a run in its steady state, `simulate` the part that a controller
+sees. `plant_check.py` compares the simulation with real runs.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Machine(NamedTuple):
     """A machine and what it trains. Times are in seconds of one core, or of one device.
 
     step: one environment, one agent step. ticket: the rest of an agent's cycle (system calls). wake: delay from an
-    answer to its use. The interpreter runs `call` for a batch of predictions, `each` for an agent in it and `gather`
-    for an agent step that is trained on. A prediction of n observations takes predict + n * observation, on a core or
-    on one of `devices`; an update of n agent steps takes `update`. crowd: slowdown of all agents per agent on a core.
-    most: the most observations in a prediction. batch: the least agent steps of an update, which is of whole rollouts.
+    answer to its use. The interpreter takes `call` for a batch of predictions, `each` for an agent in it and `gather`
+    for an agent step in a training batch. A prediction of n observations takes predict + n * observation, on a core or
+    on one of `devices`. An update of n agent steps takes `update(n)`. crowd: slowdown of agents, per agent on a core.
+    most: the most observations in a prediction. batch: the least agent steps of an update, in whole rollouts.
     forward: predictions of the whole batch before the first pass. threads: cores that share an update, without loss.
     """
 
@@ -58,12 +58,12 @@ class Machine(NamedTuple):
     threads: int = 1
 
     def update(self, n: int) -> float:
-        """Seconds of an update of `n` agent steps: `train` for each minibatch of each pass, `sample` for each step."""
+        """Returns the seconds of an update of `n` steps: each pass takes `train` per minibatch, `sample` per step."""
         return (self.forward * (self.predict + self.observation * n)
                 + self.passes * (self.minibatches * self.train + self.sample * n))
 
     def learning(self, settings: Settings) -> Machine:
-        """This machine, with rollouts and updates as in these settings."""
+        """Returns this machine with the rollouts and updates of the settings."""
         algorithm, agents = settings.algorithm, settings.agents
         return self._replace(
             envs=agents.envs_per_agent, slots=agents.slots_per_agent, rollout_length=algorithm.rollout_length,
@@ -89,15 +89,17 @@ MACHINES = {machine.name: machine for machine in (
 
 
 class _Station:
-    """Runs up to `width` jobs at once; the others wait in line. Jobs on cores share them, see `profile`."""
+    """A resource that runs up to `width` jobs at once; other jobs wait. Jobs share cores, see `profile`."""
 
     def __init__(self, width: int, runs_on: str) -> None:
         self.free, self.runs_on, self.line = width, runs_on, deque[Any]()
 
 
 class Steady(NamedTuple):
-    """Agent steps trained per second, each counted once; mean policy lag in updates, each of all its passes; mean
-    lengths of both queues; idle share of the cores (1 where the model has a device).
+    """The steady state of a machine, as a controller sees it.
+
+    rate: agent steps trained per second, each counted once. lag: mean policy lag in updates; all passes of a batch
+    count as one update. prediction_queue, training_queue: mean lengths. idle: idle share of the cores, 1 with a device.
     """
 
     rate: float
@@ -108,11 +110,11 @@ class Steady(NamedTuple):
 
 
 def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, cores_taken: int = 0) -> dict[str, float]:
-    """The measurements of a run in its steady state, by the names of metrics.jsonl; `steps_per_second`: agent steps.
+    """Returns the metrics of a run in its steady state, by their names in metrics.jsonl, and `steps_per_second`.
 
     They are means over `updates` updates after a warm-up, while other programs take `cores_taken` cores. Times of an
-    agent, a call and an update follow from Little's law: mean number in a stage over throughput. An update that waits
-    for a device counts as under way; one that waits for the update lock does not.
+    agent, a call and an update follow from Little's law: mean number in a stage over throughput. The time of an update
+    includes its wait for a device, but not its wait for the update lock.
     """
     rng = np.random.default_rng(seed)
     n_a, n_p, n_t = setting
@@ -121,7 +123,7 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     warm = 20 + n_a * m.envs * m.rollout_length // (2 * m.batch)
     calls = answered = served_agents = waking = predicting = gathering = 0
     totals = [0.0] * 11                                  # over time, of `state` in the loop below
-    served = [0.0, 0.0]                                  # seconds a job of either class has had: threads, agents
+    served = [0.0, 0.0]                                  # seconds of core time per job so far: threads, agents
     running: list[list[tuple[float, int, Any]]] = [[], []]  # jobs on cores by the `served` at which they end
     timed: list[tuple[float, int, Any]] = []             # jobs on devices by the time at which they end
     number = 0
@@ -139,13 +141,13 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
     collecting: list[tuple[int, list[int]]] = []
 
     def start(kind: int, work: float, then: Callable[[], None]) -> None:
-        """Begins a job on a core. kind 0: a thread, 1: an agent."""
+        """Starts a job on a core. kind 0: a thread, 1: an agent."""
         nonlocal number
         number += 1
         heapq.heappush(running[kind], (served[kind] + work, number, then))
 
     def share(work: float, then: Callable[[], None], threads: int) -> None:
-        """Begins a job on so many cores."""
+        """Starts a job that is split over `threads` cores."""
         left = threads
 
         def over() -> None:
@@ -313,7 +315,7 @@ def profile(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, core
 
 
 def simulate(m: Machine, setting: Setting, updates: int = 80, seed: int = 0, cores_taken: int = 0) -> Steady:
-    """The steady state; see `profile`."""
+    """Returns the steady state; see `profile`."""
     found = profile(m, setting, updates, seed, cores_taken)
     rate, lag, waiting, submitted = (found[name] for name in (
         "steps_per_second", "lag_mean", "prediction_queue", "training_queue"))

@@ -2,11 +2,12 @@
 
     python tools/simulate/plant.py [--seeds 200] [--first-seed 0] [--hours 2] [--json plant.json] [--load]
     python tools/simulate/plant.py --preset fast  rollouts and updates of that preset, not of the defaults
-    python tools/simulate/plant.py --step 90      environments that cost 90 us a step, as our own emulator's do
 
-A `Table` holds the steady states of a simulated machine (`machine.py`) for a grid of settings and interpolates, so that
-an hour of a controller's run costs milliseconds. `run` plays a table second by second, with noise, drift, whole updates
-and the seconds that a change takes. `plant_check.py` measures the error of table and simulation.
+    python tools/simulate/plant.py --step 90      environments that cost 90 us a step, like our own emulator
+
+A `Table` holds the steady states of a simulated machine (`machine.py`) for a grid of settings and interpolates between
+them. So an hour of a controller's run costs milliseconds. `run` simulates a table second by second, with noise, drift,
+whole updates and the seconds that a change takes. `plant_check.py` measures the error of table and simulation.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from ga3c.tuning.trial import Trial
 class Table:
     """The steady states of all settings within a machine's limits, interpolated between powers of two (N_A: of 1.5).
 
-    `fields` (5, N_A, N_P, N_T): those of `Steady`. `external_load`: share of the cores that other programs take.
+    fields: the fields of `Steady`, (5, N_A, N_P, N_T). external_load: share of the cores that other programs take.
     """
 
     def __init__(self, m: Machine, cores_taken: int = 0) -> None:
@@ -47,7 +48,7 @@ class Table:
         grid = np.array([[[simulate(m, (n_a, n_p, n_t), cores_taken=cores_taken) for n_t in counts[2]]
                           for n_p in counts[1]] for n_a in counts[0]])
         for axis, (points, most) in enumerate(zip(counts, m.limits, strict=True)):
-            # Where each count lies between the points, then linear in the logarithm.
+            # Interpolation is linear in the logarithm of the count.
             where = np.interp(np.log(np.arange(1, most + 1)), np.log(points), np.arange(len(points)))
             low = where.astype(int)
             share = (where - low).reshape([-1 if i == axis else 1 for i in range(4)])
@@ -61,12 +62,12 @@ class Table:
 
     @property
     def rates(self) -> NDArray[np.float64]:
-        """Agent steps trained per second of every setting."""
+        """Agent steps trained per second of every setting, (N_A, N_P, N_T)."""
         rates: NDArray[np.float64] = self.fields[0]
         return rates
 
     def best(self, max_lag: float = math.inf) -> Setting:
-        """The fastest of all settings whose lag is at most `max_lag`."""
+        """Returns the fastest setting whose lag is at most `max_lag`."""
         allowed = np.where(self.fields[1] <= max_lag, self.rates, 0.0)
         n_a, n_p, n_t = np.unravel_index(int(allowed.argmax()), allowed.shape)
         return int(n_a) + 1, int(n_p) + 1, int(n_t) + 1
@@ -75,8 +76,10 @@ class Table:
 # ------------------------------------------------------------------------------------------------ second by second
 
 class Noise(NamedTuple):
-    """Relative standard deviations: of each second; of a slow drift, the same for all settings, with its time constant
-    in seconds. hiccup: probability that a second begins three seconds at 60 % of the rate.
+    """The noise of the measured rate.
+
+    second, drift: relative standard deviations, of each second and of a slow drift that all settings share.
+    drift_seconds: time constant of the drift. hiccup: probability that a second begins 3 s at 60 % of the rate.
     """
 
     second: float = 0.05
@@ -90,19 +93,21 @@ class Decides(Protocol):
 
     @property
     def accepted(self) -> Setting:
-        """The best so far."""
+        """The best setting so far."""
 
     @property
     def setting(self) -> Setting:
-        """The setting wanted now."""
+        """The setting that the controller wants now."""
 
     def observe(self, m: Measurement) -> Trial | None:
         """See `Controller.observe`."""
 
 
 class Course(NamedTuple):
-    """By second: the true rate of what ran, the true rate of the accepted setting, the rate that the controller was
-    given, the accepted setting's true lag.
+    """The course of a simulated run, one value per second.
+
+    running, accepted: true rates of the running and of the accepted setting. measured: the rate that the controller
+    got. lag: true lag of the accepted setting.
     """
 
     running: NDArray
@@ -115,7 +120,7 @@ USUAL = Noise()
 
 
 def run(controller: Decides, table_at: Callable[[int], Table], seconds: int, seed: int, noise: Noise = USUAL) -> Course:
-    """Plays `seconds` seconds; `table_at(second)` is the machine under the load of that second."""
+    """Simulates `seconds` seconds of a controller. `table_at(second)`: the machine under the load of that second."""
     rng = np.random.default_rng(seed)
     factor = np.exp(rng.normal(0, noise.second, seconds))
     kept = math.exp(-1 / noise.drift_seconds)
@@ -126,7 +131,7 @@ def run(controller: Decides, table_at: Callable[[int], Table], seconds: int, see
         table, setting = table_at(second), controller.setting
         steady = table[setting]
         true = steady.rate
-        if setting != last:  # agents are forked one after the other and begin their episodes; threads start at once
+        if setting != last:  # agents start one after the other and begin episodes; threads start at once
             new = max(0, setting[0] - last[0])
             void = 1.5 + new * (0.02 + 0.007 * table.machine.envs / table.machine.cores)
             before, last = table[last].rate, setting
@@ -146,7 +151,7 @@ def run(controller: Decides, table_at: Callable[[int], Table], seconds: int, see
 
 
 class Faulty:
-    """The authors' code: all three counts move at once, and a rejected trial becomes the next baseline."""
+    """The controller of the authors' code: all counts move at once, and a rejected trial becomes the next baseline."""
 
     def __init__(self, start: Setting, limits: Setting, seed: int, window: int = 60) -> None:
         self.accepted = self.setting = start
@@ -170,7 +175,7 @@ class Faulty:
 
 
 class RandomSearch:
-    """Tries another setting every 20 seconds, uniform in the logarithm; keeps the best after 30 minutes."""
+    """A controller that tries random settings, log-uniform, for 20 s each, and keeps the best after 30 minutes."""
 
     def __init__(self, start: Setting, limits: Setting, seed: int) -> None:
         self.accepted = self.setting = start
@@ -206,12 +211,12 @@ CONTROLLERS: dict[str, Maker] = {
 
 
 def scores(course: Course, best: float, max_lag: float = math.inf) -> dict[str, float]:
-    """Scores of a controller, as shares of the best rate.
+    """Returns the scores of a controller; rates are shares of the `best` rate.
 
-    seconds to 95 %: until the accepted setting is that fast; infinite if never. end: the accepted setting at the end.
-    regret: lost over the whole run. worst 10 min: after those seconds.
+    seconds to 95 %: time until the accepted setting reaches 95 % of `best`; infinite if never. end: rate of the
+    accepted setting at the end. regret: loss over the whole run. worst 10 min: lowest mean after reaching 95 %.
 
-    An accepted setting counts for nothing where its lag exceeds `max_lag` by more than 5 %.
+    An accepted setting has rate 0 while its lag exceeds `max_lag` by more than 5 %.
     """
     accepted = np.where(course.lag <= 1.05 * max_lag, course.accepted, 0.0)
     there = np.flatnonzero(accepted >= 0.95 * best)
@@ -223,8 +228,10 @@ def scores(course: Course, best: float, max_lag: float = math.inf) -> dict[str, 
 
 
 def adapts(seed: int, full: Table, less: Table) -> dict[str, float]:
-    """Other programs take cores from second 1800 to 2100. Returns the share of the possible rate that `Fast` has
-    before, and from 3 minutes after each change on; and the share that the first setting would have under load.
+    """Runs `Fast` while other programs take cores from second 1800 to 2100. Returns shares of the possible rate.
+
+    before: before the load. taken, given back: from 3 minutes after each change. stayed: the rate under load of the
+    setting accepted before it.
     """
     controller, stayed = CONTROLLERS["fast"](full.machine, seed), 0.0
 
@@ -243,26 +250,26 @@ def adapts(seed: int, full: Table, less: Table) -> dict[str, float]:
 # ------------------------------------------------------------------------------------------------ the report
 
 def markdown(head: list[str], rows: list[list[Any]]) -> str:
-    """A table in Markdown."""
+    """Formats a table in Markdown."""
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
 
 
 def finite(found: Any) -> Any:
-    """The same with None for infinity and NaN, which JSON lacks."""
+    """Replaces infinity and NaN by None, because JSON lacks them."""
     if isinstance(found, dict):
         return {key: finite(value) for key, value in found.items()}
     return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
 def keep(everything: dict[str, Any], file: Path | None) -> None:
-    """Writes JSON, if a file was named."""
+    """Writes `everything` as JSON, if a file is named."""
     if file is not None:
         file.write_text(json.dumps(finite(everything), indent=1) + "\n", encoding="utf-8")
 
 
 def compare(table: Table, seeds: range, hours: float,
             controllers: Iterable[str] = CONTROLLERS) -> dict[str, dict[str, float]]:
-    """Scores of the controllers from 1/1/1 on: medians over the seeds, the worst end, the mean regret."""
+    """Returns the scores of controllers that start at 1/1/1: medians over the seeds, worst end, mean regret."""
     result = {}
     for word in controllers:
         make = CONTROLLERS[word]
@@ -282,7 +289,7 @@ def compare(table: Table, seeds: range, hours: float,
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description="Compare controllers of N_A, N_P and N_T on simulated machines.")
     parser.add_argument("--seeds", type=number(int, 1, 1_000_000), default=200, help="number of seeds [200]")
     parser.add_argument("--first-seed", type=int, default=0, help="first of them [0]")

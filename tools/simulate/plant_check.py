@@ -2,8 +2,8 @@
 
     python tools/simulate/plant_check.py
 
-Simulated rates, and their unevenness from second to second, are compared with real runs, whose records are under
-docs/results. The interpolation of a table is compared with the simulation.
+Simulated rates, and their unevenness from second to second, are compared with real runs, recorded under docs/results.
+The interpolation of a table is compared with the simulation.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ga3c.tuning.measurement import Setting
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 MEASURED = RESULTS / "speed/0.8.0/figures-3-4-320.jsonl"
-# Zen 4, Pong on our own emulator: what parts cost alone, and agent steps/s by preset (docs/results.md, "Speed").
+# Zen 4, Pong on our own emulator: costs of the parts alone, and agent steps/s by preset (docs/results.md, "Speed").
 ZEN_4: dict[str, Any] = {"step": 107e-6, "observation": 34e-6, "sample": 108e-6}
 ON_ZEN_4 = {"fast": 6077.0, "default": 3006.0}
 ONE_ENVIRONMENT = 3680.0  # agent steps/s of Pong, 48 agents with an environment each: speed/0.8.0/placement.txt
 
 
 def _off(found: NDArray, real: NDArray) -> list[str]:
-    """Median and range of the relative errors, and their range without a common factor."""
+    """Returns the median and range of the relative errors, and the range without a common factor."""
     ratio = found / real
     error, shape = ratio - 1, ratio / np.median(ratio) - 1
     return [f"{np.median(abs(error)):.0%}", f"{error.min():+.0%} to {error.max():+.0%}",
@@ -48,7 +48,7 @@ def _counts(setting: str) -> Setting:
 
 
 def calibration() -> list[list[Any]]:
-    """Two-core machines against real runs: those of `MEASURED`, which their costs were fitted to, and others."""
+    """Compares two-core machines with real runs: those of `MEASURED`, to which the costs were fitted, and others."""
     real = [json.loads(line) for line in MEASURED.read_text(encoding="utf-8").splitlines()]
     boxing = MACHINES["2 cores"]
     pong = boxing._replace(step=PONG)
@@ -77,8 +77,10 @@ def calibration() -> list[list[Any]]:
 
 
 def unevenness(time: NDArray, rate: NDArray, kind: NDArray) -> list[str]:
-    """How far seconds of the same `kind` are apart, as a standard deviation, 5, 60 and 300 s after each other; and
-    which share of all seconds has less than 75 % of the median of their kind."""
+    """Returns how much the rates of two seconds of one `kind` differ (standard deviation), 5, 60 and 300 s apart.
+
+    The last value is the share of seconds whose rate is below 75 % of the median of their kind.
+    """
     found = []
     for gap in (5, 60, 300):
         later = np.searchsorted(time, time + gap - 0.5)
@@ -91,7 +93,7 @@ def unevenness(time: NDArray, rate: NDArray, kind: NDArray) -> list[str]:
 
 
 def unevennesses() -> list[list[Any]]:
-    """Of the runs tuned from 1/1/1 and of the two-core machine with its noise."""
+    """Returns the unevenness of the runs tuned from 1/1/1, and of the simulated two-core machine with its noise."""
     rows = []
     for game in ("pong", "boxing"):
         for run_of in ("fast-1", "fast-2", "fast-3", "paper"):
@@ -109,7 +111,7 @@ def unevennesses() -> list[list[Any]]:
 
 
 def check(tables: list[Table], seed: int = 0) -> list[list[Any]]:
-    """The interpolation against the simulation at settings between the grid's points: relative errors of the rate."""
+    """Compares tables with the simulation at random settings: median and largest relative error of the rate."""
     rng = np.random.default_rng(seed)
     rows = []
     for table in tables:
@@ -122,7 +124,7 @@ def check(tables: list[Table], seed: int = 0) -> list[list[Any]]:
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     argparse.ArgumentParser(description="How far simulated machines are off.").parse_args()
     print(markdown(["against two real cores", "rate: median error", "all", "but for a common factor",
                     "lag: median error, updates", "all"], calibration()))

@@ -10,8 +10,8 @@ r"""Reports what the controller did in runs: trials, time to the best rate, and 
     ga3c-train $common --controller paper --max-lag null --run-dir paper;
     python tools/simulate/tune_report.py fast paper --sweep sweep/* --plot tuning.png
 
-A setting of the sweep may have several runs. Its rate is the median over their second halves. A rate is agent steps
-trained per second. "95 %" is reached when the mean of half a minute reaches it.
+A rate is the agent steps trained per second. A setting of the sweep may have several runs; its rate is the median over
+their second halves. "95 %" is reached when the mean of half a minute reaches it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from ga3c.settings.messages import ConfigError
 from ga3c.tuning.measurement import name as counts_name
 
 HALF_MINUTE = 30
-SWEPT = 20  # the least seconds of a run of the sweep
+SWEPT = 20  # shortest run of the sweep, in seconds
 ACCEPTED = ("accepted", "kept")  # since version 0.9, before
 
 
 def pace(rows: list[dict[str, Any]], seconds: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(time, agent steps trained per second in the `seconds` before) of each row, from `seconds` after the first on.
+    """Returns the time and the rate over the `seconds` before it, of each row that has that much time before it.
 
-    Rows are not counted, since they may be more than a second apart.
+    Both are (n,); the rate is in agent steps trained per second. It uses the
+    rows' times, since rows may be more than a second apart.
     """
     time, steps = (np.array([row[name] for row in rows], float) for name in ("time", "agent_steps"))
     at = time[time >= time[0] + seconds]
@@ -47,8 +48,9 @@ def pace(rows: list[dict[str, Any]], seconds: float) -> tuple[NDArray[np.float64
 
 
 def at_work(run: Path, least: float = HALF_MINUTE) -> list[dict[str, Any]]:
-    """The rows but the last, written while the run ended. Raises OSError; ConfigError if they span less than `least`
-    seconds.
+    """Returns the rows with agents; the row written at the end of a run has none.
+
+    Raises OSError; ConfigError if the rows span less than `least` seconds.
     """
     rows = reader.lasting([row for row in reader.rows(run).new() if row["agents"] > 0])
     if not rows or rows[-1]["time"] - rows[0]["time"] < least:
@@ -57,18 +59,19 @@ def at_work(run: Path, least: float = HALF_MINUTE) -> list[dict[str, Any]]:
 
 
 def second_half(rows: list[dict[str, Any]]) -> float:
-    """Mean rate of the second half of a run."""
+    """Returns the mean rate of the second half of a run."""
     return float(pace(rows, (rows[-1]["time"] - rows[0]["time"]) / 2)[1][-1])
 
 
 def workers(row: dict[str, Any]) -> str:
-    """N_A/N_P/N_T of that second."""
+    """Returns N_A/N_P/N_T of the row."""
     return counts_name([row[kind] for kind in ("agents", "predictors", "trainers")])
 
 
 def summary(run: Path, best: float | None) -> list[str]:
-    """Name, last setting, trials and how many were accepted, mean rate of the second half. If `best` is known, also the
-    share of it, seconds to 95 % of it, and the worst minute and ten minutes after that, as shares of it.
+    """Returns the cells of a run: name, last setting, trials (accepted), mean rate of the second half.
+
+    If `best` is known, also shares of it: the rate, and the worst minute and ten minutes after the seconds to 95 %.
     """
     rows = at_work(run)
     trials = [event for event in reader.lasting_events(run) if event["event"] == "trial"]
@@ -90,7 +93,7 @@ def summary(run: Path, best: float | None) -> list[str]:
 
 
 def swept(runs: list[Path]) -> dict[str, list[float]]:
-    """Rates of the second half of each setting's runs, sorted; settings by their median, fastest first."""
+    """Returns the sorted second-half rates of each setting's runs; the setting with the highest median comes first."""
     found: dict[str, list[float]] = {}
     for run in runs:
         rows = at_work(run, SWEPT)
@@ -100,7 +103,7 @@ def swept(runs: list[Path]) -> dict[str, list[float]]:
 
 
 def plot(runs: list[Path], best: float | None, file: Path) -> None:
-    """The rate, N_A, and N_P and N_T over time; a colour for each run."""
+    """Draws the rate, N_A, N_P and N_T over time, each run in its own colour."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -127,7 +130,7 @@ def plot(runs: list[Path], best: float | None, file: Path) -> None:
 
 
 def main() -> int:
-    """The command; returns its exit code."""
+    """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description="Report and plot what the controller did in runs.")
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path)
     parser.add_argument("--sweep", nargs="+", metavar="RUN", type=Path, default=[],

@@ -54,10 +54,10 @@ USERS_GUARDS = [
             "code raises it here", "    except Exception as error:")]),
     Guard(47, "the check plays in this process",
           "test_a_game_that_changes_its_process_changes_nothing_here",
-          [("envs/check", "    if is_foreign(settings):", "    if False:")]),
+          [("envs/check", "    if runs_user_code(settings):", "    if False:")]),
     Guard(48, "what environments start outlives a killed main process",
           "test_what_environments_start_ends_with_the_main_process",
-          [("envs/process_group", "    end_with(parent.sentinel)\n", "")]),
+          [("envs/process_group", "    kill_group_when_closed(parent.sentinel)\n", "")]),
     Guard(48, "an exit of a step is no failure",
           "test_what_a_step_raises_costs_episodes_and_no_process",
           [("agents/fault_tolerant", "        except BaseException:  # noqa: B036  # SystemExit and KeyboardInterrupt "

@@ -13,7 +13,7 @@ from ga3c.learner import checkpoint
 from ga3c.learner.learner import Learner, UpdateStats
 from ga3c.learner.skips import Skips
 from ga3c.runs.recorder import Recorder
-from ga3c.runs.statistics import Spent, Workers
+from ga3c.runs.statistics import TrainerTime, Workers
 from ga3c.transport.slots import Batch, Slots
 
 SPEC = EnvSpec("Pong", (2,), np.dtype("u1"), 3, 4)
@@ -44,7 +44,7 @@ def model(version: int = 0) -> Learner:
     return cast(Learner, Learned(version))
 
 
-def learned(record: Recorder, version: int, *scores: float, spent: Spent | None = None) -> Learner:
+def learned(record: Recorder, version: int, *scores: float, spent: TrainerTime | None = None) -> Learner:
     """Reports an update in which episodes ended with these scores; the learner after it."""
     batch: Batch = Slots(SPEC, max(1, len(scores)), 1, 1).empty_batch(1)
     batch.steps[:], batch.seconds[:] = len(scores), 0.01

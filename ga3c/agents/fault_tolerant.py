@@ -19,8 +19,8 @@ from ga3c.envs.containment import contained
 
 RETRIES = 5        # failures in a row, without a good step between them, that an agent survives
 _STRIDE = 7919     # added to the seed at each replacement; more than an agent has environments
-_MOST = math.sqrt(float(np.finfo(np.float32).max))  # squares of smaller numbers are finite in float32
-_OWN = "fault_tolerant"  # key in a state for [seed, failures in a row]
+_LARGEST = math.sqrt(float(np.finfo(np.float32).max))  # squares of smaller numbers are finite in float32
+_STATE_KEY = "fault_tolerant"  # key in a state for [seed, failures in a row]
 
 
 class NotFinite(ValueError):
@@ -44,13 +44,13 @@ class FaultTolerantEnvironment:
         self.given_up = False
         self._environment = make()
         self.spec = self._environment.spec
-        self._exact = self.spec.observation_dtype.kind != "f"  # bytes are always finite
+        self._always_finite = self.spec.observation_dtype.kind != "f"  # bytes are always finite
 
     def reset(self, seed: int) -> None:
         """Begins episodes from `seed`; replacements get other seeds. Raises what environments raise, or NotFinite."""
         self._seed = seed
         self._environment.reset(seed)
-        if not self._exact:
+        if not self._always_finite:
             self._check("an observation after reset", self.observation)
 
     @property
@@ -66,11 +66,11 @@ class FaultTolerantEnvironment:
         """Begins a new episode in environment `number`. If that fails, all are replaced. Raises as `step` does."""
         try:
             self._environment.restart(number)
-            if not self._exact:
+            if not self._always_finite:
                 self._check("an observation after reset", self._environment.observation)
         except BaseException:  # noqa: B036  # as in `step`
             self._count()
-            while not self._replaced():
+            while not self._replace():
                 pass
 
     def step(self, action: NDArray[np.int64]) -> Transition:
@@ -81,15 +81,15 @@ class FaultTolerantEnvironment:
         try:
             transition = self._environment.step(action)
             reward = transition.reward
-            if not math.hypot(*reward.tolist()) < _MOST:
+            if not math.hypot(*reward.tolist()) < _LARGEST:
                 raise _not_finite("a reward", reward)
-            if not self._exact:
+            if not self._always_finite:
                 self._check("an observation", self._environment.observation)
                 if transition.final_observation is not None:
                     self._check("an episode's last observation", transition.final_observation)
         except BaseException:  # noqa: B036  # SystemExit and KeyboardInterrupt are failures like any other
             self._count()
-            while not self._replaced():
+            while not self._replace():
                 pass
             n_envs = len(action)
             no = np.zeros(n_envs, np.bool_)
@@ -100,13 +100,13 @@ class FaultTolerantEnvironment:
     def state(self) -> State | None:
         """Returns the state of the environments, with our seed and failures in a row; None if they have none."""
         state = self._environment.state()
-        return None if state is None else {**state, _OWN: np.array([self._seed, self._in_a_row])}
+        return None if state is None else {**state, _STATE_KEY: np.array([self._seed, self._in_a_row])}
 
     def restore(self, state: State) -> None:
         """Restores the environments and our own numbers. A state of an earlier version lacks our numbers."""
-        if _OWN in state:
-            self._seed, self._in_a_row = map(int, state[_OWN])
-        self._environment.restore({name: array for name, array in state.items() if name != _OWN})
+        if _STATE_KEY in state:
+            self._seed, self._in_a_row = map(int, state[_STATE_KEY])
+        self._environment.restore({name: array for name, array in state.items() if name != _STATE_KEY})
 
     def close(self) -> None:
         """Frees what the simulator holds."""
@@ -125,7 +125,7 @@ class FaultTolerantEnvironment:
             raise
         self._failed()
 
-    def _replaced(self) -> bool:
+    def _replace(self) -> bool:
         """Makes and resets new environments. Returns False, and counts a failure, if that fails."""
         with contained():
             with contextlib.suppress(BaseException):  # they have failed already
@@ -141,7 +141,7 @@ class FaultTolerantEnvironment:
 
 def _not_finite(what: str, numbers: NDArray) -> NotFinite:
     """Returns the error for `numbers` (E, ...), some of which are not finite or too large."""
-    wrong = ~(np.abs(numbers) < _MOST)
+    wrong = ~(np.abs(numbers) < _LARGEST)
     environments = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1)).tolist()
     return NotFinite(f"{what} is not finite or too large: {numbers[wrong][:4]}, of environments {environments[:16]} of "
                      f"{len(wrong)}, counted from 0")

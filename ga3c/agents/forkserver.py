@@ -72,8 +72,8 @@ def start_forkserver(settings: EnvSettings, n_envs: int) -> None:
 class _Start:
     """The start of a process in another thread, so that the caller can give up the wait for it."""
 
-    def __init__(self, process: BaseProcess, theirs: Closeable) -> None:
-        self._process, self._theirs = process, theirs
+    def __init__(self, process: BaseProcess, process_end: Closeable) -> None:
+        self._process, self._process_end = process, process_end
         self._lock, self._given_up = threading.Lock(), False
         self.ended = threading.Event()
         self.failed: BaseException | None = None
@@ -87,7 +87,7 @@ class _Start:
             self.failed = error
         finally:
             with contextlib.suppress(OSError):  # users' code may have closed it
-                self._theirs.close()
+                self._process_end.close()
         with self._lock:
             self.ended.set()
             if self._given_up:
@@ -106,27 +106,27 @@ class _Start:
             self._process.join()
 
 
-def start(process: BaseProcess, theirs: Closeable, settings: EnvSettings, n_envs: int,
+def start(process: BaseProcess, process_end: Closeable, settings: EnvSettings, n_envs: int,
           waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext) -> int:
     """Starts a process from the fork server and returns the fork server's pid.
 
-    Another thread starts the process and closes `theirs`, our copy of its port or pipe. The caller waits within
+    Another thread starts the process and closes `process_end`, our copy of its port or pipe. The caller waits within
     `waiting`, where a signal may end the wait by an exception. Then the process is killed: by the caller if it starts
     within `_GRACE` seconds, else by the other thread. A fork server that does not answer for `ANSWER_SECONDS` is
     killed. Raises OSError or EOFError if there is no process.
     """
-    starting = _Start(process, theirs)
+    starting = _Start(process, process_end)
     thread = threading.Thread(target=starting.run, args=(settings, n_envs), name="starting", daemon=True)
     try:
         with waiting():  # a signal that came before raises here
             pass
-        _find_ground()
+        _leave_removed_directory()
         _forget_unreachable()
         thread.start()
     except BaseException as error:
         starting.give_up()
         if thread.ident is None:
-            theirs.close()
+            process_end.close()
         if isinstance(error, RuntimeError):  # the system has no thread for it
             raise OSError(errno.EAGAIN, str(error)) from None
         raise
@@ -150,7 +150,7 @@ def start(process: BaseProcess, theirs: Closeable, settings: EnvSettings, n_envs
     return _forkserver_pid()
 
 
-def _find_ground() -> None:
+def _leave_removed_directory() -> None:
     """Changes to `/` if the working directory was removed: multiprocessing passes its name to each process."""
     try:
         os.getcwd()

@@ -24,7 +24,7 @@ from ga3c.envs.process_group import lead_group
 from ga3c.envs.random_streams import seed_global_streams
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics
 from ga3c.settings.machine import be_killed_first
-from ga3c.settings.plan import asks_again, plan
+from ga3c.settings.plan import requests_twice, plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, Request, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots
@@ -129,7 +129,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             port.status(store, AgentStatus.PLAYING)
             first = plan(settings).first(port.agent, port.generation)
             drive(play(environment, store, rng, Progress.new(store.n_envs, first, mixed.tolist()),
-                       again=asks_again(settings), discount=reward_discount(settings.algorithm)), grants, store,
+                       again=requests_twice(settings), discount=reward_discount(settings.algorithm)), grants, store,
                   None if statistics is None else
                   lambda: store.report_statistics(port.agent, seen.seen()))
             try:

@@ -23,7 +23,7 @@ from ga3c.algorithms.fitting import fitting_network
 from ga3c.algorithms.normalizing import normalized
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import contained, described
-from ga3c.envs.factory import imported
+from ga3c.envs.factory import import_callable
 from ga3c.envs.random_streams import GlobalStreams
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -274,7 +274,7 @@ def _own_network(settings: Settings, spec: EnvSpec) -> keras.Model:
     doing = "cannot be imported"
     with contained(), GlobalStreams(settings.run.seed):
         try:
-            function = imported(name, "network")
+            function = import_callable(name, "network")
             doing = f"fails on observations {spec.observation_shape} {spec.observation_dtype}"
             keras.utils.set_random_seed(settings.run.seed)  # weights drawn without a seed of their own repeat, too
             network = function(settings, spec)
@@ -294,6 +294,6 @@ def _own_network(settings: Settings, spec: EnvSpec) -> keras.Model:
         raise ConfigError(f"network: {name!r} gives {found}; it must give [policy, value], float32 (n, {n_actions}) "
                           f"and (n, 1)".replace("'n'", "n"))
     if (outputs[0] < 0).any() or not np.allclose(outputs[0].sum(axis=1), 1, atol=1e-4):
-        raise ConfigError(f"network: {name!r} gives a policy that is no probabilities, {outputs[0][0]}; end it with "
+        raise ConfigError(f"network: {name!r} returns a policy that is not probabilities, {outputs[0][0]}; end it with "
                           "softmax")
     return network

@@ -44,14 +44,16 @@ class OwnAlgorithm:
         found = self._call("outputs", lambda: dict(self._algorithm.outputs(env)))
         taken = taken_names(env)
         for name in found:
-            self._need("outputs", name not in taken, f"names an output {name!r}, which is something else of a slot")
+            self._require("outputs", name not in taken,
+                          f"returns an output {name!r}, but a slot already has a field of that name")
         self._outputs = tuple(found)
         return found
 
     def act(self, network: Network, observation: Tensor) -> Outputs:
         """Returns the user's outputs for observations. All of `outputs` must be there, as tensors."""
         found = self._call("act", lambda: self._algorithm.act(network, observation))
-        self._need("act", isinstance(found, Mapping), f"gives no outputs by name, but {type(found).__name__}")
+        self._require("act", isinstance(found, Mapping),
+                      f"must return outputs by name, but returns {type(found).__name__}")
         for name in self._outputs:
             self._tensor("act", name, found.get(name))
         return found
@@ -59,20 +61,20 @@ class OwnAlgorithm:
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """Returns the user's `Prepared`. It must have rows "filled" of bool, and only state of existing variables."""
         found = self._call("prepare", lambda: self._algorithm.prepare(network, batch))
-        self._need("prepare", isinstance(found, Prepared), f"gives no Prepared, but {type(found).__name__}")
+        self._require("prepare", isinstance(found, Prepared), f"gives no Prepared, but {type(found).__name__}")
         self._named("prepare", "rows", found.rows)
-        self._need("prepare", "filled" in found.rows, "gives no rows 'filled'")
+        self._require("prepare", "filled" in found.rows, "gives no rows 'filled'")
         for name, row in found.rows.items():
             self._tensor("prepare", name, row)
         kind = keras.backend.standardize_dtype(found.rows["filled"].dtype)
-        self._need("prepare", kind == "bool", f"gives rows 'filled' of {kind}, not of bool")
+        self._require("prepare", kind == "bool", f"gives rows 'filled' of {kind}, not of bool")
         self._state("prepare", found.state)
         return found
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         """Returns the user's `Loss`. Its metrics become float32: they may be numbers of any kind."""
         found = self._call("loss", lambda: self._algorithm.loss(network, rows, rates))
-        self._need("loss", isinstance(found, Loss), f"gives no Loss, but {type(found).__name__}")
+        self._require("loss", isinstance(found, Loss), f"gives no Loss, but {type(found).__name__}")
         self._tensor("loss", "total", found.total)
         self._scalar("total", found.total)
         self._named("loss", "metrics", found.metrics)
@@ -86,30 +88,30 @@ class OwnAlgorithm:
         return found._replace(metrics=metrics)
 
     def _tensor(self, method: str, name: str, given: object) -> None:
-        self._need(method, keras.ops.is_tensor(given), f"gives {name} that is no tensor, but {given!r:.40}")
+        self._require(method, keras.ops.is_tensor(given), f"gives {name} that is no tensor, but {given!r:.40}")
 
     def _scalar(self, name: str, given: Tensor) -> None:
-        self._need("loss", tuple(given.shape) == (), f"gives {name} of the shape {tuple(given.shape)}, not a scalar")
+        self._require("loss", tuple(given.shape) == (), f"gives {name} of the shape {tuple(given.shape)}, not a scalar")
 
     def _named(self, method: str, what: str, given: object) -> None:
-        self._need(method, isinstance(given, Mapping), f"gives {what} without names: {type(given).__name__}")
+        self._require(method, isinstance(given, Mapping), f"gives {what} without names: {type(given).__name__}")
 
     def _state(self, method: str, state: Mapping[str, Tensor]) -> None:
         self._named(method, "state", state)
         variables = self.variables
-        self._need(method, state.keys() <= variables.keys(),
-                   f"gives the state {sorted(state)}, variables are {sorted(variables)}")
+        self._require(method, state.keys() <= variables.keys(),
+                      f"gives the state {sorted(state)}, variables are {sorted(variables)}")
         for name, value in state.items():
             shape, right = tuple(getattr(value, "shape", ())), tuple(variables[name].shape)
-            self._need(method, shape == right or None in shape, f"gives {name} of the shape {shape}, not {right}")
+            self._require(method, shape == right or None in shape, f"gives {name} of the shape {shape}, not {right}")
 
     def _call(self, method: str, call: Callable[[], _T]) -> _T:
         with reraising(f"algorithm: {self._name!r} fails in `{method}`", ConfigError):
             return call()
 
-    def _need(self, method: str, right: bool, says: str) -> None:
+    def _require(self, method: str, right: bool, message: str) -> None:
         if not right:
-            raise ConfigError(f"algorithm: `{method}` of {self._name!r} {says}")
+            raise ConfigError(f"algorithm: `{method}` of {self._name!r} {message}")
 
 
 def _float32(number: object) -> Tensor:

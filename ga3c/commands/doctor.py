@@ -172,8 +172,8 @@ def _cores() -> list[Finding]:
 def _environments(settings: Settings) -> list[Finding]:
     """Measures the agent steps a second of one process that only plays. Raises ConfigError for an unknown game."""
     from ga3c.envs.atari_games import atari_id, atari_roms
-    from ga3c.envs.check import check, elsewhere
-    from ga3c.envs.factory import is_foreign
+    from ga3c.envs.check import check, run_in_own_process
+    from ga3c.envs.factory import runs_user_code
     if atari_id(settings.env.game):
         there, known = atari_roms()
         if not 0 < known == there:
@@ -182,12 +182,12 @@ def _environments(settings: Settings) -> list[Finding]:
     else:
         found = []
     spec = check(settings).spec
-    if not is_foreign(settings):
+    if not runs_user_code(settings):
         rate = _played(settings)["rate"]
     else:
         try:
-            rate = elsewhere(settings, "from ga3c.commands.doctor import measure; measure()",
-                             MEASURED + settings.agents.agent_timeout, f"played for {MEASURED:g} s")["rate"]
+            rate = run_in_own_process(settings, "from ga3c.commands.doctor import measure; measure()",
+                                      MEASURED + settings.agents.agent_timeout, f"played for {MEASURED:g} s")["rate"]
         except ConfigError as error:
             return [*found, Finding("environments", False, str(error), "fix the game")]
     return [*found, Finding("environments", True, f"{rate:,.0f} agent steps/s of {spec.name} by one core that does "
@@ -196,8 +196,8 @@ def _environments(settings: Settings) -> list[Finding]:
 
 def measure() -> None:
     """Measures a user's game. Entry point of the process that plays it."""
-    from ga3c.envs.check import answer
-    answer(_played)
+    from ga3c.envs.check import serve_answer
+    serve_answer(_played)
 
 
 def _played(settings: Settings) -> dict[str, Any]:

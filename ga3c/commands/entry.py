@@ -142,7 +142,7 @@ def fail(message: str, code: int, program: str) -> int:
     return code
 
 
-def tell_passed_over(reasons: Iterable[str], program: str) -> None:
+def print_skipped_checkpoints(reasons: Iterable[str], program: str) -> None:
     """Prints on standard error why newer checkpoints were not used, one line each."""
     for reason in reasons:
         print(f"{program}: passed over: {reason}", file=sys.stderr)

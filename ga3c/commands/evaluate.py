@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from ga3c.commands.entry import guarded, quiet, run_command, tell_passed_over
+from ga3c.commands.entry import guarded, quiet, run_command, print_skipped_checkpoints
 from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.settings.flags import Parser, number
 from ga3c.settings.machine import be_killed_first, usable_cores
@@ -39,18 +39,18 @@ def _evaluate(options: argparse.Namespace) -> int:
     if options.background is not None:
         _stay_in_the_background(options.background)
     from ga3c.envs.atari_games import atari_id
-    from ga3c.envs.factory import is_foreign
+    from ga3c.envs.factory import runs_user_code
     from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
     from ga3c.evaluation.players import playing
     from ga3c.evaluation.policy import Policy, find
     trained = find(options.policy)
     # A user's game may change the working directory.
     trained = trained._replace(run=trained.run and trained.run.absolute())
-    tell_passed_over(trained.passed_over, "ga3c-eval")
+    print_skipped_checkpoints(trained.passed_over, "ga3c-eval")
     sticky = trained.settings.env.sticky_actions if options.sticky_actions is None else options.sticky_actions
     # `serial`: one thread and deterministic operations, so that the same seed gives the same scores.
     settings = trained.settings.changed(noop_max=options.noop_max, sticky_actions=sticky, serial=True)
-    several = options.background is None and (atari_id(settings.env.game) is not None or is_foreign(settings))
+    several = options.background is None and (atari_id(settings.env.game) is not None or runs_user_code(settings))
     protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
     limits = Limits(options.max_steps, options.max_minutes)
     log = None if trained.run is None else str(trained.run / "log.txt")

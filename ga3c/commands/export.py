@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
-from ga3c.commands.entry import guarded, quiet, run_command, tell_passed_over
+from ga3c.commands.entry import guarded, quiet, run_command, print_skipped_checkpoints
 from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
@@ -76,7 +76,7 @@ def _export(options: argparse.Namespace) -> int:
     trained = find(options.policy)
     if options.directory is None and trained.run is None:
         raise ConfigError("DIRECTORY: name one; only what belongs to a run has a place of its own")
-    tell_passed_over(trained.passed_over, "ga3c-export")
+    print_skipped_checkpoints(trained.passed_over, "ga3c-export")
     directory = Path(options.directory) if options.directory is not None else Path(trained.run or "") / "export"
     if directory.exists():
         raise ConfigError(f"DIRECTORY: {directory} exists; name a new one")
@@ -190,7 +190,7 @@ def _write_onnx(path: Path, policy: Policy) -> Answer:
 
 def preprocessing(policy: Policy) -> dict[str, Any]:
     """Describes inputs and outputs for programs that use the models, as plain JSON values."""
-    from ga3c.envs.atari_games import played
+    from ga3c.envs.atari_games import atari_game_of
     settings, spec = policy.trained.settings, policy.spec
     described: dict[str, Any] = {
         "game": settings.env.game, "wrappers": list(settings.env.wrappers),
@@ -204,7 +204,7 @@ def preprocessing(policy: Policy) -> dict[str, Any]:
                   "gamma": settings.algorithm.gamma, "reward_clip": settings.algorithm.reward_clip,
                   "rewards": ("divided by the running deviation of the discounted return, before the clip"
                               if settings.algorithm.normalize_rewards else "as the game gives them, before the clip")}}
-    atari = played(settings.env)
+    atari = atari_game_of(settings.env)
     if atari:
         described["atari"] = {
             "gymnasium_id": atari.identifier, "frame_skip": atari.frame_skip_shown, "grayscale": True,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.commands.entry import fail, guarded, quiet, run_command, tell_passed_over
+from ga3c.commands.entry import fail, guarded, quiet, run_command, print_skipped_checkpoints
 from ga3c.evaluation.moments import Moment, Painter, moments
 from ga3c.evaluation.video import SUFFIXES, Recording
 from ga3c.learner.tensorflow_import import before_tensorflow
@@ -147,7 +147,7 @@ def _play(options: argparse.Namespace) -> int:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # for environments that draw with pygame
     from ga3c.evaluation.policy import Policy, find
     trained = find(_shipped(options.game) if options.pretrained else options.policy)
-    tell_passed_over(trained.passed_over, "ga3c-play")
+    print_skipped_checkpoints(trained.passed_over, "ga3c-play")
     from ga3c.envs.containment import EnvironmentFailed
     from ga3c.envs.watched import Watched
     settings = trained.settings.changed(serial=True, noop_max=configured().env.noop_max)  # the same as in ga3c-eval

@@ -16,7 +16,7 @@ from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.envs.containment import described
 from ga3c.learner.checkpoint import clean, saved, set_aside_after
 from ga3c.learner.tensorflow_import import before_tensorflow
-from ga3c.runs.beginning import Beginning, going_on, with_weights
+from ga3c.runs.beginning import Beginning, resume_from_checkpoint, start_from_weights
 from ga3c.runs.reader import located
 from ga3c.service.signals import Interrupted, Signals
 from ga3c.settings.effects import rising, without_effect
@@ -105,7 +105,8 @@ def _prepare(argv: Sequence[str]) -> int:
     interruption = Signals()
     interruption.at_once = True  # until the run begins
     try:
-        notes = [*([] if directory or "config" in options else notes_on_beginning(given)), *_asked(settings, given)]
+        notes = [*([] if directory or "config" in options else notes_on_beginning(given)),
+                 *_notes_on_settings(settings, given)]
         return _train(settings, notes, directory, checkpoint, weights_only, bool(options.get("verbose")), interruption)
     except (Interrupted, ConfigError):  # calls of users' code turn Interrupted into ConfigError
         before, interruption.at_once = interruption.at_once, False
@@ -118,17 +119,17 @@ def _prepare(argv: Sequence[str]) -> int:
         interruption.close()
 
 
-def _asked(settings: Settings, given: Mapping[str, Any]) -> list[str]:
+def _notes_on_settings(settings: Settings, given: Mapping[str, Any]) -> list[str]:
     """Returns lines about the user's settings that have no effect, or another effect than expected."""
-    from ga3c.envs.atari_games import played
+    from ga3c.envs.atari_games import atari_game_of
     from ga3c.service.batches import notes_on_minibatches
-    return [*without_effect(settings, given, played(settings.env) is not None), *rising(settings),
+    return [*without_effect(settings, given, atari_game_of(settings.env) is not None), *rising(settings),
             *notes_on_lag(settings.algorithm.algorithm, settings.batching.schedule),
             *notes_on_steps(settings.algorithm), *notes_on_minibatches(settings)]
 
 
-def _train(settings: Settings, notes: list[str], directory: Path | None, named: Path | None, weights_only: bool,
-           verbose: bool, interruption: Signals) -> int:
+def _train(settings: Settings, notes: list[str], directory: Path | None, checkpoint_name: Path | None,
+           weights_only: bool, verbose: bool, interruption: Signals) -> int:
     from ga3c.agents.forkserver import start_forkserver
     from ga3c.algorithms.fitting import fitting_network
     from ga3c.envs.atari_games import notes_at_start
@@ -171,14 +172,14 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, named: 
         raise Interrupted
     interruption.at_once = False
     with contextlib.ExitStack() as held:
-        named = here / named if named is not None else None
+        named = here / checkpoint_name if checkpoint_name is not None else None
         if directory is not None and not weights_only:
             held.callback(os.close, lock_directory(here / directory))
             cleaned = clean(here / directory / "checkpoints")
-            beginning = going_on(settings, spec, model, here / directory, named)
+            beginning = resume_from_checkpoint(settings, spec, model, here / directory, named)
             notes += cleaned
         else:
-            beginning = Beginning() if directory is None else with_weights(
+            beginning = Beginning() if directory is None else start_from_weights(
                 settings, spec, model, here / directory, named)
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
@@ -222,7 +223,7 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, no
         run.finish(model.agent_steps, reason, unsaved, failed)
 
     def unreadable() -> str:
-        return "" if model.readable() else "the weights cannot be read from their device"
+        return "" if model.can_read_state() else "the weights cannot be read from their device"
 
     try:
         reached = run.reached(model.agent_steps)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.ale import AleConsoles, choose, emulators, preload_emulators
-from ga3c.envs.atari_games import AtariGame, played
-from ga3c.envs.base import EnvSpec, State, Transition, check_form
+from ga3c.envs.atari_games import AtariGame, atari_game_of
+from ga3c.envs.base import EnvSpec, State, Transition, check_same_layout
 from ga3c.envs.frames import FRAME_SIZE
 from ga3c.envs.random_streams import packed, unpacked
 from ga3c.envs.sticky import held_actions
@@ -71,7 +71,7 @@ def preload(settings: EnvSettings, n_envs: int) -> None:
 
     Raises ConfigError if there is no ROM.
     """
-    game = played(settings)
+    game = atari_game_of(settings)
     if game is None:
         return
     own = is_own(settings, game)
@@ -117,7 +117,7 @@ class AtariEnvironment:
         self._numbers = np.array([action.value for action in self.actions], np.uint8)
         fires = settings.fire_reset and ale_py.Action.FIRE in self.actions
         if own:
-            from ga3c.envs.emulator.compiled import compile_kernels  # imported here, because they need Numba
+            from ga3c.envs.emulator.compiled import compile_kernels  # import_callable here, because they need Numba
             from ga3c.envs.emulator.consoles import OwnConsoles
             compile_kernels()
             self._consoles: Consoles = OwnConsoles(loaded[0], self._rom, n_envs, fires)
@@ -235,7 +235,7 @@ class AtariEnvironment:
             "cuts": np.array(list(self._cuts.items()), np.int64).reshape(-1, 2)}
 
     def restore(self, state: State) -> None:
-        check_form(state, self.state(), ("emulators", "cuts"))
+        check_same_layout(state, self.state(), ("emulators", "cuts"))
         if state["rom"].tobytes() != self._rom.encode():
             raise ValueError(f"it is not of {self._rom}")
         for number in state["held_actions"].tolist():

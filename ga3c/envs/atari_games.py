@@ -57,13 +57,13 @@ class AtariGame(NamedTuple):
         return least if least == most else f"{least} to {most}"
 
 
-def played(settings: EnvSettings) -> AtariGame | None:
+def atari_game_of(settings: EnvSettings) -> AtariGame | None:
     """Returns the Atari game of the settings, or None if it is not an Atari game.
 
     The settings `frame_skip` and `sticky_actions`, where given, override those of the game's name.
     Raises ConfigError as `named`.
     """
-    game = named(settings.game)
+    game = find_atari_game(settings.game)
     if game is None:
         return None
     if settings.frame_skip is not None:
@@ -73,7 +73,7 @@ def played(settings: EnvSettings) -> AtariGame | None:
     return game
 
 
-def named(game: str) -> AtariGame | None:
+def find_atari_game(game: str) -> AtariGame | None:
     """Returns the Atari game of a plain name or of an id, or None if there is none.
 
     Raises ConfigError for an id whose observations are the console's memory.
@@ -92,13 +92,13 @@ def named(game: str) -> AtariGame | None:
 
 def atari_id(game: str) -> str | None:
     """Returns the newest id of the Atari game that `named` finds, as in "ALE/Pong-v5", else None."""
-    found = named(game)
+    found = find_atari_game(game)
     return found.identifier if found else None
 
 
 def notes_at_start(settings: EnvSettings) -> list[str]:
     """Returns a note if the game's id alone makes each frame an agent step, four times as many steps as usual."""
-    game = played(settings)
+    game = atari_game_of(settings)
     if game is None or settings.frame_skip is not None or game.frames_per_step > 1:
         return []
     return [f"{settings.game}: an agent step is one frame, as this id says; --frame-skip 4 is usual"]

@@ -108,7 +108,7 @@ class SavesState(Protocol):
         """Continues from a state that `save_state` returned."""
 
 
-def check_form(state: Mapping[str, NDArray], own: State, any_length: Collection[str] = ()) -> None:
+def check_same_layout(state: Mapping[str, NDArray], own: State, any_length: Collection[str] = ()) -> None:
     """Raises ValueError unless `state` has the names, dtypes and shapes of `own`.
 
     The first axis of arrays in `any_length` may have another length.

@@ -23,9 +23,9 @@ import numpy as np
 from ga3c.envs import wrapper_statistics
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, reraising, described
-from ga3c.envs.factory import is_foreign, make_environment
+from ga3c.envs.factory import runs_user_code, make_environment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
-from ga3c.envs.process_group import end_with, how_it_ended, kill_group
+from ga3c.envs.process_group import kill_group_when_closed, how_it_ended, kill_group
 from ga3c.settings.imports import python_path
 from ga3c.settings.machine import LONGEST_WAIT
 from ga3c.settings.messages import ConfigError
@@ -52,8 +52,8 @@ def check(settings: Settings) -> Checked:
     Raises ConfigError as `make_environment`. Also raises it if the step fails, if an observation does not match its
     space, and after `agent_timeout` seconds.
     """
-    if is_foreign(settings):
-        found = elsewhere(settings, _PROGRAM, settings.agents.agent_timeout, "made and played its first step")
+    if runs_user_code(settings):
+        found = run_in_own_process(settings, _PROGRAM, settings.agents.agent_timeout, "made and played its first step")
         name, shape, dtype, *counts = found["spec"]
         return Checked(EnvSpec(name, tuple(shape), np.dtype(dtype), *counts), found["notes"])
     environment = make_environment(settings, 1)
@@ -61,8 +61,8 @@ def check(settings: Settings) -> Checked:
     return Checked(environment.spec, [])
 
 
-def elsewhere(settings: Settings, program: str, seconds: float, what: str) -> dict[str, Any]:
-    """Runs `program`, a line of Python that calls `answer`, in its own process and returns the answer.
+def run_in_own_process(settings: Settings, program: str, seconds: float, what: str) -> dict[str, Any]:
+    """Runs `program`, a line of Python that calls `serve_answer`, in its own process and returns the answer.
 
     `what` completes the error messages: what the game should have done. Raises ConfigError if the process fails, ends
     without an answer, or takes more than `seconds`.
@@ -107,7 +107,7 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
     try:
         code = process.wait(1.0)
     except subprocess.TimeoutExpired:
-        return "closed the descriptors of its process"
+        return "closed its output pipe"
     return how_it_ended(code)
 
 
@@ -115,19 +115,19 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
 
 def main() -> None:
     """Entry point of the process that `check` starts."""
-    answer(_examined)
+    serve_answer(_examined)
 
 
-def answer(examined: Callable[[Settings], dict[str, Any]]) -> None:
+def serve_answer(examined: Callable[[Settings], dict[str, Any]]) -> None:
     """Reads settings from standard input, calls `examined` and writes its result as one line of JSON.
 
-    The process of `elsewhere` calls this and then ends. Its first argument is the descriptor to write to.
+    The process of `run_in_own_process` calls this and then ends. Its first argument is the descriptor to write to.
     """
     descriptor = int(sys.argv[1])
     settings: Settings = pickle.load(sys.stdin.buffer)
     lifeline = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    end_with(lifeline)
+    kill_group_when_closed(lifeline)
     try:
         found = examined(settings)
     except (ConfigError, EnvironmentFailed) as error:
@@ -143,18 +143,18 @@ def answer(examined: Callable[[Settings], dict[str, Any]]) -> None:
 def _examined(settings: Settings) -> dict[str, Any]:
     game = settings.env.game
     environment = make_environment(settings, 1)
-    size_before = wrapper_statistics.size(environment)
+    size_before = wrapper_statistics.count_numbers(environment)
     notes = [environment.note] if isinstance(environment, GymnasiumEnvironment) and environment.note else []
     with reraising(f"game: {game!r} fails at its first step", ConfigError):
         environment.reset(settings.run.seed)
         environment.step(np.zeros(1, np.int64))
     carried: list[str] = []
     with contextlib.suppress(Exception):  # the agents will meet the same failure
-        carried = wrapper_statistics.unsaved(environment, settings.run.seed)
+        carried = wrapper_statistics.unsaved_attributes(environment, settings.run.seed)
     if carried:
         notes.append(f"{game}: {', '.join(carried)} is carried from episode to episode, and is not saved: a resume "
                      "and an evaluation begin without it")
-    keeping, size = wrapper_statistics.names(environment), wrapper_statistics.size(environment)
+    keeping, size = wrapper_statistics.wrapper_names(environment), wrapper_statistics.count_numbers(environment)
     if keeping:
         why_not = wrapper_statistics.cannot_be_kept(environment, size_before)
         size = 0 if why_not else size

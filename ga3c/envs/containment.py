@@ -22,7 +22,7 @@ from ga3c.settings.messages import ESCAPED, ConfigError
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
-class Kept:
+class ProcessState:
     """The process state that is restored after user code plays in this process. It takes only some microseconds.
 
     It holds Python's standard streams, umask, blocked signals, NumPy's error handling and recursion limit. A new alarm
@@ -54,10 +54,10 @@ class Kept:
 def contained() -> Iterator[None]:
     """Restores, after the `with` block, what user code in it changed for the whole process.
 
-    This is the state that `Kept` restores, the working directory, signal handlers, locale and warning filters. Signal
-    handlers are restored in the main thread only, because other threads cannot set them.
+    This is the state that `ProcessState` restores, the working directory, signal handlers, locale and warning filters.
+    Signal handlers are restored in the main thread only, because other threads cannot set them.
     """
-    kept, directory, language = Kept(), os.open(".", os.O_PATH), locale.setlocale(locale.LC_ALL)
+    kept, directory, language = ProcessState(), os.open(".", os.O_PATH), locale.setlocale(locale.LC_ALL)
     main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()} if main else {}
     try:
@@ -108,7 +108,7 @@ def reraising(what: str, kind: type[Exception] = EnvironmentFailed) -> Iterator[
         raise kind(f"{what}: {described(error)}") from error
 
 
-class Dropping(io.RawIOBase):
+class LossyStream(io.RawIOBase):
     """A stream that writes to a descriptor. Data that cannot be written, as on a full disk, is dropped silently."""
 
     def __init__(self, descriptor: int) -> None:
@@ -132,5 +132,5 @@ class Dropping(io.RawIOBase):
 def drop_unwritable_output() -> None:
     """Replaces `sys.stdout` and `sys.stderr` by streams that never fail. A full disk must not end code that prints."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(Dropping(descriptor)), "utf-8", ESCAPED,
+        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(LossyStream(descriptor)), "utf-8", ESCAPED,
                                             line_buffering=True))

@@ -16,7 +16,7 @@ import gymnasium
 
 from ga3c.envs import toys
 from ga3c.envs.atari import AtariEnvironment
-from ga3c.envs.atari_games import atari_id, atari_names, plain_name, played
+from ga3c.envs.atari_games import atari_id, atari_names, plain_name, atari_game_of
 from ga3c.envs.base import Environment
 from ga3c.envs.containment import reraising
 from ga3c.envs.gymnasium import GymnasiumEnvironment, close_all
@@ -33,7 +33,7 @@ def make_environment(settings: Settings, n_envs: int, render_mode: str | None = 
     supported or cannot be made, whatever user code raises.
     """
     game = settings.env.game
-    atari = played(settings.env)
+    atari = atari_game_of(settings.env)
     if atari:
         if settings.env.wrappers:
             raise ConfigError(f"wrappers: {settings.env.wrappers[0]!r} cannot wrap {game}: Atari games are played on "
@@ -81,13 +81,13 @@ def maker(game: str, render_mode: str | None) -> Callable[[], gymnasium.Env]:
     return make
 
 
-def is_foreign(settings: Settings) -> bool:
+def runs_user_code(settings: Settings) -> bool:
     """Returns whether the game may run user code: it is neither an Atari game nor a toy without wrappers."""
     plain_toy = settings.env.game.startswith("toy:") and not settings.env.wrappers
     return not plain_toy and atari_id(settings.env.game) is None
 
 
-def imported(name: str, setting: str) -> Callable[..., Any]:
+def import_callable(name: str, setting: str) -> Callable[..., Any]:
     """Returns the class or function `name`, as in my_module:MyWrapper. Searches the working directory, too.
 
     Raises ConfigError, which names the `setting`, whatever the import raises, and if `name` is not callable.
@@ -97,7 +97,7 @@ def imported(name: str, setting: str) -> Callable[..., Any]:
     with reraising(f"{setting}: {name!r} cannot be imported", ConfigError):
         found: Callable[..., Any] = operator.attrgetter(attribute)(importlib.import_module(module))
     if not callable(found):
-        raise ConfigError(f"{setting}: {name!r} is no class or function but {found!r}")
+        raise ConfigError(f"{setting}: {name!r} must be a class or function, but is {found!r}")
     return found
 
 
@@ -109,7 +109,7 @@ def _look_in_working_directory() -> None:
 
 
 def _wrapper(name: str) -> Callable[..., Any]:
-    wrapper = imported(name, "wrappers")
+    wrapper = import_callable(name, "wrappers")
 
     def wrap(env: gymnasium.Env) -> Any:
         with reraising(f"wrappers: {name!r} cannot wrap {env}", ConfigError):

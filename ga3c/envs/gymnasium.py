@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
-from ga3c.envs.base import EnvSpec, SavesState, State, Transition, check_form
+from ga3c.envs.base import EnvSpec, SavesState, State, Transition, check_same_layout
 from ga3c.envs.forms import flag, form_of, number, parts
 from ga3c.settings.messages import ConfigError
 
@@ -110,7 +110,7 @@ class GymnasiumEnvironment:
         own = self.state()
         if own is None:
             raise ValueError(f"{self.spec.name} cannot be restored")
-        check_form(state, own)
+        check_same_layout(state, own)
         for number_, each in enumerate(self._saving()):
             each.restore_state({name.removeprefix("environments."): array[number_]
                                 for name, array in state.items() if name.startswith("environments.")})

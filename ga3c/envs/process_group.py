@@ -22,10 +22,10 @@ def lead_group() -> None:
     assert parent is not None
     multiprocessing.set_start_method(None, force=True)  # the default
     os.setpgid(0, 0)
-    end_with(parent.sentinel)
+    kill_group_when_closed(parent.sentinel)
 
 
-def end_with(lifeline: int) -> None:
+def kill_group_when_closed(lifeline: int) -> None:
     """Makes the kernel kill this process's group when `lifeline` closes, a pipe that carries nothing until then."""
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())  # negative: the group
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.base import EnvSpec, Transition
 from ga3c.envs.containment import EnvironmentFailed, contained, reraising
-from ga3c.envs.factory import is_foreign, make_environment
+from ga3c.envs.factory import runs_user_code, make_environment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.envs.rendered_frames import NoFrame, RenderedFrames, frames_per_second
 from ga3c.envs.random_streams import GlobalStreams
@@ -36,7 +36,7 @@ class Watched:
 
     def __init__(self, settings: Settings, statistics: Statistics | None = None) -> None:
         settings = settings.changed(life_loss=False)
-        self._game, self._foreign = repr(settings.env.game), is_foreign(settings)
+        self._game, self._foreign = repr(settings.env.game), runs_user_code(settings)
         with contained(), reraising(f"game: {self._game} cannot be made", ConfigError):
             try:
                 self.environment = make_environment(settings, 1, "rgb_array")
@@ -75,7 +75,7 @@ class Watched:
         with contained(), reraising(f"{self._game} failed when it was reset"):
             with self._streams:
                 self.environment.reset(seed)
-        self._look()
+        self._update_watched()
 
     def step(self, action: NDArray[np.int64]) -> Transition:
         """Plays `action` (1,), as `Environment.step`.
@@ -87,7 +87,7 @@ class Watched:
         self._last, lives = [], self.lives
         with reraising(f"{self._game} failed while it played"), self._streams:
             transition = self.environment.step(action)
-        self._look()
+        self._update_watched()
         self.frames = [*self._last, *self.frames]
         if transition.score_ended[0] and lives is not None:
             self.lives = 0 if transition.terminated[0] else lives
@@ -95,14 +95,14 @@ class Watched:
 
     def _keep_last(self) -> None:
         with GlobalStreams(0):  # the episode's own streams are in use
-            self._look()
+            self._update_watched()
         self._last = self.frames[-1:]
 
     def _record(self) -> None:
         if isinstance(self.environment, AtariEnvironment):
             self.environment.recording = self.frames = []
 
-    def _look(self) -> None:
+    def _update_watched(self) -> None:
         """Updates `lives` of an Atari game, or `frames` of another game."""
         if isinstance(self.environment, AtariEnvironment):
             self.lives = self.environment.lives

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from ga3c.envs.atari_games import AtariGame, played
+from ga3c.envs.atari_games import AtariGame, atari_game_of
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import EnvSettings
 
@@ -35,7 +35,7 @@ def _proven_as_played(settings: EnvSettings, game: AtariGame) -> bool:
 
 def emulator_notes(settings: EnvSettings) -> list[str]:
     """Returns a line for the user that names the emulator of an Atari game; no line for other games."""
-    game = played(settings)
+    game = atari_game_of(settings)
     if game is None:
         return []
     if not is_own(settings, game):

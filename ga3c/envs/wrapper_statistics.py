@@ -64,11 +64,11 @@ class WrapperStatistics:
     def follow(self, environment: Environment) -> None:
         """Replaces the followed environments by these. Their wrappers begin with all statistics known so far."""
         self._before = self.seen() if self._kept else None
-        self._kept = [_kept(env) for env in _inside(environment)]
+        self._kept = [_kept(env) for env in _environments_of(environment)]
         known = [each for each in (self._base, self._before) if each is not None]
         for kept in self._kept:
-            _adopt(kept, functools.reduce(merged, known) if known else None)
-        self._began = [_packed(kept) for kept in self._kept]
+            _set_statistics(kept, functools.reduce(merged, known) if known else None)
+        self._began = [_statistics_of(kept) for kept in self._kept]
         self._parts = [np.zeros_like(began) for began in self._began]
 
     def seen(self) -> Statistics:
@@ -77,15 +77,15 @@ class WrapperStatistics:
         If an environment's statistics are no longer finite, those of the last call that were finite count.
         """
         with np.errstate(all="ignore"):
-            now = [since(_packed(kept), began) for kept, began in zip(self._kept, self._began, strict=True)]
+            now = [since(_statistics_of(kept), began) for kept, began in zip(self._kept, self._began, strict=True)]
         self._parts = [new if np.isfinite(new).all() else old for new, old in zip(now, self._parts, strict=True)]
         return functools.reduce(merged, self._parts if self._before is None else [self._before, *self._parts])
 
 
-def size(environment: Environment) -> int:
+def count_numbers(environment: Environment) -> int:
     """Returns how many numbers the wrappers of one environment keep statistics of; 0 if no wrapper does."""
-    inside = _inside(environment)
-    return len(_packed(_kept(inside[0]))) if inside else 0
+    inside = _environments_of(environment)
+    return len(_statistics_of(_kept(inside[0]))) if inside else 0
 
 
 def cannot_be_kept(environment: Environment, size_before: int) -> str:
@@ -93,11 +93,11 @@ def cannot_be_kept(environment: Environment, size_before: int) -> str:
 
     size_before: the `size` of these environments before they played. The call overwrites their statistics.
     """
-    kept = _kept(_inside(environment)[0])
-    if len(_packed(kept)) != size_before:
-        return "take their form only in play"
+    kept = _kept(_environments_of(environment)[0])
+    if len(_statistics_of(kept)) != size_before:
+        return "get their shape only after the first step"
     try:
-        _adopt(kept, np.tile([1.0, 0.0, 1.0], (size_before, 1)))
+        _set_statistics(kept, np.tile([1.0, 0.0, 1.0], (size_before, 1)))
     except Exception as error:  # of users
         return f"cannot be set, {described(error)}"
     return ""
@@ -109,10 +109,10 @@ def freeze(environment: Environment, statistics: Statistics | None) -> None:
     `statistics` is None if they could not be kept. Then each wrapper goes on learning. Raises ConfigError if the
     statistics are of other wrappers.
     """
-    envs = _inside(environment) if statistics is not None else []
+    envs = _environments_of(environment) if statistics is not None else []
     for number, env in enumerate(envs):
         if kept := _kept(env):
-            _adopt(kept, statistics)
+            _set_statistics(kept, statistics)
             envs[number] = _Frozen(env, kept)
 
 
@@ -140,24 +140,24 @@ class _Frozen(gymnasium.Wrapper):
         return returned
 
 
-def names(environment: Environment) -> list[str]:
+def wrapper_names(environment: Environment) -> list[str]:
     """Returns the names of the wrappers that keep statistics, outermost first."""
-    inside = _inside(environment)
-    return [type(each).__name__ for each in layers(inside[0]) if _of(each)] if inside else []
+    inside = _environments_of(environment)
+    return [type(each).__name__ for each in layers(inside[0]) if _running_statistics_of(each)] if inside else []
 
 
-def unsaved(environment: Environment, seed: int) -> list[str]:
+def unsaved_attributes(environment: Environment, seed: int) -> list[str]:
     """Returns what else user wrappers carry from one episode to the next, as "Wrapper.attribute".
 
     Checkpoints do not save it. The function finds it by beginning the same episode twice, with a step between.
     """
-    others = [each for env in _inside(environment)[:1] for each in layers(env)[:-1]
+    others = [each for env in _environments_of(environment)[:1] for each in layers(env)[:-1]
               if not type(each).__module__.startswith("gymnasium.")]
     if not others:
         return []
     environment.reset(seed)
     before = [_numbers(each) for each in others]
-    environment.step(np.zeros(len(_inside(environment)), np.int64))
+    environment.step(np.zeros(len(_environments_of(environment)), np.int64))
     environment.reset(seed)
     return [f"{type(wrapper).__name__}.{name}" for wrapper, first in zip(others, before, strict=True)
             for name, value in first.items() if value != _numbers(wrapper).get(name)]
@@ -173,16 +173,16 @@ def _learn_nothing(*seen: object, **named: object) -> None:
     pass
 
 
-def _inside(environment: Environment) -> list[gymnasium.Env]:
+def _environments_of(environment: Environment) -> list[gymnasium.Env]:
     return getattr(environment, "envs", [])
 
 
 def _kept(env: gymnasium.Env) -> list[Any]:
     """Returns the objects of all wrappers that keep a running mean and variance, outermost first."""
-    return [each for wrapper in layers(env) for each in _of(wrapper)]
+    return [each for wrapper in layers(env) for each in _running_statistics_of(wrapper)]
 
 
-def _of(wrapper: gymnasium.Env) -> list[Any]:
+def _running_statistics_of(wrapper: gymnasium.Env) -> list[Any]:
     return [each for each in vars(wrapper).values() if _is_running(each)] if hasattr(wrapper, "__dict__") else []
 
 
@@ -194,7 +194,7 @@ def _is_running(value: Any) -> bool:
     return numbers and not computed and np.shape(found[0]) == np.shape(found[1]) and np.size(found[2]) == 1
 
 
-def _packed(kept: list[Any]) -> Statistics:
+def _statistics_of(kept: list[Any]) -> Statistics:
     parts = [np.zeros((0, 3))]
     for each in kept:
         mean, count = np.asarray(each.mean, np.float64).reshape(-1), float(each.count)
@@ -203,12 +203,12 @@ def _packed(kept: list[Any]) -> Statistics:
     return np.concatenate(parts)
 
 
-def _adopt(kept: list[Any], statistics: Statistics | None) -> None:
+def _set_statistics(kept: list[Any], statistics: Statistics | None) -> None:
     """Puts `statistics` into the objects as float64, because float32 loses small additions in long runs."""
     at = 0
-    if statistics is not None and len(statistics) != len(_packed(kept)):
+    if statistics is not None and len(statistics) != len(_statistics_of(kept)):
         raise ConfigError(f"wrappers: statistics of {len(statistics)} numbers were saved, but these wrappers keep "
-                          f"{len(_packed(kept))}; use the wrappers of the training")
+                          f"{len(_statistics_of(kept))}; use the wrappers of the training")
     for each in kept:
         shape, n = np.shape(each.mean), np.size(each.mean)
         part = None if statistics is None else statistics[at:at + n]

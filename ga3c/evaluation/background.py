@@ -124,7 +124,7 @@ class Evaluator:
             if time.monotonic() - now.began < TIMEOUT:
                 return None
             self.stop()
-            return Outcome(now.checkpoint, None, f"it was not over after {TIMEOUT / 60:.0f} minutes")
+            return Outcome(now.checkpoint, None, f"it did not end within {TIMEOUT / 60:.0f} minutes")
         now.process.kill()  # it may have closed its socket without ending
         code = now.process.wait()
         now.report.seek(0)

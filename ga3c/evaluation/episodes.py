@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ga3c.agents.heads import sample
 from ga3c.agents.loop import seeded
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.factory import is_foreign, make_environment
+from ga3c.envs.factory import runs_user_code, make_environment
 from ga3c.envs.gymnasium import close_all
 from ga3c.envs.random_streams import GlobalStreams
 from ga3c.envs.wrapper_statistics import Statistics, freeze
@@ -152,7 +152,7 @@ class Rows:
     def __init__(self, settings: Settings, protocol: Protocol, limits: Limits, rows: Sequence[int],
                  alive: Callable[[], object] = lambda: None, statistics: Statistics | None = None) -> None:
         self._protocol, self._limits, self._alive = protocol, limits, alive
-        self._foreign = is_foreign(settings)
+        self._foreign = runs_user_code(settings)
         self._environments = []
         self._streams = []
         for row in rows:
@@ -167,7 +167,7 @@ class Rows:
         self._rngs: list[np.random.Generator | None] = [None] * len(rows)  # of an episode under way
         self._scores, self._lengths, self._began = [0.0] * len(rows), [0] * len(rows), [0.0] * len(rows)
 
-    def _tell(self) -> None:
+    def _report_alive(self) -> None:
         self._alive()
         self._reported_at = time.monotonic()
 
@@ -188,28 +188,28 @@ class Rows:
                 self._scores[row], self._lengths[row], self._began[row] = 0.0, 0, time.monotonic()
                 with self._streams[row]:
                     environment.reset(seed)
-                self._look(row)
-                self._tell()
+                self._check_observation(row)
+                self._report_alive()
             elif rng is not None:
                 said = policy[row:row + 1]
                 action = said.argmax(axis=1) if self._protocol.greedy else sample(said, rng)
                 with self._streams[row]:
                     transition = environment.step(action)
                 if time.monotonic() - self._reported_at > 1.0:
-                    self._tell()
+                    self._report_alive()
                 reward = float(transition.scored[0])
                 if not math.isfinite(reward):
                     raise ValueError(f"the reward is {reward} in step {self._lengths[row] + 1}")
                 self._scores[row] += reward
                 self._lengths[row] += 1
-                self._look(row)
+                self._check_observation(row)
                 cut = not transition.score_ended[0] and self._too_long(row)
                 if transition.score_ended[0] or cut:
                     ended.append(Ended(row, self._scores[row], self._lengths[row], cut))
                     self._rngs[row] = None
         return np.concatenate([environment.observation for environment in self._environments]), ended
 
-    def _look(self, row: int) -> None:
+    def _check_observation(self, row: int) -> None:
         """Raises ValueError if the row's observation is not finite: no policy was trained on that."""
         observation = self._environments[row].observation
         if observation.dtype.kind == "f" and not np.isfinite(observation).all():

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ga3c.agents.forkserver import start
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, drop_unwritable_output, described
-from ga3c.envs.factory import is_foreign
+from ga3c.envs.factory import runs_user_code
 from ga3c.envs.process_group import how_it_ended, kill_leader, lead_group
 from ga3c.envs.wrapper_statistics import Statistics
 from ga3c.evaluation.episodes import Limits, Players, Protocol, Rows, Turn
@@ -59,7 +59,7 @@ def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: i
     """
     settings = settings.changed(life_loss=False)
     parts = shares(protocol, processes)
-    if len(parts) == 1 and not is_foreign(settings):
+    if len(parts) == 1 and not runs_user_code(settings):
         with contextlib.closing(Rows(settings, protocol, limits, parts[0], statistics=statistics)) as rows:
             yield rows
         return
@@ -178,7 +178,7 @@ def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limi
     made: list[Rows] = []
 
     def alive() -> None:
-        _end_copy(ours)
+        _exit_if_forked(ours)
         pipe.send(None)
 
     def make() -> EnvSpec:
@@ -187,12 +187,12 @@ def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limi
 
     try:
         answer = _attempt(f"game: {game!r} cannot be made", make, logged)
-        _end_copy(ours)
+        _exit_if_forked(ours)
         pipe.send(answer)
         while not isinstance(answer, _Failed):
             asked = pipe.recv()
             answer = _attempt(f"{game!r} failed while it played", functools.partial(made[0].turn, *asked), logged)
-            _end_copy(ours)
+            _exit_if_forked(ours)
             pipe.send(answer)
     except (EOFError, BrokenPipeError):  # the other end of the pipe is closed
         code = 0
@@ -206,7 +206,7 @@ def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limi
         os._exit(code)  # at once, even if users' code has left threads or processes
 
 
-def _end_copy(pid: int) -> None:
+def _exit_if_forked(pid: int) -> None:
     """Ends this process if an environment forked it from the process `pid` and then returned in the copy, too."""
     if os.getpid() != pid:
         os._exit(0)

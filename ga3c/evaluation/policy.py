@@ -26,9 +26,9 @@ from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import CheckpointError
 from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs.reader import located
-from ga3c.settings.files import of_flat, recorded, settings_of
+from ga3c.settings.files import from_flat, recorded, settings_of
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.earlier import BEFORE
+from ga3c.settings.earlier import NEW_SINCE_0_9
 from ga3c.settings.schema import Settings
 
 SHIPPED = Path(__file__).parent / "policies"
@@ -36,7 +36,7 @@ _FORMAT = "ga3c policy 1"
 _SETTINGS = ("game", "wrappers", "frame_skip", "noop_max", "sticky_actions", "mode", "difficulty", "fire_reset",
              "full_action_space", "max_episode_frames", "network", "large_stride", "gamma", "reward_clip",
              "normalize_observations", "normalize_rewards", "contrast")
-_OF_A_CHECKPOINT = _SETTINGS[1:]  # read from the checkpoint: a resume may have changed them since
+_CHECKPOINT_SETTINGS = _SETTINGS[1:]  # read from the checkpoint: a resume may have changed them since
 _PROGRESS = ("game", "agent_steps", "version", "episodes", "time", "ga3c")
 
 
@@ -188,7 +188,7 @@ def find(where: str | os.PathLike[str]) -> Trained:
     names = {file.stem: file for file in sorted(SHIPPED.glob("*.npz"))}
     if str(where).lower() in names:
         return read_policy(names[str(where).lower()])
-    raise ConfigError(f"{path} is no run, checkpoint (RUN/checkpoints/N or best), policy file or shipped policy "
+    raise ConfigError(f"{path} is not a run, checkpoint (RUN/checkpoints/N or best), policy file or shipped policy "
                       f"({', '.join(names) or 'none is shipped'})")
 
 
@@ -199,7 +199,8 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
         raise ConfigError(f"{path}: trained on {progress.get('game')}, but {run / 'config.yaml'} says "
                           f"{settings.env.game}")
     saved = settings_of(progress)
-    settings = of_flat(settings.flat() | {name: saved[name] for name in _OF_A_CHECKPOINT if name in saved}, str(path))
+    settings = from_flat(settings.flat() | {name: saved[name] for name in _CHECKPOINT_SETTINGS if name in saved},
+                         str(path))
     weights = {name: array for name, array in loaded.arrays.items() if name.startswith(("network.", "observation."))}
     return Trained(path, settings, weights, progress, run, passed_over, loaded.arrays.get(SAVED))
 
@@ -238,8 +239,8 @@ def read_policy(path: Path) -> Trained:
         if metadata["format"] != _FORMAT:
             raise foreign
         if metadata.pop("sha256") != _digest(metadata, weights):
-            raise CheckpointError(f"{path} is damaged: its sha256 is not the one it names")
-        settings = of_flat({**BEFORE, **metadata["settings"]}, f"{path}: made by another version of ga3c")
+            raise CheckpointError(f"{path} is damaged: its sha256 does not match the recorded one")
+        settings = from_flat({**NEW_SINCE_0_9, **metadata["settings"]}, f"{path}: made by another version of ga3c")
         statistics = weights.pop(SAVED, None)
         return Trained(path, settings, weights, dict(metadata["progress"]), None, [], statistics)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ga3c.envs.atari_games import played as played_as
+from ga3c.envs.atari_games import atari_game_of
 from ga3c.envs.base import EnvSpec
 from ga3c.evaluation.episodes import Limits, Played, Protocol
 from ga3c.evaluation.policy import Trained
@@ -83,7 +83,7 @@ def report(trained: Trained, spec: EnvSpec, settings: Settings, protocol: Protoc
 
 def _atari_protocol(env: EnvSettings) -> dict[str, Any]:
     """Returns how the emulator played; {} for other games. A default mode or difficulty is left out."""
-    game = played_as(env)
+    game = atari_game_of(env)
     if game is None:
         return {}
     chosen = {"mode": env.mode, "difficulty": env.difficulty}

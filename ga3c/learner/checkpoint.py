@@ -87,7 +87,7 @@ def clean(directory: Path) -> list[str]:
             continue
         if rest == "replaced" and not (directory / name).exists():
             path.rename(directory / name)
-            notes.append(f"{directory / name} is back: its replacement was never finished")
+            notes.append(f"{directory / name} is back: its replacement was not finished")
         else:
             shutil.rmtree(path, ignore_errors=True)
             notes.append(f"{path} was removed: it was never finished")
@@ -119,12 +119,12 @@ def load(path: Path) -> Checkpoint:
 def unusable(progress: Any) -> str:
     """Returns what is wrong with the counters of a checkpoint that a run resumes from; "" if nothing is."""
     if not isinstance(progress, dict):
-        return "its progress is no object"
+        return "progress.json is no JSON object"
     progress = {"dropped_steps": 0, "learning_rate_factor": 1.0, **progress}  # earlier versions did not save these
     for name in ("version", "agent_steps", "episodes", "predictions", "dropped_steps", "time"):
         value: Any = progress.get(name)
         if type(value) is not int and (type(value) is not float or name != "time") or not 0 <= value < 1e15:
-            return f"{name} is {str(value)[:40]!r}, no number from 0"
+            return f"{name} is {str(value)[:40]!r}, but must be a number of at least 0"
     factor = progress["learning_rate_factor"]
     if type(factor) is not float or not 0 < factor <= 1:
         return f"learning_rate_factor is {str(factor)[:40]!r}, no number over 0 and up to 1"

@@ -89,7 +89,7 @@ def usual(settings: Settings, spec: EnvSpec) -> Kernel:
     if named == "onednn" and images and not able:
         raise ConfigError("kernels: onednn has no bfloat16 on this processor; take eigen, or another precision")
     if named in ("onednn", "eigen") and fixed not in (None, named):
-        raise ConfigError(f"kernels: {named} cannot be had, as this process computes with {fixed} already; unset "
+        raise ConfigError(f"kernels: {named} is not available: this process computes with {fixed} already; unset "
                           "TF_ENABLE_ONEDNN_OPTS, and import TensorFlow only afterwards")
     by_rule: Library = "onednn" if named == "onednn" or named != "eigen" and images and able else "eigen"
     return Kernel(fixed or by_rule, precision)
@@ -174,11 +174,11 @@ def _candidates(settings: Settings, spec: EnvSpec) -> list[Kernel]:
 
 # ------------------------------------------------------------------------------------------- in this process
 
-class _Gone(Exception):
+class _BenchFailed(Exception):
     """A measuring process has ended, or its results differ from the reference's."""
 
 
-class _Late(Exception):
+class _BenchStopped(Exception):
     """The measurement takes too long, or the run is to end."""
 
 
@@ -195,20 +195,20 @@ class _Bench:
                 env={**os.environ, "PYTHONPATH": python_path(os.getcwd())})
 
     def ask(self, *question: Any) -> None:
-        """Sends a question. Raises _Gone."""
+        """Sends a question. Raises _BenchFailed."""
         try:
             self._connection.send(question)
         except OSError:
-            raise _Gone from None
+            raise _BenchFailed from None
 
     def answer(self) -> Any:
-        """Returns the answer to the oldest open question. Raises _Gone, _Late."""
+        """Returns the answer to the oldest open question. Raises _BenchFailed, _BenchStopped."""
         if self._connection not in wait([self._connection, *self._stop], max(0.0, self._deadline - time.monotonic())):
-            raise _Late
+            raise _BenchStopped
         try:
             return self._connection.recv()
         except (EOFError, OSError):
-            raise _Gone from None
+            raise _BenchFailed from None
 
     def close(self) -> None:
         """Ends the process."""
@@ -226,7 +226,7 @@ def measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
     """
     try:
         return _measured(settings, spec, kernels, stop)
-    except _Late:
+    except _BenchStopped:
         return {}
 
 
@@ -253,7 +253,7 @@ def _measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
                     return None
                 reference = reference or answers
                 if not answers.agree(reference, kernel.precision):
-                    raise _Gone
+                    raise _BenchFailed
         for number in range(ROUNDS):
             if number and time.monotonic() > deadline - DEADLINE / 4:
                 break
@@ -268,7 +268,7 @@ def _measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
 def _left_out(benches: dict[Kernel, _Bench], kernel: Kernel) -> Iterator[None]:
     try:
         yield
-    except (_Gone, OSError):
+    except (_BenchFailed, OSError):
         benches.pop(kernel, None)
 
 

@@ -24,7 +24,7 @@ from ga3c.algorithms.base import Algorithm, Rates
 from ga3c.algorithms.own import OwnAlgorithm
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import contained, reraising
-from ga3c.envs.factory import imported
+from ga3c.envs.factory import import_callable
 from ga3c.learner.backend import UpdatingBackend
 from ga3c.learner.compiler import Observed
 from ga3c.learner.failures import DeviceFailed, TooLarge, on_device
@@ -67,7 +67,7 @@ class Snapshot(NamedTuple):
 
 def stuck(seconds: float) -> DeviceFailed:
     """Returns the error to raise when an update has not ended after `seconds`."""
-    return DeviceFailed(f"an update has not ended in {seconds:g} s: the device is stuck, or the update too large; "
+    return DeviceFailed(f"an update did not end within {seconds:g} s: the device is stuck, or the update too large; "
                         "ga3c-doctor tries each device; a smaller --training-batch-min, or --envs-per-agent, makes "
                         "updates smaller")
 
@@ -89,7 +89,7 @@ def make_algorithm(settings: Settings) -> Algorithm:
     """Makes the algorithm in the settings: a built-in one, or the user's class `module:Class`. Raises ConfigError."""
     name = settings.algorithm.algorithm
     with contained(), reraising(f"algorithm: {name!r} cannot be made", ConfigError):
-        made: Algorithm = imported(facts(name).path, "algorithm")(settings.algorithm)
+        made: Algorithm = import_callable(facts(name).path, "algorithm")(settings.algorithm)
     return OwnAlgorithm(name, made) if ":" in name else made
 
 
@@ -110,7 +110,7 @@ class Model(Protocol):
 
     def state(self) -> tuple[dict[str, NDArray], int, int]: ...  # noqa: E704
 
-    def readable(self) -> bool: ...  # noqa: E704
+    def can_read_state(self) -> bool: ...  # noqa: E704
 
     def start_from(self, arrays: dict[str, NDArray]) -> None: ...  # noqa: E704
 
@@ -125,8 +125,8 @@ class Learner:
     version: updates so far; a return to a checkpoint counts as one. agent_steps: agent steps trained on so far;
     `rates_at` uses it. min_valid_version: the version at the last return to a checkpoint; rollouts of earlier versions
     must not be trained on. learning_rate_factor: multiplies the scheduled learning rate. skips: counts of what was not
-    finite. hurried: whether an update ends after its current minibatch. outputs: the fields that `predict` returns, for
-    `Slots`. precision: of the network's inner layers. device: what computes it.
+    finite. ending_early: whether an update ends after its current minibatch. outputs: the fields that `predict`
+    returns, for `Slots`. precision: of the network's inner layers. device: what computes it.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
@@ -136,7 +136,7 @@ class Learner:
         self._backend = UpdatingBackend(settings, env, algorithm)
         self.precision, self.device = self._backend.precision, self._backend.device
         self.version = self.min_valid_version = self.agent_steps = 0
-        self.learning_rate_factor, self.hurried = 1.0, False
+        self.learning_rate_factor, self.ending_early = 1.0, False
         self.skips = Skips()
         self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates ended; seconds of the last
         self._snapshot = Snapshot(0, self._backend.variables.weights())
@@ -179,15 +179,15 @@ class Learner:
             rates = rates_at(self._settings, self.agent_steps, self.learning_rate_factor)
             try:
                 metrics, weights, skipped = self._backend.update(inputs, rates, self._snapshot.weights,
-                                                                 (self._seed, self.version), lambda: self.hurried)
+                                                                 (self._seed, self.version), lambda: self.ending_early)
             except Exception:  # earlier minibatches have changed the weights
                 self._snapshot = Snapshot(self.version, self._backend.variables.weights())
                 raise
             if not all(map(math.isfinite, metrics.values())):
-                self.skips.not_made(self.version + 1, metrics)
+                self.skips.record_skip(self.version + 1, metrics)
                 return None
             self.version += 1
-            self.skips.made(self.version, skipped)
+            self.skips.record_update(self.version, skipped)
             self._snapshot = Snapshot(self.version, weights)
             self.agent_steps += batch.agent_steps
             return UpdateStats(self.version, self.agent_steps, batch.size,
@@ -224,7 +224,7 @@ class Learner:
         with self._between_updates(), on_device("a checkpoint"):
             return self._backend.variables.arrays(), self.version, self.agent_steps
 
-    def readable(self) -> bool:
+    def can_read_state(self) -> bool:
         """Returns whether `state` works: no update is stuck, and the weights can be read from their device."""
         if not self._update_lock.acquire(timeout=0.5):
             return False
@@ -240,15 +240,16 @@ class Learner:
 
         Raises ValueError, changing nothing, if they do not fit.
         """
-        self._backend.variables.assign(self._backend.variables.fitting(arrays, only=("network.", "observation.")))
+        variables = self._backend.variables
+        variables.assign(variables.matching_arrays(arrays, only=("network.", "observation.")))
         self._snapshot = Snapshot(self.version, self._backend.variables.weights())
 
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
-        """Continues from a `state`. Ignores arrays of other owners, as `Variables.fitting` does.
+        """Continues from a `state`. Ignores arrays of other owners, as `Variables.matching_arrays` does.
 
         Raises ValueError, changing nothing, if the state is of another network. Raises DeviceFailed as `state` does.
         """
-        arrays = self._backend.variables.fitting(arrays)
+        arrays = self._backend.variables.matching_arrays(arrays)
         with self._between_updates(), on_device("a checkpoint"):
             self.agent_steps = agent_steps
             self._go_on_from(arrays, version)
@@ -259,14 +260,14 @@ class Learner:
         `min_valid_version` becomes the version of these weights, so that rollouts of the abandoned weights can be
         rejected. An update in progress uses the abandoned weights, so it ends early. Raises as `restore` does.
         """
-        arrays, hurried = self._backend.variables.fitting(arrays), self.hurried
-        self.hurried = True
+        arrays, ending_early = self._backend.variables.matching_arrays(arrays), self.ending_early
+        self.ending_early = True
         try:
             with self._between_updates(), on_device("a checkpoint"):
                 self._go_on_from(arrays, self.version + 1)
                 self.min_valid_version = self.version
         finally:
-            self.hurried = hurried
+            self.ending_early = ending_early
 
     def _go_on_from(self, arrays: dict[str, NDArray], version: int) -> None:
         self._backend.variables.assign(arrays)

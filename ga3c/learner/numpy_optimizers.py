@@ -14,14 +14,15 @@ _BETA_1, _BETA_2 = 0.9, 0.999  # of Adam
 
 
 def rmsprop(weights: NDArray, mean_square: NDArray, gradient: NDArray, rate: float, decay: float,
-            epsilon: float, beside: bool = False) -> None:
+            epsilon: float, epsilon_outside_root: bool = False) -> None:
     """g <- decay g + (1 - decay) gradient^2; weights <- weights - rate gradient / sqrt(g + epsilon) (A3C, S2, S3).
 
-    beside: epsilon is outside the root, as in `optimizers.PyTorchRMSprop`.
+    epsilon_outside_root: epsilon is outside the root, as in `optimizers.PyTorchRMSprop`.
     """
     mean_square *= decay
     mean_square += (1 - decay) * np.square(gradient)
-    weights -= rate * gradient / (np.sqrt(mean_square) + epsilon if beside else np.sqrt(mean_square + epsilon))
+    root = np.sqrt(mean_square) + epsilon if epsilon_outside_root else np.sqrt(mean_square + epsilon)
+    weights -= rate * gradient / root
 
 
 def adam(weights: NDArray, mean: NDArray, mean_square: NDArray, gradient: NDArray, rate: float, epsilon: float,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.backend import GradientBackend
 from ga3c.learner.learner import UpdateStats, make_algorithm
-from ga3c.learner.shared_weights import Pushed, SharedWeights
+from ga3c.learner.shared_weights import WorkerReport, SharedWeights
 from ga3c.learner.skips import Skips
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch
@@ -55,18 +55,18 @@ class SharedLearner:
     def learning_rate_factor(self, factor: float) -> None:
         self.shared.learning_rate_factor = factor
 
-    def learned(self, slot: int, batch: Batch) -> tuple[UpdateStats | None, Pushed]:
+    def read_update(self, slot: int, batch: Batch) -> tuple[UpdateStats | None, WorkerReport]:
         """Returns the update that a worker made from this slot's rollout, and the worker's report.
 
         The update is None if none was made. Raises Diverged after `SKIPS_MAX` updates in a row that were not finite.
         """
-        pushed = self.shared.pushed(slot)
+        pushed = self.shared.read_report(slot)
         metrics = dict(zip(self._metrics, pushed.metrics, strict=True))
         if pushed.version:
-            self.skips.made(pushed.version, 0)
+            self.skips.record_update(pushed.version, 0)
             return UpdateStats(pushed.version, pushed.agent_steps, batch.agent_steps, metrics), pushed
         if batch.version[0, 0] >= self.shared.min_valid_version and not all(map(math.isfinite, metrics.values())):
-            self.skips.not_made(self.version + 1, metrics)
+            self.skips.record_skip(self.version + 1, metrics)
         return None, pushed
 
     def state(self) -> tuple[dict[str, NDArray], int, int]:
@@ -74,21 +74,22 @@ class SharedLearner:
         version, agent_steps = self.version, self.agent_steps
         return self.shared.arrays(), version, agent_steps
 
-    def readable(self) -> bool:
+    def can_read_state(self) -> bool:
         """Returns True: `state` always works."""
         return True
 
     def start_from(self, arrays: dict[str, NDArray]) -> None:
         """As `Learner.start_from`."""
-        fitting = self._backend.variables.fitting(arrays, only=("network.", "observation."))
-        self.shared.set({**self.shared.arrays(), **fitting}, 0, 0, 0)
+        fitting = self._backend.variables.matching_arrays(arrays, only=("network.", "observation."))
+        self.shared.restart_from({**self.shared.arrays(), **fitting}, 0, 0, 0)
 
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
         """As `Learner.restore`."""
-        self.shared.set(self._backend.variables.fitting(arrays), version, agent_steps, self.shared.min_valid_version)
+        self.shared.restart_from(self._backend.variables.matching_arrays(arrays), version, agent_steps,
+                                 self.shared.min_valid_version)
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
         """As `Learner.go_back`. Workers push no more updates of the abandoned weights."""
         version = self.version + 1
-        self.shared.set(self._backend.variables.fitting(arrays), version, self.agent_steps, version)
+        self.shared.restart_from(self._backend.variables.matching_arrays(arrays), version, self.agent_steps, version)
         self.skips.in_a_row = 0

@@ -28,7 +28,7 @@ from ga3c.transport.fields import Field
 _CHUNK = 2**14  # weights at a time: they stay in the cache, and a push meanwhile loses numbers of these few only
 
 
-class Pushed(NamedTuple):
+class WorkerReport(NamedTuple):
     """A worker's report on one rollout.
 
     version, agent_steps: totals after its update; 0 if none was made. metrics: measured numbers, in the order of their
@@ -66,8 +66,8 @@ class SharedWeights:
             "before": Field((3,), whole),  # version, agent steps, optimizer's steps: without the workers' own
             "min_valid_version": Field((), whole), "being_set": Field((), whole),
             "learning_rate_factor": Field((), real),
-            "pushed": Field((slots, len(Pushed._fields) - 1), real), "metrics": Field((slots, metrics), real)})
-        self.set(arrays, 0, 0, 0)
+            "pushed": Field((slots, len(WorkerReport._fields) - 1), real), "metrics": Field((slots, metrics), real)})
+        self.restart_from(arrays, 0, 0, 0)
         self.learning_rate_factor = 1.0
 
     # ------------------------------------------------------------------------------------ counters
@@ -113,7 +113,8 @@ class SharedWeights:
         found["optimizer.00"][...] = self._total(2, "added")
         return found
 
-    def set(self, arrays: Mapping[str, NDArray], version: int, agent_steps: int, min_valid_version: int) -> None:
+    def restart_from(self, arrays: Mapping[str, NDArray], version: int, agent_steps: int,
+                     min_valid_version: int) -> None:
         """Restarts from these arrays and totals. Updates from weights older than `min_valid_version` are rejected."""
         own = self._block.arrays
         own["being_set"][...] = 1
@@ -124,11 +125,11 @@ class SharedWeights:
                             int(arrays["optimizer.00"]) - own["added"].sum())
         own["being_set"][...] = 0
 
-    def pushed(self, slot: int) -> Pushed:
+    def read_report(self, slot: int) -> WorkerReport:
         """Returns the report on the rollout in this slot, which was submitted."""
         version, agent_steps, updating, predictions, calls = self._block.arrays["pushed"][slot].tolist()
-        return Pushed(int(version), int(agent_steps), self._block.arrays["metrics"][slot].tolist(), updating,
-                      int(predictions), int(calls))
+        return WorkerReport(int(version), int(agent_steps), self._block.arrays["metrics"][slot].tolist(), updating,
+                            int(predictions), int(calls))
 
     # ------------------------------------------------------------------------------------ for workers
 
@@ -206,7 +207,7 @@ class SharedWeights:
         for name, array in state.items():
             self._block.arrays[f"shared.{name}"][...] = array
 
-    def tell(self, slot: int, pushed: Pushed) -> None:
+    def write_report(self, slot: int, pushed: WorkerReport) -> None:
         """Writes the report on the rollout in this slot, before it is submitted."""
         self._block.arrays["metrics"][slot] = pushed.metrics
         self._block.arrays["pushed"][slot] = [number for name, number in pushed._asdict().items() if name != "metrics"]

@@ -22,14 +22,14 @@ class Skips:
         self.updates = self.minibatches = self.in_a_row = 0
         self.last = ""
 
-    def made(self, version: int, skipped: int) -> None:
+    def record_update(self, version: int, skipped: int) -> None:
         """Records an update that was made without `skipped` of its minibatches."""
         self.in_a_row = 0
         self.minibatches += skipped
         if skipped:
             self.last = f"{skipped} minibatches of update {version} are not finite"
 
-    def not_made(self, version: int, metrics: Mapping[str, float]) -> None:
+    def record_skip(self, version: int, metrics: Mapping[str, float]) -> None:
         """Records that the update to `version` was skipped. Raises Diverged if it ends `SKIPS_MAX` in a row."""
         self.updates += 1
         self.in_a_row += 1

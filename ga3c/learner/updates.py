@@ -105,7 +105,7 @@ class _Descent:
         def apply() -> Tensor:
             v.optimizer.learning_rate.assign(rates.learning_rate)
             v.optimizer.apply(gradients, variables)
-            v.keep({**state, **kept})
+            v.assign_state({**state, **kept})
             return tf.constant(True)
 
         before = [tf.convert_to_tensor(variable) for variable in variables] if self._norms else []
@@ -173,7 +173,7 @@ class Passes:
         finite = [metrics for metrics in found if np.isfinite(metrics).all()]
         if not finite:
             return Updated(self._descent.named(found[0]), self._variables.weights())
-        self._variables.keep(dict(zip(self._kept, kept, strict=True)))
+        self._variables.assign_state(dict(zip(self._kept, kept, strict=True)))
         metrics = self._descent.named(np.mean(finite, axis=0)) | {"passes": len(finite) / parts}
         return Updated(metrics, self._variables.weights(), len(found) - len(finite))
 
@@ -223,7 +223,7 @@ class GradientsOf:
         prepared, weights, kept = self._variables.prepared(inputs[:n], inputs[n + 1:])
         rates = Rates(*tf.unstack(inputs[n]))
         metrics, gradients, state = self._descent.gradient(prepared.rows, rates, weights)
-        kept |= {**state, **self._variables.untrained()}  # the forward pass may have changed them
+        kept |= {**state, **self._variables.untrained_state()}  # the forward pass may have changed them
         self._kept = list(kept)
         whole = [tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
                  for gradient, variable in zip(gradients, self._variables.network.trainable_variables, strict=True)]

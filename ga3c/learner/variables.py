@@ -85,13 +85,13 @@ class Variables:
         found = self.algorithm.prepare(self.bound(weights), batch)
         return found, weights, {**found.state, **dict(zip(self._moments(), moments, strict=True))}
 
-    def keep(self, values: Mapping[str, Tensor]) -> None:
+    def assign_state(self, values: Mapping[str, Tensor]) -> None:
         """Assigns values by name to the variables of the algorithm and of the running moments."""
         variables = {**self.algorithm.variables, **self._moments()}
         for name, value in values.items():
             variables[name].assign(value)
 
-    def untrained(self) -> dict[str, Tensor]:
+    def untrained_state(self) -> dict[str, Tensor]:
         """Returns the network's weights that no gradient changes, by name. A user's network may have some, such as
         moving averages of its inputs.
         """
@@ -108,7 +108,7 @@ class Variables:
         found: Weights = self._fold()
         return found
 
-    def taken(self, arrays: Mapping[str, NDArray]) -> Weights:
+    def assign_and_fold(self, arrays: Mapping[str, NDArray]) -> Weights:
         """Assigns a copy of `arrays`, all variables or some, and returns the new `weights`. Takes one call."""
         return list(self._take({name: tf.constant(array) for name, array in arrays.items()}))
 
@@ -128,12 +128,12 @@ class Variables:
         return {name: variable.numpy() for name, variable in self._named().items()}
 
     def assign(self, arrays: Mapping[str, NDArray | Tensor]) -> None:
-        """Sets the variables that are named in `arrays`. Their shapes must fit, see `fitting`."""
+        """Sets the variables that are named in `arrays`. Their shapes must fit, see `matching_arrays`."""
         variables = self._named()
         for name, array in arrays.items():
             variables[name].assign(array)
 
-    def fitting(self, arrays: dict[str, NDArray], only: tuple[str, ...] = ("",)) -> dict[str, NDArray]:
+    def matching_arrays(self, arrays: dict[str, NDArray], only: tuple[str, ...] = ("",)) -> dict[str, NDArray]:
         """Returns the `arrays` of these variables, or of those whose names begin with one of `only`.
 
         Arrays of other owners are left out; the owner is the first part of a name. Running moments start at zero if

@@ -37,13 +37,14 @@ class Beginning(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def going_on(settings: Settings, spec: EnvSpec, model: Model, directory: Path, named: Path | None) -> Beginning:
+def resume_from_checkpoint(settings: Settings, spec: EnvSpec, model: Model, directory: Path,
+                           named: Path | None) -> Beginning:
     """Restores the model from the newest whole checkpoint, or from `named`. Raises ConfigError, CheckpointError."""
     checkpoint, path, passed_over = _loaded(directory, named)
     progress = checkpoint.progress
     wrong = unusable(progress)
     if wrong:
-        raise CheckpointError(f"{path} cannot be gone on from: {wrong}")
+        raise CheckpointError(f"{path} cannot be resumed: {wrong}")
     trained_on = current_names(progress)
     for name, ours in (("game", settings.env.game), ("rollout_length", settings.algorithm.rollout_length)):
         theirs = trained_on.get(name, ours)
@@ -60,7 +61,8 @@ def going_on(settings: Settings, spec: EnvSpec, model: Model, directory: Path, n
     return Beginning(path, progress, checkpoint.arrays, statistics, (*passed_over, *notes))
 
 
-def with_weights(settings: Settings, spec: EnvSpec, model: Model, directory: Path, named: Path | None) -> Beginning:
+def start_from_weights(settings: Settings, spec: EnvSpec, model: Model, directory: Path,
+                       named: Path | None) -> Beginning:
     """Gives a new model the weights of the newest whole checkpoint, or of `named`.
 
     The result has the wrappers' statistics, too, because the weights were trained with them. Raises ConfigError,
@@ -81,7 +83,7 @@ def _loaded(directory: Path, named: Path | None) -> tuple[Checkpoint, Path, list
     if named is not None:
         return load(named), named, []
     checkpoint, path, reasons = newest(directory / "checkpoints")
-    return checkpoint, path, [f"Passed over: {reason}" for reason in reasons]
+    return checkpoint, path, [f"Skipped an unusable checkpoint: {reason}" for reason in reasons]
 
 
 def _check_contrast(settings: Settings, spec: EnvSpec, path: Path, progress: dict[str, Any]) -> None:
@@ -99,4 +101,4 @@ def _statistics(checkpoint: Checkpoint, spec: EnvSpec) -> tuple[Statistics | Non
     if found is None or found.shape == (spec.n_statistics, 3):
         return found, []
     del checkpoint.arrays[SAVED]
-    return None, ["The wrappers' statistics of the checkpoint are of other wrappers: new ones begin."]
+    return None, ["The checkpoint's wrapper statistics do not fit these wrappers: they start again from zero."]

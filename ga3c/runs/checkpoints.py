@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SKIP_SECONDS = 2.0     # to wait for a write under way, if no last checkpoint is made
 GO_BACK_SECONDS = 5.0  # to wait for a write under way, before older weights are read
-Then = Callable[[Path | None], None]
+OnDone = Callable[[Path | None], None]
 
 
 class Checkpoints:
@@ -31,7 +31,7 @@ class Checkpoints:
         directory: holds the checkpoints, each named by its agent steps.
         due_at: seconds of training at which the next checkpoint is due.
         best: the best by evaluation so far; it is never removed.
-        also_saved: returns further arrays for the checkpoint, by name.
+        extra_arrays: returns further arrays for the checkpoint, by name.
 
     Args:
         record: gets an event for each checkpoint; the checkpoint `record.evaluating` stays.
@@ -43,10 +43,10 @@ class Checkpoints:
                  wake: Callable[[], None]) -> None:
         self.directory, self.due_at = directory, 0.0
         self.best: checkpoint.Best | None = None
-        self.also_saved: Callable[[], dict[str, NDArray]] = dict
+        self.extra_arrays: Callable[[], dict[str, NDArray]] = dict
         self._record, self._seconds = record, 60.0 * settings.checkpoint_minutes
         self._writer = CheckpointWriter(directory, settings.checkpoints_kept, agent_steps, wake)
-        self._waiting: list[Then] = []
+        self._callbacks: list[OnDone] = []
 
     def start(self) -> None:
         """Sets when the first checkpoint is due, and reads the best one. Called when training begins."""
@@ -59,20 +59,20 @@ class Checkpoints:
         if self._record.time >= self.due_at and not self._writer.busy:
             self.request(model)
 
-    def request(self, model: Model, then: Then | None = None) -> None:
+    def request(self, model: Model, on_done: OnDone | None = None) -> None:
         """Begins a checkpoint of the current state; a later `collect` reports it.
 
-        While another checkpoint is being written, a request without `then` makes the next one due at once. If storage
-        or device fails, the user is warned, training goes on, and the next try is within a minute.
+        While another checkpoint is being written, a request without `on_done` makes the next one due at once. If
+        storage or device fails, the user is warned, training goes on, and the next try is within a minute.
 
         Args:
-            then: called with the path of the checkpoint by that `collect`, or with None once it has failed. While
-                another checkpoint is being written, `then` gets that one, and no further one begins.
+            on_done: called with the path of the checkpoint by that `collect`, or with None once it has failed. While
+                another checkpoint is being written, `on_done` gets that one, and no further one begins.
         """
-        if then is not None:
-            self._waiting.append(then)
+        if on_done is not None:
+            self._callbacks.append(on_done)
         if self._writer.busy:
-            if then is None:
+            if on_done is None:
                 self.due_at = self._record.time
             return
         self.due_at = self._record.time + self._seconds
@@ -90,7 +90,7 @@ class Checkpoints:
         spared = {self.best.checkpoint} if self.best else set()
         spared |= {under_way.name} if (under_way := self._record.evaluating) else set()
         self._record.disturbances += 1
-        self._writer.begin(Checkpoint(arrays | self.also_saved(), progress), spared)
+        self._writer.begin(Checkpoint(arrays | self.extra_arrays(), progress), spared)
 
     def collect(self) -> None:
         """Records the outcome of a write that has ended; cheap if none has. Raises any error of it except OSError."""
@@ -114,14 +114,14 @@ class Checkpoints:
         goes_on = self._record.goes_on("; ")
         goes_on += goes_on and f", the next try is in {seconds:.0f} s"
         self._record.log(f"No checkpoint: {getattr(error, 'strerror', None) or error}{goes_on}. "
-                         "Earlier checkpoints are whole.")
+                         "Earlier checkpoints are intact.")
         self._call_back(None)
 
     def _call_back(self, path: Path | None) -> None:
-        """Calls each waiting `then` with the path of the checkpoint, or with None if it failed."""
-        waiting, self._waiting = self._waiting, []
-        for then in waiting:
-            then(path)
+        """Calls each waiting `on_done` with the path of the checkpoint, or with None if it failed."""
+        waiting, self._callbacks = self._callbacks, []
+        for on_done in waiting:
+            on_done(path)
 
     def wait(self, seconds: float | None = None) -> None:
         """Waits until a checkpoint under way is on disk or has failed, at most `seconds`, and records it."""

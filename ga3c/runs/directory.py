@@ -51,7 +51,8 @@ def check_unused(settings: Settings, here: Path = _HERE) -> None:
     if exists and not (here / path).is_dir():
         raise ConfigError(f"run_dir: {path} is no directory")
     if used:
-        raise ConfigError(f"run_dir: {path} is not empty; choose another, or go on with it: --resume {for_shell(path)}")
+        raise ConfigError(f"run_dir: {path} is not empty; choose another directory, or resume its run: "
+                          f"--resume {for_shell(path)}")
 
 
 def create_directory(settings: Settings, spec: EnvSpec, here: Path = _HERE) -> Path:

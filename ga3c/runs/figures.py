@@ -101,7 +101,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
     for run in once.values():
         rows = [row for row in record.lasting(record.rows(find_run(run)).new()) if row["agents"]]
         if not rows:
-            raise ConfigError(f"{run} has no second of training in its metrics.jsonl")
+            raise ConfigError(f"{run} has no row of training yet in its metrics.jsonl")
         settings = whole_settings(run)
         compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
         key = repr(sorted(compared.items(), key=str)) if compared else str(run)
@@ -117,7 +117,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
     names = [_name(compared, all_settings) for compared in all_settings]
     if labels and len(labels) != len(names):
         raise ConfigError(f"--labels: {len(labels)} names for {len(names)} curves: {', '.join(names)}")
-    return [group._replace(lag=lag.added(lags), label=(
+    return [group._replace(lag=lag.sum_histograms(lags), label=(
                 plain if (n := len(group.runs)) == 1 else f"{plain} ({n} {'seeds' if len(seeds) == n else 'runs'})"))
             for plain, (_, group, lags, seeds) in zip(
                 [label.replace("$", r"\$") for label in labels or names],  # matplotlib would read a formula
@@ -183,13 +183,13 @@ def figure_of(groups: Sequence[Group], panels: Sequence[str], columns: int, smoo
         for spare in axes[len(panels):]:
             spare.remove()
         if len(groups) > 1 or len(groups[0].runs) > 1:
-            _explain(figure)
+            _add_legend(figure)
         else:
             figure.suptitle(groups[0].label, fontsize=9)
     return figure
 
 
-def _explain(figure: Figure) -> None:
+def _add_legend(figure: Figure) -> None:
     """Adds a legend of the first panel's curves below all panels, in as many columns as fit; enlarges the figure."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     width, height = figure.get_size_inches()

@@ -74,7 +74,7 @@ def histograms(lag: Lag) -> dict[str, NDArray[np.int64]]:
     return {name: np.histogram(values, [*EDGES[unit(name)], np.inf])[0] for name, values in lag._asdict().items()}
 
 
-def added(events: list[dict[str, Any]]) -> dict[str, NDArray[np.int64]]:
+def sum_histograms(events: list[dict[str, Any]]) -> dict[str, NDArray[np.int64]]:
     """Sums the histograms in the `lag` events among `events`; leaves out malformed ones."""
     sums = {name: np.zeros(len(EDGES[unit(name)]), np.int64) for name in Lag._fields}
     for event in events:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.learner import checkpoint
-from ga3c.settings.earlier import BEFORE, ONE_ALGORITHM
+from ga3c.settings.earlier import NEW_SINCE_0_9, ALGORITHM_BEFORE_0_9
 from ga3c.settings.files import recorded_values
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -142,7 +142,7 @@ def settings(run: Path) -> dict[str, Any]:
 def whole_settings(run: Path) -> dict[str, Any]:
     """Returns `settings` with the missing ones added: as the run's version of ga3c behaved, else today's defaults."""
     found = settings(run)
-    lacked = {} if "algorithm" in found else {**ONE_ALGORITHM, **BEFORE}
+    lacked = {} if "algorithm" in found else {**ALGORITHM_BEFORE_0_9, **NEW_SINCE_0_9}
     return json.loads(json.dumps(Settings().flat())) | lacked | found if found else {}
 
 
@@ -151,7 +151,7 @@ def find_run(where: Path | None) -> Path:
     if where is None:
         runs = [path.parent for path in Path("runs").glob("*/metrics.jsonl")]
         if not runs:
-            raise ConfigError("no run is named, and there is none in runs/; name its directory")
+            raise ConfigError("no run was given, and runs/ has none; give the directory of a run")
         return max(runs, key=lambda run: (run / "metrics.jsonl").stat().st_mtime)
     if not (where / "metrics.jsonl").is_file():
         raise ConfigError(f"{where} is no run: it has no metrics.jsonl")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ga3c import __version__
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.factory import is_foreign
+from ga3c.envs.factory import runs_user_code
 from ga3c.envs.containment import described
 from ga3c.learner import checkpoint
 from ga3c.learner.learner import Model
@@ -55,7 +55,7 @@ class _Growth:
     def __init__(self) -> None:
         self._reported, self._next = 0, 0.0
 
-    def news(self, count: int, now: float, at_once: bool) -> int:
+    def unreported(self, count: int, now: float, at_once: bool) -> int:
         """Returns the growth since the last report, and takes it as reported; 0 if no report is due.
 
         `at_once`: the last report may be less than a minute ago.
@@ -109,7 +109,7 @@ class Recorder:
         self._next_row = self._next_log = 0.0
         self._lags = policy_lag.histograms(policy_lag.NOTHING)
         self.versions = versions()
-        self._meter = Meter(is_foreign(settings))
+        self._meter = Meter(runs_user_code(settings))
         self._diagnoser = Diagnoser(usable_cores(), settings.agents.envs_per_agent,
                                     lag_ceiling(settings.tuning.max_lag, settings.batching.batch_reuse)
                                     if settings.tunes else None)
@@ -201,10 +201,10 @@ class Recorder:
         return row
 
     def _warn(self, now: float, at_once: bool = False) -> None:
-        if lost := self._losses.news(sum(log.lost for log in self._logs), now, at_once):
+        if lost := self._losses.unreported(sum(log.lost for log in self._logs), now, at_once):
             self.log(f"{lost} lines of the record could not be written{self.goes_on('; ')}.")
         skips = self.statistics.skips
-        if self._skips.news(skips.updates + skips.minibatches, now, at_once):
+        if self._skips.unreported(skips.updates + skips.minibatches, now, at_once):
             self.event("skipped", updates=skips.updates, minibatches=skips.minibatches, cause=skips.last)
             self.log(f"Not finite, so skipped: {skips.updates} updates and {skips.minibatches} minibatches so far. The "
                      f"last: {skips.last}. {SKIPS_MAX} updates in a row are divergence.")
@@ -314,7 +314,7 @@ class Recorder:
         found = checkpoint.saved(self.checkpoints.directory)
         if found and unsaved:
             self.log(f"No last checkpoint: {unsaved}.")
-        self.log(f"Newest checkpoint: {self.shown / 'checkpoints' / found[0].name}   go on with: "
+        self.log(f"Newest checkpoint: {self.shown / 'checkpoints' / found[0].name}   resume with: "
                  f"ga3c-train --resume {for_shell(self.shown)}" if found else
                  f"No checkpoint: {unsaved or 'nothing was learned yet'}. The record is in {self.shown}")
 

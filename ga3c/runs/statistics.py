@@ -72,7 +72,7 @@ class PredictionCount:
         return {name: total for name, total in vars(self).items() if name != "trace"}
 
 
-class Spent(NamedTuple):
+class TrainerTime(NamedTuple):
     """A trainer's time between two of its reports.
 
     `gathering`, `updating`: wall-clock seconds of copying rollouts and of the update. `outside`: processor seconds of
@@ -90,7 +90,7 @@ class _Report(NamedTuple):
     lengths: list[int]
     rows: int                      # filled rows new in this batch; an agent waits once for each
     agent_seconds: NDArray[np.float64]  # (3,): waiting for a slot, for predictions, playing
-    spent: Spent | None
+    spent: TrainerTime | None
     lag: Lag
 
 
@@ -216,7 +216,7 @@ class Statistics:
         finally:
             self.release(count)
 
-    def report(self, update: UpdateStats, batch: Batch, spent: Spent | None = None) -> None:
+    def report(self, update: UpdateStats, batch: Batch, spent: TrainerTime | None = None) -> None:
         """Records an update, its batch and the trainer's time, if that was measured. From any thread."""
         if self.trace is not None and spent is not None:
             self.trace.trained(spent.gathering, spent.updating, update.batch_steps)

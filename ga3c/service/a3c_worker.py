@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ga3c.agents.process import ModelFailed, agent_main
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.shared_weights import Pushed, SharedWeights
+from ga3c.learner.shared_weights import WorkerReport, SharedWeights
 from ga3c.learner.tensorflow_import import Library, before_tensorflow, fixed_library
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, Request
@@ -62,12 +62,12 @@ class LocalModel:
         """
         kind, slot, step = request
         if kind == PREDICT:
-            with _of_the_model():
+            with _as_model_failure():
                 self._predict(slot, step)
-            return self._port.look(store)
+            return self._port.poll_stop(store)
         if kind == SUBMIT:
             try:
-                with _of_the_model():
+                with _as_model_failure():
                     self._learn(slot)
             except ModelFailed:
                 store.submitted_at[slot] = 0.0  # the rollout does not count as delivered
@@ -78,7 +78,7 @@ class LocalModel:
         self._version, self._pulled = self._shared.pull(self._port.agent)
         self._state: dict[str, NDArray] = {}  # variables that no gradient changes, after own updates
         self._steps = self._shared.steps(self._settings, self._pulled) if self._settings.local_updates > 1 else None
-        self._weights = self._backend.variables.taken(self._pulled)
+        self._weights = self._backend.variables.assign_and_fold(self._pulled)
 
     def _share(self) -> None:
         """Adds the worker's own updates to the shared weights, unless they began from discarded weights."""
@@ -112,12 +112,12 @@ class LocalModel:
                 version, agent_steps = shared.push(self._port.agent, self._settings, rates.learning_rate,
                                                    found.gradients, found.state, batch.agent_steps)
         if version and self._steps and self._steps.taken < self._settings.local_updates:
-            self._weights = self._backend.variables.taken(self._pulled)
+            self._weights = self._backend.variables.assign_and_fold(self._pulled)
         else:
             self._share()
             self._pull()
-        shared.tell(slot, Pushed(version, agent_steps, metrics, time.monotonic() - began, self._predictions,
-                                 self._calls))
+        shared.write_report(slot, WorkerReport(version, agent_steps, metrics, time.monotonic() - began,
+                                               self._predictions, self._calls))
         self._predictions = self._calls = 0
 
 
@@ -132,14 +132,14 @@ def worker(shared: SharedWeights, settings: Settings, env: EnvSpec) -> Callable[
 def _model(shared: SharedWeights, settings: Settings, env: EnvSpec, library: Library | None, port: Port,
            store: Slots) -> LocalModel:
     before_tensorflow(library=library)
-    with _of_the_model(), _signs_of_life(lambda: port.status(store, AgentStatus.STARTING)):
+    with _as_model_failure(), _signs_of_life(lambda: port.status(store, AgentStatus.STARTING)):
         from ga3c.learner.device import start_tensorflow
         start_tensorflow(settings)
         return LocalModel(port, store, settings, env, shared)
 
 
 @contextlib.contextmanager
-def _of_the_model() -> Iterator[None]:
+def _as_model_failure() -> Iterator[None]:
     """Turns an exception raised within into ModelFailed, so that it does not count as an environment's failure."""
     try:
         yield

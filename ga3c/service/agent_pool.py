@@ -34,11 +34,11 @@ from ga3c.transport.slots import AgentStatus, Slots
 
 DRAIN_SECONDS = 3.0      # at the end of a run: an agent takes one step to drain; a slow environment gets this long
 STACKS_SECONDS = 0.9     # to write stacks before the kill; `watch` runs every second, but sooner after a late call
-INATTENTION = 3.0        # after such a gap between two looks (suspend, SIGSTOP, slow disk) old heartbeats do not count
+LONGEST_WATCH_GAP = 3.0  # after such a gap between two looks (suspend, SIGSTOP, slow disk) old heartbeats do not count
 START_TIMES = 20         # the median is taken of so many newest start-up times
 _HOW = {Cause.OUT_OF_MEMORY: "was killed, likely because memory ran out,",
-        Cause.FORK_SERVER: "was lost with the process that agents are forked from,",
-        Cause.MODEL: "ended as its model failed, of which log.txt has the traceback,"}
+        Cause.FORK_SERVER: "ended with its fork server",
+        Cause.MODEL: "ended because its model failed (traceback in log.txt)"}
 
 
 class AgentsLost(Exception):
@@ -63,13 +63,13 @@ class AgentPool:
         self._resumed_at = resumed_at
         self.agents = [Agent(number) for number in range(store.n_agents)]
         self._vacated: deque[int] = deque()  # written by trainers' threads
-        self._fit = len(self.agents)         # as many as fit into memory
+        self._memory_limit = len(self.agents)         # as many as fit into memory
         self._refusals = workers.Refusals(len(self.agents))
         self._faults, self._last_fault = EnvironmentFaults(recorder), ""
         self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
-        self._looked_at = self._attentive_since = time.monotonic()
+        self._looked_at = self._watching_since = time.monotonic()
         n = recorder.spec.n_statistics
-        self._seen: Statistics = np.zeros((n, 3)) if statistics is None else statistics  # of ended agents
+        self._ended_statistics: Statistics = np.zeros((n, 3)) if statistics is None else statistics  # of ended agents
         self._start_times: deque[float] = deque(maxlen=START_TIMES)
 
     # ------------------------------------------------------------------------------------ what there is
@@ -108,11 +108,11 @@ class AgentPool:
     @property
     def available(self) -> int:
         """The largest number of agents that is possible now."""
-        return min(self._most, len(self.agents) - len(self._in(AgentState.QUARANTINED)))
+        return min(self._agent_limit, len(self.agents) - len(self._in(AgentState.QUARANTINED)))
 
     @property
-    def _most(self) -> int:
-        return min(self._fit, self._refusals.allowed)
+    def _agent_limit(self) -> int:
+        return min(self._memory_limit, self._refusals.allowed)
 
     @property
     def start_seconds(self) -> float | None:
@@ -121,8 +121,8 @@ class AgentPool:
 
     def statistics(self) -> Statistics:
         """Returns the merged wrapper statistics of all agents, (n, 3); n is 0 if wrappers keep none."""
-        alive = [agent.number for agent in self.agents if agent.alive and len(self._seen)]
-        return functools.reduce(merged, map(self._store.reported_statistics, alive), self._seen)
+        alive = [agent.number for agent in self.agents if agent.alive and len(self._ended_statistics)]
+        return functools.reduce(merged, map(self._store.reported_statistics, alive), self._ended_statistics)
 
     def next_start(self, wanted: int) -> float | None:
         """Returns when the next missing agent may be started (monotonic seconds); None if none is missing or vacant."""
@@ -142,14 +142,14 @@ class AgentPool:
             return min(asked, self.available)
         quarantined = len(self._in(AgentState.QUARANTINED))
         at_least = 1 if self.processes else 0  # the last live agent keeps playing in any case
-        return max(min(asked - quarantined, self._most), at_least)
+        return max(min(asked - quarantined, self._agent_limit), at_least)
 
     # ------------------------------------------------------------------------------------ starting and stopping
 
     def reconcile(self, wanted: int) -> None:
         """Starts and stops agents so that `wanted` are at work."""
         now = time.monotonic()
-        self._refusals.forget(now)
+        self._refusals.expire(now)
         while self._vacated:
             agent = self.agents[self._vacated.popleft()]
             if agent.state is AgentState.GONE:
@@ -184,7 +184,7 @@ class AgentPool:
         process = multiprocessing.get_context("forkserver").Process(
             target=self._entry,
             args=(port, self._store, s, agent_seed(s, agent.number, port.generation, self._resumed_at),
-                  self._recorder.log_path, self.statistics() if len(self._seen) else None),
+                  self._recorder.log_path, self.statistics() if len(self._ended_statistics) else None),
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
         try:
             agent.forked_from = start(process, port, s.env, s.agents.envs_per_agent, self._waiting)
@@ -207,14 +207,14 @@ class AgentPool:
         self._channel.withdraw(agent.number)
         now, cause = time.monotonic(), f"{type(error).__name__}: {error}"
         self._recorder.event("agent_not_started", agent=agent.number, cause=cause)
-        if isinstance(error, (ConnectionError, EOFError)) and self._refusals.server_died(now):
+        if isinstance(error, (ConnectionError, EOFError)) and self._refusals.note_missing_server(now):
             for vacant in self._in(AgentState.VACANT):
                 vacant.start_after = max(vacant.start_after, self._refusals.server_back_at)
-            if isinstance(error, EOFError) and alive and (pause := self._refusals.took_agents(now)):
+            if isinstance(error, EOFError) and alive and (pause := self._refusals.note_lost_agents(now)):
                 self._refuse(agent, cause, alive, pause)
             return
         if not self.processes:
-            raise AgentsLost(f"agents: not one can be started: {cause}; `ulimit -u` and the container's limit of "
+            raise AgentsLost(f"agents: none can be started: {cause}; `ulimit -u` and the container's limit of "
                              "processes say how many there may be")
         self._refuse(agent, cause, alive, workers.START_PAUSE)
 
@@ -258,7 +258,7 @@ class AgentPool:
         for agent, exitcode in self._ended():
             self._count_faults(agent)
             if agent.state is AgentState.DRAINING:
-                self._left(agent, exitcode)
+                self._note_drained(agent, exitcode)
             else:
                 self._died(agent, exitcode)
             self._channel.retire(agent.number)
@@ -276,22 +276,22 @@ class AgentPool:
             if process is None or code is None:
                 continue
             agent.process = None
-            if len(self._seen):
-                self._seen = merged(self._seen, self._store.reported_statistics(agent.number))
+            if len(self._ended_statistics):
+                self._ended_statistics = merged(self._ended_statistics, self._store.reported_statistics(agent.number))
             # Ends what its environments started, and the agent: with 255 only the fork server may have died.
             kill_group(process.pid or 0)
             process.join()
             process.close()
             yield agent, code
 
-    def _left(self, agent: Agent, exitcode: int) -> None:
+    def _note_drained(self, agent: Agent, exitcode: int) -> None:
         """Notes the end of a draining agent. If it did not end by itself, its unsubmitted steps are lost."""
         agent.state, causes = AgentState.GONE, {}
         if exitcode:
             cause, how = self._end(agent, exitcode)
             causes = {"cause": cause.value}
             self._recorder.statistics.agent_deaths += 1
-            self._recorder.log(f"Agent {agent.number} was to leave, but {how.rstrip(',')}.")
+            self._recorder.log(f"Agent {agent.number} was draining, but {how.rstrip(',')}.")
         self._recorder.event("agent_left", agent=agent.number, exitcode=exitcode, **causes)
 
     def _end(self, agent: Agent, exitcode: int) -> tuple[Cause, str]:
@@ -305,7 +305,7 @@ class AgentPool:
         lived = now - agent.started_at
         cause, how = self._end(agent, exitcode)
         if cause is Cause.OUT_OF_MEMORY:
-            self._fit = max(1, len(self.processes))
+            self._memory_limit = max(1, len(self.processes))
         if cause is not Cause.EXCEPTION:
             self._last_fault = how.rstrip(",")
         recorder.statistics.agent_deaths += 1
@@ -358,8 +358,8 @@ class AgentPool:
     def watch(self) -> float:
         """Counts faults and kills silent agents, once a second. Returns when the last long gap between calls ended."""
         now = time.monotonic()
-        if now - self._looked_at > INATTENTION:
-            self._attentive_since = now
+        if now - self._looked_at > LONGEST_WATCH_GAP:
+            self._watching_since = now
         self._looked_at = now
         self._oom_kills.append(oom_kills())
         for agent in self.agents:
@@ -373,11 +373,11 @@ class AgentPool:
                 self._interrupt(agent, silent)
             elif now >= agent.interrupted_at + STACKS_SECONDS:
                 kill_leader(agent.process)
-        return self._attentive_since
+        return self._watching_since
 
     def _silent(self, agent: Agent, now: float) -> float:
         """Returns seconds since the agent's last heartbeat, or since the last gap between looks if that is later."""
-        return now - max(float(self._store.heartbeat[agent.number]), self._attentive_since)
+        return now - max(float(self._store.heartbeat[agent.number]), self._watching_since)
 
     def _interrupt(self, agent: Agent, silent: float) -> None:
         """Asks a silent agent for its stacks. `watch` kills it when it has had time to write them."""
@@ -388,5 +388,5 @@ class AgentPool:
         starting = self._store.state[agent.number] == AgentStatus.STARTING
         where = "making its environments" if starting else "in its environment"
         self._recorder.event("agent_hung", agent=agent.number, where=where, silent=round(silent, 3))
-        self._recorder.log(f"Agent {agent.number} has given no sign of life for {silent:.0f} s {where} and is killed; "
+        self._recorder.log(f"Agent {agent.number} has been silent for {silent:.0f} s {where} and is killed; "
                            f"where exactly, if it still runs, is in {self._recorder.log_path}")

@@ -102,7 +102,7 @@ class RolloutQueue:
         ended = False
         while not ended:
             with self._channel.collect(1) as (slots, ended):
-                if slots and self._sound(batch := self._store.view(slots[0])).any():
+                if slots and self._usable(batch := self._store.view(slots[0])).any():
                     yield Collected(batch, 1, 0.0)
 
     def _copied(self) -> Generator[Collected]:
@@ -116,7 +116,7 @@ class RolloutQueue:
                     gathering += time.monotonic() - before
                 filled += len(slots)
                 if filled == self._n_rollouts or ended:
-                    sound = self._sound(buffer[:filled])
+                    sound = self._usable(buffer[:filled])
                     filled = filled if sound.all() else buffer.keep(sound)
                 if filled == self._n_rollouts or (ended and filled):
                     buffer.clear(slice(filled, None))
@@ -127,7 +127,7 @@ class RolloutQueue:
             if filled:
                 self._dropped(buffer[:filled])
 
-    def _sound(self, batch: Batch) -> NDArray[np.bool_]:
+    def _usable(self, batch: Batch) -> NDArray[np.bool_]:
         refused = self._refused(batch)
         if refused.any():
             self._dropped(batch[refused])
@@ -173,8 +173,8 @@ class Reused:
         return batch
 
 
-def refusal(max_lag: float, version: Callable[[], int], min_valid_version: Callable[[], int]
-            ) -> Callable[[Batch], NDArray[np.bool_]]:
+def stale_filter(max_lag: float, version: Callable[[], int], min_valid_version: Callable[[], int]
+                 ) -> Callable[[Batch], NDArray[np.bool_]]:
     """Returns a function that refuses rollouts that are `stale` or older than `min_valid_version`, as a mask (B,)."""
     def refused(batch: Batch) -> NDArray[np.bool_]:
         old: NDArray[np.bool_] = batch.version[:, 0] < min_valid_version()

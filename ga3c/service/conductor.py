@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from ga3c.learner.learner import Learner, UpdateStats
-from ga3c.runs.statistics import PredictionCount, Spent
+from ga3c.runs.statistics import PredictionCount, TrainerTime
 from ga3c.service.batches import join
 from ga3c.service.predictor import Predictor
 from ga3c.service.rounds import Rounds, Update
@@ -31,7 +31,7 @@ class Conductor:
     """
 
     def __init__(self, channel: Channel, store: Slots, learner: Learner, plan: Plan, n_rollouts: int,
-                 rollout_length: int, report: Callable[[UpdateStats, Batch, Spent], None],
+                 rollout_length: int, report: Callable[[UpdateStats, Batch, TrainerTime], None],
                  dropped: Callable[[Batch], None], over: Callable[[], bool]) -> None:
         self._channel, self._store, self._learner = channel, store, learner
         self._report, self._dropped, self._over = report, dropped, over
@@ -115,4 +115,4 @@ class Conductor:
         if update is None:
             self._dropped(self._buffer)
         else:
-            self._report(update, self._buffer, Spent(gathered - before, time.monotonic() - gathered, 0.0))
+            self._report(update, self._buffer, TrainerTime(gathered - before, time.monotonic() - gathered, 0.0))

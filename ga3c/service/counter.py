@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from ga3c.learner.learner import UpdateStats
 from ga3c.learner.shared_learner import SharedLearner
-from ga3c.runs.statistics import PredictionCount, Spent
+from ga3c.runs.statistics import PredictionCount, TrainerTime
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Batch, Slots
 
 
 def run_counter(channel: Channel, store: Slots, learner: SharedLearner, count: PredictionCount,
-                report: Callable[[UpdateStats, Batch, Spent], None], dropped: Callable[[Batch], None]) -> None:
+                report: Callable[[UpdateStats, Batch, TrainerTime], None], dropped: Callable[[Batch], None]) -> None:
     """Counts the workers' updates and releases their slots, until it is dismissed like a trainer.
 
     `report` is called with each update, `dropped` with each rollout without an update. Raises Diverged.
@@ -24,7 +24,7 @@ def run_counter(channel: Channel, store: Slots, learner: SharedLearner, count: P
             for slot in slots:
                 batch = store.view(slot)
                 try:
-                    update, pushed = learner.learned(slot, batch)
+                    update, pushed = learner.read_update(slot, batch)
                 except BaseException:
                     dropped(batch)
                     raise
@@ -34,5 +34,5 @@ def run_counter(channel: Channel, store: Slots, learner: SharedLearner, count: P
                     dropped(batch)
                 else:
                     now = time.thread_time()
-                    report(update, batch, Spent(0.0, pushed.updating, now - reported))
+                    report(update, batch, TrainerTime(0.0, pushed.updating, now - reported))
                     reported = now

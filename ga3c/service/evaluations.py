@@ -126,7 +126,7 @@ class Evaluations:
         if self.evaluator.checkpoint is not None:
             recorder.event("last_evaluation", checkpoint=str(last.relative_to(recorder.directory)))
             recorder.display.leave_panel()  # it shows a row a second, and no more rows follow
-            recorder.log("Training is over; the last checkpoint is evaluated. Ctrl-C leaves that out.")
+            recorder.log("Training is over. The last checkpoint is evaluated; Ctrl-C skips it.")
         while self.evaluator.checkpoint is not None and not interruption.signum:
             wait([interruption.fileno(), *self.sentinels], self.evaluator.seconds_left)
             interruption.clear()

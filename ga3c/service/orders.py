@@ -104,7 +104,7 @@ class Queue:
         self.moved, self._submitted = int(state["moved"]), deque(state["submitted"])
         self._recent = deque(map(list, state.get("recent", ())))  # earlier versions had none
         if not 0 <= self.moved <= n:
-            raise ValueError("there are other agents")
+            raise ValueError("the checkpoint has another number of agents")
 
 
 class InRounds:
@@ -194,7 +194,7 @@ class InTurn:
         """See `Order.restore`."""
         self._turn = int(state["turn"])
         if not 0 <= self._turn < n:
-            raise ValueError("there are other agents")
+            raise ValueError("the checkpoint has another number of agents")
 
 
 def make_order(settings: Settings) -> Order:

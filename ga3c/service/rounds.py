@@ -12,7 +12,7 @@ No agent acts with weights that a running update will replace. Every agent takes
 updates. So versions, policy lags and batches do not depend on the speed of any agent.
 
 A full rollout needs a bootstrap value from the weights that played it. Its agent requests that value and submits. Then
-it requests another prediction, for its next action (`settings.plan.asks_again`).
+it requests another prediction, for its next action (`settings.plan.requests_twice`).
 """
 
 from __future__ import annotations

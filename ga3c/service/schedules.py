@@ -13,9 +13,9 @@ from ga3c.agents.process import agent_main
 from ga3c.learner.learner import Learner, UpdateStats
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
-from ga3c.runs.statistics import Spent
+from ga3c.runs.statistics import TrainerTime
 from ga3c.service.a3c_worker import worker
-from ga3c.service.batches import BatchSource, Reused, RolloutQueue, lag_limit, refusal
+from ga3c.service.batches import BatchSource, Reused, RolloutQueue, lag_limit, stale_filter
 from ga3c.service.conductor import Conductor
 from ga3c.service.counter import run_counter
 from ga3c.service.predictor import run_predictor
@@ -25,7 +25,7 @@ from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Batch, Slots
 
-Report = Callable[[UpdateStats, Batch, Spent], None]
+Report = Callable[[UpdateStats, Batch, TrainerTime], None]
 Halved = Callable[[int, int], None]
 
 
@@ -51,7 +51,7 @@ class Schedule(Protocol):
     def drain(self) -> None:
         """Prepares for the end of a run. Called before the agents get the stop message."""
 
-    def hurry(self) -> None:
+    def end_update_early(self) -> None:
         """Shortens a slow stop: the update under way ends early, and no batch is used again."""
 
     def untrained(self, slots: list[int]) -> list[int]:
@@ -81,20 +81,20 @@ class QueueSchedule:
     def train(self) -> None:
         """See `Schedule.train`."""
         s, learner, dropped = self._settings, self._learner, self._statistics.report_dropped
-        refused = refusal(lag_limit(s), lambda: learner.version, lambda: learner.min_valid_version)
+        refused = stale_filter(lag_limit(s), lambda: learner.version, lambda: learner.min_valid_version)
         uses = s.batching.batch_reuse
         source: BatchSource = RolloutQueue(self._channel, self._store, rollouts_per_batch(s), refused, dropped, uses)
         if uses > 1:
-            source = Reused(source, uses, refused, lambda: self._ending, lambda: learner.hurried)
+            source = Reused(source, uses, refused, lambda: self._ending, lambda: learner.ending_early)
         run_trainer(source, learner, self._report, self._halved, dropped)
 
     def drain(self) -> None:
         """See `Schedule.drain`. Predictors answer until they are dismissed."""
         self._ending = True
 
-    def hurry(self) -> None:
-        """See `Schedule.hurry`."""
-        self._learner.hurried = True
+    def end_update_early(self) -> None:
+        """See `Schedule.end_update_early`."""
+        self._learner.ending_early = True
 
     def untrained(self, slots: list[int]) -> list[int]:
         """All of them."""
@@ -126,9 +126,9 @@ class RoundsSchedule:
         """See `Schedule.drain`. The conductor then answers every request."""
         self._channel.dismiss_predictor()
 
-    def hurry(self) -> None:
-        """See `Schedule.hurry`."""
-        self._learner.hurried = True
+    def end_update_early(self) -> None:
+        """See `Schedule.end_update_early`."""
+        self._learner.ending_early = True
 
     def untrained(self, slots: list[int]) -> list[int]:
         """All of them."""
@@ -159,12 +159,12 @@ class WorkersSchedule:
     def drain(self) -> None:
         """Does nothing: agents need no answers."""
 
-    def hurry(self) -> None:
+    def end_update_early(self) -> None:
         """Does nothing: no update is made in this process."""
 
     def untrained(self, slots: list[int]) -> list[int]:
         """Returns those that their worker has made no update from."""
-        return [slot for slot in slots if not self._learner.shared.pushed(slot).version]
+        return [slot for slot in slots if not self._learner.shared.read_report(slot).version]
 
 
 def make_schedule(settings: Settings, channel: Channel, store: Slots, learner: Learner | SharedLearner,

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from ga3c.agents.fault_tolerant import RETRIES
 from ga3c.envs import wrapper_statistics
-from ga3c.envs.containment import Kept, described
+from ga3c.envs.containment import ProcessState, described
 from ga3c.envs.wrapper_statistics import Statistics
 from ga3c.learner.learner import Diverged, Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
-from ga3c.service.batches import lag_limit, refusal
+from ga3c.service.batches import lag_limit, stale_filter
 from ga3c.service.divergence import Divergence
 from ga3c.service.environment_faults import EnvironmentFaults
 from ga3c.service.evaluations import Evaluations
@@ -55,7 +55,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     try:
         reason = _play(agents, recorder, learner, signals, evaluations)
         state = agents.state() | agents.statistics()
-        recorder.checkpoints.also_saved = lambda: state  # the last checkpoint comes after the environments are closed
+        recorder.checkpoints.extra_arrays = lambda: state  # the last checkpoint comes after the environments are closed
         return reason
     except BaseException as error:
         if agents.given_up is None:
@@ -66,7 +66,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     finally:
         for failure in agents.close():
             recorder.note(f"An environment failed when it was closed, which harms nothing: {failure}")
-        signals.hold()
+        signals.reinstall_handlers()
 
 
 def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: Mapping[str, NDArray],
@@ -90,10 +90,10 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
     count = recorder.statistics.new_count()
     if not agents.can_save:
         recorder.log("This game cannot save its state: a resume of this run will begin new episodes.")
-    recorder.checkpoints.also_saved = lambda: agents.state() | agents.statistics()
+    recorder.checkpoints.extra_arrays = lambda: agents.state() | agents.statistics()
 
     divergence = Divergence(recorder, learner)
-    refused = refusal(lag_limit(recorder.settings), lambda: learner.version, lambda: learner.min_valid_version)
+    refused = stale_filter(lag_limit(recorder.settings), lambda: learner.version, lambda: learner.min_valid_version)
 
     def update(batch: Batch) -> None:
         old = refused(batch)
@@ -112,19 +112,19 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
         recorder.statistics.drain()  # so that a limit on episodes is reached at the same update in every run
 
     recorder.start()
-    workers, kept = Workers(agents.n, 1, 1, 0, 0), Kept()
+    workers, kept = Workers(agents.n, 1, 1, 0, 0), ProcessState()
     reason = None
     while reason is None:
         try:
             predictions, calls = agents.go_on(learner.predict, update,
                                               lambda: recorder.reached(learner.agent_steps) is not None)
         except BaseException:
-            recorder.checkpoints.also_saved = agents.statistics  # an agent in the middle of a step cannot be saved
+            recorder.checkpoints.extra_arrays = agents.statistics  # an agent in the middle of a step cannot be saved
             raise
         count.predictions += predictions
         count.calls += calls
         kept.put_back()  # undoes what environments in this process changed
-        signals.hold()
+        signals.reinstall_handlers()
         if evaluations:
             evaluations.tick(learner)
         recorder.tick(learner, workers, [])

@@ -25,7 +25,7 @@ from ga3c.envs.random_streams import global_streams, restore_global_streams, see
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics, merged
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.orders import Learn, Predict, make_order, slots_needed
-from ga3c.settings.plan import asks_again, plan
+from ga3c.settings.plan import requests_twice, plan
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field
 from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
@@ -89,7 +89,7 @@ class Agents:
                 self._restore(saved)
             for each in self._agents:
                 each.player = play(each.environment, self.store, each.rng, each.progress, resumed=saved is not None,
-                                   again=asks_again(settings), discount=reward_discount(settings.algorithm))
+                                   again=requests_twice(settings), discount=reward_discount(settings.algorithm))
             for agent in range(self.n):
                 self._advance(agent, None, lambda agent, slot: None)
             self._order.begin(self)
@@ -189,7 +189,7 @@ class Agents:
         """Continues from a `state`. Raises ValueError, LookupError or TypeError if `saved` does not fit."""
         places = json.loads(saved[f"{PREFIX}places"].tobytes())
         if places["shape"] != self._facts_shape():
-            raise ValueError("it is of other agents")
+            raise ValueError("its slots have other shapes")
         for agent, each in enumerate(self._agents):
             own = f"{PREFIX}{agent}."
             each.environment.restore({name.removeprefix(own): array for name, array in saved.items()

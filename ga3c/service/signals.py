@@ -35,7 +35,7 @@ class Signals:
             signal.SIGUSR1: self._note_checkpoint}
         self._previous = {number: signal.signal(number, handler) for number, handler in self._handlers.items()}
 
-    def hold(self) -> None:
+    def reinstall_handlers(self) -> None:
         """Installs the signal handlers again if users' code in this process has replaced them."""
         for number, handler in self._handlers.items():
             if signal.getsignal(number) != handler:

@@ -59,7 +59,7 @@ from ga3c.envs.wrapper_statistics import SAVED, Statistics
 from ga3c.learner.learner import Diverged, Learner, Model, UpdateStats, stuck
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
-from ga3c.runs.statistics import Spent, Workers
+from ga3c.runs.statistics import TrainerTime, Workers
 from ga3c.service.agent_pool import AgentPool
 from ga3c.service.divergence import Divergence
 from ga3c.service.evaluations import Evaluations
@@ -134,7 +134,7 @@ class Service:
             settings, self._store, self._channel, recorder, learner.agent_steps, statistics, schedule.entry,
             signals.interruptible)
         if recorder.spec.n_statistics:
-            recorder.checkpoints.also_saved = lambda: {SAVED: self._agents.statistics()}
+            recorder.checkpoints.extra_arrays = lambda: {SAVED: self._agents.statistics()}
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tunes else None
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, schedule.predictors, schedule.trainers))
@@ -156,7 +156,7 @@ class Service:
         self._wanted = (agents, predictors, trainers)
         self._signals.wake()
 
-    def _on_update(self, update: UpdateStats, batch: Batch, spent: Spent) -> None:
+    def _on_update(self, update: UpdateStats, batch: Batch, spent: TrainerTime) -> None:
         self._recorder.statistics.report(update, batch, spent)
         if self._recorder.reached(update.agent_steps):
             self._signals.wake()
@@ -210,7 +210,7 @@ class Service:
         for error, _ in self._failures:  # while stopping
             if not isinstance(error, Diverged):
                 raise error
-            recorder.log(f"While stopping: {error}. Such updates have changed nothing.")
+            recorder.log(f"While stopping: {error}. The skipped updates did not change the weights.")
         if not updated:
             raise stuck(STOP_SECONDS)
         return reason
@@ -245,9 +245,9 @@ class Service:
 
     def _watch(self) -> None:
         """Looks for silent agents and for a stall, once a second."""
-        attentive_since = self._agents.watch()
+        watching_since = self._agents.watch()
         stalled = self._stalls.check(
-            time.monotonic(), attentive_since, self._recorder.statistics.predictions, self._learner.version,
+            time.monotonic(), watching_since, self._recorder.statistics.predictions, self._learner.version,
             self._channel.waiting, self._channel.training_queue, self._channel.blocked)
         if stalled:
             self._recorder.event("stalled", what=stalled)
@@ -289,7 +289,7 @@ class Service:
         self._agents.stop_all(at_once=bool(self._failures))
         self._trainers.resize(0)
         if not self._trainers.join(began + DRAIN_TRAINERS_SECONDS):
-            self._schedule.hurry()
+            self._schedule.end_update_early()
             self._drop_rollouts("Updates take long")
         updated = self._trainers.join(began + STOP_SECONDS)
         if self._failures:
@@ -298,7 +298,7 @@ class Service:
         if self._predictors.join(max(began + STOP_SECONDS, time.monotonic() + 0.5)) and updated:
             self._channel.close()
         else:
-            self._recorder.log("A thread is still at work in the model after the timeout and is left behind.")
+            self._recorder.log("A thread is still in the model after the timeout. The run ends without waiting for it.")
         return updated
 
     def _drop_rollouts(self, why: str) -> None:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 
 from ga3c.learner.learner import Learner, TooLarge, UpdateStats
-from ga3c.runs.statistics import Spent
+from ga3c.runs.statistics import TrainerTime
 from ga3c.service.batches import BatchSource
 from ga3c.transport.slots import Batch
 
 
-def run_trainer(source: BatchSource, learner: Learner, report: Callable[[UpdateStats, Batch, Spent], None],
+def run_trainer(source: BatchSource, learner: Learner, report: Callable[[UpdateStats, Batch, TrainerTime], None],
                 halved: Callable[[int, int], None] = lambda most, n_rollouts: None,
                 dropped: Callable[[Batch], None] = lambda batch: None) -> None:
     """Makes one update from each batch of the source and reports it, until the source ends.
@@ -43,6 +43,6 @@ def run_trainer(source: BatchSource, learner: Learner, report: Callable[[UpdateS
                     dropped(part)
                 else:
                     updating, now = time.monotonic() - before - update.waited, time.thread_time()
-                    report(update, part, Spent(gathering, updating, now - reported - inside))
+                    report(update, part, TrainerTime(gathering, updating, now - reported - inside))
                     reported, inside = now, 0.0
                 first, gathering = first + len(part), 0.0

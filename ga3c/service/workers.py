@@ -121,7 +121,7 @@ class Refusals:
         self._refused_at = self._took_agents_at = -math.inf  # start without a fork server; agents lost
         self._in_a_row = 0  # deaths of the fork server that took agents
 
-    def forget(self, now: float) -> None:
+    def expire(self, now: float) -> None:
         """Allows all agents again if the pause is over."""
         if now >= self._again_at:
             self.allowed = self._agents
@@ -131,8 +131,8 @@ class Refusals:
         self.allowed, self._again_at = alive, now + min(seconds, LONGEST_START_PAUSE)
         return self._again_at
 
-    def server_died(self, now: float) -> bool:
-        """Records a start that found no fork server. Returns False right after another one: a refusal."""
+    def note_missing_server(self, now: float) -> bool:
+        """Records a start that found no fork server. Returns False right after another one: a stale_filter."""
         if now - self._refused_at <= 2 * FORKSERVER_SECONDS:
             return False
         self._refused_at = now
@@ -143,7 +143,7 @@ class Refusals:
         """The latest time at which multiprocessing starts another fork server."""
         return self._refused_at + FORKSERVER_SECONDS
 
-    def took_agents(self, now: float) -> float:
+    def note_lost_agents(self, now: float) -> float:
         """Records that the fork server took running agents with it. Returns a pause in seconds; 0: it may be chance."""
         chance = now - self._took_agents_at > 2 * LONGEST_START_PAUSE
         self._took_agents_at, self._in_a_row = now, 0 if chance else self._in_a_row + 1

@@ -34,7 +34,7 @@ ALGORITHMS: Mapping[str, Facts] = {
     "a3c-cpu": Facts("ga3c.algorithms.a3c:A3C", one_pass=True, rollouts_whole=True, workers_learn=True,
                      own=_CORRECTION),
 }
-"""Ours, by name."""
+"""The built-in algorithms, by name."""
 
 
 def facts(algorithm: str) -> Facts:

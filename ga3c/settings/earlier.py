@@ -9,18 +9,18 @@ RENAMED: Mapping[str, str] = {
     "t_max": "rollout_length", "learning_rate_end": "learning_rate_final", "beta": "entropy_coef",
     "beta_end": "entropy_coef_final", "value_loss_factor": "value_coef", "gradient_clip_norm": "max_grad_norm",
 }
-"""Names of versions before 0.9, and what they are called now."""
+"""Setting names of versions before 0.9, each with its current name."""
 
-BEFORE: Mapping[str, Any] = {"normalize_observations": False, "normalize_rewards": False, "contrast": False}
-"""Settings that versions before 0.9 did not have, and what they did."""
+NEW_SINCE_0_9: Mapping[str, Any] = {"normalize_observations": False, "normalize_rewards": False, "contrast": False}
+"""Settings that versions before 0.9 did not have, each with the value that matches their behaviour."""
 
 REMOVED: Mapping[str, str] = {
     "agents_per_process": "every agent is a process of its own; envs_per_agent sets how many environments it steps",
 }
-"""Settings of versions before 0.9 that are gone, and what takes their place."""
+"""Settings removed in 0.9, each with its replacement."""
 
-ONE_ALGORITHM: Mapping[str, Any] = {"algorithm": "a3c", "passes": 1, "minibatches": 1}
-"""What they learned by."""
+ALGORITHM_BEFORE_0_9: Mapping[str, Any] = {"algorithm": "a3c", "passes": 1, "minibatches": 1}
+"""The only algorithm of versions before 0.9, as settings."""
 
 
 def current_names(values: Mapping[str, Any]) -> dict[str, Any]:

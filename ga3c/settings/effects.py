@@ -24,13 +24,13 @@ _ATARI = ("frame_skip", "noop_max", "sticky_actions", "emulator", "mode", "diffi
 _ALGORITHM = ("correction", "clip_range", "clip_range_final")
 
 
-def _stand_still(s: Settings) -> str:
+def _why_counts_fixed(s: Settings) -> str:
     cause = ("--serial" if s.run.serial else f"--algorithm {s.algorithm.algorithm}" if s.workers_learn else
              f"--schedule {s.batching.schedule}" if s.batching.schedule != "queues" else "--no-dynamic")
     return f"with {cause} the numbers of workers do not change"
 
 
-def _falls(s: Settings) -> Iterator[bool]:
+def _annealed(s: Settings) -> Iterator[bool]:
     """Yields whether the learning rate, the entropy weight and the clip range change with the agent steps."""
     own = facts(s.algorithm.algorithm).own
     yield s.algorithm.learning_rate_final is not None
@@ -50,10 +50,10 @@ _RULES = (
     _Rule((*_THREADS, "agents_max", "slots_per_agent", "device_threads", "trace"), lambda s: s.run.serial,
           lambda s: "--serial is one thread"),
     _Rule(("kernels",), lambda s: s.run.serial and s.run.kernels == "remeasure", lambda s: "--serial measures none"),
-    _Rule(("dynamic",), lambda s: s.tuning.dynamic and not s.tunes, _stand_still),
-    _Rule(("start", "controller", "window", "temperature"), lambda s: not s.tunes, _stand_still),
+    _Rule(("dynamic",), lambda s: s.tuning.dynamic and not s.tunes, _why_counts_fixed),
+    _Rule(("start", "controller", "window", "temperature"), lambda s: not s.tunes, _why_counts_fixed),
     _Rule(("max_lag",), lambda s: not s.tunes and not s.batching.drop_stale,
-          lambda s: f"{_stand_still(s)}, and nothing is dropped without --drop-stale"),
+          lambda s: f"{_why_counts_fixed(s)}, and nothing is dropped without --drop-stale"),
     _Rule(("window", "temperature"), lambda s: s.tunes and s.tuning.controller != "paper",
           lambda s: "they are of --controller paper"),
     _Rule(("agents_max",), lambda s: (s.tuning.agents_max or s.agent_capacity) < s.agent_capacity,
@@ -64,7 +64,7 @@ _RULES = (
     _Rule(("rmsprop_decay", "rmsprop_epsilon"), lambda s: s.algorithm.optimizer == "adam",
           lambda s: "they are of RMSProp"),
     _Rule(("clip_range_final",), lambda s: s.algorithm.clip_range == 0.0, lambda s: "--clip-range 0 never clips"),
-    _Rule(("anneal_steps",), lambda s: not any(_falls(s)), lambda s: "nothing changes with the agent steps"),
+    _Rule(("anneal_steps",), lambda s: not any(_annealed(s)), lambda s: "nothing changes with the agent steps"),
     _Rule(("large_stride",), lambda s: s.algorithm.network in ("auto", "small", "nature", "dense"),
           lambda s: "it is of --network large"),
     _Rule(("contrast", "precision"), lambda s: s.algorithm.network == "dense",

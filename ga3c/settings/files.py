@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from ga3c.settings.earlier import BEFORE, ONE_ALGORITHM, REMOVED, RENAMED, current_names
+from ga3c.settings.earlier import NEW_SINCE_0_9, ALGORITHM_BEFORE_0_9, REMOVED, RENAMED, current_names
 from ga3c.settings.messages import ConfigError, nearest, shown
 from ga3c.settings.plan import plan
-from ga3c.settings.presets import PRESETS, beginning, grown
+from ga3c.settings.presets import PRESETS, starting_values, values_by_size
 from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, MOST_SLOTS_PER_AGENT, Settings
 
 
@@ -182,8 +182,10 @@ def _check_other_preset(given: Mapping[str, Any], read: _File) -> None:
 
 def _merged(given: Mapping[str, Any]) -> Settings:
     preset = given.get("preset", "default")
-    settings = Settings.model_validate(_nested({**beginning(given.get("preset"), given.get("algorithm", "")), **given}))
-    by_size = grown(preset, settings.agent_count * settings.agents.envs_per_agent, settings.algorithm.rollout_length)
+    first = starting_values(given.get("preset"), given.get("algorithm", ""))
+    settings = Settings.model_validate(_nested({**first, **given}))
+    environments = settings.agent_count * settings.agents.envs_per_agent
+    by_size = values_by_size(preset, environments, settings.algorithm.rollout_length)
     settings = settings.changed(**{name: value for name, value in by_size.items() if name not in given})
     if settings.batching.training_delay and not settings.run.serial:
         raise ConfigError("training_delay: needs serial, where a rollout's age is no accident")
@@ -282,7 +284,7 @@ def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
     if "env" in _read_plain(path):
         return _resolved(given or {}, str(path))
     found = recorded_values(path)
-    settings = of_flat({**ONE_ALGORITHM, **BEFORE, **found, **(given or {})}, str(path))
+    settings = from_flat({**ALGORITHM_BEFORE_0_9, **NEW_SINCE_0_9, **found, **(given or {})}, str(path))
     if "game" not in found:
         raise ConfigError(f"{path}: these are no run's settings, they name no game")
     return settings
@@ -304,10 +306,10 @@ def settings_of(progress: Mapping[str, Any]) -> dict[str, Any]:
     Settings that the checkpoint's version did not have get the values of its behaviour.
     """
     found = progress.get("settings")
-    return {**BEFORE, **current_names(found)} if isinstance(found, dict) else {}
+    return {**NEW_SINCE_0_9, **current_names(found)} if isinstance(found, dict) else {}
 
 
-def of_flat(values: Mapping[str, Any], source: str) -> Settings:
+def from_flat(values: Mapping[str, Any], source: str) -> Settings:
     """Builds settings from values by setting that a program wrote to the file `source`. Raises ConfigError."""
     values = current_names(values)
     wrong = check(values, strict=False)

@@ -28,7 +28,7 @@ _ELSEWHERE = {
     "--n-steps": "--rollout-length", "--epochs": "--passes", "--update-epochs": "--passes",
     "--num-minibatches": "--minibatches", "--ent-coef": "--entropy-coef", "--vf-coef": "--value-coef",
     "--clip-coef": "--clip-range", "--lam": "--gae-lambda", "--logdir": "--run-dir", "--log-dir": "--run-dir"}
-"""Options of other programs of this kind, and what they are called here."""
+"""Options of similar programs, each with its name here."""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -57,9 +57,9 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action="version", version=f"ga3c {__version__}",
                           help="print the version and end")
         self.hints: dict[str, str] = {}
-        """What to say of a word that is no option here, but was once, or is elsewhere."""
+        """Messages for options of earlier versions or other programs, by option."""
         self.stray = ""
-        """What to add of a word that belongs to no option."""
+        """Text added to the message about a word that belongs to no option."""
 
     def error(self, message: str) -> NoReturn:
         """Raises ConfigError."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 ESCAPED = "ga3c.escaped"
-"""How a stream encodes what it cannot show (`errors`): bytes of a path that are no text as they are, the rest escaped.
+"""A value for `errors` of a stream. Bytes of a path that are no text stay as they are; other characters are escaped.
 """
 
 

@@ -49,7 +49,7 @@ class Plan(NamedTuple):
         return (agent + 1 - self.first(agent, generation) // self.steps) % self.groups
 
 
-def asks_again(settings: Settings) -> bool:
+def requests_twice(settings: Settings) -> bool:
     """Says whether an update comes between a full rollout and the next step, so that the agent asks twice.
 
     The value after the rollout then comes from the weights before the update, the next action from those after it.

@@ -7,7 +7,7 @@ Deep Reinforcement Learning (2018). cule: Dalton et al., Accelerating Reinforcem
 Emulation (2020), the fastest row of 120 environments in table 3; cule-ppo: its PPO. A value that a paper does not
 give comes from its published code.
 
-accelerated-a2c and accelerated-ppo depend on the number of environments, see `grown`.
+accelerated-a2c and accelerated-ppo depend on the number of environments, see `values_by_size`.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "normalize_advantages": True, "network": "nature",
     },
 }
-"""Values by setting, over the defaults."""
+"""Values by setting, which override the defaults."""
 
 
-def beginning(preset: str | None, algorithm: str) -> Mapping[str, Any]:
+def starting_values(preset: str | None, algorithm: str) -> Mapping[str, Any]:
     """Returns the starting values by setting: the named preset, or else those that the algorithm starts from.
 
     Algorithms of one pass start with `fast`. `a2c` and `ppo` do not correct for lag: they get a schedule without lag.
@@ -123,7 +123,7 @@ def beginning(preset: str | None, algorithm: str) -> Mapping[str, Any]:
 def notes_on_beginning(given: Mapping[str, Any]) -> list[str]:
     """Returns a line if an algorithm without a preset brings starting values. given: the user's values by setting."""
     name = given.get("algorithm", "")
-    if "preset" in given or not beginning(None, name):
+    if "preset" in given or not starting_values(None, name):
         return []
     what = [text for text, holds in (("the values of --preset fast", facts(name).one_pass),
                                      ("--schedule alternating", not facts(name).corrects_lag)) if holds]
@@ -147,7 +147,7 @@ def notes_on_lag(algorithm: str, schedule: str) -> list[str]:
             "--schedule alternating has none; --algorithm appo corrects for it."]
 
 
-def grown(preset: str, environments: int, rollout_length: int) -> Mapping[str, Any]:
+def values_by_size(preset: str, environments: int, rollout_length: int) -> Mapping[str, Any]:
     """Returns a preset's values that depend on the number of environments, by setting (Stooke and Abbeel, 2018).
 
     A2C's batch grows with the environments, from 80 steps; its learning rate grows with the square root of the batch,

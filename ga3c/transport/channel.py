@@ -91,7 +91,7 @@ class Arrivals(NamedTuple):
     over: bool
 
 
-class _Line:
+class _AgentEnd:
     """The server's end of one agent: its slots, its generation and the pipe of replies while it is open."""
 
     def __init__(self, slots: range) -> None:
@@ -122,14 +122,14 @@ class Channel:
                  on_vacant: Callable[[int], None] = lambda agent: None) -> None:
         assert slots_per_agent >= 2 and store.n_slots == store.n_agents * slots_per_agent <= MAX_SLOTS
         self._store = store
-        self._lines = [_Line(range(agent * slots_per_agent, (agent + 1) * slots_per_agent))
+        self._lines = [_AgentEnd(range(agent * slots_per_agent, (agent + 1) * slots_per_agent))
                        for agent in range(store.n_agents)]
         self._on_vacant = on_vacant
         self._predictions, self._rollouts = TicketQueue(), TicketQueue()
-        self._between = 0.0  # seconds from one request to the next while a predictor waits for more
+        self._seconds_between = 0.0  # seconds from one request to the next while a predictor waits for more
         # Guards lines: nothing is written to an agent's slots or pipe after `hang_up`.
         self._lock = threading.Lock()
-        self._outlet, self._intake = threading.Lock(), threading.Lock()  # one predictor, one trainer takes at a time
+        self._prediction_lock, self._training_lock = (threading.Lock() for _ in range(2))  # one thread takes at a time
 
     # ---------------------------------------------------------------------------------- for the supervisor
 
@@ -181,7 +181,7 @@ class Channel:
         count = int(self._store.faults[agent])
         return count, self._store.last_fault[agent].decode(errors="replace") if count else ""
 
-    def _reply(self, line: _Line, slot: int, step: int) -> None:
+    def _reply(self, line: _AgentEnd, slot: int, step: int) -> None:
         # Never blocks: even the smallest pipe holds all that an agent can be sent between two of its reads.
         if line.file >= 0:
             with contextlib.suppress(BrokenPipeError):  # the agent died; the supervisor watches the process itself
@@ -222,7 +222,7 @@ class Channel:
         ready.register(self._predictions, select.POLLIN)
         ended = False
         while not ended:
-            with self._outlet:
+            with self._prediction_lock:
                 waiting = len(self._predictions)
                 if not waiting:
                     ready.poll()
@@ -244,9 +244,9 @@ class Channel:
         if waiting >= wanted:
             return waiting
         began = time.monotonic()
-        time.sleep(min(max((wanted - waiting) * self._between, SHORTEST_DELAY), LONGEST_DELAY))
+        time.sleep(min(max((wanted - waiting) * self._seconds_between, SHORTEST_DELAY), LONGEST_DELAY))
         there = len(self._predictions)
-        self._between += 0.1 * ((time.monotonic() - began) / max(1, there - waiting) - self._between)
+        self._seconds_between += 0.1 * ((time.monotonic() - began) / max(1, there - waiting) - self._seconds_between)
         return there
 
     def answer(self, requests: Requests, outputs: Outputs, version: int) -> None:
@@ -287,7 +287,7 @@ class Channel:
         Leaving the `with` block releases the slots. One trainer collects at a time, in the order of submission. The
         list is empty only if the trainer must end.
         """
-        with self._intake:
+        with self._training_lock:
             rollouts, ended = self._receive(most)
             while not rollouts and not ended:
                 rollouts, ended = self._receive(most)
@@ -339,7 +339,7 @@ class Channel:
 
     def drop_rollouts(self) -> list[int]:
         """Removes all rollouts from the training queue and returns their slots. Trainers must be dismissed before."""
-        with self._intake:  # a trainer that holds it releases it at its dismissal
+        with self._training_lock:  # a trainer that holds it releases it at its dismissal
             self._rollouts.put(CLOSE)  # one more than for the trainers, so that this loop ends
             dropped, ended = list[int](), False
             while not ended:

@@ -86,7 +86,7 @@ class Port:
         self._wait(store, AgentStatus.WAITING_FOR_PREDICTION)
         return DRAIN if self._stopped else GO_ON
 
-    def look(self, store: Slots) -> int:
+    def poll_stop(self, store: Slots) -> int:
         """Returns GO_ON or DRAIN without waiting, for an agent that predicts by itself. Raises ServerGone."""
         self.status(store, AgentStatus.PLAYING)
         if self._replied.poll(0):

@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 Bottleneck = Literal["environments", "predictors", "trainers", "transport", "device", "external load", "policy lag",
                      "rounds"]
 
-_FULL = 0.9    # share of all cores, or of the time for updates, from which less waiting would bring no more work
-_BUSY = 0.8    # share of a thread's time from which more requests would only queue
-_MOST = 0.5    # share that counts as most of an agent's time, of a prediction, or of the time for updates
-_HELD = 0.1    # share of an agent's time without a slot, above which agents would play more than updates take
+_FULL_SHARE = 0.9    # share of all cores, or of the time for updates, from which less waiting would bring no more work
+_BUSY_SHARE = 0.8    # share of a thread's time from which more requests would only queue
+_MAJORITY = 0.5    # share that counts as most of an agent's time, of a prediction, or of the time for updates
+_SLOT_WAIT_SHARE = 0.1  # share of an agent's time without a slot, above which agents would play more than updates take
 _SMALL = 32    # observations of a prediction; with fewer, each has a large part of the call's fixed cost
 _FEW = 4       # environments of an agent; with fewer, waking it costs about as much as a step of its environments
 
@@ -82,7 +82,7 @@ def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
         max_lag: in updates; None if there is no ceiling.
     """
     m = measured
-    if m["cpu_machine"] >= _FULL * cores:
+    if m["cpu_machine"] >= _FULL_SHARE * cores:
         return _of_full_cores(m, cores, envs_per_agent)
     if _in_rounds(m):
         return Diagnosis("rounds", "agents and model wait for each other, "
@@ -90,34 +90,34 @@ def diagnose(measured: Mapping[str, float], cores: int, envs_per_agent: int,
                          "the schedule queues lets both work at the same time, with an algorithm that corrects policy "
                          "lag: appo, a3c")
 
-    held = _updating(m)
+    updating = _updating(m)
     life = m["wait_ms"] + m["slot_wait_ms"] + m["play_ms"]
-    if held >= _FULL and m["slot_wait_ms"] > _HELD * life:
+    if updating >= _FULL_SHARE and m["slot_wait_ms"] > _SLOT_WAIT_SHARE * life:
         return _updates(m)
-    if m["play_ms"] > _MOST * life:
+    if m["play_ms"] > _MAJORITY * life:
         share = 100 * m["play_ms"] / life
         return _more_agents("environments", f"agents play {share:.0f} % of their time and cores are idle",
                             "more agents", m, max_lag)
     if m["slot_wait_ms"] > m["wait_ms"]:
         waits = f"agents wait {m['slot_wait_ms']:.1f} ms a step for free slots"
-        busy = m["trainer_busy"] >= _BUSY
-        if held >= _BUSY or (busy and m["update_ms"] > m["gather_ms"]):
+        busy = m["trainer_busy"] >= _BUSY_SHARE
+        if updating >= _BUSY_SHARE or (busy and m["update_ms"] > m["gather_ms"]):
             return _updates(m)
         if busy:
             return Diagnosis("trainers", f"{waits}, gathering a batch takes {m['gather_ms']:.0f} ms", "more trainers")
         return Diagnosis("transport", f"{waits}, trainers are busy {100 * m['trainer_busy']:.0f} %",
                          "more slots_per_agent, or smaller updates (training_batch_min, envs_per_agent)")
     waits = f"agents wait {m['wait_ms']:.1f} ms for a prediction"
-    if m["predictor_busy"] < _BUSY:
+    if m["predictor_busy"] < _BUSY_SHARE:
         return _more_agents("transport", f"{waits}, predictors are busy {100 * m['predictor_busy']:.0f} %",
                             "more agents, or more envs_per_agent", m, max_lag)
-    if m["predict_ms"] > _MOST * m["service_ms"]:
+    if m["predict_ms"] > _MAJORITY * m["service_ms"]:
         within = f"{waits}, {m['predict_ms']:.1f} ms of it in the model"
         if m.get("prediction_batch", _SMALL) < _SMALL:
             return _more_agents("device", f"{within}, which gets {m['prediction_batch']:.0f} at a time",
                                 "more agents, or more envs_per_agent, for larger predictions", m, max_lag)
-        if held >= _MOST:
-            return Diagnosis("device", f"{within}, and updates are under way {100 * held:.0f} % of the time",
+        if updating >= _MAJORITY:
+            return Diagnosis("device", f"{within}, and updates are under way {100 * updating:.0f} % of the time",
                              f"{_fewer_passes(m)}a larger training_batch_min, a faster GPU or a smaller network")
         return Diagnosis("device", within,
                          "more predictors or device_threads where that is the processor, else a faster GPU; or a "
@@ -133,7 +133,7 @@ def _of_full_cores(m: Mapping[str, float], cores: int, envs_per_agent: int) -> D
     agents, server = m["cpu_agents"], m["cpu_server"]
     if external_load(m) > 0.15 * cores:
         return Diagnosis("external load", f"other programs take {external_load(m):.1f} of {cores} cores",
-                         "end them, or expect what is left")
+                         "end them, or accept a slower run")
     if agents >= server:
         return Diagnosis("environments", f"all {cores} cores are busy, agents take {agents:.1f}",
                          "fewer agents with more envs_per_agent" if envs_per_agent < _FEW else
@@ -144,7 +144,7 @@ def _of_full_cores(m: Mapping[str, float], cores: int, envs_per_agent: int) -> D
         return Diagnosis("device", model, _fewer_passes(m) + advice)
     predicting = m.get("predictors", 1.0) * m["predictor_busy"] * m["predict_ms"] / max(
         1e-9, m["predict_ms"], m["service_ms"])
-    if _updating(m) >= min(predicting, _BUSY):
+    if _updating(m) >= min(predicting, _BUSY_SHARE):
         return Diagnosis("device", f"{model}, most of it for updates", _fewer_passes(m) + advice)
     return Diagnosis("device", f"{model}, most of it for predictions", advice)
 

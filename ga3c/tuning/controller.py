@@ -27,7 +27,7 @@ from ga3c.tuning.measurement import CHECKED, Measurement, Setting, Window, name
 from ga3c.tuning.trial import Decision, Reason, Trial, Verdict
 
 TIMEOUT = 60.0         # seconds without one that counts, after which a trial ends
-STARTS = 4.0           # ... plus so many times an agent's start time, as many start at once
+TIMEOUT_STARTS = 4.0           # ... plus so many times an agent's start time, as many start at once
 LOWER = 0.95           # a policy lag over its ceiling is lower if it falls below this share: noise explains less
 LOADED = 0.1           # share of the cores; a larger external load changes which setting is best
 
@@ -92,11 +92,12 @@ class Controller(ABC, Generic[S]):
     def observe(self, m: Measurement) -> Trial | None:
         """Takes one second into account. Returns the trial that it ended.
 
-        A void second changes nothing. But a trial ends if no second counts for `TIMEOUT` plus `STARTS` agent starts.
+        A void second changes nothing. But a trial ends if no second counts for `TIMEOUT` plus `TIMEOUT_STARTS`
+        agent starts.
         """
         s = self._state
         if m.void:
-            if s.trial is None or m.time - s.counted_at <= TIMEOUT + STARTS * m.agent_start_seconds:
+            if s.trial is None or m.time - s.counted_at <= TIMEOUT + TIMEOUT_STARTS * m.agent_start_seconds:
                 return None
             return self._end(m, self._without_measurement(), Reason.NOT_MEASURED)
         if s.trial is None:
@@ -144,7 +145,7 @@ class Controller(ABC, Generic[S]):
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on from `state`. Raises ValueError, and changes nothing, if it does not fit."""
         if not isinstance(state, dict) or state.keys() != self.state().keys():
-            raise ValueError("it is of another controller or version")
+            raise ValueError("it was saved by another controller or version")
         try:
             found: S = TypeAdapter(type(self._state)).validate_json(json.dumps(state))
         except ValidationError as error:

@@ -24,9 +24,10 @@ FULL = 0.04            # idle share of the cores below which more threads would 
 PROBE_FIRST = 120.0    # seconds from the end of a search to the first trial of a neighbour. Each trial doubles them
 PROBE_LAST = 480.0     # ... up to these: more trials cost more than they are likely to find
 PROBE_FACTOR = 1.25    # factor of a step to a neighbour
-TWICE = 2              # a neighbour that was clearly worse so often is tried after all others: once may be a hiccup
+WORSE_TRIALS = 2       # a neighbour that was clearly worse so often is tried after all others: once may be a hiccup
 START_SHARE = 0.02     # share of the time outside a search in which agents may be starting
-CHANGED, BY_ITSELF = 0.1, 0.25  # relative change of the rate that begins a search: when a neighbour is due, or at once
+CHANGED = 0.1          # relative change of the rate that begins a search when a neighbour is due
+CHANGED_AT_ONCE = 0.25  # ... and at once
 LASTING = 60.0         # seconds after which a change of the external load begins a search
 ABORTED, WAIT = 3, 120.0  # after that many aborted trials in a row, a search waits that many seconds
 
@@ -110,7 +111,7 @@ class Fast(Controller[FastState]):
         if differs and not self._same_load(fresh.mean.external_load):
             s.load_changed_at, s.aborted = m.time, None
         elif differs:
-            search = abs(fresh.mean.rate - before.mean.rate) > BY_ITSELF * before.mean.rate
+            search = abs(fresh.mean.rate - before.mean.rate) > CHANGED_AT_ONCE * before.mean.rate
         s.noise = learned(s.noise, fresh)
         s.baseline = fresh if differs else Window([*before.seconds, *fresh.seconds], m.time).last(BASELINE_SECONDS)
         s.fresh, s.ready = Window(), True
@@ -145,7 +146,7 @@ class Fast(Controller[FastState]):
         s = self._state
         fewer = self._step((-1, 0, 0), PROBE_FACTOR)
         neighbours = {fewer, *self._steps(PROBE_FACTOR)} - {s.accepted}
-        candidates = sorted({each for each in neighbours if s.worse.count(each) < TWICE} or neighbours)
+        candidates = sorted({each for each in neighbours if s.worse.count(each) < WORSE_TRIALS} or neighbours)
         if fewer in candidates and self._random().random() < 0.5:
             candidates = [fewer]  # on a plateau only memory can be gained
         if candidates:
@@ -170,7 +171,7 @@ class Fast(Controller[FastState]):
         s = self._state
         while s.factor >= FINEST:
             for candidate in [*map(self._bounded, s.likely), *self._steps(s.factor)]:
-                if not self._known(candidate):
+                if not self._already_decided(candidate):
                     self._begin(m, candidate)
                     return
             s.factor, s.streak = s.factor ** 0.5, 0
@@ -241,7 +242,7 @@ class Fast(Controller[FastState]):
         lag = self._state.baseline.mean.lag
         return int(self.accepted[0] * self._max_lag / lag) if self._max_lag and lag > 0 else 10**9
 
-    def _known(self, candidate: Setting) -> bool:
+    def _already_decided(self, candidate: Setting) -> bool:
         """Returns whether `candidate` is the accepted setting or was rejected.
 
         Numbers of threads also count as rejected if they were with about as many agents.

@@ -33,8 +33,8 @@ def cache_file() -> Path:
 
 def kind_of_run(settings: Settings, game: str) -> Entry:
     """Returns all that the best counts depend on: machine, version, game, and the settings that shape the work."""
-    from ga3c.envs.atari_games import played  # imports gymnasium, which `--help` must not
-    atari = played(settings.env)
+    from ga3c.envs.atari_games import atari_game_of  # imports gymnasium, which `--help` must not
+    atari = atari_game_of(settings.env)
     frame_skip = {"frame_skip": list(atari.frame_skip)} if atari else {}  # the game's name may set it
     return {**this_machine(), "processor": processor(), "game": game, **shape(settings), **frame_skip}
 

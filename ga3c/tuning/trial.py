@@ -35,10 +35,10 @@ class Reason(Enum):
     LAG_OVER_CEILING = "the policy lag is over its ceiling"
     LAG_LOWER = "the policy lag is lower, and was over its ceiling"
     LAG_NOT_LOWER = "the policy lag was over its ceiling, and is not lower"
-    NOT_MEASURED = "no undisturbed second"
+    NOT_MEASURED = "no second without a disturbance"
     EXTERNAL_LOAD = "other programs took more or less of the cores"
     EVALUATION = "an evaluation began"
-    FEWER_AGENTS = "there is room for fewer agents"
+    FEWER_AGENTS = "fewer agents are allowed now"
 
 
 Verdict = tuple[Decision, Reason]

@@ -86,7 +86,7 @@ class Tuner:
             self.controller = Fast(first, most, ceiling, settings.run.seed, fine=remembered)
         given = {each: getattr(settings.tuning, each) for each in ("start", "agents", "predictors", "trainers")}
         if any(run.resumed_settings.get(each, count) != count for each, count in given.items()):
-            run.log(f"The controller begins again with {name(first)}, the counts that were given.")
+            run.log(f"The controller starts again at {name(first)}, the counts that were given.")
         elif run.resumed_controller:
             try:
                 self.controller.restore(run.resumed_controller)
@@ -96,14 +96,14 @@ class Tuner:
                 if isinstance(self.controller, Paper) and before.get("temperature", warmth) != warmth:
                     self.controller.reheat(warmth)
                 if other := [each for each, now in shape(settings).items() if before.get(each, now) != now]:
-                    run.log(f"What the controller found does not hold for another {', '.join(other)}.")
+                    run.log(f"Changed: {', '.join(other)}. The controller searches again.")
                     self.controller.forget()
             except ValueError as error:
                 run.log(f"The controller begins again: its state in the checkpoint does not fit, {error}.")
         run.controller = self.controller
         self._cores = usable_cores()
-        self._quiet = 0  # undisturbed rows in a row
-        self._cold = WARM_UP  # rows of the warm-up that are left
+        self._undisturbed = 0  # undisturbed rows in a row
+        self._warm_up_left = WARM_UP  # rows of the warm-up that are left
         self._before = (0.0, 0, run.disturbances)  # time, agent steps, disturbances at the last row
 
     @property
@@ -129,17 +129,17 @@ class Tuner:
         seconds = row["time"] - time
         undisturbed = (settled and not evaluating and disturbances == self._run.disturbances
                        and 0 < seconds < LONG_SECOND)
-        self._quiet = self._quiet + 1 if undisturbed and not self._cold else 0
-        self._cold = max(0, self._cold - 1)
+        self._undisturbed = self._undisturbed + 1 if undisturbed and not self._warm_up_left else 0
+        self._warm_up_left = max(0, self._warm_up_left - 1)
         searching, setting = self.controller.searching, self.controller.setting
         lag = row.get("lag_first_use", row["lag_mean"])
         trial = self.controller.observe(Measurement(
             row["time"], (row["agent_steps"] - steps) / max(seconds, 1e-3), lag or 0.0,
-            row["prediction_queue"], row["training_queue"], self._quiet < SETTLED or lag is None,
+            row["prediction_queue"], row["training_queue"], self._undisturbed < SETTLED or lag is None,
             external_load(row) / self._cores,
             max(0.0, 1 - row["cpu_machine"] / self._cores) if self._on_cores else 1.0, agent_start_seconds or 0.0))
         if self.controller.setting != setting:
-            self._quiet = 0
+            self._undisturbed = 0
         self._record(trial)
         if searching != self.controller.searching:
             self._searched()

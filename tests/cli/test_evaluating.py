@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("own_directory")
 
 @pytest.mark.parametrize(("arguments", "says"), [
     ([], "the following arguments are required: POLICY"),
-    (["nothing"], "nothing is no run, checkpoint (RUN/checkpoints/N or best), policy file or shipped policy"),
+    (["nothing"], "nothing is not a run, checkpoint (RUN/checkpoints/N or best), policy file or shipped policy"),
     (["run", "--episode", "3"], "unknown option --episode; did you mean --episodes?"),
     (["run", "--episodes", "0"], "argument --episodes: '0' is not allowed: a number from 1 to 100,000"),
     (["run", "--sticky-actions", "nan"], "argument --sticky-actions: 'nan' is not allowed"),

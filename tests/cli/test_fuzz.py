@@ -30,7 +30,7 @@ from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError
 from ga3c.runs import figures
 from ga3c.runs import reader as record
-from ga3c.runs.beginning import going_on
+from ga3c.runs.beginning import resume_from_checkpoint
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
@@ -182,7 +182,7 @@ def test_checkpoint_directories_are_read_or_refused_and_nothing_outside_is_touch
     quietly(lambda: checkpoint.best(directory))
     quietly(lambda: checkpoint.clean(directory))
     quietly(lambda: find(base / "run"))
-    quietly(lambda: going_on(SETTINGS, VECTOR, Restored(), base / "run", None))
+    quietly(lambda: resume_from_checkpoint(SETTINGS, VECTOR, Restored(), base / "run", None))
     quietly(lambda: read_policy(file))
     quietly(lambda: checkpoint.save(directory, "000000000009", Checkpoint({}, {}), 1))
     assert tree(base / "outside") == before

@@ -223,7 +223,7 @@ def test_a_resumed_run_goes_on_with_the_counts_its_controller_had(
     assert rows(Path("run"))[before:] and max(row["agents"] for row in rows(Path("run"))[before:]) == 3
     before = len(rows(Path("run")))
     told = train_here("--resume", "run", "--start", "2/1/1", "--minutes", minutes_more())
-    assert "begins again with 2/1/1, the counts that were given" in told.stdout
+    assert "starts again at 2/1/1, the counts that were given" in told.stdout
     assert rows(Path("run"))[before]["agents"] == 2
 
 

@@ -99,8 +99,8 @@ print("returned", run.events()[-1]["reason"])
     (lambda: ga3c.train(Settings(), steps=3), "give a Config, or settings by name"),
     (lambda: ga3c.train(game="Boxin", run_dir="new"), "game: no game is called 'Boxin'; nearest: Boxing"),
     (lambda: ga3c.train(resume="nowhere"), "nowhere is neither a run"),
-    (lambda: ga3c.evaluate("nowhere"), "nowhere is no run, checkpoint"),
-    (lambda: ga3c.load_policy("nowhere"), "nowhere is no run, checkpoint"),
+    (lambda: ga3c.evaluate("nowhere"), "nowhere is not a run, checkpoint"),
+    (lambda: ga3c.load_policy("nowhere"), "nowhere is not a run, checkpoint"),
     (lambda: load_run("nowhere"), "nowhere is no run"),
 ])
 def test_a_mistake_is_one_config_error(call: object, told: str) -> None:

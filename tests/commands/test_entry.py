@@ -61,7 +61,7 @@ def test_a_run_without_standard_streams_ends_as_any_other() -> None:
     command = " ".join([*TRAIN, *QUICK, "--steps", "1000", "--run-dir", "run"])
     done = subprocess.run(["bash", "-c", f"{command} <&- >&- 2>&-"], timeout=100, check=False)
     assert done.returncode == 0 and checkpoints(RUN)
-    assert (RUN / "log.txt").read_text().endswith("go on with: ga3c-train --resume run\n")
+    assert (RUN / "log.txt").read_text().endswith("resume with: ga3c-train --resume run\n")
 
 
 def test_what_a_stream_cannot_show_is_escaped_and_bytes_of_a_path_are_as_they_are() -> None:
@@ -108,7 +108,7 @@ def test_a_run_whose_directory_is_no_text_is_recorded_and_goes_on_as_it_says(
     assert (done.returncode, done.stderr) == (0, b""), done.stderr
     assert list((run / "tensorboard").iterdir()) and b"\xff [bold]" in (done.stdout.splitlines()[-1])
     said = (run / "log.txt").read_text(encoding="utf-8").splitlines()[-1]
-    pasted = said.partition("go on with: ga3c-train ")[2]
+    pasted = said.partition("resume with: ga3c-train ")[2]
     seconds = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["time"]
     goes_on = f'"{sys.executable}" -m ga3c {pasted} --steps 1000000000 --minutes {seconds / 60 + 0.05}'
     done = subprocess.run(["bash", "-c", goes_on], capture_output=True, timeout=100, check=False)

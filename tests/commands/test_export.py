@@ -135,7 +135,8 @@ def test_discount_and_clipping_of_rewards_are_shown_as_they_were_also_from_a_pol
 
 
 @pytest.mark.parametrize(("arguments", "told"), [
-    (["nothing"], "nothing is no run, checkpoint"), (["file.npz"], "DIRECTORY: name one"), (["run", "."], ". exists")])
+    (["nothing"], "nothing is not a run, checkpoint"), (["file.npz"], "DIRECTORY: name one"),
+    (["run", "."], ". exists")])
 def test_a_mistake_is_one_line_and_exit_code_2(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         arguments: list[str], told: str) -> None:

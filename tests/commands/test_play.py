@@ -252,7 +252,7 @@ def test_a_game_that_fails_is_told_in_one_line_each_and_what_was_recorded_is_kep
     (["run", "--pretrained"], "name what to watch"),
     (["run", "--record", "game.avi"], "game.avi is none of .gif, .webp, .mp4"),
     (["run", "--record", "/nowhere/game.gif"], "/nowhere is no directory"),
-    (["nothing"], "nothing is no run, checkpoint"),
+    (["nothing"], "nothing is not a run, checkpoint"),
     (["--game", "Berzerk", "--pretrained"], "no policy for Berzerk comes with this version"),
     (["--game", "Berzrk", "--pretrained"], "nearest: Berzerk"),
     (["run", "--human"], "--human takes --game GAME"),

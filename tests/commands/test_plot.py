@@ -237,7 +237,7 @@ def test_it_writes_pictures_that_a_paper_takes(tmp_path: Path) -> None:
     (["run", "--panels", "scores"], "invalid choice: 'scores'"),
     (["run", "--columns", "0"], "argument --columns: '0' is not allowed: a number from 1 to 100"),
     (["run", "--smooth", "nan"], "argument --smooth: 'nan' is not allowed"),
-    (["empty"], "empty has no second of training"),
+    (["empty"], "empty has no row of training"),
 ])
 def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], says: str) -> None:
     written(tmp_path / "run")

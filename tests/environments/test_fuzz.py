@@ -19,7 +19,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from ga3c.envs.base import Environment
-from ga3c.envs.containment import EnvironmentFailed, Kept
+from ga3c.envs.containment import EnvironmentFailed, ProcessState
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.service import serial_agents
 from ga3c.service.agent_pool import AgentsLost
@@ -137,7 +137,7 @@ def play_a_case(observed: gymnasium.Space, acted: gymnasium.Space, steps: list, 
         learnable(batch)
         LEARNED[-1] = LEARNED[-1] or bool(batch.steps.any())
 
-    kept, agents, patched = Kept(), None, pytest.MonkeyPatch()
+    kept, agents, patched = ProcessState(), None, pytest.MonkeyPatch()
     patched.setattr(serial_agents, "make_environment", make)
     try:
         agents = serial_agents.Agents(SETTINGS, spec, outputs, 0)

@@ -167,12 +167,12 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
      "fails in `outputs`: SystemExit: the code 3 (mine.py, line 6)"),
     *((f"    def outputs(self, env):\n        found = super().outputs(env)\n"
        f"        return found | {{'{name}': found['value']}}",
-       f"`outputs` of 'mine:Mine' names an output '{name}', which is something else of a slot")
+       f"`outputs` of 'mine:Mine' returns an output '{name}', but a slot already has a field of that name")
       for name in ("action", "state", "statistics", "answer", "filled")),
     ("    def act(self, network, observation):\n        return network(observation).policy",
      "fails in `act`: AttributeError: 'list' object has no attribute 'policy' (mine.py, line 6)"),
     ("    def act(self, network, observation):\n        return network(observation)",
-     "`act` of 'mine:Mine' gives no outputs by name, but list"),
+     "`act` of 'mine:Mine' must return outputs by name, but returns list"),
     ("    def act(self, network, observation):\n        return {'policy': network(observation)[0]}",
      "`act` of 'mine:Mine' gives value that is no tensor, but None"),
     ("    def prepare(self, network, batch):\n        return batch['policy']",

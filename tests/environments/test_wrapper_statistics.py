@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.envs.wrapper_statistics import (
-    SAVED, Statistics, WrapperStatistics, cannot_be_kept, freeze, merged, names, since, size, unsaved)
+    SAVED, Statistics, WrapperStatistics, cannot_be_kept, count_numbers, freeze, merged, since,
+    unsaved_attributes, wrapper_names)
 from ga3c.learner import checkpoint
 from ga3c.settings.messages import ConfigError
 
@@ -73,8 +74,8 @@ def test_statistics_of_two_agents_are_merged_and_given_to_a_third() -> None:
         played(made, 50, seed)
         agents.append(agent.seen())
     whole = functools.reduce(merged, agents)
-    assert size(environment()) == len(whole) == 2
-    assert names(environment()) == ["NormalizeReward", "NormalizeObservation"]
+    assert count_numbers(environment()) == len(whole) == 2
+    assert wrapper_names(environment()) == ["NormalizeReward", "NormalizeObservation"]
     assert whole[1, 0] == pytest.approx(2 * 3 * 51, rel=0.2)  # and an observation for each episode that began
     assert whole[1, 1] == pytest.approx(5000, abs=0.3) and whole[1, 2] / whole[1, 0] == pytest.approx(1, abs=0.1)
     third = WrapperStatistics(whole)
@@ -123,8 +124,8 @@ class Scales(gymnasium.RewardWrapper):
 
 
 def test_what_a_wrapper_carries_on_and_nobody_saves_is_found() -> None:
-    assert unsaved(GymnasiumEnvironment([Scales(Far())], "far"), 1) == ["Scales.largest"]
-    assert unsaved(environment(1), 1) == []
+    assert unsaved_attributes(GymnasiumEnvironment([Scales(Far())], "far"), 1) == ["Scales.largest"]
+    assert unsaved_attributes(environment(1), 1) == []
 
 
 @pytest.mark.parametrize("serial", [pytest.param(True, marks=pytest.mark.slow), False])
@@ -236,12 +237,12 @@ def counting(kind: type[Counts], lazy: bool = False) -> GymnasiumEnvironment:
 
 
 @pytest.mark.parametrize(("kind", "lazy", "why_not"), [
-    (Counts, False, ""), (Slotted, False, ""), (Scalar, False, "take their form only in play"),
-    (Counts, True, "take their form only in play")])
+    (Counts, False, ""), (Slotted, False, ""), (Scalar, False, "get their shape only after the first step"),
+    (Counts, True, "get their shape only after the first step")])
 def test_what_agents_could_not_begin_with_is_not_kept(kind: type[Counts], lazy: bool, why_not: str) -> None:
     made = counting(kind, lazy)
     played(made, 3, 1)
-    assert size(made) and cannot_be_kept(made, size(counting(kind, lazy))) == why_not
+    assert count_numbers(made) and cannot_be_kept(made, count_numbers(counting(kind, lazy))) == why_not
     if not why_not:
         WrapperStatistics(np.zeros((1, 3))).follow(counting(kind))
 
@@ -249,7 +250,7 @@ def test_what_agents_could_not_begin_with_is_not_kept(kind: type[Counts], lazy: 
 def test_a_variance_that_is_computed_is_none_that_can_be_kept() -> None:
     made = counting(Welford)
     played(made, 3, 1)
-    assert size(made) == 0
+    assert count_numbers(made) == 0
     freeze(made, None)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import refusal
 
-from ga3c.envs.atari_games import atari_id, atari_names, named, plain_name, played, notes_at_start
+from ga3c.envs.atari_games import atari_id, atari_names, find_atari_game, plain_name, atari_game_of, notes_at_start
 from ga3c.envs.check import probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
@@ -22,7 +22,7 @@ PLAIN = [identifier.removeprefix("ALE/").removesuffix("-v5") for identifier in G
 
 
 def how(game: str) -> tuple[str, tuple[int, int], float]:
-    found = named(game)
+    found = find_atari_game(game)
     assert found is not None
     return found.identifier, found.frame_skip, found.sticky_actions
 
@@ -44,14 +44,14 @@ def test_space_invaders_has_a_frame_skip_of_its_own_where_gym_gave_it_one(versio
 
 
 def test_an_id_may_name_the_module_that_registers_it() -> None:
-    assert named("ale_py:ALE/Pong-v5") == named("ALE/Pong-v5") is not None
+    assert find_atari_game("ale_py:ALE/Pong-v5") == find_atari_game("ALE/Pong-v5") is not None
     assert probe(configured(game="ale_py:ALE/Pong-v5")).frames_per_step == 4
 
 
 def test_every_id_of_the_registry_is_its_own_game_with_its_own_stickiness_and_frame_skip() -> None:
     assert len(GAMES) > 100 and len(REGISTERED) > 300
     for identifier in REGISTERED:
-        said, found = gymnasium.spec(identifier).kwargs, named(identifier)
+        said, found = gymnasium.spec(identifier).kwargs, find_atari_game(identifier)
         assert found is not None and found.rom == said["game"], identifier
         assert found.sticky_actions == said["repeat_action_probability"], identifier
         drawn = range(found.frame_skip[0], found.frame_skip[1] + 1)
@@ -64,8 +64,8 @@ def test_only_games_that_had_such_ids_have_them() -> None:
         for kind in ("", "NoFrameskip", "Deterministic"):
             for version in ("v0", "v4"):
                 had = f"{game}NoFrameskip-{version}" in gymnasium.registry
-                assert (named(f"{game}{kind}-{version}") is not None) == had
-    assert named("KaboomDeterministic-v4") is None and named("Kaboom") is not None
+                assert (find_atari_game(f"{game}{kind}-{version}") is not None) == had
+    assert find_atari_game("KaboomDeterministic-v4") is None and find_atari_game("Kaboom") is not None
 
 
 @pytest.mark.parametrize("game", ["Pong-ram-v5", "ALE/Pong-ram-v5", "Pong-ram-v0", "Pong-ramNoFrameskip-v4",
@@ -111,7 +111,7 @@ def test_a_name_that_is_nearly_one_ends_in_one_line_with_the_nearest(game: str, 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "nonsense", "toy:catch", "module:Pong-v4"])
 def test_what_is_no_atari_game_is_not_taken_for_one(name: str) -> None:
-    assert named(name) is None and played(configured(game=name).env) is None
+    assert find_atari_game(name) is None and atari_game_of(configured(game=name).env) is None
 
 
 @given(st.sampled_from([*atari_names()]), st.text(st.characters(min_codepoint=32, max_codepoint=382), min_size=1))
@@ -122,7 +122,7 @@ def test_a_suffix_makes_no_game_of_a_name(name: str, suffix: str) -> None:
     if written in atari_names() or plain and plain_name(written) in {plain_name(each) for each in PLAIN}:
         return
     try:
-        assert named(written) is None
+        assert find_atari_game(written) is None
     except ConfigError as error:
         assert "memory" in str(error)
 
@@ -132,17 +132,18 @@ def test_a_version_that_never_was_is_no_game(game: str, end: str) -> None:
     written = game + end
     if end.startswith("-ram"):
         with pytest.raises(ConfigError):
-            named(written)
+            find_atari_game(written)
     else:
         there = written.replace("Deterministic", "NoFrameskip") in gymnasium.registry
-        assert (named(written) is not None) == there
+        assert (find_atari_game(written) is not None) == there
 
 
 # ------------------------------------------------------------------------------------------------ settings
 
 @given(st.sampled_from([*atari_names()]), st.none() | st.integers(1, 16), st.none() | st.floats(0, 0.99))
 def test_a_setting_wins_over_the_id(game: str, frame_skip: int | None, sticky: float | None) -> None:
-    found, said = played(configured(game=game, frame_skip=frame_skip, sticky_actions=sticky).env), named(game)
+    settings = configured(game=game, frame_skip=frame_skip, sticky_actions=sticky)
+    found, said = atari_game_of(settings.env), find_atari_game(game)
     assert found is not None and said is not None
     assert found.frame_skip == (said.frame_skip if frame_skip is None else (frame_skip, frame_skip))
     assert found.sticky_actions == (said.sticky_actions if sticky is None else sticky)

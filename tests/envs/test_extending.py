@@ -156,7 +156,7 @@ def test_wrappers_are_put_on_from_the_inside_out(here: Path, game: str) -> None:
 @pytest.mark.parametrize(("wrapper", "told"), [
     ("nowhere:Wrapper", "wrappers: 'nowhere:Wrapper' cannot be imported: ModuleNotFoundError: No module named 'nowhe"),
     ("wraps:Wrapper", "wrappers: 'wraps:Wrapper' cannot be imported: AttributeError: module 'wraps' has no attribute"),
-    ("wraps:number", "wrappers: 'wraps:number' is no class or function but 3"),
+    ("wraps:number", "wrappers: 'wraps:number' must be a class or function, but is 3"),
     ("wraps:nothing", "wrappers: 'wraps:nothing' made no gymnasium.Env of"),
     ("wraps:fails", "cannot wrap <"),
 ])
@@ -206,7 +206,7 @@ SPEC = EnvSpec("grid", (7, 7, 3), np.dtype(np.uint8), 4, 1)
 
 @pytest.mark.parametrize(("old", "new", "told"), [
     ("", "", None),
-    ('activation="softmax"', "activation=None", "gives a policy that is no probabilities"),
+    ('activation="softmax"', "activation=None", "returns a policy that is not probabilities"),
     ("layers.Dense(1)(hidden)", "layers.Dense(2)(hidden)",
      "gives float32 (n, 4), float32 (n, 2); it must give [policy, value], float32 (n, 4) and (n, 1)"),
     ("int(spec.n_actions)", "3", "gives float32 (n, 3), float32 (n, 1); it must give"),

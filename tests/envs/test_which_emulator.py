@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ga3c.envs.atari_games import atari_names, played
+from ga3c.envs.atari_games import atari_names, atari_game_of
 from ga3c.envs import which_emulator
 from ga3c.envs.emulator import compiled
 from ga3c.envs.which_emulator import is_own, proven, emulator_notes
@@ -22,7 +22,7 @@ ROMS = {game.rom for game in atari_names().values()}
 
 def own(**changed: object) -> bool:
     settings = configured(**{"emulator": "auto", **changed}).env
-    game = played(settings)
+    game = atari_game_of(settings)
     assert game is not None
     return is_own(settings, game)
 
@@ -40,7 +40,7 @@ def test_it_is_said_which_emulator_plays(monkeypatch: pytest.MonkeyPatch) -> Non
     told = [emulator_notes(configured(game=game, emulator=emulator).env) for game, emulator in (
         ("Boxing", "auto"), ("Pong", "own"), ("Pong", "auto"), ("toy:catch", "own"), ("CartPole-v1", "auto"))]
     assert told == [
-        ["Boxing: GA3C's own emulator plays, exact next to ale-py's; --emulator ale takes ale-py's"],
+        ["Boxing: GA3C's own emulator plays, proven identical to ale-py's; use --emulator ale for ale-py's"],
         ["Pong: GA3C's own emulator plays, not proven exact in this game next to ale-py's; --emulator ale takes "
          "ale-py's"],
         ["Pong: ale-py's emulator plays"], [], []]

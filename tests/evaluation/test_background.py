@@ -95,7 +95,7 @@ def test_one_that_never_ends_is_ended(made: Evaluator, monkeypatch: pytest.Monke
     process = psutil.Process(made.pid)
     assert made.collect() is None
     monkeypatch.setattr(background, "TIMEOUT", 0.0)
-    assert made.collect() == Outcome(CHECKPOINT, None, "it was not over after 0 minutes")
+    assert made.collect() == Outcome(CHECKPOINT, None, "it did not end within 0 minutes")
     assert not process.is_running() and made.checkpoint is None and made.sentinels == []
 
 

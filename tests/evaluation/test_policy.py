@@ -23,7 +23,7 @@ from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError
 from ga3c.settings.files import check_agents, configured
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.earlier import BEFORE
+from ga3c.settings.earlier import NEW_SINCE_0_9
 from ga3c.settings.schema import EnvSettings, Settings
 
 CATCH = configured(game="toy:catch", seed=3)
@@ -60,7 +60,7 @@ def test_a_policy_file_keeps_how_the_game_was_played_and_one_of_an_earlier_versi
     write_policy(tmp_path / "new.npz", trained)
     assert read_policy(tmp_path / "new.npz").settings == configured(**variant)
     monkeypatch.setattr(policy, "_SETTINGS",
-                        tuple(name for name in policy._SETTINGS if name not in ("mode", "difficulty", *BEFORE)))
+                        tuple(name for name in policy._SETTINGS if name not in ("mode", "difficulty", *NEW_SINCE_0_9)))
     write_policy(tmp_path / "old.npz", trained)
     assert read_policy(tmp_path / "old.npz").settings == configured(
         game="PongNoFrameskip-v0", frame_skip=3, contrast=False)
@@ -190,13 +190,13 @@ def test_what_is_no_policy_is_refused_in_one_line(tmp_path: Path, run: Path) -> 
     for name in ("text", "pickle", "empty", "other.npz"):
         assert "is no policy file of ga3c" in refused(tmp_path / name)
     for where in ("nothing", tmp_path, run / "checkpoints", run / "checkpoints/7", "a\nb"):
-        assert "is no run, checkpoint" in refused(where)
+        assert "is not a run, checkpoint" in refused(where)
 
 
 def test_a_run_of_other_software_or_without_checkpoints_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other/config.yaml").write_text("total_timesteps: 10\n")
-    assert "is no run, checkpoint" in refused(tmp_path / "other")
+    assert "is not a run, checkpoint" in refused(tmp_path / "other")
     (tmp_path / "other/metrics.jsonl").touch()
     assert "has no checkpoint yet" in refused(tmp_path / "other")
     (tmp_path / "other/checkpoints/000000000001").mkdir(parents=True)
@@ -281,7 +281,7 @@ def test_weights_changed_behind_the_checksum_are_noticed(tmp_path: Path, whole: 
     with np.load(tmp_path / "whole.npz") as file:
         arrays = dict(file)
     np.savez(tmp_path / "changed.npz", **{**arrays, "network.00": arrays["network.00"] + 1})
-    assert "its sha256 is not the one it names" in refused(tmp_path / "changed.npz", CheckpointError)
+    assert "its sha256 does not match the recorded one" in refused(tmp_path / "changed.npz", CheckpointError)
 
 
 def test_a_failure_while_writing_leaves_the_old_file_and_no_rubbish(

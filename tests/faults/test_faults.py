@@ -152,7 +152,7 @@ def test_nobody_is_killed_for_waiting_or_for_a_pause_of_the_whole_service(
 
     monkeypatch.setattr(model, "predict", slow(predict, "predict", 4.5))
     monkeypatch.setattr(model, "update", slow(update, "update", 4.5))
-    monkeypatch.setattr(agent_pool, "INATTENTION", 1.5)
+    monkeypatch.setattr(agent_pool, "LONGEST_WATCH_GAP", 1.5)
     settings = counting_with_faults(agent_timeout=3.0, steps=None, minutes=19 / 60)
     run = make_run(settings)
     tick = run.tick
@@ -333,7 +333,7 @@ def test_agents_that_are_to_leave_but_are_stuck_in_a_step_are_killed(
     assert left == [(1, -signal.SIGKILL), (2, -signal.SIGKILL)] and not events(run, "agent_died")
     assert {event["cause"] for event in events(run, "agent_left")} == {"hung"} and len(events(run, "agent_hung")) == 2
     assert run.statistics.agent_deaths == 2
-    assert "Agent 1 was to leave, but was killed by SIGKILL." in (run.directory / "log.txt").read_text()
+    assert "Agent 1 was draining, but was killed by SIGKILL." in (run.directory / "log.txt").read_text()
 
 
 def test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_stop_does_not_wait_for_all_passes_of_a_long_update(
             self.in_a_hurry = threading.Event()
 
         def __setattr__(self, name: str, value: object) -> None:
-            if name == "hurried" and value:
+            if name == "ending_early" and value:
                 self.in_a_hurry.set()
             super().__setattr__(name, value)
 

@@ -225,7 +225,7 @@ def test_onednn_has_bfloat16_only_with_avx512(processor: Callable[..., None]) ->
 def test_a_library_that_cannot_be_had_any_more_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "fixed_library", lambda: "eigen")
     assert usual(SETTINGS, IMAGE).library == "eigen"
-    with pytest.raises(ConfigError, match="kernels: onednn cannot be had, as this process computes with eigen"):
+    with pytest.raises(ConfigError, match="kernels: onednn is not available: this process computes with eigen"):
         usual(SETTINGS.changed(kernels="onednn"), IMAGE)
 
 

@@ -137,7 +137,7 @@ def test_going_back_ends_an_update_that_is_under_way(monkeypatch: pytest.MonkeyP
     assert begun.wait(60)
     model.go_back(state)
     thread.join()
-    assert (model.version, model.min_valid_version, model.hurried) == (2, 2, False)
+    assert (model.version, model.min_valid_version, model.ending_early) == (2, 2, False)
 
 
 def test_a_new_model_may_begin_with_the_weights_of_another_but_not_of_another_shape() -> None:
@@ -157,11 +157,11 @@ def test_a_new_model_may_begin_with_the_weights_of_another_but_not_of_another_sh
 def test_a_checkpoint_does_not_wait_for_ever_for_an_update_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga3c.learner.learner.UPDATE_TIMEOUT", 0.1)
     model = Learner(settings(), VECTOR)
-    assert model.readable()
-    with model._update_lock, pytest.raises(DeviceFailed, match="an update has not ended in 0.1 s"):
+    assert model.can_read_state()
+    with model._update_lock, pytest.raises(DeviceFailed, match="an update did not end within 0.1 s"):
         model.state()
     with model._update_lock:
-        assert not model.readable()
+        assert not model.can_read_state()
     assert model.state()
 
 

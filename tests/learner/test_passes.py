@@ -153,7 +153,7 @@ def test_an_update_in_a_hurry_ends_after_the_minibatch_it_is_in() -> None:
 
     def hurrying(*inputs: Any) -> list[Tensor]:
         calls.append(model.version)
-        model.hurried = len(calls) == 5
+        model.ending_early = len(calls) == 5
         return step(*inputs)
 
     model._backend._update._step = hurrying

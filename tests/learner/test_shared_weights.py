@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ga3c.agents.forkserver import start_forkserver
 from ga3c.learner.optimizers import build_optimizer
 from ga3c.learner.numpy_optimizers import MultiStepAdam
-from ga3c.learner.shared_weights import Pushed, SharedWeights
+from ga3c.learner.shared_weights import WorkerReport, SharedWeights
 from ga3c.settings.files import configured
 from ga3c.settings.schema import EnvSettings, Settings
 
@@ -199,7 +199,7 @@ def test_a_version_is_of_what_is_in_the_weights_and_a_dead_workers_updates_are_n
     assert (shared.version, shared.pull(1)[0], shared.arrays()["optimizer.00"]) == (6, 3, 3)
     assert (shared.pull(0)[0], shared.pull(1)[0]) == (6, 6), "the worker's next process has none"
     three_updates(0)
-    shared.set(shared.arrays(), 10, 50, 10)
+    shared.restart_from(shared.arrays(), 10, 50, 10)
     assert shared.pull(1)[0] == 10, "else what it makes would be refused"
 
 
@@ -216,7 +216,7 @@ def test_what_is_pulled_while_others_are_set_is_of_no_valid_version() -> None:
                     pulled.append(shared.pull(0)[0])
                 yield item
 
-    shared.set(Watched(right), 10, 50, 10)
+    shared.restart_from(Watched(right), 10, 50, 10)
     assert pulled[0] < shared.min_valid_version == 10 and shared.pull(0)[0] == 10
 
 
@@ -235,7 +235,7 @@ def test_totals_go_on_from_what_was_restored_and_a_replaced_worker_goes_on_in_it
     shared, s = made(), settings().algorithm
     shared.push(1, s, 0.1, gradients(0), {}, 5)
     saved = shared.arrays()
-    shared.set(saved | {"optimizer.00": np.int64(90)}, 100, 2000, 0)
+    shared.restart_from(saved | {"optimizer.00": np.int64(90)}, 100, 2000, 0)
     assert (shared.version, shared.agent_steps, shared.arrays()["optimizer.00"]) == (100, 2000, 90)
     assert shared.push(1, s, 0.1, gradients(1), {}, 5) == (101, 2005)
     assert shared.push(0, s, 0.1, gradients(1), {}, 3) == (102, 2008)
@@ -245,7 +245,7 @@ def test_totals_go_on_from_what_was_restored_and_a_replaced_worker_goes_on_in_it
 def push_there(shared: SharedWeights, worker: int) -> None:
     for number in range(4):
         shared.push(worker, settings().algorithm, 0.1, gradients(number), {}, 5)
-    shared.tell(worker, Pushed(3, 20, [1.0, 2.0, float("nan")], 0.5, 6, 2))
+    shared.write_report(worker, WorkerReport(3, 20, [1.0, 2.0, float("nan")], 0.5, 6, 2))
 
 
 def test_other_processes_push_into_the_same_weights() -> None:
@@ -258,6 +258,6 @@ def test_other_processes_push_into_the_same_weights() -> None:
         push_there(alone, worker)
     ours, theirs = alone.arrays(), shared.arrays()
     assert all((ours[name] == theirs[name]).all() for name in ours) and shared.version == 8 == theirs["optimizer.00"]
-    told = shared.pushed(1)
+    told = shared.read_report(1)
     assert told[:2] == (3, 20) and told[3:] == (0.5, 6, 2)
     np.testing.assert_array_equal(told.metrics, [1.0, 2.0, np.nan])

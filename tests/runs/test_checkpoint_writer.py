@@ -136,7 +136,7 @@ def test_a_mistake_in_the_writer_ends_the_run_and_is_no_failure_of_the_disk(
         clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin()
     record.start()
-    record.checkpoints.also_saved = lambda: {"a": np.array([object()])}  # pickled, which is refused
+    record.checkpoints.extra_arrays = lambda: {"a": np.array([object()])}  # pickled, which is refused
     record.checkpoints.request(model(1))
     with pytest.raises(ValueError, match="allow_pickle"):
         record.checkpoints.wait()

@@ -57,12 +57,12 @@ def test_a_device_that_fails_a_checkpoint_is_told_and_training_goes_on(
     ours = learned(record, 1)
 
     def fail() -> None:
-        raise DeviceFailed("an update has not ended in 5 s")
+        raise DeviceFailed("an update did not end within 5 s")
 
     with monkeypatch.context() as patch:
         patch.setattr(ours, "state", fail)
         tick(record, ours)
-    assert "No checkpoint: an update has not ended in 5 s; training goes on" in capsys.readouterr().out
+    assert "No checkpoint: an update did not end within 5 s; training goes on" in capsys.readouterr().out
     assert rows(tmp_path, "events.jsonl")[-1]["event"] == "checkpoint_failed"
     clock.now += 1.0
     tick(record, ours)

@@ -85,7 +85,7 @@ def test_a_directory_that_is_not_empty_is_refused_with_the_way_on(tmp_path: Path
     with pytest.raises(ConfigError) as caught:
         create_directory(configured(run_dir=str(tmp_path)), SPEC)
     assert str(caught.value) == (
-        f"run_dir: {tmp_path} is not empty; choose another, or go on with it: --resume {tmp_path}")
+        f"run_dir: {tmp_path} is not empty; choose another directory, or resume its run: --resume {tmp_path}")
     assert (tmp_path / "config.yaml").read_text() == "seed: 7"
 
 

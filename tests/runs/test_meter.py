@@ -61,12 +61,17 @@ def test_what_games_start_counts_with_their_agent_and_with_the_evaluator() -> No
         deadline = time.monotonic() + 20
         while not all(psutil.Process(pid).children() for pid in (agent, evaluator)) and time.monotonic() < deadline:
             time.sleep(0.01)
+        games = [psutil.Process(pid).children()[0] for pid in (agent, evaluator)]
+        began, before = time.monotonic(), [sum(game.cpu_times()[:2]) for game in games]
         for each in (meter, alone):
             each.used([agent], evaluator)
-        time.sleep(0.6)
+        while time.monotonic() < deadline and any(
+                sum(game.cpu_times()[:2]) < used + 0.3 for game, used in zip(games, before, strict=True)):
+            time.sleep(0.01)
         found, blind = meter.used([agent], evaluator), alone.used([agent], evaluator)
-        assert min(found["cpu_agents"], found["cpu_evaluator"]) > 0.2
-        assert max(blind["cpu_agents"], blind["cpu_evaluator"]) < 0.1
+        seconds = time.monotonic() - began
+        assert min(found["cpu_agents"], found["cpu_evaluator"]) * seconds > 0.2
+        assert max(blind["cpu_agents"], blind["cpu_evaluator"]) * seconds < 0.1
     finally:
         for process in started:
             for child in psutil.Process(process.pid).children():

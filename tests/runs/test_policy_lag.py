@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ga3c.envs.base import EnvSpec
-from ga3c.runs.policy_lag import EDGES, NOTHING, Lag, added, histograms, join, measure, unit
+from ga3c.runs.policy_lag import EDGES, NOTHING, Lag, sum_histograms, histograms, join, measure, unit
 from ga3c.transport.slots import Slots, Batch
 
 
@@ -49,7 +49,7 @@ def test_every_sample_is_in_one_bin_and_histograms_of_parts_add_up_to_that_of_al
              for part, times in ((whole[:half], ms[:half]), (whole[half:], ms[half:]))]
     events = [{"event": "lag"} | {name: counts.tolist() for name, counts in histograms(part).items()}
               for part in parts]
-    for name, total in added(events).items():
+    for name, total in sum_histograms(events).items():
         assert total.sum() == len(updates if unit(name) == "updates" else ms)
         assert total.tolist() == histograms(join(parts))[name].tolist() == histograms(lag)[name].tolist()
         bin_of = np.digitize(getattr(lag, name), EDGES[unit(name)]) - 1
@@ -60,5 +60,5 @@ def test_every_sample_is_in_one_bin_and_histograms_of_parts_add_up_to_that_of_al
 def test_what_is_no_histogram_is_left_out(broken: Any) -> None:
     good = {name: counts.tolist() for name, counts in histograms(NOTHING._replace(updates=np.array([3]))).items()}
     assert len(good["updates"]) == 25
-    found = added([{"event": "lag", **good}, {"event": "lag", "updates": broken}, {"event": "start", **good}])
+    found = sum_histograms([{"event": "lag", **good}, {"event": "lag", "updates": broken}, {"event": "start", **good}])
     assert found["updates"].sum() == 1 and found["updates"][3] == 1

@@ -83,7 +83,7 @@ def test_what_a_run_of_08_did_not_say_it_did_as_08_does(tmp_path: Path) -> None:
 
 def test_no_run_named_is_the_one_written_to_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="none in runs/"):
+    with pytest.raises(ConfigError, match="runs/ has none"):
         find_run(None)
     for name, written in (("a", 3), ("b", 9), ("c", 6)):
         (Path("runs") / name).mkdir(parents=True)

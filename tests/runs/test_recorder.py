@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from ga3c.learner import checkpoint
 from ga3c.runs.recorder import Recorder
-from ga3c.runs.statistics import Spent
+from ga3c.runs.statistics import TrainerTime
 
 
 # ------------------------------------------------------------------------------------------------ the files
@@ -128,7 +128,7 @@ def test_three_seconds_with_the_same_workers_give_a_bottleneck_in_rows_log_and_l
     for second, agents in enumerate((1, 2, 2, 2, 2)):
         count.requests, count.calls, count.queued, count.served = (count.requests + 10, count.calls + 5,
                                                                    count.queued + 0.1, count.served + 0.2)
-        learned(record, second + 1, 1.0, spent=Spent(0.1, 0.2, 0.1))
+        learned(record, second + 1, 1.0, spent=TrainerTime(0.1, 0.2, 0.1))
         clock.now += 1.0
         record.tick(model(second + 1), WORKERS._replace(agents=agents), [os.getpid()])
     found = [row.get("bottleneck") for row in rows(tmp_path)]
@@ -311,9 +311,9 @@ def test_what_was_skipped_is_counted_and_told_once_a_minute_and_at_the_end(
     record.start()
     for second in range(1, 71):
         if second in (3, 4, 5):
-            skips.not_made(second, {"policy_loss": math.nan, "entropy": 1.5})
+            skips.record_skip(second, {"policy_loss": math.nan, "entropy": 1.5})
         if second in (10, 69):
-            skips.made(second, 7)
+            skips.record_update(second, 7)
         clock.now += 1.0
         record.tick(ours, WORKERS, [])
         told += [(second, line) for line in capsys.readouterr().out.splitlines() if "so skipped" in line]
@@ -371,7 +371,7 @@ def test_the_end_writes_the_last_row_a_checkpoint_and_says_how_to_go_on(
     *_, ended, go_on = capsys.readouterr().out.splitlines()
     assert ended == "Ended by SIGINT after 2,000 agent steps, 1 episodes."
     newest = tmp_path / "checkpoints" / "000000002000"
-    assert go_on == f"Newest checkpoint: {newest}   go on with: ga3c-train --resume {tmp_path}"
+    assert go_on == f"Newest checkpoint: {newest}   resume with: ga3c-train --resume {tmp_path}"
     assert checkpoint.load(newest).progress["episodes"] == 1
 
 

@@ -12,7 +12,7 @@ from counting import busy
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import UpdateStats
 from ga3c.transport.slots import Slots, Batch
-from ga3c.runs.statistics import Episode, Spent, Statistics, Workers
+from ga3c.runs.statistics import Episode, TrainerTime, Statistics, Workers
 
 NOBODY = Workers(0, 0, 0, 0, 0)
 LAST = ("training_batch", "lag_mean", "lag_p95")
@@ -246,7 +246,7 @@ def test_an_agents_wait_is_split_into_queue_service_and_reply() -> None:
     count.gathering, count.predicting, count.answering = 0.02, 0.08, 0.02
     made = batch(steps=(3, 2))
     made.seconds[:] = [[0.1, 0.15, 0.3], [0.0, 0.15, 0.2]]  # 5 rows in all: slot, prediction, play
-    statistics.report(update(), made, Spent(gathering=0.1, updating=0.3, outside=0.2))
+    statistics.report(update(), made, TrainerTime(gathering=0.1, updating=0.3, outside=0.2))
     row, _ = statistics.row(12.0, Workers(2, 1, 2, 0, 0))
     waits = {name: row[name] for name in (
         "queue_ms", "service_ms", "wait_ms", "reply_ms", "slot_wait_ms", "play_ms", "predict_ms", "gather_ms",
@@ -264,8 +264,8 @@ def test_what_is_taken_outside_the_model_is_of_predictors_trainers_and_the_main_
     statistics.report(update(), batch())
     assert statistics.row(11.0, NOBODY)[0]["cpu_outside"] is None, "one thread does everything"
     count.outside += 3.0
-    statistics.report(update(), batch(), Spent(0.0, 0.0, 0.5))
-    statistics.report(update(), batch(), Spent(0.0, 0.0, 1.0))
+    statistics.report(update(), batch(), TrainerTime(0.0, 0.0, 0.5))
+    statistics.report(update(), batch(), TrainerTime(0.0, 0.0, 1.0))
     busy(0.2)
     assert statistics.row(13.0, NOBODY)[0]["cpu_outside"] == pytest.approx(4.7 / 2, abs=0.05)
 

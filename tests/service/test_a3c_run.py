@@ -17,7 +17,7 @@ from ga3c.agents.process import MODEL_FAILED
 from ga3c.learner.learner import UpdateStats
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
-from ga3c.runs.statistics import Spent
+from ga3c.runs.statistics import TrainerTime
 from ga3c.service.schedules import WorkersSchedule
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
@@ -49,7 +49,7 @@ def test_a_worker_whose_model_fails_is_not_said_to_have_a_failing_environment(
     end, = [event for event in events if event["event"] == "agent_died"]
     assert (end["cause"], end["exitcode"]) == ("model", MODEL_FAILED) and run.statistics.environment_faults == 0
     log = (run.directory / "log.txt").read_text()
-    assert "Agent 0 ended as its model failed, of which log.txt has the traceback, after" in log
+    assert "Agent 0 ended because its model failed (traceback in log.txt) after" in log
     assert "RuntimeError: no room for it here" in log
 
 
@@ -64,7 +64,7 @@ def test_a_killed_worker_is_replaced_and_its_row_of_counts_goes_on(make_run: Mak
     def rows() -> list[int]:
         return [model.shared.updates_of(worker) for worker in range(2)]
 
-    def noted(update: UpdateStats, batch: Batch, spent: Spent) -> None:
+    def noted(update: UpdateStats, batch: Batch, spent: TrainerTime) -> None:
         updates.append(update)
         mixed.add(int(np.ptp(batch.version[0, :int(batch.steps[0])])))
         report(update, batch, spent)

@@ -31,7 +31,7 @@ from ga3c.service.counter import run_counter
 from ga3c.service.schedules import WorkersSchedule
 from ga3c.service.serial import run_serial
 from ga3c.service.signals import Signals
-from ga3c.settings.plan import asks_again
+from ga3c.settings.plan import requests_twice
 from ga3c.settings.schema import Settings
 from ga3c.transport.channel import Channel
 from ga3c.transport.port import PREDICT, SUBMIT
@@ -44,7 +44,7 @@ def gradients_by(arrays: dict[str, np.ndarray], world: World, batch: Batch) -> l
     """Those of a batch by a model with these weights."""
     backend = GradientBackend(world.settings, world.spec, make_algorithm(world.settings))
     rates = rates_at(world.settings.algorithm, 0, 1.0)
-    return backend.gradients(backend.inputs(batch), rates, backend.variables.taken(arrays)).gradients
+    return backend.gradients(backend.inputs(batch), rates, backend.variables.assign_and_fold(arrays)).gradients
 
 
 class World:
@@ -78,7 +78,7 @@ class Worker:
         seed, rng = seeded(agent_seed(world.settings, number, 1, 0))
         environment.reset(seed)
         self._player = play(environment, world.store, rng, Progress.new(world.store.n_envs),
-                            again=asks_again(world.settings))
+                            again=requests_twice(world.settings))
         self._request = next(self._player)
 
     def grant(self) -> tuple[int, int, int]:
@@ -103,7 +103,7 @@ class Worker:
         with self.world.channel.collect(1) as (slots, _):
             assert slots == [slot]
             batch = self.world.store.view(slot)
-            return (self.world.learner.learned(slot, batch)[0],
+            return (self.world.learner.read_update(slot, batch)[0],
                     {name: array.copy() for name, array in batch.arrays.items()})
 
 
@@ -310,7 +310,7 @@ def test_what_is_not_finite_is_not_pushed_and_weights_given_up_push_nothing(worl
     sound = learner.state()[0]
     spoilt = {name: np.full_like(array, np.nan) if name == "network.00" else array for name, array in sound.items()}
     other.predict(2)  # by the weights of the beginning
-    learner.shared.set(spoilt, 1, T, 0)
+    learner.shared.restart_from(spoilt, 1, T, 0)
     one.rollout()  # its copy is sound yet; it pulls what is not
     for _ in range(SKIPS_MAX - 1):
         assert one.rollout()[0] is None
@@ -329,7 +329,7 @@ def test_what_is_not_finite_is_not_pushed_and_weights_given_up_push_nothing(worl
 
 def test_a_rollout_at_which_it_diverges_is_counted_as_dropped(world: Callable[..., World]) -> None:
     class Diverges:
-        def learned(self, slot: int, batch: Batch) -> Any:
+        def read_update(self, slot: int, batch: Batch) -> Any:
             raise Diverged("at once")
 
     made, dropped = world(), list[int]()
@@ -396,5 +396,5 @@ def test_a_rollout_that_was_learned_from_is_not_dropped_though_nobody_has_counte
         kind, slot, _ = worker.grant()
     schedule = cast(WorkersSchedule, SimpleNamespace(_learner=made.learner))
     assert made.channel.drop_rollouts() == [slot] and WorkersSchedule.untrained(schedule, [slot]) == []
-    made.learner.shared.tell(slot, made.learner.shared.pushed(slot)._replace(version=0))
+    made.learner.shared.write_report(slot, made.learner.shared.read_report(slot)._replace(version=0))
     assert WorkersSchedule.untrained(schedule, [slot]) == [slot]

@@ -50,7 +50,7 @@ def test_an_update_that_never_ends_is_no_clean_end(
     monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.5)
     run, before = make_run(counting()), set(threading.enumerate())
     try:
-        with pytest.raises(DeviceFailed, match="an update has not ended in 0.5 s"):
+        with pytest.raises(DeviceFailed, match="an update did not end within 0.5 s"):
             Service(run.settings, run, model, interruption).run()
     finally:
         released.set()

@@ -71,7 +71,7 @@ def test_an_agent_for_which_the_system_has_no_process_is_done_without(
     run = make_run(settings)
     service = Service(settings, run, CheckingModel(), interruption)
     if not after:
-        with pytest.raises(AgentsLost, match="not one can be started: .*Resource temporarily unavailable"):
+        with pytest.raises(AgentsLost, match="none can be started: .*Resource temporarily unavailable"):
             service.run()
         return
     assert service.run() == "--steps 6000"

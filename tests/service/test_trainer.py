@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import TooLarge
-from ga3c.runs.statistics import Spent, Statistics
-from ga3c.service.batches import Reused, RolloutQueue, lag_limit, refusal, stale
+from ga3c.runs.statistics import TrainerTime, Statistics
+from ga3c.service.batches import Reused, RolloutQueue, lag_limit, stale_filter, stale
 from ga3c.service.schedules import QueueSchedule
 from ga3c.service.trainer import run_trainer
 from ga3c.settings.files import configured
@@ -32,7 +32,7 @@ class Learner:
     """Notes what it is given: steps of the rollouts, and rewards of their first step."""
 
     def __init__(self, oldest: int = 0) -> None:
-        self.version, self.min_valid_version, self.hurried = 7, oldest, False
+        self.version, self.min_valid_version, self.ending_early = 7, oldest, False
         self.steps: list[list[int]] = []
         self.first_rewards: list[float] = []
 
@@ -68,7 +68,7 @@ def run(channel: Channel, store: Slots, learner: Any, n_rollouts: int,
         dropped: Callable[[Batch], object] = lambda batch: None, uses: int = 1, max_lag: float = math.inf,
         ending: Callable[[], bool] = lambda: True, over: Callable[[], bool] = lambda: False, **more: Any) -> None:
     """A trainer over the queue."""
-    refused = refusal(max_lag, lambda: learner.version, lambda: learner.min_valid_version)
+    refused = stale_filter(max_lag, lambda: learner.version, lambda: learner.min_valid_version)
     queue = RolloutQueue(channel, store, n_rollouts, refused, cast(Any, dropped), uses)
     source = Reused(queue, uses, refused, ending, over) if uses > 1 else queue
     run_trainer(source, learner, cast(Any, report), dropped=cast(Any, dropped), **more)
@@ -193,7 +193,7 @@ def test_the_wait_for_another_trainers_update_is_no_work() -> None:
             super().update(batch)
             return SimpleNamespace(waited=-5.0)  # as if the update had taken five seconds more
 
-    spent: list[Spent] = []
+    spent: list[TrainerTime] = []
     with waiting(1) as (channel, store):
         run(channel, store, Waiting(), 1, lambda update, batch, time: spent.append(time))
     assert spent[0].updating > 5.0
@@ -205,7 +205,7 @@ def test_the_update_before_is_no_gathering() -> None:
             busy(0.2)
             return super().update(batch)
 
-    spent: list[Spent] = []
+    spent: list[TrainerTime] = []
     with waiting(4) as (channel, store):
         run(channel, store, Busy(), 2, lambda update, batch, time: spent.append(time))
     assert len(spent) == 2 and spent[1].gathering < 0.1 and spent[1].updating > 0.15
@@ -225,7 +225,7 @@ def test_what_a_trainer_takes_outside_the_model_is_reported(
         with collect(most) as found:
             yield found
 
-    spent: list[Spent] = []
+    spent: list[TrainerTime] = []
     with waiting(2) as (channel, store):
         collect = channel.collect
         monkeypatch.setattr(channel, "collect", slowly)
@@ -309,8 +309,8 @@ def test_a_stop_that_takes_long_ends_the_use_of_earlier_batches(monkeypatch: pyt
         assert not sources[0]._over() and not sources[0]._ending()
         threads.drain()
         assert not sources[0]._over() and sources[0]._ending()
-        threads.hurry()
-        assert sources[0]._over() and learner.hurried
+        threads.end_update_early()
+        assert sources[0]._over() and learner.ending_early
         channel.dismiss_trainer()
         with channel.collect(9):
             pass

@@ -119,8 +119,8 @@ def test_a_run_whose_last_rows_were_lost_is_over_all_the_same(tmp_path: Path, tr
 def test_what_the_tool_says_itself_is_refused_behind_the_dashes(flag: str) -> None:
     variant = figure_runs.Variant("x", "x", ())
     with pytest.raises(ConfigError, match=flag.split()[0]):
-        figure_runs.asked(variant, "Pong", 0, flag.split(), 5.0, None)
-    assert figure_runs.asked(variant, "Pong", 0, ["--entropy-coef", "0"], 5.0, None).run.minutes == 5.0
+        figure_runs.settings_for(variant, "Pong", 0, flag.split(), 5.0, None)
+    assert figure_runs.settings_for(variant, "Pong", 0, ["--entropy-coef", "0"], 5.0, None).run.minutes == 5.0
 
 
 def test_of_no_run_nothing_is_shown(tmp_path: Path) -> None:
@@ -192,19 +192,19 @@ def test_what_a_run_has_done_is_told(tmp_path: Path) -> None:
             for minute, episodes, lag, score in (
                 (1, 0, None, None), (2, 99, 1.0, 21.0), (3, 100, 2.0, 18.5), (4, 200, 3.0, 16.0))]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + line(9.0))
-    found = figure_runs.done(tmp_path, 18.0)
+    found = figure_runs.run_numbers(tmp_path, 18.0)
     assert found == {"minutes": 4.0, "agent_steps": 24000, "frames": 96000, "steps_per_second": 100.0, "lag": 2.0,
                      "workers": "4/2/1", "score": 16.0, "best": 18.5, "minutes_to_paper": 3.0,
                      "frames_to_paper": 72_000}
-    assert figure_runs.done(tmp_path, None)["minutes_to_paper"] is None
+    assert figure_runs.run_numbers(tmp_path, None)["minutes_to_paper"] is None
     (tmp_path / "metrics.jsonl").write_text(json.dumps(rows[0]) + "\n")
-    one = figure_runs.done(tmp_path, 18.0)
+    one = figure_runs.run_numbers(tmp_path, 18.0)
     assert one["score"] is one["best"] is one["lag"] is None
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
-    few = figure_runs.done(tmp_path, 18.0)
+    few = figure_runs.run_numbers(tmp_path, 18.0)
     assert few["score"] == 21.0 and few["best"] is few["minutes_to_paper"] is None
     (tmp_path / "metrics.jsonl").write_text("")
-    assert figure_runs.done(tmp_path, 18.0) == {}
+    assert figure_runs.run_numbers(tmp_path, 18.0) == {}
     assert learning_figures.listed({"Pong": {"ours": {0: found, 1: {}}}}).splitlines()[2:] == [
         "| Pong | ours | 0 | 4.0 | 24,000 | 100.0 | 2.0 | 4/2/1 | 16.0 | 18.5 | 3.0 |",
         "| Pong | ours | 1 | - | - | - | - | - | - | - | - |"]
@@ -224,7 +224,7 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path, trained: list[dict[s
 def test_every_variant_of_a_figure_is_training_of_its_own(figure: str) -> None:
     options = argparse.Namespace(best="6/1/2", rates=[3e-4, 1e-4], batches=[5, 20, 160], delays=[0, 32], change=None)
     variants = learning_figures.FIGURES[figure](options)
-    settings = [figure_runs.asked(variant, "Pong", 3, ["--agents", "9"], 5.0, None) for variant in variants]
+    settings = [figure_runs.settings_for(variant, "Pong", 3, ["--agents", "9"], 5.0, None) for variant in variants]
     assert len({str(one.flat()) for one in settings}) == len({one.name for one in variants}) == len(variants)
     if figure == "figure5":
         tuning = [one.tuning for one in settings]

@@ -164,7 +164,7 @@ def test_it_waits_for_a_size_that_predictions_have(
         playing: int, waits_for: int, monkeypatch: pytest.MonkeyPatch) -> None:
     arriving = [waits_for - 1]
     channel, slept = queue_delay(monkeypatch, playing, arriving)
-    channel._between = 3e-4
+    channel._seconds_between = 3e-4
     assert len(next(channel.requests(64, least=15))) == waits_for
     assert slept == [] if waits_for == 1 else slept == [pytest.approx((waits_for - 1) * 3e-4)]
     channel.close()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from ga3c.tuning.controller import STARTS, TIMEOUT, Controller
+from ga3c.tuning.controller import TIMEOUT_STARTS, TIMEOUT, Controller
 from ga3c.tuning.fast import START_SHARE, Fast
 from ga3c.tuning.measurement import Measurement, Setting
 from ga3c.tuning.paper import Paper
@@ -223,7 +223,7 @@ def test_agents_that_take_long_to_start_are_waited_for() -> None:
     while controller.setting == controller.accepted:
         play(controller, hill, 1, first=second)
         second += 1
-    void = Measurement(second + TIMEOUT + STARTS * start, 0.0, 0.0, 0.0, 0.0, True, agent_start_seconds=start)
+    void = Measurement(second + TIMEOUT + TIMEOUT_STARTS * start, 0.0, 0.0, 0.0, 0.0, True, agent_start_seconds=start)
     assert controller.observe(void) is None
     ended = controller.observe(void._replace(time=void.time + 1))
     assert ended and ended.decision is Decision.ABORTED

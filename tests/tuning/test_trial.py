@@ -30,4 +30,4 @@ def test_a_trial_says_what_became_of_it_and_why(
 def test_a_trial_that_was_not_measured_has_no_gain() -> None:
     trial = Trial((2, 1, 1), (4, 1, 1), window(1000.0), Window(), Decision.REJECTED, Reason.NOT_MEASURED)
     assert trial.gain is None and trial.brief() == "4/1/1 rejected"
-    assert trial.explanation() == "no undisturbed second"
+    assert trial.explanation() == "no second without a disturbance"

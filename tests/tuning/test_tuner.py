@@ -217,7 +217,7 @@ def test_no_more_agents_are_tried_than_there_can_be(cache: Path, make_run: MakeR
     seconds.pass_by(300, most=3)
     assert seconds.tuner.setting[0] <= 3
     ended, *others = events(run, "trial")
-    assert (ended["to"], ended["decision"], ended["reason"]) == ("4/1/1", "aborted", "there is room for fewer agents")
+    assert (ended["to"], ended["decision"], ended["reason"]) == ("4/1/1", "aborted", "fewer agents are allowed now")
     assert others and all(int(trial["to"].split("/")[0]) <= 3 for trial in others)
 
 
@@ -283,7 +283,7 @@ def test_a_resumed_controller_searches_again_if_other_counts_may_be_the_best_now
         again.resumed_settings = json.loads(json.dumps(settings.flat()))
         resumed = Seconds(Tuner(settings.changed(max_lag=ceiling), again, True))
         resumed.time, resumed.steps = seconds.time, seconds.steps
-        assert ("does not hold for another max_lag" in capsys.readouterr().out) == (ceiling == 40.0)
+        assert ("Changed: max_lag. The controller searches again." in capsys.readouterr().out) == (ceiling == 40.0)
         for _ in range(100):
             resumed.pass_by(1, lag=float(resumed.tuner.setting[0]))
         assert least <= resumed.tuner.controller.accepted[0] < least + 30

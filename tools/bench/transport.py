@@ -110,17 +110,17 @@ def null_agent(port: Port, store: Slots) -> None:
 def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: float) -> dict[str, float]:
     """Makes one run and returns its measurements, without its first two seconds."""
     from ga3c.learner.learner import Learner, UpdateStats
-    from ga3c.runs.statistics import Spent, Statistics
-    from ga3c.service.batches import RolloutQueue, refusal
+    from ga3c.runs.statistics import TrainerTime, Statistics
+    from ga3c.service.batches import RolloutQueue, stale_filter
     from ga3c.service.predictor import run_predictor
     from ga3c.service.trainer import run_trainer
     store = Slots(SPEC, rollout_length, envs, 2 * agents, agents)
     channel, learner, statistics = Channel(store, 2), NullLearner(), Statistics(1)
     source = RolloutQueue(channel, store, -(-batch // (rollout_length * envs)),
-                          refusal(math.inf, lambda: learner.version, lambda: 0), lambda batch: None)
+                          stale_filter(math.inf, lambda: learner.version, lambda: 0), lambda batch: None)
     threads, count, gathered = ThreadPoolExecutor(2), statistics.new_count(), 0.0
 
-    def report(update: UpdateStats, trained: Batch, spent: Spent) -> None:
+    def report(update: UpdateStats, trained: Batch, spent: TrainerTime) -> None:
         nonlocal gathered
         gathered += spent.gathering
         statistics.report(update, trained, spent)

@@ -19,7 +19,7 @@ import numpy as np
 
 import ga3c
 from ga3c.commands.train import parser as train_parser
-from ga3c.envs.atari_games import played
+from ga3c.envs.atari_games import atari_game_of
 from ga3c.learner import checkpoint
 from ga3c.runs import reader
 from ga3c.runs.directory import lock_directory, versions
@@ -68,8 +68,8 @@ class Variant(NamedTuple):
 
 # ------------------------------------------------------------------------------------------ learning
 
-def asked(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
-          steps: int | None) -> Settings:
+def settings_for(variant: Variant, game: str, seed: int, flags: Sequence[str], minutes: float | None,
+                 steps: int | None) -> Settings:
     """Returns the settings of a run; the variant's flags come last. Raises ConfigError."""
     argv = ["--seed", str(seed), "--no-remember", *flags, *variant.flags]
     return settings_of_run(train_parser(), argv, _OWN, game=game).changed(minutes=minutes, steps=steps)
@@ -115,7 +115,7 @@ def train(run: Path, settings: Settings) -> None:
     if (run / "config.yaml").exists():
         theirs, ours = reader.whole_settings(run), json.loads(json.dumps(settings.flat()))
         # The default of a setting without effect here may have changed since the run began.
-        unused = ineffective(settings, played(settings.env) is not None).keys()
+        unused = ineffective(settings, atari_game_of(settings.env) is not None).keys()
         for name in sorted(ours.keys() - _MAY_DIFFER - unused):
             if theirs.get(name) != ours[name]:
                 raise ConfigError(f"{run} was trained with {name} {theirs.get(name)}, not {ours[name]}; "
@@ -153,7 +153,7 @@ def train_all(wanted: Sequence[tuple[Path, Settings]], then: Callable[[int], Non
     return failures
 
 
-def done(run: Path, goal: float | None) -> dict[str, Any]:
+def run_numbers(run: Path, goal: float | None) -> dict[str, Any]:
     """Returns the numbers of a run; {} if no agent has played.
 
     workers: N_A/N_P/N_T at the end. score: mean of the last hundred episodes, at the end. best: the highest such mean,

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from figure_runs import Variant, asked, curve, done, exit_code, points, train
+from figure_runs import Variant, settings_for, curve, run_numbers, exit_code, points, train
 from learning_figures import evaluated, goal
 
 import ga3c
@@ -82,7 +82,8 @@ def rows_of(path: Path) -> list[Row]:
             raise ConfigError(f"{where}: name: {row['name']!r} is to be the name of one directory, and no other row's")
         try:
             variant = Variant(row["name"], row["name"], tuple(shlex.split(row["flags"])))
-            settings = asked(variant, row["game"], row["seed"], shlex.split(table.get("flags", "")), None, row["steps"])
+            settings = settings_for(variant, row["game"], row["seed"], shlex.split(table.get("flags", "")), None,
+                                    row["steps"])
         except (ConfigError, ValueError) as error:
             raise ConfigError(f"{where} ({row['name']}): {error}") from None
         found.append(Row(row["name"], row["game"], f"{row['game']} {row['flags']}".strip(), {
@@ -125,7 +126,7 @@ def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = la
         try:
             train(run, row.settings)
             if "mean" not in found.get(row.name, {}):
-                found[row.name] = reported(row, run, {"run": done(run, goal(row.game))})
+                found[row.name] = reported(row, run, {"run": run_numbers(run, goal(row.game))})
                 write(out, rows, found)  # the evaluation may fail
             if stopped():
                 raise KeyboardInterrupt
@@ -134,7 +135,7 @@ def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = la
             failures.append(f"{run}: {failure}")
             continue
         except SystemExit:  # the run was interrupted and has a checkpoint
-            if (run / "metrics.jsonl").exists() and (played := done(run, goal(row.game))):
+            if (run / "metrics.jsonl").exists() and (played := run_numbers(run, goal(row.game))):
                 found[row.name] = reported(row, run, {"run": played})
                 write(out, rows, found)
             raise KeyboardInterrupt from None

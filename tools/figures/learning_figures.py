@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figure_runs import Variant, asked, done, exit_code, run_name, train_all
+from figure_runs import Variant, settings_for, run_numbers, exit_code, run_name, train_all
 
 import ga3c
 from ga3c.learner import checkpoint
@@ -212,7 +212,7 @@ def make(options: argparse.Namespace) -> list[str]:
     variants = FIGURES[options.figure](options)
     minutes = None if options.steps else options.minutes
     wanted = [(game, variant.label, options.out / options.figure / run_name(variant, game, seed),
-               asked(variant, game, seed, options.flags, minutes, options.steps))
+               settings_for(variant, game, seed, options.flags, minutes, options.steps))
               for seed in options.seeds for game in options.games for variant in variants]
     runs: dict[str, dict[str, list[Path]]] = {}
     reports: dict[Path, dict[str, Any]] = {}
@@ -239,7 +239,7 @@ def evaluated(run: Path, episodes: int) -> dict[str, Any]:
     if len(report["scores"]) != episodes or [Path(report["checkpoint"]).name] != [path.name for path in newest]:
         report = ga3c.evaluate(run, episodes=episodes)
         write_whole(file, json.dumps(report, indent=1) + "\n")
-    return {**report, "run": done(run, goal(report["game"]))}
+    return {**report, "run": run_numbers(run, goal(report["game"]))}
 
 
 def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
@@ -260,7 +260,7 @@ def show(options: argparse.Namespace, runs: dict[str, dict[str, list[Path]]],
                            for label, trained in by_label.items()}
         text = compared(found)
     else:
-        found = {game: {label: {reader.settings(run)["seed"]: done(run, goal(game)) for run in trained}
+        found = {game: {label: {reader.settings(run)["seed"]: run_numbers(run, goal(game)) for run in trained}
                         for label, trained in by_label.items()} for game, by_label in runs.items()}
         text = listed(found)
         groups = {game: [grouped(trained, [label])[0] for label, trained in by_label.items()]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from figure_output import Column, markdown, write
-from figure_runs import Variant, asked, curve, done, run_name, shared, train_all
+from figure_runs import Variant, settings_for, curve, run_numbers, run_name, shared, train_all
 
 from ga3c.runs import reader
 from ga3c.runs.figures import Group, figure_by_game, figure_of, grouped
@@ -34,7 +34,7 @@ def learned(options: argparse.Namespace, variants: Sequence[Variant], common: Se
     """
     minutes, steps = (options.minutes, options.steps) if options.minutes or options.steps else options.budget
     wanted = [(game, variant.label, options.out / options.what / run_name(variant, game, seed),
-               asked(variant, game, seed, [*common, *options.flags], minutes, steps))
+               settings_for(variant, game, seed, [*common, *options.flags], minutes, steps))
               for seed in options.seeds for game in options.games for variant in variants]
     runs: dict[str, dict[str, list[Path]]] = {}
     text = "nothing to show"
@@ -52,7 +52,8 @@ def learned(options: argparse.Namespace, variants: Sequence[Variant], common: Se
 
 def listed(runs: Mapping[str, Mapping[str, Sequence[Path]]], goal: float | None = None) -> list[dict[str, Any]]:
     """Returns a row for each run."""
-    return [{"game": game, "label": label, "seed": reader.settings(run)["seed"], "run": str(run), **done(run, goal)}
+    return [{"game": game, "label": label, "seed": reader.settings(run)["seed"], "run": str(run),
+             **run_numbers(run, goal)}
             for game, by_label in runs.items() for label, of_label in by_label.items() for run in of_label]
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from ale_py import roms
 from numpy.typing import NDArray
 
-from ga3c.envs.atari_games import played
+from ga3c.envs.atari_games import atari_game_of
 from ga3c.envs.emulator.console import new_log, play_frame
 from ga3c.envs.emulator.controls import press
 from ga3c.envs.emulator.dump import read_dump
@@ -206,7 +206,7 @@ def trained(where: str) -> tuple[str, Player, Variant]:
     Raises ConfigError if there is no such policy, or if its game is no Atari game that our emulator knows.
     """
     settings = find(where).settings.env
-    game = played(settings)
+    game = atari_game_of(settings)
     if game is None or game.rom not in GAMES or game.frame_skip != (_HELD, _HELD) or settings.full_action_space:
         raise ConfigError(f"{where} plays {settings.game}; wanted is an Atari game with rules in games.py, played with "
                           f"its own actions and a frame skip of {_HELD}")

@@ -14,7 +14,7 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.commands.entry import tell_passed_over
+from ga3c.commands.entry import print_skipped_checkpoints
 from ga3c.evaluation.policy import SHIPPED, find, write_policy
 from ga3c.learner.checkpoint import CheckpointError
 from ga3c.settings.messages import ConfigError
@@ -40,7 +40,7 @@ def main() -> int:
         parser.error(f"NAME: {options.name!r} is to be small letters, digits and _, as in space_invaders")
     try:
         trained = find(options.policy)
-        tell_passed_over(trained.passed_over, "ship_policy")
+        print_skipped_checkpoints(trained.passed_over, "ship_policy")
         weights = {name: rounded(array) if array.dtype == np.float32 else array
                    for name, array in trained.weights.items()}
         path = SHIPPED / f"{options.name}.npz"

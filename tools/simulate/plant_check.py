@@ -20,7 +20,7 @@ import numpy as np
 from machine import LARGE, MACHINES, PONG, simulate
 from numpy.typing import NDArray
 from plant import Decides, Table, markdown, run
-from tune_report import at_work, swept, workers
+from tune_report import training_rows, swept, workers
 
 from ga3c.settings.files import configured
 from ga3c.settings.presets import PRESETS
@@ -97,7 +97,8 @@ def unevennesses() -> list[list[Any]]:
     rows = []
     for game in ("pong", "boxing"):
         for run_of in ("fast-1", "fast-2", "fast-3", "paper"):
-            real = [row for row in at_work(RESULTS / f"tuning-{game}" / run_of) if row["time"] > 60 and row["tps"]]
+            rows_of_run = training_rows(RESULTS / f"tuning-{game}" / run_of)
+            real = [row for row in rows_of_run if row["time"] > 60 and row["tps"]]
             rows.append([f"{game.capitalize()}, {run_of}", *unevenness(
                 np.array([row["time"] for row in real]), np.array([row["tps"] for row in real]),
                 np.array([workers(row) for row in real]))])

@@ -47,7 +47,7 @@ def pace(rows: list[dict[str, Any]], seconds: float) -> tuple[NDArray[np.float64
     return at, (np.interp(at, time, steps) - np.interp(at - seconds, time, steps)) / seconds
 
 
-def at_work(run: Path, least: float = HALF_MINUTE) -> list[dict[str, Any]]:
+def training_rows(run: Path, least: float = HALF_MINUTE) -> list[dict[str, Any]]:
     """Returns the rows with agents; the row written at the end of a run has none.
 
     Raises OSError; ConfigError if the rows span less than `least` seconds.
@@ -73,7 +73,7 @@ def summary(run: Path, best: float | None) -> list[str]:
 
     If `best` is known, also shares of it: the rate, and the worst minute and ten minutes after the seconds to 95 %.
     """
-    rows = at_work(run)
+    rows = training_rows(run)
     trials = [event for event in reader.lasting_events(run) if event["event"] == "trial"]
     accepted = sum(trial.get("decision", trial.get("verdict")) in ACCEPTED for trial in trials)
     last, half = rows[-1], second_half(rows)
@@ -96,7 +96,7 @@ def swept(runs: list[Path]) -> dict[str, list[float]]:
     """Returns the sorted second-half rates of each setting's runs; the setting with the highest median comes first."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        rows = at_work(run, SWEPT)
+        rows = training_rows(run, SWEPT)
         found.setdefault(workers(rows[-1]), []).append(second_half(rows))
     return {setting: sorted(rates) for setting, rates in
             sorted(found.items(), key=lambda each: -float(np.median(each[1])))}
@@ -109,7 +109,7 @@ def plot(runs: list[Path], best: float | None, file: Path) -> None:
     from matplotlib import pyplot
     figure, axes = pyplot.subplots(3, 1, figsize=(9, 8), sharex=True, constrained_layout=True, height_ratios=(3, 2, 2))
     for number, run in enumerate(runs):
-        rows, color = at_work(run), f"C{number % 10}"
+        rows, color = training_rows(run), f"C{number % 10}"
         for seconds, width, label in ((1, 0.4, None), (HALF_MINUTE, 1.5, run.name)):
             time, rate = pace(rows, seconds)
             axes[0].plot(time / 60, rate, linewidth=width, alpha=1 if label else 0.3, color=color, label=label)

@@ -163,9 +163,10 @@ class OwnConsoles:
     def restore(self, state: State) -> None:
         """Continues from `state`. Raises ValueError if it is of another version, mode or difficulty, or damaged."""
         if state["layout"] != _LAYOUT:
-            raise ValueError("it is of another version of the emulator")
+            raise ValueError("the saved state is of another version of the emulator")
         if (state["variant"] != self._starts.variant).any():
-            raise ValueError(f"it is of mode and difficulty {state['variant']} instead of {self._starts.variant}")
+            raise ValueError(
+                f"the saved state is of mode and difficulty {state['variant']}, not {self._starts.variant}")
         saved, start = state["machines"].reshape(-1).view(MACHINE), self._starts.start(0).machine
         for name in _OF_A_GAME:  # compiled code trusts them without a check
             if (saved[name] != start[name]).any():

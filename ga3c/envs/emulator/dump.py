@@ -76,13 +76,13 @@ class _Reader:
     def text(self) -> str:
         length = self.number()
         if not 0 <= length <= len(self._state) - self.at:
-            raise ValueError(f"no state of ale-py: a text of {length} bytes at {self.at}")
+            raise ValueError(f"not a saved state of ale-py: a text of {length} bytes at byte {self.at}")
         self.at += length
         return self._state[self.at - length:self.at].decode("latin-1")
 
     def expect(self, name: str) -> None:
         if (text := self.text()) != name:
-            raise ValueError(f"no state of ale-py: {text[:20]!r} where {name} belongs")
+            raise ValueError(f"not a saved state of ale-py: {text[:20]!r} instead of {name}")
 
 
 def read_dump(state: bytes) -> Dump:
@@ -90,7 +90,7 @@ def read_dump(state: bytes) -> Dump:
     try:
         return _read(state)
     except struct.error as error:
-        raise ValueError(f"no state of ale-py: {error}") from None
+        raise ValueError(f"not a saved state of ale-py: {error}") from None
 
 
 def _read(state: bytes) -> Dump:

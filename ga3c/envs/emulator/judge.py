@@ -11,7 +11,7 @@ from ga3c.envs.emulator.controls import connect
 from ga3c.envs.emulator.dump import Dump
 from ga3c.envs.emulator.games import GAMES, RULES
 from ga3c.envs.emulator.jit import kernel
-from ga3c.envs.emulator.odd import ADVENTURE, CASES, odd_end, odd_lives, odd_reward, odd_score
+from ga3c.envs.emulator.special_cases import ADVENTURE, CASES, special_end, special_lives, special_reward, special_score
 from ga3c.envs.emulator.rules import DIFFERS, END_TESTS, ENDS, EQUAL, VALUES, tables
 
 _SCORE, _LIVES, _ENDS, _REWARD, _CASE = tables(RULES, CASES)
@@ -30,12 +30,12 @@ def judge(machine: Any, game: int) -> Any:
     score = total(ram, _SCORE[game])
     lives = total(ram, _LIVES[game]) if _LIVES[game, 0, 2] else _CASE[game, 1]
     if case:
-        over = odd_end(machine, case, over, score)
-        score = odd_score(machine, case, score, over)
-        lives = odd_lives(machine, case, lives)
+        over = special_end(machine, case, over, score)
+        score = special_score(machine, case, score, over)
+        lives = special_lives(machine, case, lives)
     reward = score - machine.score
     if case:
-        reward = odd_reward(machine, case, reward)
+        reward = special_reward(machine, case, reward)
     if reward < 0:
         reward += _REWARD[game, 2]
     machine.score = score
@@ -94,5 +94,5 @@ def begin(machine: NDArray[np.void], game: str, dump: Dump) -> None:
                 machine["memory"][0, 0] = value
             case _:
                 assert name == "-", name
-    if machine["over"] and rules.odd != CASES[ADVENTURE]:
+    if machine["over"] and rules.special != CASES[ADVENTURE]:
         machine["lives"] = 0

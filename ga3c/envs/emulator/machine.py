@@ -66,7 +66,7 @@ def cartridge(image: bytes, kind: int) -> NDArray[np.uint8]:
     are copied inside it. Raises ValueError for other sizes.
     """
     if len(image) not in (2048, 4096, 8192, 16384):
-        raise ValueError(f"an image of {len(image)} bytes")
+        raise ValueError(f"the ROM image has {len(image)} bytes; it must have 2,048, 4,096, 8,192 or 16,384")
     rom = np.zeros(ROM_SIZE, np.uint8)
     data = np.frombuffer(image if len(image) > 2048 else image * 2, np.uint8)
     if kind == KIND_FE:  # address line 13 chooses the bank

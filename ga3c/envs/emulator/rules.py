@@ -1,7 +1,7 @@
 """The forms of rules that give reward, lives and game over from a console's memory. `games.py` fills them in.
 
 A rule reads the 128 bytes of RAM after each frame. The score is a sum of digits; the reward is the gain in score.
-Where that is not enough, `odd` names one of the cases in `odd.py`.
+Where that is not enough, `special` names one of the cases in `special_cases.py`.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Rules(NamedTuple):
 
     score: the terms of the score. lives: the terms of the lives; empty if ale-py counts none, which shows `alive`.
     ends: the game is over when all tests of one of these hold. lowest, highest: the bounds of a reward. wrap: added to
-    a reward below 0, for a score that starts again from 0. odd: a case in `odd.py`. state: the names of the last
-    numbers of ale-py's saved state, see `judge.begin`; by default "score over lives" or "score over".
+    a reward below 0, for a score that starts again from 0. special: a case in `special_cases.py`. state: the names of
+    the last numbers of ale-py's saved state, see `judge.begin`; by default "score over lives" or "score over".
     """
 
     score: tuple[Term, ...] = ()
@@ -83,7 +83,7 @@ class Rules(NamedTuple):
     lowest: int = -2**31
     highest: int = 2**31 - 1
     wrap: int = 0
-    odd: str = ""
+    special: str = ""
     state: str = ""
 
 
@@ -136,7 +136,7 @@ class Tables(NamedTuple):
     score: (games, SCORE_TERMS, 4): index in RAM, row of VALUES, unit (0: no more), plus.
     lives: (games, LIVES_TERMS, 4), the same.
     ends: (games, ENDS, END_TESTS, 4): index in RAM, how, value, mask; a mask of -1 ends the list.
-    reward: (games, 3): lowest, highest, wrap. case: (games, 2): odd case, lives shown where none are counted.
+    reward: (games, 3): lowest, highest, wrap. case: (games, 2): special case, lives shown where none are counted.
     """
 
     score: NDArray[np.int32]
@@ -147,7 +147,7 @@ class Tables(NamedTuple):
 
 
 def tables(games: Mapping[str, Rules], cases: Sequence[str]) -> Tables:
-    """Builds the tables of `games`. An odd case is its index in `cases`. Raises ValueError if it is not there."""
+    """Builds the tables of `games`. A special case is its index in `cases`. Raises ValueError if it is not there."""
     count_of = len(games)
     made = Tables(np.zeros((count_of, SCORE_TERMS, 4), np.int32), np.zeros((count_of, LIVES_TERMS, 4), np.int32),
                   np.full((count_of, ENDS, END_TESTS, 4), -1, np.int32), np.zeros((count_of, 3), np.int32),
@@ -160,5 +160,5 @@ def tables(games: Mapping[str, Rules], cases: Sequence[str]) -> Tables:
             for place, test in enumerate(end):
                 made.ends[game, way, place] = test.address & 127, test.how, test.value, test.mask
         made.reward[game] = rules.lowest, rules.highest, rules.wrap
-        made.case[game] = cases.index(rules.odd), rules.alive
+        made.case[game] = cases.index(rules.special), rules.alive
     return made

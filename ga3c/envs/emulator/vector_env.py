@@ -177,7 +177,7 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
         frames = np.where(begins, 0, np.minimum(self._frameskip, np.maximum(self._limit - self._played, 0)))
         lives = self._consoles.lives.copy()
         self._newest = (self._newest + 1) % self._stacks.shape[1]
-        rewards = self._consoles.play(self._of_each_frame(chosen), frames, self._stacks, self._newest,
+        rewards = self._consoles.play(self._frame_actions(chosen), frames, self._stacks, self._newest,
                                       shown_after=self._shown_after,
                                       visible=frames - (self._played + frames >= self._limit)).copy()
         for counted in (self._frames, self._episode_frames, self._played):
@@ -204,7 +204,7 @@ class AtariVectorEnv(gymnasium.vector.VectorEnv):
                 self._begin(number)
         return self._observation(), rewards, terminated, truncated, self._info() | final
 
-    def _of_each_frame(self, chosen: NDArray) -> NDArray[np.uint8]:
+    def _frame_actions(self, chosen: NDArray) -> NDArray[np.uint8]:
         """Returns the action of each frame: (num_envs, frameskip), ale-py's numbers."""
         wanted = self._actions[chosen]
         if not self._sticky:

@@ -29,7 +29,7 @@ def test_machine_has_what_the_state_says(state: bytes) -> None:
 
 @pytest.mark.parametrize("cut", (0, 30, 200, 7000))
 def test_what_is_no_state_is_refused(state: bytes, cut: int) -> None:
-    with pytest.raises(ValueError, match="no state of ale-py"):
+    with pytest.raises(ValueError, match="not a saved state of ale-py"):
         read_dump(state[:cut])
 
 

@@ -119,14 +119,14 @@ def test_actions_stick_with_their_probability_and_by_the_seed() -> None:
         late, first = [], []
         for step in range(600):
             action = np.full(8, 2 + step % 2)
-            played = env._of_each_frame(action)
+            played = env._frame_actions(action)
             first.append(played)
             late.append(played != env._actions[action][:, None])
         expected = 0.25 ** np.arange(1, 5)
         error = np.abs(np.mean(late[1:], (0, 1)) - expected)
         assert (error < 4 * np.sqrt(expected / 4792)).all()
         env.reset(seed=0)
-        again = [env._of_each_frame(np.full(8, 2 + step % 2)) for step in range(600)]
+        again = [env._frame_actions(np.full(8, 2 + step % 2)) for step in range(600)]
         np.testing.assert_array_equal(first, again)
 
 

@@ -1,4 +1,4 @@
-"""The odd cases: games whose rules need more than a sum of digits, a count of lives and a few tests."""
+"""The special cases: games whose rules need more than a sum of digits, a count of lives and a few tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BCD: Final = VALUES[0]
 
 
 @kernel
-def odd_score(machine: Any, case: int, score: int, over: bool) -> Any:
+def special_score(machine: Any, case: int, score: int, over: bool) -> Any:
     """Returns the score in games where it is not always the sum of digits."""
     ram = machine.ram
     if over and (case == _KEEPS_SCORE or case == _QBERT):
@@ -38,7 +38,7 @@ def odd_score(machine: Any, case: int, score: int, over: bool) -> Any:
 
 
 @kernel
-def odd_lives(machine: Any, case: int, lives: int) -> Any:
+def special_lives(machine: Any, case: int, lives: int) -> Any:
     """Returns the lives in games where counting is not enough. `machine.memory` may hold those of the frame before."""
     ram, memory = machine.ram, machine.memory
     if case == _BEAM_RIDER and lives == machine.lives - 1 and ram[0x0C] != 1:
@@ -62,8 +62,8 @@ def odd_lives(machine: Any, case: int, lives: int) -> Any:
 
 
 @kernel
-def odd_end(machine: Any, case: int, over: bool, score: int) -> Any:
-    """Returns whether the game is over in games where tests of bytes are not enough. Called before `odd_lives`."""
+def special_end(machine: Any, case: int, over: bool, score: int) -> Any:
+    """Returns whether the game is over in games where tests of bytes are not enough. Called before `special_lives`."""
     ram, memory = machine.ram, machine.memory
     if case == _BLACKJACK:
         return score >= 1000
@@ -83,7 +83,7 @@ def odd_end(machine: Any, case: int, over: bool, score: int) -> Any:
 
 
 @kernel
-def odd_reward(machine: Any, case: int, reward: int) -> Any:
+def special_reward(machine: Any, case: int, reward: int) -> Any:
     """Returns the reward in games where it is not always the gain in score."""
     if case == _TENNIS:
         points = np.int32(machine.ram[0x45]) - np.int32(machine.ram[0x46])

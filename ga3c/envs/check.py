@@ -152,14 +152,14 @@ def _examined(settings: Settings) -> dict[str, Any]:
     with contextlib.suppress(Exception):  # the agents will meet the same failure
         carried = wrapper_statistics.unsaved_attributes(environment, settings.run.seed)
     if carried:
-        notes.append(f"{game}: {', '.join(carried)} is carried from episode to episode, and is not saved: a resume "
-                     "and an evaluation begin without it")
+        notes.append(f"{game}: {', '.join(carried)} keeps its value from episode to episode and is not saved: a "
+                     "resumed run and an evaluation begin without it")
     keeping, size = wrapper_statistics.wrapper_names(environment), wrapper_statistics.count_numbers(environment)
     if keeping:
         why_not = wrapper_statistics.cannot_be_kept(environment, size_before)
         size = 0 if why_not else size
         notes.append(f"{game}: {', '.join(keeping)} keeps running statistics; " + (
-            f"they {why_not}, so they are not saved: a resume and an evaluation begin their own" if why_not else
+            f"they {why_not}, so they are not saved: a resumed run and an evaluation start new ones" if why_not else
             "those of all agents are merged, kept in checkpoints and used by evaluations"))
     try:
         environment.close()

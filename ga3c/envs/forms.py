@@ -63,15 +63,15 @@ def form_of(name: str, space: gymnasium.Space) -> Form:
     if len(shape) == 3:
         ours = (*shape[1:], shape[0])
         return Form(shape, ours, dtype, lambda seen: seen.transpose(1, 2, 0),
-                    f"{name}: pictures of {shape} have their channels first; they are converted to {ours}")
+                    f"{name}: images of {shape} have their channels first; they are converted to {ours}")
     frames, rest = shape[0], shape[1:]
     if _channels_first(rest):
         ours = (*rest[1:], frames * rest[0])
         return Form(shape, ours, dtype, lambda seen: seen.reshape(frames * rest[0], *rest[1:]).transpose(1, 2, 0),
-                    f"{name}: stacks of pictures of {shape} have their channels first; they are converted to {ours}")
+                    f"{name}: stacks of images of {shape} have their channels first; they are converted to {ours}")
     ours = (*rest[:2], frames * rest[2])
     return Form(shape, ours, dtype, lambda seen: seen.transpose(1, 2, 0, 3).reshape(ours),
-                f"{name}: stacks of pictures of {shape} are turned into pictures of {ours}")
+                f"{name}: stacks of images of {shape} are converted to images of {ours}")
 
 
 def _channels_first(shape: tuple[int, ...]) -> bool:

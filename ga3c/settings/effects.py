@@ -27,7 +27,7 @@ _ALGORITHM = ("correction", "clip_range", "clip_range_final")
 def _why_counts_fixed(s: Settings) -> str:
     cause = ("--serial" if s.run.serial else f"--algorithm {s.algorithm.algorithm}" if s.workers_learn else
              f"--schedule {s.batching.schedule}" if s.batching.schedule != "queues" else "--no-dynamic")
-    return f"with {cause} the numbers of workers do not change"
+    return f"with {cause} the numbers of workers are fixed"
 
 
 def _annealed(s: Settings) -> Iterator[bool]:
@@ -55,18 +55,18 @@ _RULES = (
     _Rule(("max_lag",), lambda s: not s.tunes and not s.batching.drop_stale,
           lambda s: f"{_why_counts_fixed(s)}, and nothing is dropped without --drop-stale"),
     _Rule(("window", "temperature"), lambda s: s.tunes and s.tuning.controller != "paper",
-          lambda s: "they are of --controller paper"),
+          lambda s: "only --controller paper uses them"),
     _Rule(("agents_max",), lambda s: (s.tuning.agents_max or s.agent_capacity) < s.agent_capacity,
           lambda s: f"there is room for the {s.agent_capacity} to begin with"),
     _Rule(("update_groups", "steps_per_update"), lambda s: s.batching.schedule != "multi-batch",
           lambda s: "they are of --schedule multi-batch"),
-    _Rule(("adam_epsilon",), lambda s: s.algorithm.optimizer != "adam", lambda s: "it is of --optimizer adam"),
+    _Rule(("adam_epsilon",), lambda s: s.algorithm.optimizer != "adam", lambda s: "only --optimizer adam uses it"),
     _Rule(("rmsprop_decay", "rmsprop_epsilon"), lambda s: s.algorithm.optimizer == "adam",
           lambda s: "they are of RMSProp"),
     _Rule(("clip_range_final",), lambda s: s.algorithm.clip_range == 0.0, lambda s: "--clip-range 0 never clips"),
     _Rule(("anneal_steps",), lambda s: not any(_annealed(s)), lambda s: "nothing changes with the agent steps"),
     _Rule(("large_stride",), lambda s: s.algorithm.network in ("auto", "small", "nature", "dense"),
-          lambda s: "it is of --network large"),
+          lambda s: "only --network large uses it"),
     _Rule(("contrast", "precision"), lambda s: s.algorithm.network == "dense",
           lambda s: "they are of networks for images"),
     _Rule(("evaluation_episodes",), lambda s: s.run.evaluation_minutes is None,

@@ -98,7 +98,7 @@ class AgentSettings(Group):
 
 
 class BatchingSettings(Group):
-    """What predictors and trainers take at a time."""
+    """Batch sizes and the schedule of predictors and trainers."""
 
     prediction_batch_min: int = _setting(
         30, "observations that a prediction waits for, 5 ms at most, while enough agents play (paper: 1)",
@@ -120,14 +120,14 @@ class BatchingSettings(Group):
     drop_stale: bool = _setting(
         False, "queues only: drop rollouts older than max_lag times batch_reuse in the mean; they are counted")
     batch_reuse: int = _setting(
-        1, "updates that each training batch is in, the later ones among those of newer batches; only with queues",
+        1, "updates made from each training batch; repeats are mixed with newer batches; only with queues",
         ge=1, le=64)
     training_delay: int = _setting(
         0, "serial only: rollouts held back until so many more are there, for a policy lag on purpose", ge=0, le=256)
 
 
 class AlgorithmSettings(Group):
-    """What is learned, and how."""
+    """The algorithm: losses, optimizer, network."""
 
     algorithm: str = _setting(
         "appo", "appo, a3c (paper): corrected for policy lag; a2c, ppo: without lag; a3c-cpu: agents learn; or a "
@@ -141,7 +141,7 @@ class AlgorithmSettings(Group):
     normalize_rewards: bool = _setting(
         False, "divide rewards by the running deviation of the discounted return, before reward_clip (paper: no)")
     reward_clip: float = _setting(
-        1.0, "rewards are learned from in [-this, this]; 0: as they are (authors' code: 1)", "X", ge=0.0)
+        1.0, "rewards are clipped to [-X, X] in training; 0: no clipping (authors' code: 1)", "X", ge=0.0)
     learning_rate: float = _setting(1e-3, "learning rate at the start (paper: 3e-4)", "X", gt=0.0)
     learning_rate_final: float | None = _setting(
         1e-4, "learning rate after anneal_steps, linear in between; null: constant (authors' code)", "X", ge=0.0)
@@ -216,7 +216,7 @@ class TuningSettings(Group):
     predictors: int = _setting(1, "N_P, predictor threads (paper: 2)", ge=1, le=64)
     trainers: int = _setting(1, "N_T, trainer threads (paper: 2)", ge=1, le=64)
     controller: Literal["fast", "paper"] = _setting(
-        "fast", "paper: one of them by 1 every window (paper, section 4.3); fast: as soon as it can tell")
+        "fast", "paper: one count by 1 each window (paper, section 4.3); fast: as soon as the data allow")
     start: str | None = _setting(
         None, "N_A/N_P/N_T to start from if dynamic, as in 1/1/1; null: agents etc. if given, else as remembered",
         "N/N/N", pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]?/[1-9][0-9]?$")
@@ -267,7 +267,7 @@ class RunSettings(Group):
     tensorboard: bool = _setting(True, "write scalars for TensorBoard, once a second")
     norms: bool = _setting(
         False, "record weight_norm and step_norm of each update beside gradient_norm; takes 1 to 4 % of an update")
-    trace: bool = _setting(False, "keep what everyone did in the last minute or so: trace.json, for Perfetto")
+    trace: bool = _setting(False, "record the last minute of all processes and threads: trace.json, for Perfetto")
 
     @field_validator("run_dir")
     @classmethod

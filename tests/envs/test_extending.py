@@ -109,8 +109,8 @@ def test_an_example_is_the_world_its_file_says(file: str, spec: tuple) -> None:
 def test_stacks_of_frames_are_turned_and_said() -> None:
     checked = check(configured(game="stacked:StackedPong-v0"))
     assert checked.spec[1:4] == ((84, 84, 4), np.uint8, 6)
-    assert checked.notes == ["stacked:StackedPong-v0: pictures of (4, 84, 84) have their channels first; they are "
-                             "turned into (84, 84, 4)"]
+    assert checked.notes == ["stacked:StackedPong-v0: images of (4, 84, 84) have their channels first; they are "
+                             "converted to (84, 84, 4)"]
 
 
 # ------------------------------------------------------------------------------------------------ wrappers

@@ -28,18 +28,18 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
      "No effect: --trainers; with --algorithm a3c-cpu there is no predictor and no trainer: each agent learns from its "
      "rollouts"),
     ({"algorithm": "a3c-cpu", "start": "1/1/1"},
-     "No effect: --start; with --algorithm a3c-cpu the numbers of workers do not change"),
+     "No effect: --start; with --algorithm a3c-cpu the numbers of workers are fixed"),
     ({"schedule": "alternating", "dynamic": True},
-     "No effect: --dynamic; with --schedule alternating the numbers of workers do not change"),
+     "No effect: --dynamic; with --schedule alternating the numbers of workers are fixed"),
     ({"dynamic": False, "start": "2/1/1"},
-     "No effect: --start; with --no-dynamic the numbers of workers do not change"),
+     "No effect: --start; with --no-dynamic the numbers of workers are fixed"),
     ({"dynamic": False, "max_lag": 4.0},
-     "No effect: --max-lag; with --no-dynamic the numbers of workers do not change, and nothing is dropped without "
+     "No effect: --max-lag; with --no-dynamic the numbers of workers are fixed, and nothing is dropped without "
      "--drop-stale"),
     ({"agents": 8, "agents_max": 4}, "No effect: --agents-max; there is room for the 8 to begin with"),
     ({"serial": True, "device_threads": 4, "trainers": 2},
      "No effect: --trainers, --device-threads; --serial is one thread"),
-    ({"window": 10.0}, "No effect: --window; they are of --controller paper"),
+    ({"window": 10.0}, "No effect: --window; only --controller paper uses them"),
     ({"update_groups": 8, "steps_per_update": 4},
      "No effect: --update-groups, --steps-per-update; they are of --schedule multi-batch"),
     ({"correction": "none"}, "No effect: --correction; --algorithm appo has none"),
@@ -53,7 +53,7 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
     ({"serial": True, "kernels": "remeasure"}, "No effect: --kernels; --serial measures none"),
     ({"network": "dense", "precision": "float32"}, "No effect: --precision; they are of networks for images"),
     ({"rmsprop_epsilon": 0.1}, "No effect: --rmsprop-epsilon; they are of RMSProp"),
-    ({"large_stride": 2}, "No effect: --large-stride; it is of --network large"),
+    ({"large_stride": 2}, "No effect: --large-stride; only --network large uses it"),
     ({"evaluation_episodes": 50}, "No effect: --evaluation-episodes; --evaluation-minutes asks for evaluations")])
 def test_what_has_no_effect_is_told_with_the_reason(given: dict[str, Any], said: str) -> None:
     assert lines(**given) == [said]

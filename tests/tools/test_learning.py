@@ -308,7 +308,7 @@ def test_an_interrupt_ends_the_call_with_the_run_that_is_on(
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
-    assert called == ["one"] and "the same command goes on" in capsys.readouterr().err
+    assert called == ["one"] and "repeat the command to continue" in capsys.readouterr().err
     assert timers == [(signal.ITIMER_REAL, 540.0)]
 
 

@@ -78,7 +78,7 @@ def test_a_run_that_was_interrupted_goes_on_and_so_does_one_whose_budget_has_gro
         tmp_path: Path, trained: list[dict[str, Any]]) -> None:
     figure_runs.train(begun(tmp_path / "cut", 20.0), PONG)
     assert trained == [{"config": None, "resume": tmp_path / "cut", "quiet": True, "minutes": 30.0, "steps": None}]
-    with pytest.raises(SystemExit, match="was interrupted; the same command goes on"):
+    with pytest.raises(SystemExit, match="was interrupted; repeat the command to continue"):
         figure_runs.train(begun(tmp_path / "more", 30.0), PONG.changed(minutes=40.0))
     assert trained[1]["minutes"] == 40.0
 

@@ -187,7 +187,7 @@ def test_an_interrupt_ends_the_tool_with_what_to_do(
 
     monkeypatch.setattr(paper_speed, "speed", interrupted)
     assert call("environments", "--game", "toy:catch") == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "repeat the command to continue" in capsys.readouterr().err
 
 
 def test_what_was_measured_before_an_interrupt_is_kept(tmp_path: Path) -> None:

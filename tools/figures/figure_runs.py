@@ -51,7 +51,7 @@ def exit_code(tool: str, work: Callable[[], list[str]], interrupted: str = "inte
     except (ga3c.CommandFailed, OSError) as failed:
         failures = [str(failed)]
     except KeyboardInterrupt:
-        print(f"{tool}: {interrupted}; the same command goes on", file=sys.stderr)
+        print(f"{tool}: {interrupted}; repeat the command to continue", file=sys.stderr)
         return 130
     for failure in failures:
         print(f"{tool}: {failure}", file=sys.stderr)
@@ -132,7 +132,7 @@ def train(run: Path, settings: Settings) -> None:
             run.rename(next(name for name in names if not name.exists()))
         ga3c.train(settings.changed(run_dir=str(run), checkpoint_minutes=often), quiet=True)
     if not finished(run, settings):
-        raise SystemExit(f"{run} was interrupted; the same command goes on with it")
+        raise SystemExit(f"{run} was interrupted; repeat the command to continue it")
 
 
 def train_all(wanted: Sequence[tuple[Path, Settings]], then: Callable[[int], None]) -> list[str]:

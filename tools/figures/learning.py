@@ -240,7 +240,7 @@ def main() -> int:
     if options.minutes_left is not None:
         signal.setitimer(signal.ITIMER_REAL, max(1e-3, 60.0 * options.minutes_left))
     return exit_code("learning", lambda: make(options.table, options.out, options.episodes, lambda: bool(interrupts)),
-                     "not all runs are there")
+                     "some runs are missing")
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ USERS_GUARDS = [
           [("envs/wrapper_statistics", "        if part is None or not part[:, 0].all():", "        if True:")]),
     Guard(55, "episodes of an evaluation share the global streams",
           "test_scores_are_the_same_whatever_the_processes_though_a_game_draws_from_the_global_streams",
-          [("evaluation/episodes", "GlobalStreams(seed) if self._foreign else contextlib.nullcontext()",
+          [("evaluation/episodes", "GlobalStreams(seed) if self._user_code else contextlib.nullcontext()",
             "contextlib.nullcontext()")]),
     Guard(55, "a serial run does not seed the global streams",
           "test_one_seed_is_one_run_to_the_byte_though_a_game_draws_from_the_global_streams",

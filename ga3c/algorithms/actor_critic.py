@@ -97,8 +97,8 @@ class DiscreteActorCritic:
                    rates: Rates, **metrics: Tensor) -> Loss:
         """Returns policy loss + value_coef * value loss - entropy_coef * entropy (GA3C, section 3).
 
-        It is the mean over the filled samples, or with loss_reduction "sum" their sum. All are of n samples: policy (n,
-        A), the others (n,).
+        It is the mean over the filled samples, or with loss_reduction "sum" their sum. policy: (n, A) for n samples;
+        the others: (n,).
 
         Metrics, means per agent step:
         policy_loss, value_loss and entropy (nats); explained_variance, the share of the returns' variance that the

@@ -61,20 +61,21 @@ class OwnAlgorithm:
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         """Returns the user's `Prepared`. It must have rows "filled" of bool, and only state of existing variables."""
         found = self._call("prepare", lambda: self._algorithm.prepare(network, batch))
-        self._require("prepare", isinstance(found, Prepared), f"gives no Prepared, but {type(found).__name__}")
+        self._require("prepare", isinstance(found, Prepared),
+                      f"must return a Prepared, but returns {type(found).__name__}")
         self._named("prepare", "rows", found.rows)
-        self._require("prepare", "filled" in found.rows, "gives no rows 'filled'")
+        self._require("prepare", "filled" in found.rows, "must return rows 'filled'")
         for name, row in found.rows.items():
             self._tensor("prepare", name, row)
         kind = keras.backend.standardize_dtype(found.rows["filled"].dtype)
-        self._require("prepare", kind == "bool", f"gives rows 'filled' of {kind}, not of bool")
+        self._require("prepare", kind == "bool", f"must return rows 'filled' of bool, but returns {kind}")
         self._state("prepare", found.state)
         return found
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         """Returns the user's `Loss`. Its metrics become float32: they may be numbers of any kind."""
         found = self._call("loss", lambda: self._algorithm.loss(network, rows, rates))
-        self._require("loss", isinstance(found, Loss), f"gives no Loss, but {type(found).__name__}")
+        self._require("loss", isinstance(found, Loss), f"must return a Loss, but returns {type(found).__name__}")
         self._tensor("loss", "total", found.total)
         self._scalar("total", found.total)
         self._named("loss", "metrics", found.metrics)
@@ -88,22 +89,25 @@ class OwnAlgorithm:
         return found._replace(metrics=metrics)
 
     def _tensor(self, method: str, name: str, given: object) -> None:
-        self._require(method, keras.ops.is_tensor(given), f"gives {name} that is no tensor, but {given!r:.40}")
+        self._require(method, keras.ops.is_tensor(given), f"must return {name} as a tensor, but returns {given!r:.40}")
 
     def _scalar(self, name: str, given: Tensor) -> None:
-        self._require("loss", tuple(given.shape) == (), f"gives {name} of the shape {tuple(given.shape)}, not a scalar")
+        self._require("loss", tuple(given.shape) == (),
+                      f"must return {name} as a scalar, but its shape is {tuple(given.shape)}")
 
     def _named(self, method: str, what: str, given: object) -> None:
-        self._require(method, isinstance(given, Mapping), f"gives {what} without names: {type(given).__name__}")
+        self._require(method, isinstance(given, Mapping),
+                      f"must return {what} by name, but returns {type(given).__name__}")
 
     def _state(self, method: str, state: Mapping[str, Tensor]) -> None:
         self._named(method, "state", state)
         variables = self.variables
         self._require(method, state.keys() <= variables.keys(),
-                      f"gives the state {sorted(state)}, variables are {sorted(variables)}")
+                      f"returns the state {sorted(state)}, but its variables are {sorted(variables)}")
         for name, value in state.items():
             shape, right = tuple(getattr(value, "shape", ())), tuple(variables[name].shape)
-            self._require(method, shape == right or None in shape, f"gives {name} of the shape {shape}, not {right}")
+            self._require(method, shape == right or None in shape,
+                          f"must return {name} of the shape {right}, but returns {shape}")
 
     def _call(self, method: str, call: Callable[[], _T]) -> _T:
         with reraising(f"algorithm: {self._name!r} fails in `{method}`", ConfigError):

@@ -145,7 +145,7 @@ def fail(message: str, code: int, program: str) -> int:
 def print_skipped_checkpoints(reasons: Iterable[str], program: str) -> None:
     """Prints on standard error why newer checkpoints were not used, one line each."""
     for reason in reasons:
-        print(f"{program}: passed over: {reason}", file=sys.stderr)
+        print(f"{program}: skipped an unusable checkpoint: {reason}", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -125,7 +125,7 @@ class Followed:
     def notes(self) -> dict[str, str]:
         """Returns the controller's last decision, the bottleneck and the command to resume an ended run, if known."""
         notes = {"Tuning": self._tuning, "Bottleneck": str(self._diagnosis or ""),
-                 "Go on with": f"ga3c-train --resume {for_shell(self._run)}" if self._can_go_on() else ""}
+                 "Resume with": f"ga3c-train --resume {for_shell(self._run)}" if self._can_go_on() else ""}
         return {name: note for name, note in notes.items() if note}
 
     def _can_go_on(self) -> bool:

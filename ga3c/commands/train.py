@@ -128,7 +128,7 @@ def _notes_on_settings(settings: Settings, given: Mapping[str, Any]) -> list[str
             *notes_on_steps(settings.algorithm), *notes_on_minibatches(settings)]
 
 
-def _train(settings: Settings, notes: list[str], directory: Path | None, checkpoint_name: Path | None,
+def _train(settings: Settings, notes: list[str], directory: Path | None, checkpoint: Path | None,
            weights_only: bool, verbose: bool, interruption: Signals) -> int:
     from ga3c.agents.forkserver import start_forkserver
     from ga3c.algorithms.fitting import fitting_network
@@ -140,7 +140,7 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, checkpo
     from ga3c.service.resources import preflight
     from ga3c.transport.fields import Field
     here = Path.cwd()  # the user's game may change the working directory; our paths stay the same
-    spec, of_game = check(settings)
+    spec, notes_on_game = check(settings)
     # Report mistakes before TensorFlow is imported, which takes seconds.
     fitting_network(settings.algorithm, spec)
     if directory is None or weights_only:
@@ -172,7 +172,7 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, checkpo
         raise Interrupted
     interruption.at_once = False
     with contextlib.ExitStack() as held:
-        named = here / checkpoint_name if checkpoint_name is not None else None
+        named = here / checkpoint if checkpoint is not None else None
         if directory is not None and not weights_only:
             held.callback(os.close, lock_directory(here / directory))
             cleaned = clean(here / directory / "checkpoints")
@@ -183,7 +183,7 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, checkpo
                 settings, spec, model, here / directory, named)
             directory = create_directory(settings, spec, here)
             held.callback(os.close, lock_directory(here / directory))
-        notes += [*beginning.notes, *notes_at_start(settings.env), *emulator_notes(settings.env), *of_game]
+        notes += [*beginning.notes, *notes_at_start(settings.env), *emulator_notes(settings.env), *notes_on_game]
         run = Recorder(settings, spec, here / directory, beginning.progress, interruption.wake, shown=directory)
         return _run(run, model, beginning, notes, kernel.library, interruption)
 

@@ -193,7 +193,7 @@ class AleConsoles:
         for emulator, serialized in zip(self._emulators, np.split(state["emulators"], ends[:-1]), strict=True):
             _restore_emulator(emulator, serialized.tobytes())
             if _variant(emulator.cloneState()) != _variant(self._new):
-                raise ValueError(f"it is of {_variant(emulator.cloneState())} instead of {_variant(self._new)}")
+                raise ValueError(f"the saved state is of {_variant(emulator.cloneState())}, not {_variant(self._new)}")
 
     def close(self) -> None:
         self._emulators = []

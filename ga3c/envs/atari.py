@@ -117,7 +117,7 @@ class AtariEnvironment:
         self._numbers = np.array([action.value for action in self.actions], np.uint8)
         fires = settings.fire_reset and ale_py.Action.FIRE in self.actions
         if own:
-            from ga3c.envs.emulator.compiled import compile_kernels  # import_callable here, because they need Numba
+            from ga3c.envs.emulator.compiled import compile_kernels  # imported here, because they need Numba
             from ga3c.envs.emulator.consoles import OwnConsoles
             compile_kernels()
             self._consoles: Consoles = OwnConsoles(loaded[0], self._rom, n_envs, fires)

@@ -1,4 +1,4 @@
-"""Names of Atari games, and the frame skip and sticky actions that each name stands for: `named`, `played`.
+"""Names of Atari games, and the frame skip and sticky actions of each: `find_atari_game`, `atari_game_of`.
 
 An id of ale-py or Gym has its own frame skip and sticky actions.
 
@@ -61,7 +61,7 @@ def atari_game_of(settings: EnvSettings) -> AtariGame | None:
     """Returns the Atari game of the settings, or None if it is not an Atari game.
 
     The settings `frame_skip` and `sticky_actions`, where given, override those of the game's name.
-    Raises ConfigError as `named`.
+    Raises ConfigError as `find_atari_game`.
     """
     game = find_atari_game(settings.game)
     if game is None:
@@ -91,7 +91,7 @@ def find_atari_game(game: str) -> AtariGame | None:
 
 
 def atari_id(game: str) -> str | None:
-    """Returns the newest id of the Atari game that `named` finds, as in "ALE/Pong-v5", else None."""
+    """Returns the newest id of the game that `find_atari_game` finds, as in "ALE/Pong-v5", else None."""
     found = find_atari_game(game)
     return found.identifier if found else None
 

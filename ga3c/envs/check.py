@@ -107,7 +107,7 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
     try:
         code = process.wait(1.0)
     except subprocess.TimeoutExpired:
-        return "closed its output pipe"
+        return "closed the pipe on which its process answers"
     return how_it_ended(code)
 
 
@@ -152,8 +152,8 @@ def _examined(settings: Settings) -> dict[str, Any]:
     with contextlib.suppress(Exception):  # the agents will meet the same failure
         carried = wrapper_statistics.unsaved_attributes(environment, settings.run.seed)
     if carried:
-        notes.append(f"{game}: {', '.join(carried)} keeps its value from episode to episode and is not saved: a "
-                     "resumed run and an evaluation begin without it")
+        notes.append(f"{game}: kept from episode to episode, but not saved: {', '.join(carried)}; a resumed run and an "
+                     "evaluation begin without it")
     keeping, size = wrapper_statistics.wrapper_names(environment), wrapper_statistics.count_numbers(environment)
     if keeping:
         why_not = wrapper_statistics.cannot_be_kept(environment, size_before)

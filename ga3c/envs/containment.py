@@ -23,10 +23,11 @@ _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 class ProcessState:
-    """The process state that is restored after user code plays in this process. It takes only some microseconds.
+    """The process state that is restored after user code plays in this process.
 
-    It holds Python's standard streams, umask, blocked signals, NumPy's error handling and recursion limit. A new alarm
-    is cancelled if none was set before. If user code forked this process, the child ends when it reaches `put_back`.
+    Saving and restoring take only some microseconds. It holds Python's standard streams and recursion limit, the umask,
+    blocked signals and NumPy's error handling. A new alarm is cancelled if none was set before. If user code
+    forked this process, the child ends when it reaches `put_back`.
     """
 
     def __init__(self) -> None:

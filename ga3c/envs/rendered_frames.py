@@ -35,7 +35,7 @@ class RenderedFrames:
             self._size = rgb.shape[0], rgb.shape[1]
         if rgb.shape[:2] == self._size:
             return rgb
-        import cv2  # import_callable here to keep the commands' help fast
+        import cv2  # imported here to keep the commands' help fast
         resized: NDArray[np.uint8] = cv2.resize(rgb, self._size[::-1], interpolation=cv2.INTER_AREA)  # type: ignore
         return resized
 

@@ -36,7 +36,7 @@ class Watched:
 
     def __init__(self, settings: Settings, statistics: Statistics | None = None) -> None:
         settings = settings.changed(life_loss=False)
-        self._game, self._foreign = repr(settings.env.game), runs_user_code(settings)
+        self._game, self._user_code = repr(settings.env.game), runs_user_code(settings)
         with contained(), reraising(f"game: {self._game} cannot be made", ConfigError):
             try:
                 self.environment = make_environment(settings, 1, "rgb_array")
@@ -69,7 +69,7 @@ class Watched:
 
     def reset(self, seed: int) -> None:
         """Begins an episode. `seed` fixes all randomness in it, including the global random streams."""
-        if self._foreign:
+        if self._user_code:
             self._streams = GlobalStreams(seed)
         self._record()
         with contained(), reraising(f"{self._game} failed when it was reset"):

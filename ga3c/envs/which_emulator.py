@@ -40,6 +40,6 @@ def emulator_notes(settings: EnvSettings) -> list[str]:
         return []
     if not is_own(settings, game):
         return [f"{game.name}: ale-py's emulator plays"]
-    exact = ("exact" if _proven_as_played(settings, game) else "not proven exact in this game"
-             if game.rom not in proven() else "not proven exact in this mode and difficulty")
-    return [f"{game.name}: GA3C's own emulator plays, {exact} next to ale-py's; --emulator ale takes ale-py's"]
+    exact = ("proven identical to" if _proven_as_played(settings, game) else "not proven identical in this game to"
+             if game.rom not in proven() else "not proven identical in this mode and difficulty to")
+    return [f"{game.name}: GA3C's own emulator plays, {exact} ale-py's; use --emulator ale for ale-py's"]

@@ -91,7 +91,7 @@ def count_numbers(environment: Environment) -> int:
 def cannot_be_kept(environment: Environment, size_before: int) -> str:
     """Returns why these environments' statistics cannot be given to environments that have not played, or "".
 
-    size_before: the `size` of these environments before they played. The call overwrites their statistics.
+    size_before: `count_numbers` of these environments before they played. The call overwrites their statistics.
     """
     kept = _kept(_environments_of(environment)[0])
     if len(_statistics_of(kept)) != size_before:

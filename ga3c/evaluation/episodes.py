@@ -152,7 +152,7 @@ class Rows:
     def __init__(self, settings: Settings, protocol: Protocol, limits: Limits, rows: Sequence[int],
                  alive: Callable[[], object] = lambda: None, statistics: Statistics | None = None) -> None:
         self._protocol, self._limits, self._alive = protocol, limits, alive
-        self._foreign = runs_user_code(settings)
+        self._user_code = runs_user_code(settings)
         self._environments = []
         self._streams = []
         for row in rows:
@@ -172,7 +172,7 @@ class Rows:
         self._reported_at = time.monotonic()
 
     def _drawing(self, seed: int) -> AbstractContextManager[None]:
-        return GlobalStreams(seed) if self._foreign else contextlib.nullcontext()
+        return GlobalStreams(seed) if self._user_code else contextlib.nullcontext()
 
     def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> Turn:
         """Does what `Players.turn` does, for these rows alone, numbered from 0.

@@ -28,7 +28,7 @@ from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs.reader import located
 from ga3c.settings.files import from_flat, recorded, settings_of
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.earlier import NEW_SINCE_0_9
+from ga3c.settings.earlier import BEHAVIOUR_BEFORE_0_9
 from ga3c.settings.schema import Settings
 
 SHIPPED = Path(__file__).parent / "policies"
@@ -240,7 +240,8 @@ def read_policy(path: Path) -> Trained:
             raise foreign
         if metadata.pop("sha256") != _digest(metadata, weights):
             raise CheckpointError(f"{path} is damaged: its sha256 does not match the recorded one")
-        settings = from_flat({**NEW_SINCE_0_9, **metadata["settings"]}, f"{path}: made by another version of ga3c")
+        settings = from_flat({**BEHAVIOUR_BEFORE_0_9, **metadata["settings"]},
+                             f"{path}: made by another version of ga3c")
         statistics = weights.pop(SAVED, None)
         return Trained(path, settings, weights, dict(metadata["progress"]), None, [], statistics)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -124,13 +124,14 @@ def unusable(progress: Any) -> str:
     for name in ("version", "agent_steps", "episodes", "predictions", "dropped_steps", "time"):
         value: Any = progress.get(name)
         if type(value) is not int and (type(value) is not float or name != "time") or not 0 <= value < 1e15:
-            return f"{name} is {str(value)[:40]!r}, but must be a number of at least 0"
+            kind = "a number" if name == "time" else "an integer"
+            return f"{name} is {str(value)[:40]!r}, but must be {kind} from 0 to 1e15"
     factor = progress["learning_rate_factor"]
     if type(factor) is not float or not 0 < factor <= 1:
-        return f"learning_rate_factor is {str(factor)[:40]!r}, no number over 0 and up to 1"
+        return f"learning_rate_factor is {str(factor)[:40]!r}, but must be over 0 and at most 1"
     scores = progress.get("recent_scores")
     if not isinstance(scores, list) or not all(type(score) in (int, float) for score in scores):
-        return "recent_scores are no numbers"
+        return "recent_scores must be a list of numbers"
     return ""
 
 

@@ -52,7 +52,7 @@ _FILE, _WHAT = "kernels.json", "Kernels"
 _SHAPE = ("algorithm", "passes", "minibatches", "network", "large_stride", "precision", "envs_per_agent",
           "rollout_length", "device_threads")
 
-Log = Callable[[str], None]
+TakesLine = Callable[[str], None]
 
 
 class Kernel(NamedTuple):
@@ -95,7 +95,7 @@ def usual(settings: Settings, spec: EnvSpec) -> Kernel:
     return Kernel(fixed or by_rule, precision)
 
 
-def choose(settings: Settings, spec: EnvSpec, note: Log, announce: Log = lambda line: None,
+def choose(settings: Settings, spec: EnvSpec, note: TakesLine, announce: TakesLine = lambda line: None,
            stop: Sequence[int] = ()) -> Kernel:
     """Returns the kernel for a run. For built-in image networks it is remembered or measured, else it is the usual one.
 

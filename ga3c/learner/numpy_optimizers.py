@@ -1,6 +1,6 @@
 """Steps of the optimizers in NumPy, for weights outside a graph. `optimizers` has the same steps for TensorFlow.
 
-Each works in place and goes over each array once. So it overwrites little of what other processes do meanwhile.
+Each works in place, array by array. So it overwrites little of what other processes do meanwhile.
 """
 
 from __future__ import annotations

@@ -60,14 +60,14 @@ class SharedLearner:
 
         The update is None if none was made. Raises Diverged after `SKIPS_MAX` updates in a row that were not finite.
         """
-        pushed = self.shared.read_report(slot)
-        metrics = dict(zip(self._metrics, pushed.metrics, strict=True))
-        if pushed.version:
-            self.skips.record_update(pushed.version, 0)
-            return UpdateStats(pushed.version, pushed.agent_steps, batch.agent_steps, metrics), pushed
+        report = self.shared.read_report(slot)
+        metrics = dict(zip(self._metrics, report.metrics, strict=True))
+        if report.version:
+            self.skips.record_update(report.version, 0)
+            return UpdateStats(report.version, report.agent_steps, batch.agent_steps, metrics), report
         if batch.version[0, 0] >= self.shared.min_valid_version and not all(map(math.isfinite, metrics.values())):
             self.skips.record_skip(self.version + 1, metrics)
-        return None, pushed
+        return None, report
 
     def state(self) -> tuple[dict[str, NDArray], int, int]:
         """Returns (weights and optimizer by name, version, agent_steps) as they are now. Workers may push meanwhile."""

@@ -66,7 +66,7 @@ class SharedWeights:
             "before": Field((3,), whole),  # version, agent steps, optimizer's steps: without the workers' own
             "min_valid_version": Field((), whole), "being_set": Field((), whole),
             "learning_rate_factor": Field((), real),
-            "pushed": Field((slots, len(WorkerReport._fields) - 1), real), "metrics": Field((slots, metrics), real)})
+            "reports": Field((slots, len(WorkerReport._fields) - 1), real), "metrics": Field((slots, metrics), real)})
         self.restart_from(arrays, 0, 0, 0)
         self.learning_rate_factor = 1.0
 
@@ -127,7 +127,7 @@ class SharedWeights:
 
     def read_report(self, slot: int) -> WorkerReport:
         """Returns the report on the rollout in this slot, which was submitted."""
-        version, agent_steps, updating, predictions, calls = self._block.arrays["pushed"][slot].tolist()
+        version, agent_steps, updating, predictions, calls = self._block.arrays["reports"][slot].tolist()
         return WorkerReport(int(version), int(agent_steps), self._block.arrays["metrics"][slot].tolist(), updating,
                             int(predictions), int(calls))
 
@@ -207,7 +207,7 @@ class SharedWeights:
         for name, array in state.items():
             self._block.arrays[f"shared.{name}"][...] = array
 
-    def write_report(self, slot: int, pushed: WorkerReport) -> None:
+    def write_report(self, slot: int, report: WorkerReport) -> None:
         """Writes the report on the rollout in this slot, before it is submitted."""
-        self._block.arrays["metrics"][slot] = pushed.metrics
-        self._block.arrays["pushed"][slot] = [number for name, number in pushed._asdict().items() if name != "metrics"]
+        self._block.arrays["metrics"][slot] = report.metrics
+        self._block.arrays["reports"][slot] = [number for name, number in report._asdict().items() if name != "metrics"]

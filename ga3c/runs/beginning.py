@@ -44,7 +44,7 @@ def resume_from_checkpoint(settings: Settings, spec: EnvSpec, model: Model, dire
     progress = checkpoint.progress
     wrong = unusable(progress)
     if wrong:
-        raise CheckpointError(f"{path} cannot be resumed: {wrong}")
+        raise CheckpointError(f"{path} cannot be resumed from: {wrong}")
     trained_on = current_names(progress)
     for name, ours in (("game", settings.env.game), ("rollout_length", settings.algorithm.rollout_length)):
         theirs = trained_on.get(name, ours)

@@ -101,7 +101,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
     for run in once.values():
         rows = [row for row in record.lasting(record.rows(find_run(run)).new()) if row["agents"]]
         if not rows:
-            raise ConfigError(f"{run} has no row of training yet in its metrics.jsonl")
+            raise ConfigError(f"{run} has no row of training in its metrics.jsonl")
         settings = whole_settings(run)
         compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
         key = repr(sorted(compared.items(), key=str)) if compared else str(run)

@@ -17,11 +17,11 @@ _TICKS = os.sysconf("SC_CLK_TCK")  # of processor time in a second
 class Meter:
     """A meter of private memory and of the cores used since its last measurement. Used by the main thread.
 
-    foreign: the game may start processes; their processor time counts with their agent or the evaluator.
+    user_code: the game may start processes; their processor time counts with their agent or the evaluator.
     """
 
-    def __init__(self, foreign: bool = False) -> None:
-        self._foreign = foreign
+    def __init__(self, user_code: bool = False) -> None:
+        self._user_code = user_code
         self._processes: dict[int, psutil.Process] = {}
         self._seconds: dict[int, float] = {}
         self._at, self._machine = time.monotonic(), self._busy()
@@ -51,7 +51,7 @@ class Meter:
                 seconds[pid] = times.user + times.system
                 memory += taken.rss - getattr(taken, "shared", 0)
         roots = {*agents, *([evaluator] if evaluator else [])}
-        family = _descendants(roots) if self._foreign and roots else {}
+        family = _descendants(roots) if self._user_code and roots else {}
         seconds |= {pid: total for pid, (_, total) in family.items()}
         elapsed = max(now - self._at, 1e-3)
         spent = {pid: max(0.0, total - self._seconds.get(pid, total)) / elapsed for pid, total in seconds.items()}

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.learner import checkpoint
-from ga3c.settings.earlier import NEW_SINCE_0_9, ALGORITHM_BEFORE_0_9
+from ga3c.settings.earlier import BEHAVIOUR_BEFORE_0_9, ALGORITHM_BEFORE_0_9
 from ga3c.settings.files import recorded_values
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
@@ -142,7 +142,7 @@ def settings(run: Path) -> dict[str, Any]:
 def whole_settings(run: Path) -> dict[str, Any]:
     """Returns `settings` with the missing ones added: as the run's version of ga3c behaved, else today's defaults."""
     found = settings(run)
-    lacked = {} if "algorithm" in found else {**ALGORITHM_BEFORE_0_9, **NEW_SINCE_0_9}
+    lacked = {} if "algorithm" in found else {**ALGORITHM_BEFORE_0_9, **BEHAVIOUR_BEFORE_0_9}
     return json.loads(json.dumps(Settings().flat())) | lacked | found if found else {}
 
 

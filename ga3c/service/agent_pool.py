@@ -36,8 +36,8 @@ DRAIN_SECONDS = 3.0      # at the end of a run: an agent takes one step to drain
 STACKS_SECONDS = 0.9     # to write stacks before the kill; `watch` runs every second, but sooner after a late call
 LONGEST_WATCH_GAP = 3.0  # after such a gap between two looks (suspend, SIGSTOP, slow disk) old heartbeats do not count
 START_TIMES = 20         # the median is taken of so many newest start-up times
-_HOW = {Cause.OUT_OF_MEMORY: "was killed, likely because memory ran out,",
-        Cause.FORK_SERVER: "ended with its fork server",
+_HOW = {Cause.OUT_OF_MEMORY: "was killed, likely because memory ran out",
+        Cause.FORK_SERVER: "was lost because its fork server ended",
         Cause.MODEL: "ended because its model failed (traceback in log.txt)"}
 
 
@@ -63,7 +63,7 @@ class AgentPool:
         self._resumed_at = resumed_at
         self.agents = [Agent(number) for number in range(store.n_agents)]
         self._vacated: deque[int] = deque()  # written by trainers' threads
-        self._memory_limit = len(self.agents)         # as many as fit into memory
+        self._memory_limit = len(self.agents)  # as many as fit into memory
         self._refusals = workers.Refusals(len(self.agents))
         self._faults, self._last_fault = EnvironmentFaults(recorder), ""
         self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
@@ -125,7 +125,10 @@ class AgentPool:
         return functools.reduce(merged, map(self._store.reported_statistics, alive), self._ended_statistics)
 
     def next_start(self, wanted: int) -> float | None:
-        """Returns when the next missing agent may be started (monotonic seconds); None if none is missing or vacant."""
+        """Returns when the next missing agent may be started (monotonic seconds).
+
+        None if none is missing, or none is vacant.
+        """
         vacant = self._in(AgentState.VACANT)
         if self.at_work >= wanted or not vacant:
             return None
@@ -291,11 +294,11 @@ class AgentPool:
             cause, how = self._end(agent, exitcode)
             causes = {"cause": cause.value}
             self._recorder.statistics.agent_deaths += 1
-            self._recorder.log(f"Agent {agent.number} was draining, but {how.rstrip(',')}.")
+            self._recorder.log(f"Agent {agent.number} was draining, but {how}.")
         self._recorder.event("agent_left", agent=agent.number, exitcode=exitcode, **causes)
 
     def _end(self, agent: Agent, exitcode: int) -> tuple[Cause, str]:
-        """Returns the cause of a process's end, and a phrase about it for messages; the phrase may end with a comma."""
+        """Returns the cause of a process's end, and a phrase about it for messages."""
         cause = self._cause(agent, exitcode)
         return cause, _HOW.get(cause) or (f"was killed by {signal_name(-exitcode)}" if exitcode < 0 else
                                           f"ended with exit code {exitcode}")
@@ -307,7 +310,7 @@ class AgentPool:
         if cause is Cause.OUT_OF_MEMORY:
             self._memory_limit = max(1, len(self.processes))
         if cause is not Cause.EXCEPTION:
-            self._last_fault = how.rstrip(",")
+            self._last_fault = how
         recorder.statistics.agent_deaths += 1
         recorder.disturbances += 1
         if cause is Cause.FORK_SERVER:
@@ -321,7 +324,7 @@ class AgentPool:
         then = ("is quarantined: it failed again and again" if not restarts else "is restarted"
                 if agent.start_after <= now else f"is restarted in {agent.start_after - now:.1f} s")
         why = f" ({self._last_fault})" if cause is Cause.EXCEPTION else ""
-        recorder.log(f"Agent {agent.number} {how} after {lived:.1f} s{why} and {then}.")
+        recorder.log(f"Agent {agent.number} {how}{why}. It had run for {lived:.1f} s and {then}.")
 
     def _cause(self, agent: Agent, exitcode: int) -> Cause:
         """Returns why the agent's process has ended. An out-of-memory kill counts for one agent only."""

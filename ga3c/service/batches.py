@@ -83,7 +83,7 @@ class RolloutQueue:
     steps, because TensorFlow keeps buffers for every batch size.
 
     Args:
-        refused: returns a mask (B,) of rollouts that must not be trained on; called once the batch is complete.
+        refused: returns a mask (B,) of rollouts that must not be trained on; called whenever the batch is full.
         dropped: called with rollouts that are not trained on.
         n_buffers: how many batches stay valid at a time, the newest included; above 1 all are copied.
     """

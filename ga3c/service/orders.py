@@ -51,9 +51,9 @@ class Order(Protocol):
 class Queue:
     """The order of GA3C's queues. All agents are answered by one inference, then continue one after the other.
 
-    An update is made as soon as its rollouts and `training_delay` more are submitted; those more wait. So an update may
-    fall between the steps of two agents. With `batch_reuse`, updates of earlier batches follow, in the order of
-    `batches.Reused`. Their slots are kept until then.
+    An update is made as soon as its rollouts and `training_delay` more are submitted; the extra ones wait. So an
+    update may fall between the steps of two agents. With `batch_reuse`, updates of earlier batches follow, in the order
+    of `batches.Reused`. Their slots are kept until then.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -2,7 +2,7 @@
 
 The schedule sets the order (`orders.py`). With the queues, one inference per round answers all agents' pending
 predictions, in the order of the agents. Then each agent plays on to its next prediction. An update is made as soon as
-its rollouts and `training_delay` more have been submitted; those more wait.
+its rollouts and `training_delay` more have been submitted; the extra ones wait.
 
 Atari and the toys can save the state of their environments. Then checkpoints hold everything that agents need, and a
 resumed run equals one that never ended. Other games begin new episodes on a resume.

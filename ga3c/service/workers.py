@@ -13,8 +13,8 @@ memory: another process killed it, or the supervisor did because it hung. The fi
 
 If all agents are quarantined, the run ends.
 
-A thread that fails is restarted. A second failure within a minute ends the run. An exception is a thread that was at
-work before the first failure: one fault may hit several threads. `divergence.py` has the rule for divergence.
+A thread that fails is restarted. A second failure within a minute ends the run, unless that thread was at work before
+the first failure: one fault may hit several threads. `divergence.py` has the rule for divergence.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Refusals:
         return self._again_at
 
     def note_missing_server(self, now: float) -> bool:
-        """Records a start that found no fork server. Returns False right after another one: a stale_filter."""
+        """Records a start that found no fork server. Returns False right after another one: then it is a refusal."""
         if now - self._refused_at <= 2 * FORKSERVER_SECONDS:
             return False
         self._refused_at = now

@@ -11,7 +11,8 @@ RENAMED: Mapping[str, str] = {
 }
 """Setting names of versions before 0.9, each with its current name."""
 
-NEW_SINCE_0_9: Mapping[str, Any] = {"normalize_observations": False, "normalize_rewards": False, "contrast": False}
+BEHAVIOUR_BEFORE_0_9: Mapping[str, Any] = {
+    "normalize_observations": False, "normalize_rewards": False, "contrast": False}
 """Settings that versions before 0.9 did not have, each with the value that matches their behaviour."""
 
 REMOVED: Mapping[str, str] = {

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from ga3c.settings.earlier import NEW_SINCE_0_9, ALGORITHM_BEFORE_0_9, REMOVED, RENAMED, current_names
+from ga3c.settings.earlier import BEHAVIOUR_BEFORE_0_9, ALGORITHM_BEFORE_0_9, REMOVED, RENAMED, current_names
 from ga3c.settings.messages import ConfigError, nearest, shown
 from ga3c.settings.plan import plan
 from ga3c.settings.presets import PRESETS, starting_values, values_by_size
@@ -284,7 +284,7 @@ def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
     if "env" in _read_plain(path):
         return _resolved(given or {}, str(path))
     found = recorded_values(path)
-    settings = from_flat({**ALGORITHM_BEFORE_0_9, **NEW_SINCE_0_9, **found, **(given or {})}, str(path))
+    settings = from_flat({**ALGORITHM_BEFORE_0_9, **BEHAVIOUR_BEFORE_0_9, **found, **(given or {})}, str(path))
     if "game" not in found:
         raise ConfigError(f"{path}: these are no run's settings, they name no game")
     return settings
@@ -306,7 +306,7 @@ def settings_of(progress: Mapping[str, Any]) -> dict[str, Any]:
     Settings that the checkpoint's version did not have get the values of its behaviour.
     """
     found = progress.get("settings")
-    return {**NEW_SINCE_0_9, **current_names(found)} if isinstance(found, dict) else {}
+    return {**BEHAVIOUR_BEFORE_0_9, **current_names(found)} if isinstance(found, dict) else {}
 
 
 def from_flat(values: Mapping[str, Any], source: str) -> Settings:

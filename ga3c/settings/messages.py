@@ -11,7 +11,8 @@ import sys
 from collections.abc import Sequence
 
 ESCAPED = "ga3c.escaped"
-"""A value for `errors` of a stream. Bytes of a path that are no text stay as they are; other characters are escaped.
+"""A value for `errors` of a stream. Bytes of a path that are no text stay as they are; other characters that
+the stream cannot encode are escaped.
 """
 
 

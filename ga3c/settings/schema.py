@@ -141,7 +141,7 @@ class AlgorithmSettings(Group):
     normalize_rewards: bool = _setting(
         False, "divide rewards by the running deviation of the discounted return, before reward_clip (paper: no)")
     reward_clip: float = _setting(
-        1.0, "rewards are clipped to [-X, X] in training; 0: no clipping (authors' code: 1)", "X", ge=0.0)
+        1.0, "training clips rewards to [-reward_clip, reward_clip]; 0: no clipping (authors' code: 1)", "X", ge=0.0)
     learning_rate: float = _setting(1e-3, "learning rate at the start (paper: 3e-4)", "X", gt=0.0)
     learning_rate_final: float | None = _setting(
         1e-4, "learning rate after anneal_steps, linear in between; null: constant (authors' code)", "X", ge=0.0)
@@ -267,7 +267,7 @@ class RunSettings(Group):
     tensorboard: bool = _setting(True, "write scalars for TensorBoard, once a second")
     norms: bool = _setting(
         False, "record weight_norm and step_norm of each update beside gradient_norm; takes 1 to 4 % of an update")
-    trace: bool = _setting(False, "record the last minute of all processes and threads: trace.json, for Perfetto")
+    trace: bool = _setting(False, "write trace.json, for Perfetto: the last minute of agents, predictors, trainers")
 
     @field_validator("run_dir")
     @classmethod

@@ -4,8 +4,8 @@
     agent  --ticket-->  training queue    --> trainers   --freed --> replies to the agent
 
 A slot changes its owner only here: FREE -> agent (`Port` takes it) -> training queue (`Port` submits it) ->
-trainer (`Channel.collect`) -> FREE (a reply tells the agent). Each agent has its own slots, which
-bounds its rollouts under way and so the policy lag.
+trainer (`Channel.collect`) -> FREE (a reply tells the agent). Each agent has its own slots, which bounds its rollouts
+under way and so the policy lag.
 
 When an agent's process has ended in any way, `retire` puts a *fence* into the training queue. Pipes keep their order.
 So the agent's slots are all free once a trainer has met the fence and all collected slots have been released. Then the
@@ -110,7 +110,7 @@ class _AgentEnd:
 
 
 class Channel:
-    """The server's end: queues for predictors and trainers, one line per agent for the supervisor.
+    """The server's end: queues for predictors and trainers, one `_AgentEnd` per agent for the supervisor.
 
     Args:
         store: the shared slots, `slots_per_agent` for each agent.
@@ -122,12 +122,12 @@ class Channel:
                  on_vacant: Callable[[int], None] = lambda agent: None) -> None:
         assert slots_per_agent >= 2 and store.n_slots == store.n_agents * slots_per_agent <= MAX_SLOTS
         self._store = store
-        self._lines = [_AgentEnd(range(agent * slots_per_agent, (agent + 1) * slots_per_agent))
-                       for agent in range(store.n_agents)]
+        self._ends = [_AgentEnd(range(agent * slots_per_agent, (agent + 1) * slots_per_agent))
+                      for agent in range(store.n_agents)]
         self._on_vacant = on_vacant
         self._predictions, self._rollouts = TicketQueue(), TicketQueue()
         self._seconds_between = 0.0  # seconds from one request to the next while a predictor waits for more
-        # Guards lines: nothing is written to an agent's slots or pipe after `hang_up`.
+        # Guards the ends: nothing is written to an agent's slots or pipe after `hang_up`.
         self._lock = threading.Lock()
         self._prediction_lock, self._training_lock = (threading.Lock() for _ in range(2))  # one thread takes at a time
 
@@ -137,27 +137,27 @@ class Channel:
         """Returns a port for a new generation of an agent whose slots are all free. Close it once it is passed on."""
         replies, writer = multiprocessing.Pipe(duplex=False)
         with self._lock:
-            line, store = self._lines[agent], self._store
-            assert line.replies is None
-            line.replies, line.file = writer, writer.fileno()
-            line.generation, line.opened_at = (line.generation + 1) % 2**16, time.monotonic()
-            store.requested_at[line.slots] = 0.0
-            store.state[agent], store.heartbeat[agent] = AgentStatus.STARTING, line.opened_at
+            end, store = self._ends[agent], self._store
+            assert end.replies is None
+            end.replies, end.file = writer, writer.fileno()
+            end.generation, end.opened_at = (end.generation + 1) % 2**16, time.monotonic()
+            store.requested_at[end.slots] = 0.0
+            store.state[agent], store.heartbeat[agent] = AgentStatus.STARTING, end.opened_at
             store.faults[agent] = 0
             if "statistics" in vars(store):
                 store.statistics[agent] = 0.0
-            return Port(agent, line.slots, line.generation, self._predictions.writer, self._rollouts.writer, replies)
+            return Port(agent, end.slots, end.generation, self._predictions.writer, self._rollouts.writer, replies)
 
     def stop(self, agent: int) -> None:
         """Sends the stop message: at its next prediction the agent submits its steps and ends."""
         with self._lock:
-            self._reply(self._lines[agent], 0, STOP)
+            self._reply(self._ends[agent], 0, STOP)
 
     def hang_up(self, agent: int) -> None:
         """Closes the pipe of replies. The agent then gets `ServerGone`, wherever it waits."""
         with self._lock:
-            line = self._lines[agent]
-            writer, line.replies, line.file = line.replies, None, -1
+            end = self._ends[agent]
+            writer, end.replies, end.file = end.replies, None, -1
         if writer is not None:
             writer.close()
 
@@ -169,30 +169,30 @@ class Channel:
     def retire(self, agent: int) -> None:
         """Hangs up on an agent that has ended. `on_vacant` is called once all its rollouts have been released."""
         self.hang_up(agent)
-        self._rollouts.put(agent, FENCE, 0, self._lines[agent].generation)
+        self._rollouts.put(agent, FENCE, 0, self._ends[agent].generation)
 
     def has_delivered(self, agent: int) -> bool:
         """Returns whether this generation of the agent has submitted a rollout."""
-        line = self._lines[agent]
-        return bool(self._store.submitted_at[line.slots].max() > line.opened_at)
+        end = self._ends[agent]
+        return bool(self._store.submitted_at[end.slots].max() > end.opened_at)
 
     def faults(self, agent: int) -> tuple[int, str]:
         """Returns (failures of this generation's environments, traceback of the last failure)."""
         count = int(self._store.faults[agent])
         return count, self._store.last_fault[agent].decode(errors="replace") if count else ""
 
-    def _reply(self, line: _AgentEnd, slot: int, step: int) -> None:
+    def _reply(self, end: _AgentEnd, slot: int, step: int) -> None:
         # Never blocks: even the smallest pipe holds all that an agent can be sent between two of its reads.
-        if line.file >= 0:
+        if end.file >= 0:
             with contextlib.suppress(BrokenPipeError):  # the agent died; the supervisor watches the process itself
-                os.write(line.file, TICKET.pack(0, slot, step, 0))
+                os.write(end.file, TICKET.pack(0, slot, step, 0))
 
     @property
     def playing(self) -> int:
         """Returns the number of agents that have made their environments and have not drained."""
         states = self._store.state
-        return sum(line.replies is not None and AgentStatus.STARTING < states[agent] < AgentStatus.DRAINED
-                   for agent, line in enumerate(self._lines))
+        return sum(end.replies is not None and AgentStatus.STARTING < states[agent] < AgentStatus.DRAINED
+                   for agent, end in enumerate(self._ends))
 
     @property
     def waiting(self) -> int:
@@ -206,7 +206,7 @@ class Channel:
 
     def _in_state(self, state: AgentStatus) -> int:
         states = self._store.state
-        return sum(line.replies is not None and states[agent] == state for agent, line in enumerate(self._lines))
+        return sum(end.replies is not None and states[agent] == state for agent, end in enumerate(self._ends))
 
     # ---------------------------------------------------------------------------------- for predictors
 
@@ -252,14 +252,14 @@ class Channel:
     def answer(self, requests: Requests, outputs: Outputs, version: int) -> None:
         """Writes outputs, arrays (n, E, ...) by name, and their version into the n rows, and wakes the agents."""
         with self._lock:
-            lines = self._lines
-            alive = [lines[agent].connected == generation for agent, _, _, generation in requests.tickets]
+            ends = self._ends
+            alive = [ends[agent].connected == generation for agent, _, _, generation in requests.tickets]
             if not all(alive):
                 requests = Requests(list(itertools.compress(requests.tickets, alive)), self._store)
                 outputs = {name: np.asarray(array)[alive] for name, array in outputs.items()}
             self._store.answer(requests.rows, outputs, version)
             for agent, slot, step, _ in requests.tickets:
-                self._reply(lines[agent], slot, step)
+                self._reply(ends[agent], slot, step)
 
     def ask_again(self, requests: Requests) -> None:
         """Puts requests that could not be answered back into the queue, for another predictor."""
@@ -304,12 +304,12 @@ class Channel:
             for agent, slot, _, generation in tickets:
                 if agent == WAKE:
                     continue
-                line = self._lines[agent]
+                end = self._ends[agent]
                 if slot == FENCE:
-                    line.fenced = True
+                    end.fenced = True
                     fenced.append(agent)
-                elif line.generation == generation:  # else its process was given up, but still lives
-                    line.collected += 1
+                elif end.generation == generation:  # else its process was given up, but still lives
+                    end.collected += 1
                     rollouts.append((agent, slot))
         self._vacate(fenced)
         return rollouts, ended
@@ -318,18 +318,18 @@ class Channel:
         """Gives the slots of these (agent, slot) back to their agents."""
         with self._lock:
             for agent, slot in rollouts:
-                line = self._lines[agent]
-                line.collected -= 1
-                self._reply(line, slot, FREED)  # still its generation: the next needs the fence first
+                end = self._ends[agent]
+                end.collected -= 1
+                self._reply(end, slot, FREED)  # still its generation: the next needs the fence first
         self._vacate([agent for agent, _ in rollouts])
 
     def _vacate(self, agents: list[int]) -> None:
         """Reports agents whose fence has been met and whose slots are all free."""
         for agent in agents:
             with self._lock:
-                line = self._lines[agent]
-                vacant = line.fenced and not line.collected
-                line.fenced = line.fenced and not vacant
+                end = self._ends[agent]
+                vacant = end.fenced and not end.collected
+                end.fenced = end.fenced and not vacant
             if vacant:
                 self._on_vacant(agent)
 
@@ -357,7 +357,7 @@ class Channel:
     @property
     def connected(self) -> dict[int, int]:
         """Returns the agents that can be answered, with their generations."""
-        return {agent: line.generation for agent, line in enumerate(self._lines) if line.replies is not None}
+        return {agent: end.generation for agent, end in enumerate(self._ends) if end.replies is not None}
 
     def arrivals(self) -> Iterator[Arrivals]:
         """Yields all requests and rollouts as soon as they arrive, until `dismiss_trainer`. For one thread only.
@@ -381,7 +381,7 @@ class Channel:
 
     def close(self) -> None:
         """Closes all pipes. No thread may still use the channel."""
-        for agent in range(len(self._lines)):
+        for agent in range(len(self._ends)):
             self.hang_up(agent)
         self._predictions.close()
         self._rollouts.close()

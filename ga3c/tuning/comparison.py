@@ -36,7 +36,8 @@ def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool,
     """
     seconds, before = len(new), base.mean.rate
     gain, error = new.mean.rate - before, standard_error(new, base, noise)
-    # Fewer workers need less memory and lag, so they only must not be slower. Otherwise chance would add workers.
+    # Fewer workers take less memory and cause less lag, so it is enough that they are not slower. Otherwise chance
+    # would add workers.
     least = before * max(LEAST_GAIN, LAG_PRICE * math.log2(agents)) if grown else 0.0
     hurried = grown <= 1 and new.deviation() <= UNEVEN * noise * new.mean.rate
     rejected = Decision.REJECTED, Reason.NO_GAIN if grown else Reason.NOT_FASTER

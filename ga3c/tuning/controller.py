@@ -27,7 +27,7 @@ from ga3c.tuning.measurement import CHECKED, Measurement, Setting, Window, name
 from ga3c.tuning.trial import Decision, Reason, Trial, Verdict
 
 TIMEOUT = 60.0         # seconds without one that counts, after which a trial ends
-TIMEOUT_STARTS = 4.0           # ... plus so many times an agent's start time, as many start at once
+TIMEOUT_STARTS = 4.0   # ... plus so many times an agent's start time, as many start at once
 LOWER = 0.95           # a policy lag over its ceiling is lower if it falls below this share: noise explains less
 LOADED = 0.1           # share of the cores; a larger external load changes which setting is best
 

@@ -245,12 +245,12 @@ class Fast(Controller[FastState]):
     def _already_decided(self, candidate: Setting) -> bool:
         """Returns whether `candidate` is the accepted setting or was rejected.
 
-        Numbers of threads also count as rejected if they were with about as many agents.
+        Numbers of threads also count as rejected if they were rejected with about as many agents.
         """
         s = self._state
         if candidate[1:] == s.accepted[1:]:
             return candidate in (s.accepted, *s.rejected)
-        near = self._agents_at_ceiling() < candidate[0] + 2  # the one agent may be why it was rejected
+        near = self._agents_at_ceiling() < candidate[0] + 2  # the one agent more or fewer may be why it was rejected
         return any(candidate[1:] == each[1:] and 2 / 3 < candidate[0] / each[0] < 3 / 2
                    and not (near and abs(candidate[0] - each[0]) == 1) for each in s.rejected)
 

@@ -70,8 +70,8 @@ class Tuner:
     """The link between controller and run: it passes on a measurement each second, and records the decisions.
 
     In a resumed run the controller goes on from its checkpoint, and measures the accepted setting again. If settings
-    that shape the work have changed, it searches again from there. If other counts are given, it begins again.
-    `on_cores`: whether the model has no device of its own.
+    that shape the work have changed, it forgets what it found and goes on from there. If other counts are given,
+    it begins again. `on_cores`: whether the model has no device of its own.
     """
 
     def __init__(self, settings: Settings, run: Run, on_cores: bool) -> None:
@@ -96,7 +96,7 @@ class Tuner:
                 if isinstance(self.controller, Paper) and before.get("temperature", warmth) != warmth:
                     self.controller.reheat(warmth)
                 if other := [each for each, now in shape(settings).items() if before.get(each, now) != now]:
-                    run.log(f"Changed: {', '.join(other)}. The controller searches again.")
+                    run.log(f"The controller does not rely on what it found before: {', '.join(other)} changed.")
                     self.controller.forget()
             except ValueError as error:
                 run.log(f"The controller begins again: its state in the checkpoint does not fit, {error}.")

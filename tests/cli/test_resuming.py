@@ -272,7 +272,7 @@ def test_a_run_of_version_08_goes_on(run_of_08: list[Path], train_here: Command)
     done = train_here("--resume", "run", "--steps", "5000")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     start = [event for event in events(RUN) if event["event"] == "start"][-1]
-    assert start["resumed_at"] == int(run_of_08[1].name) and "Passed over" not in done.stdout
+    assert start["resumed_at"] == int(run_of_08[1].name) and "Skipped an unusable checkpoint" not in done.stdout
     assert "\nalgorithm:" in (RUN / "config.yaml").read_text() and "t_max:" not in (RUN / "config.yaml").read_text()
 
 

@@ -255,7 +255,7 @@ DOING: dict[str, tuple[str, int | None, str]] = {
     "a predictor stuck": (SLOW.format("learner.Learner.predict", HELD.format("arguments[0].version > 20", 1000)), None,
                           "--resume run"),
     "a trainer stuck": (SLOW.format("learner.scheduled", HELD.format("arguments[2] > 1e-5", 1000)), 6,
-                        "an update has not ended"),
+                        "an update did not end within"),
     "a predictor that has failed": (
         SLOW.format("learner.Learner.predict", "    if arguments[0].version > 20 and not hasattr(cli, 'failed'):\n"
                     "        cli.failed = 1\n        1 / 0"), None, "--resume run"),

@@ -170,7 +170,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_named(
     assert evaluate(["run", "--episodes", "2", "--json"]) == 0
     out, err = capfd.readouterr()
     assert json.loads(out)["agent_steps"] == 10
-    assert err.startswith("ga3c-eval: passed over: ") and "000000000020" in err.splitlines()[0]
+    assert err.startswith("ga3c-eval: skipped an unusable checkpoint: ") and "000000000020" in err.splitlines()[0]
 
 
 def test_python_gets_the_report_though_a_game_prints_one(run: Callable[..., Path]) -> None:

@@ -144,7 +144,7 @@ def test_it_follows_a_run_to_its_end(run: Written, opened: Callable[..., Termina
     run.row(ROW | {"time": 8.0, "agent_steps": 15_000, "agents": 0, "predictors": 0, "trainers": 0})
     run.event(event="end", time=8.0, reason="--minutes 0.1", agent_steps=15_000)
     assert terminal.finish() == 0
-    for shown in ("15,000", "ended by --minutes 0.1", "Go on with  ga3c-train --resume",
+    for shown in ("15,000", "ended by --minutes 0.1", "Resume with  ga3c-train --resume",
                   "checkpoints/000000014000 written"):
         assert shown in terminal.text, terminal.text
     assert terminal.text.count("PPS at most") == 1, "the panel is drawn in place"
@@ -194,7 +194,7 @@ def test_an_ended_run_is_shown_once_also_where_there_is_no_terminal(run: Written
     done = top(run.path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "ended by --steps 6000" in done.stdout and "6,000" in done.stdout and "\x1b" not in done.stdout
-    assert "Go on with" not in done.stdout, "there is no checkpoint to go on with"
+    assert "Resume with" not in done.stdout, "there is no checkpoint to go on with"
 
 
 def test_without_a_terminal_rows_are_lines_to_the_end_of_the_run(run: Written) -> None:

@@ -142,8 +142,8 @@ def test_preloaded_emulators_play_as_those_that_are_made(make: Make, changed: di
 
 
 @pytest.mark.parametrize(("other", "told"), [
-    ({"mode": 1}, "it is of mode 1, difficulty 0 instead of mode 0, difficulty 0"),
-    ({"difficulty": 2}, "it is of mode 0, difficulty 2 instead of mode 0, difficulty 0")])
+    ({"mode": 1}, "the saved state is of mode 1, difficulty 0, not mode 0, difficulty 0"),
+    ({"difficulty": 2}, "the saved state is of mode 0, difficulty 2, not mode 0, difficulty 0")])
 def test_a_state_of_another_mode_is_refused_and_a_reset_begins_anew(
         make: Make, other: dict[str, int], told: str) -> None:
     one, fresh, foreign = make("Pong", 2), make("Pong", 2), make("Pong", 2, **other)

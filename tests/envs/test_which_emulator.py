@@ -41,12 +41,12 @@ def test_it_is_said_which_emulator_plays(monkeypatch: pytest.MonkeyPatch) -> Non
         ("Boxing", "auto"), ("Pong", "own"), ("Pong", "auto"), ("toy:catch", "own"), ("CartPole-v1", "auto"))]
     assert told == [
         ["Boxing: GA3C's own emulator plays, proven identical to ale-py's; use --emulator ale for ale-py's"],
-        ["Pong: GA3C's own emulator plays, not proven exact in this game next to ale-py's; --emulator ale takes "
+        ["Pong: GA3C's own emulator plays, not proven identical in this game to ale-py's; use --emulator ale for "
          "ale-py's"],
         ["Pong: ale-py's emulator plays"], [], []]
     assert emulator_notes(configured(game="Boxing", emulator="own", mode=1).env) == [
-        "Boxing: GA3C's own emulator plays, not proven exact in this mode and difficulty next to ale-py's; --emulator "
-        "ale takes ale-py's"]
+        "Boxing: GA3C's own emulator plays, not proven identical in this mode and difficulty to ale-py's; use "
+        "--emulator ale for ale-py's"]
 
 
 def test_a_game_that_it_does_not_know_is_refused() -> None:

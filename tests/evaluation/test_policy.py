@@ -23,7 +23,7 @@ from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError
 from ga3c.settings.files import check_agents, configured
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.earlier import NEW_SINCE_0_9
+from ga3c.settings.earlier import BEHAVIOUR_BEFORE_0_9
 from ga3c.settings.schema import EnvSettings, Settings
 
 CATCH = configured(game="toy:catch", seed=3)
@@ -60,7 +60,8 @@ def test_a_policy_file_keeps_how_the_game_was_played_and_one_of_an_earlier_versi
     write_policy(tmp_path / "new.npz", trained)
     assert read_policy(tmp_path / "new.npz").settings == configured(**variant)
     monkeypatch.setattr(policy, "_SETTINGS",
-                        tuple(name for name in policy._SETTINGS if name not in ("mode", "difficulty", *NEW_SINCE_0_9)))
+                        tuple(name for name in policy._SETTINGS
+                              if name not in ("mode", "difficulty", *BEHAVIOUR_BEFORE_0_9)))
     write_policy(tmp_path / "old.npz", trained)
     assert read_policy(tmp_path / "old.npz").settings == configured(
         game="PongNoFrameskip-v0", frame_skip=3, contrast=False)

@@ -56,7 +56,7 @@ def test_what_games_start_counts_with_their_agent_and_with_the_evaluator() -> No
                                  f"subprocess.run([sys.executable, '-c', {spin!r}], process_group={group})"],
                                 process_group=0) for group in (None, 0)]
     agent, evaluator = (process.pid for process in started)
-    meter, alone = Meter(foreign=True), Meter()
+    meter, alone = Meter(user_code=True), Meter()
     try:
         deadline = time.monotonic() + 20
         while not all(psutil.Process(pid).children() for pid in (agent, evaluator)) and time.monotonic() < deadline:

@@ -49,7 +49,7 @@ def test_a_worker_whose_model_fails_is_not_said_to_have_a_failing_environment(
     end, = [event for event in events if event["event"] == "agent_died"]
     assert (end["cause"], end["exitcode"]) == ("model", MODEL_FAILED) and run.statistics.environment_faults == 0
     log = (run.directory / "log.txt").read_text()
-    assert "Agent 0 ended because its model failed (traceback in log.txt) after" in log
+    assert "Agent 0 ended because its model failed (traceback in log.txt). It had run for" in log
     assert "RuntimeError: no room for it here" in log
 
 

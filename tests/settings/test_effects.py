@@ -41,7 +41,7 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
      "No effect: --trainers, --device-threads; --serial is one thread"),
     ({"window": 10.0}, "No effect: --window; only --controller paper uses them"),
     ({"update_groups": 8, "steps_per_update": 4},
-     "No effect: --update-groups, --steps-per-update; they are of --schedule multi-batch"),
+     "No effect: --update-groups, --steps-per-update; only --schedule multi-batch uses them"),
     ({"correction": "none"}, "No effect: --correction; --algorithm appo has none"),
     ({"algorithm": "a3c", "clip_range": 0.2}, "No effect: --clip-range; --algorithm a3c has none"),
     ({"clip_range": 0.0, "clip_range_final": 0.1}, "No effect: --clip-range-final; --clip-range 0 never clips"),
@@ -51,8 +51,8 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
     ({"serial": True, "slots_per_agent": 4}, "No effect: --slots-per-agent; --serial is one thread"),
     ({"serial": True, "trace": True}, "No effect: --trace; --serial is one thread"),
     ({"serial": True, "kernels": "remeasure"}, "No effect: --kernels; --serial measures none"),
-    ({"network": "dense", "precision": "float32"}, "No effect: --precision; they are of networks for images"),
-    ({"rmsprop_epsilon": 0.1}, "No effect: --rmsprop-epsilon; they are of RMSProp"),
+    ({"network": "dense", "precision": "float32"}, "No effect: --precision; only networks for images use them"),
+    ({"rmsprop_epsilon": 0.1}, "No effect: --rmsprop-epsilon; only RMSProp uses them"),
     ({"large_stride": 2}, "No effect: --large-stride; only --network large uses it"),
     ({"evaluation_episodes": 50}, "No effect: --evaluation-episodes; --evaluation-minutes asks for evaluations")])
 def test_what_has_no_effect_is_told_with_the_reason(given: dict[str, Any], said: str) -> None:

@@ -243,7 +243,7 @@ def test_a_run_that_went_on_elsewhere_names_all_machines_and_commits(tmp_path: P
     starts = [{"event": "start", "time": time, "versions": {"commit": commit, "processor": processor, "cores": 1}}
               for time, commit, processor in ((0, "c0ffee", "Z80"), (40, "decade", "Z80"), (50, "decade", "6502"))]
     (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in starts))
-    told = learning.reported(row, run, REPORT)
+    told = learning.entry_of(row, run, REPORT)
     assert (told["commit"], told["processor"], told["cores"]) == ("c0ffee, decade", "Z80, 6502", 1)
 
 

@@ -20,7 +20,8 @@ def test_a_rounded_weight_is_the_nearest_of_ten_bits(numbers: list[float]) -> No
 
 
 @pytest.mark.parametrize(("arguments", "told"), [
-    (("pong", "Pong!"), "NAME: 'Pong!' is to be small letters"), (("nothing-here", "pong"), "nothing-here is no run")])
+    (("pong", "Pong!"), "NAME: 'Pong!' is to be small letters"),
+    (("nothing-here", "pong"), "nothing-here is not a run")])
 def test_a_mistake_is_one_line(arguments: tuple[str, str], told: str) -> None:
     done = tool("release/ship_policy", *arguments)
     assert done.returncode == 2 and told in done.stderr.splitlines()[-1]

@@ -283,7 +283,7 @@ def test_a_resumed_controller_searches_again_if_other_counts_may_be_the_best_now
         again.resumed_settings = json.loads(json.dumps(settings.flat()))
         resumed = Seconds(Tuner(settings.changed(max_lag=ceiling), again, True))
         resumed.time, resumed.steps = seconds.time, seconds.steps
-        assert ("Changed: max_lag. The controller searches again." in capsys.readouterr().out) == (ceiling == 40.0)
+        assert ("rely on what it found before: max_lag changed." in capsys.readouterr().out) == (ceiling == 40.0)
         for _ in range(100):
             resumed.pass_by(1, lag=float(resumed.tuner.setting[0]))
         assert least <= resumed.tuner.controller.accepted[0] < least + 30

@@ -150,7 +150,7 @@ def main() -> int:
             return 2
         windows[name] = window(everything[name], options.last_minutes)
         if not windows[name]:
-            print(f"profile_log: {run} has no row of training yet in its metrics.jsonl", file=sys.stderr)
+            print(f"profile_log: {run} has no row of training in its metrics.jsonl", file=sys.stderr)
             return 2
     Console().print(table(windows))
     if options.plot:

@@ -126,17 +126,17 @@ def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = la
         try:
             train(run, row.settings)
             if "mean" not in found.get(row.name, {}):
-                found[row.name] = reported(row, run, {"run": run_numbers(run, goal(row.game))})
+                found[row.name] = entry_of(row, run, {"run": run_numbers(run, goal(row.game))})
                 write(out, rows, found)  # the evaluation may fail
             if stopped():
                 raise KeyboardInterrupt
-            found[row.name] = reported(row, run, evaluated(run, episodes))
+            found[row.name] = entry_of(row, run, evaluated(run, episodes))
         except (ConfigError, ga3c.CommandFailed) as failure:
             failures.append(f"{run}: {failure}")
             continue
         except SystemExit:  # the run was interrupted and has a checkpoint
             if (run / "metrics.jsonl").exists() and (played := run_numbers(run, goal(row.game))):
-                found[row.name] = reported(row, run, {"run": played})
+                found[row.name] = entry_of(row, run, {"run": played})
                 write(out, rows, found)
             raise KeyboardInterrupt from None
         write(out, rows, found)
@@ -162,7 +162,7 @@ def _is_of(report: dict[str, Any], asked: dict[str, Any]) -> bool:
     return {**known, **asked} == known
 
 
-def reported(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
+def entry_of(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
     """Returns the entry of a run in learning.json."""
     made = {}
     for name in ("commit", "processor", "cores"):

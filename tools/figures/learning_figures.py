@@ -134,7 +134,7 @@ CHANGES = ("--algorithm a3c", "--preset paper", "--passes 1", "--passes 2", "--p
 
 
 def listed(found: dict[str, dict[str, dict[int, dict[str, Any]]]]) -> str:
-    """Formats a Markdown table with one line for each run, from `done`."""
+    """Formats a Markdown table with one line for each run, from `run_numbers`."""
     lines = ["| game | | seed | minutes | agent steps | agent steps/s | policy lag | workers | score at the end | best "
              "| minutes to the paper's |", "|---|---|---|---|---|---|---|---|---|---|---|"]
     for game, by_label in found.items():
@@ -232,7 +232,7 @@ def make(options: argparse.Namespace) -> list[str]:
 
 
 def evaluated(run: Path, episodes: int) -> dict[str, Any]:
-    """Evaluates the newest checkpoint once, keeps the report in the run, and returns it with the numbers of `done`."""
+    """Evaluates the newest checkpoint once, keeps the report in the run, and returns it with `run_numbers`."""
     file = run / "table3.json"
     newest = checkpoint.saved(run / "checkpoints")[:1]
     report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"scores": []}

@@ -39,8 +39,8 @@ ACCEPTED = ("accepted", "kept")  # since version 0.9, before
 def pace(rows: list[dict[str, Any]], seconds: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns the time and the rate over the `seconds` before it, of each row that has that much time before it.
 
-    Both are (n,); the rate is in agent steps trained per second. It uses the
-    rows' times, since rows may be more than a second apart.
+    Both are (n,); the rate is in agent steps trained per second. It uses the rows' times, since rows may be more than a
+    second apart.
     """
     time, steps = (np.array([row[name] for row in rows], float) for name in ("time", "agent_steps"))
     at = time[time >= time[0] + seconds]

@@ -217,8 +217,8 @@ class AgentPool:
                 self._refuse(agent, cause, alive, pause)
             return
         if not self.processes:
-            raise AgentsLost(f"agents: none can be started: {cause}; `ulimit -u` and the container's limit of "
-                             "processes say how many there may be")
+            raise AgentsLost(f"agents: none can be started: {cause}; check `ulimit -u` and the container's limit "
+                             "of processes")
         self._refuse(agent, cause, alive, workers.START_PAUSE)
 
     def _refuse(self, agent: Agent, cause: str, alive: int, seconds: float) -> None:

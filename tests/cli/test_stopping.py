@@ -159,8 +159,11 @@ def test_a_second_ctrl_c_skips_the_checkpoint_and_a_third_ends_it_at_once(
     each = started(*QUICK, "--run-dir", "run")
     each.wait_for(learning)
     began = time.monotonic()
-    for agent in (event["pid"] for event in recorded("agent_started")):
+    agents = [event["pid"] for event in recorded("agent_started")]
+    assert len(agents) >= 2
+    for agent in agents:
         os.kill(agent, signal.SIGSTOP)  # so that the first one takes its time
+    each.wait_for(lambda: all(psutil.Process(agent).status() == psutil.STATUS_STOPPED for agent in agents))
     for _ in range(presses):
         each.process.send_signal(signal.SIGINT)
         time.sleep(0.5)  # two at once are one

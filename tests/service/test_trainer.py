@@ -138,7 +138,7 @@ def test_a_slot_is_released_whatever_an_update_raises(n_rollouts: int) -> None:
     with waiting(2) as (channel, store):
         with pytest.raises(ZeroDivisionError) as kept:  # with its traceback
             run(channel, store, Failing(), n_rollouts)
-        assert channel._lines[0].collected == 0 and kept
+        assert channel._ends[0].collected == 0 and kept
         assert channel.training_queue == 3 - n_rollouts, "the rest, and the dismissal, are another's"
 
 
@@ -333,7 +333,7 @@ def test_where_time_is_up_a_trainer_ends_with_what_is_new() -> None:
 def test_batches_that_are_reused_are_kept_in_memory_that_is_there_and_free_their_slots_at_once() -> None:
     class Looking(Learner):
         def update(self, batch: Batch) -> Any:
-            assert not np.shares_memory(batch.observation, store.observation) and not channel._lines[0].collected
+            assert not np.shares_memory(batch.observation, store.observation) and not channel._ends[0].collected
             places.append(batch.observation.ctypes.data)
             return super().update(batch)
 

@@ -45,7 +45,7 @@ def test_a_state_of_the_other_emulator_or_of_another_version_is_refused(make: Ma
     for one, other in ((ours, theirs), (theirs, ours), (ours, make("Boxing", 2, emulator="own", difficulty=1))):
         one.reset(0)
         other.reset(0)
-        with pytest.raises(ValueError, match="it is of|its arrays are"):
+        with pytest.raises(ValueError, match="the saved state is of|its arrays are"):
             one.restore(other.state())
     state = ours.state()
     with pytest.raises(ValueError, match="another version"):

@@ -24,7 +24,7 @@ from ga3c.envs.process_group import lead_group
 from ga3c.envs.random_streams import seed_global_streams
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics
 from ga3c.settings.machine import be_killed_first
-from ga3c.settings.plan import requests_twice, plan
+from ga3c.settings.plan import plan, requests_twice
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, Request, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from ga3c.commands.entry import guarded, quiet, run_command, print_skipped_checkpoints
+from ga3c.commands.entry import guarded, print_skipped_checkpoints, quiet, run_command
 from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.settings.flags import Parser, number
 from ga3c.settings.machine import be_killed_first, usable_cores

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
-from ga3c.commands.entry import guarded, quiet, run_command, print_skipped_checkpoints
+from ga3c.commands.entry import guarded, print_skipped_checkpoints, quiet, run_command
 from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser

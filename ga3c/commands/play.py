@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.commands.entry import fail, guarded, quiet, run_command, print_skipped_checkpoints
+from ga3c.commands.entry import fail, guarded, print_skipped_checkpoints, quiet, run_command
 from ga3c.evaluation.moments import Moment, Painter, moments
 from ga3c.evaluation.video import SUFFIXES, Recording
 from ga3c.learner.tensorflow_import import before_tensorflow

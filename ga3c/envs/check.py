@@ -22,10 +22,10 @@ import numpy as np
 
 from ga3c.envs import wrapper_statistics
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.containment import EnvironmentFailed, reraising, described
-from ga3c.envs.factory import runs_user_code, make_environment
+from ga3c.envs.containment import EnvironmentFailed, described, reraising
+from ga3c.envs.factory import make_environment, runs_user_code
 from ga3c.envs.gymnasium import GymnasiumEnvironment
-from ga3c.envs.process_group import kill_group_when_closed, how_it_ended, kill_group
+from ga3c.envs.process_group import how_it_ended, kill_group, kill_group_when_closed
 from ga3c.settings.imports import python_path
 from ga3c.settings.machine import LONGEST_WAIT
 from ga3c.settings.messages import ConfigError

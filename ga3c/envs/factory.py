@@ -16,7 +16,7 @@ import gymnasium
 
 from ga3c.envs import toys
 from ga3c.envs.atari import AtariEnvironment
-from ga3c.envs.atari_games import atari_id, atari_names, plain_name, atari_game_of
+from ga3c.envs.atari_games import atari_game_of, atari_id, atari_names, plain_name
 from ga3c.envs.base import Environment
 from ga3c.envs.containment import reraising
 from ga3c.envs.gymnasium import GymnasiumEnvironment, close_all

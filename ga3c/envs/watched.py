@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.base import EnvSpec, Transition
 from ga3c.envs.containment import EnvironmentFailed, contained, reraising
-from ga3c.envs.factory import runs_user_code, make_environment
+from ga3c.envs.factory import make_environment, runs_user_code
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.envs.rendered_frames import NoFrame, RenderedFrames, frames_per_second
 from ga3c.envs.random_streams import GlobalStreams

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ga3c.agents.heads import sample
 from ga3c.agents.loop import seeded
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.factory import runs_user_code, make_environment
+from ga3c.envs.factory import make_environment, runs_user_code
 from ga3c.envs.gymnasium import close_all
 from ga3c.envs.random_streams import GlobalStreams
 from ga3c.envs.wrapper_statistics import Statistics, freeze

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ga3c.agents.forkserver import start
 from ga3c.envs.base import EnvSpec
-from ga3c.envs.containment import EnvironmentFailed, drop_unwritable_output, described
+from ga3c.envs.containment import EnvironmentFailed, described, drop_unwritable_output
 from ga3c.envs.factory import runs_user_code
 from ga3c.envs.process_group import how_it_ended, kill_leader, lead_group
 from ga3c.envs.wrapper_statistics import Statistics

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.backend import GradientBackend
 from ga3c.learner.learner import UpdateStats, make_algorithm
-from ga3c.learner.shared_weights import WorkerReport, SharedWeights
+from ga3c.learner.shared_weights import SharedWeights, WorkerReport
 from ga3c.learner.skips import Skips
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.learner import checkpoint
-from ga3c.settings.earlier import BEHAVIOUR_BEFORE_0_9, ALGORITHM_BEFORE_0_9
+from ga3c.settings.earlier import ALGORITHM_BEFORE_0_9, BEHAVIOUR_BEFORE_0_9
 from ga3c.settings.files import recorded_values
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ga3c.agents.process import ModelFailed, agent_main
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.shared_weights import WorkerReport, SharedWeights
+from ga3c.learner.shared_weights import SharedWeights, WorkerReport
 from ga3c.learner.tensorflow_import import Library, before_tensorflow, fixed_library
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, Request

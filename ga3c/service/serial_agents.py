@@ -19,13 +19,13 @@ from ga3c.agents.loop import Player, Progress, agent_seed, play, reward_discount
 from ga3c.agents.random_start import play_randomly
 from ga3c.envs import wrapper_statistics
 from ga3c.envs.base import Environment, EnvSpec
-from ga3c.envs.containment import contained, reraising, described
+from ga3c.envs.containment import contained, described, reraising
 from ga3c.envs.factory import make_environment
 from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics, merged
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.orders import Learn, Predict, make_order, slots_needed
-from ga3c.settings.plan import requests_twice, plan
+from ga3c.settings.plan import plan, requests_twice
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field
 from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from ga3c.settings.earlier import BEHAVIOUR_BEFORE_0_9, ALGORITHM_BEFORE_0_9, REMOVED, RENAMED, current_names
+from ga3c.settings.earlier import ALGORITHM_BEFORE_0_9, BEHAVIOUR_BEFORE_0_9, REMOVED, RENAMED, current_names
 from ga3c.settings.messages import ConfigError, nearest, shown
 from ga3c.settings.plan import plan
 from ga3c.settings.presets import PRESETS, starting_values, values_by_size

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import refusal
 
-from ga3c.envs.atari_games import atari_id, atari_names, find_atari_game, plain_name, atari_game_of, notes_at_start
+from ga3c.envs.atari_games import atari_game_of, atari_id, atari_names, find_atari_game, notes_at_start, plain_name
 from ga3c.envs.check import probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError

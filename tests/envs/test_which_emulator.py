@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ga3c.envs.atari_games import atari_names, atari_game_of
+from ga3c.envs.atari_games import atari_game_of, atari_names
 from ga3c.envs import which_emulator
 from ga3c.envs.emulator import compiled
-from ga3c.envs.which_emulator import is_own, proven, emulator_notes
+from ga3c.envs.which_emulator import emulator_notes, is_own, proven
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 

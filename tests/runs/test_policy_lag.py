@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ga3c.envs.base import EnvSpec
-from ga3c.runs.policy_lag import EDGES, NOTHING, Lag, sum_histograms, histograms, join, measure, unit
-from ga3c.transport.slots import Slots, Batch
+from ga3c.runs.policy_lag import EDGES, NOTHING, Lag, histograms, join, measure, sum_histograms, unit
+from ga3c.transport.slots import Batch, Slots
 
 
 def batch(version: list[list[int]], steps: list[int], asked: list[list[float]],

@@ -11,8 +11,8 @@ from counting import busy
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import UpdateStats
-from ga3c.transport.slots import Slots, Batch
-from ga3c.runs.statistics import Episode, TrainerTime, Statistics, Workers
+from ga3c.transport.slots import Batch, Slots
+from ga3c.runs.statistics import Episode, Statistics, TrainerTime, Workers
 
 NOBODY = Workers(0, 0, 0, 0, 0)
 LAST = ("training_batch", "lag_mean", "lag_p95")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import TooLarge
-from ga3c.runs.statistics import TrainerTime, Statistics
-from ga3c.service.batches import Reused, RolloutQueue, lag_limit, stale_filter, stale
+from ga3c.runs.statistics import Statistics, TrainerTime
+from ga3c.service.batches import Reused, RolloutQueue, lag_limit, stale, stale_filter
 from ga3c.service.schedules import QueueSchedule
 from ga3c.service.trainer import run_trainer
 from ga3c.settings.files import configured

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from ga3c.tuning.controller import TIMEOUT_STARTS, TIMEOUT, Controller
+from ga3c.tuning.controller import TIMEOUT, TIMEOUT_STARTS, Controller
 from ga3c.tuning.fast import START_SHARE, Fast
 from ga3c.tuning.measurement import Measurement, Setting
 from ga3c.tuning.paper import Paper

@@ -110,7 +110,7 @@ def null_agent(port: Port, store: Slots) -> None:
 def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: float) -> dict[str, float]:
     """Makes one run and returns its measurements, without its first two seconds."""
     from ga3c.learner.learner import Learner, UpdateStats
-    from ga3c.runs.statistics import TrainerTime, Statistics
+    from ga3c.runs.statistics import Statistics, TrainerTime
     from ga3c.service.batches import RolloutQueue, stale_filter
     from ga3c.service.predictor import run_predictor
     from ga3c.service.trainer import run_trainer

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from figure_runs import Variant, settings_for, curve, run_numbers, exit_code, points, train
+from figure_runs import Variant, curve, exit_code, points, run_numbers, settings_for, train
 from learning_figures import evaluated, goal
 
 import ga3c

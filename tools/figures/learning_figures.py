@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figure_runs import Variant, settings_for, run_numbers, exit_code, run_name, train_all
+from figure_runs import Variant, exit_code, run_name, run_numbers, settings_for, train_all
 
 import ga3c
 from ga3c.learner import checkpoint

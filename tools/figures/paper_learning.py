@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from figure_output import Column, markdown, write
-from figure_runs import Variant, settings_for, curve, run_numbers, run_name, shared, train_all
+from figure_runs import Variant, curve, run_name, run_numbers, settings_for, shared, train_all
 
 from ga3c.runs import reader
 from ga3c.runs.figures import Group, figure_by_game, figure_of, grouped

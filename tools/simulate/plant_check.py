@@ -20,7 +20,7 @@ import numpy as np
 from machine import LARGE, MACHINES, PONG, simulate
 from numpy.typing import NDArray
 from plant import Decides, Table, markdown, run
-from tune_report import training_rows, swept, workers
+from tune_report import swept, training_rows, workers
 
 from ga3c.settings.files import configured
 from ga3c.settings.presets import PRESETS

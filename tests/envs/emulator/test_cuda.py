@@ -79,7 +79,7 @@ def test_the_plain_function_is_at_hand(function: Any) -> None:
 
 def test_all_tables_are_constants_of_plain_types() -> None:
     """A GPU has none of Python's objects."""
-    from ga3c.envs.emulator import cpu, general, judge, memory, motion, objects, special_cases, opcodes, tia
+    from ga3c.envs.emulator import cpu, general, judge, memory, motion, objects, opcodes, special_cases, tia
     for module in (cpu, general, judge, memory, motion, objects, special_cases, opcodes, tia):
         for name, value in vars(module).items():
             assert not isinstance(value, np.ndarray) or value.dtype.kind in "iub", f"{module.__name__}.{name}"

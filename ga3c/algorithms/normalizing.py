@@ -18,7 +18,8 @@ from keras import ops
 from ga3c.algorithms.base import Tensor
 
 LIMIT = 10.0
-"""The most deviations from the mean. A number that has hardly ever changed may be thousands away once it does."""
+"""Normalised numbers are clipped to this many deviations from the mean. One that has hardly ever changed may be
+thousands of deviations away once it does."""
 
 _EPSILON = 1e-8  # added to the variance: a number that never changes stays 0
 

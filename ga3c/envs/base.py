@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 State = dict[str, NDArray]
-"""Where environments stand, as plain arrays by name: what `restore` needs to go on from there, to the bit."""
+"""The state of environments, as plain arrays by name. `restore` continues from it, bit for bit."""
 
 
 class EnvSpec(NamedTuple):

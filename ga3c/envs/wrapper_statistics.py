@@ -24,7 +24,7 @@ from ga3c.settings.messages import ConfigError
 
 Statistics = NDArray[np.float64]
 SAVED = "wrappers.statistics"
-"""Their name in checkpoints and policy files."""
+"""The name of wrappers' statistics in checkpoints and policy files."""
 
 
 def merged(a: Statistics, b: Statistics) -> Statistics:

@@ -34,7 +34,7 @@ STYLE: Any = {
     "font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
     "legend.fontsize": 7, "lines.linewidth": 1.4, "axes.grid": True, "grid.alpha": 0.25, "grid.linewidth": 0.6,
     "svg.fonttype": "none", "pdf.fonttype": 42}  # text stays text in the files
-"""What to draw and to save with, for `matplotlib.rc_context`."""
+"""Matplotlib's parameters for drawing and saving, for `matplotlib.rc_context`."""
 
 # The colours of Okabe and Ito. People with colour-blindness can tell them apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

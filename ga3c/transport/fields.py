@@ -28,7 +28,7 @@ class Field(NamedTuple):
 
 
 Outputs = Mapping[str, Any]
-"""What a model says of n observations, by name: arrays (n, ...)."""
+"""A model's outputs for n observations, by name: arrays (n, ...)."""
 
 PER_REQUEST = ("version", "requested_at")
 """Facts of a prediction beside its outputs, one for all environments of the agent."""

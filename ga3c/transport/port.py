@@ -20,7 +20,7 @@ TAKE, PREDICT, SUBMIT = range(3)
 Request = tuple[int, int, int]
 """What an agent asks for: (TAKE, 0, 0), (PREDICT, slot, step) or (SUBMIT, slot, 0)."""
 GO_ON, DRAIN = range(2)
-"""What a prediction is granted with: play on, or submit what there is and end."""
+"""What a granted prediction tells the agent: to play on, or to submit its steps and end."""
 
 HEARTBEAT_SECONDS = 0.25  # between two heartbeats of an agent that waits
 

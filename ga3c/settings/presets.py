@@ -69,7 +69,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "quality": {
         "algorithm": "appo", "schedule": "queues", "dynamic": False, "agents": 2, "envs_per_agent": 8,
         "rollout_length": 128, "training_batch_min": 2048, "passes": 3, "minibatches": 8, "optimizer": "adam",
-        "learning_rate": 2.5e-4, "learning_rate_final": 2.5e-5, "clip_range": 0.1, "clip_range_final": 0.01,
+        "learning_rate": 1e-3, "learning_rate_final": 1e-4, "clip_range": 0.1, "clip_range_final": 0.01,
         "entropy_coef": 0.01, "entropy_coef_final": None, "gamma": 0.99, "gae_lambda": 0.95, "value_coef": 0.5,
         "max_grad_norm": 0.5, "normalize_advantages": True, "loss_reduction": "mean", "life_loss": True,
         "network": "nature",

@@ -111,7 +111,7 @@ def test_the_preset_default_is_the_defaults() -> None:
 
 
 @pytest.mark.parametrize(("preset", "rate", "final"), [
-    ("default", 1e-3, 1e-4), ("fast", 7e-4, 3e-5), ("quality", 2.5e-4, 2.5e-5), ("accelerated-a2c", 7e-4, None),
+    ("default", 1e-3, 1e-4), ("fast", 7e-4, 3e-5), ("quality", 1e-3, 1e-4), ("accelerated-a2c", 7e-4, None),
     ("accelerated-ppo", 1e-3, 0.0), ("accelerated-appo", 2.5e-4, None), ("cule", 6.5e-4, None),
     ("cule-ppo", 5e-4, None)])
 def test_the_learning_rate_of_each_preset(preset: str, rate: float, final: float | None) -> None:

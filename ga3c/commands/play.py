@@ -195,9 +195,11 @@ def _show(played: Iterator[Moment], shown: Shown, painter: Painter, most: int) -
 
 def _shipped(game: str) -> str:
     """Returns the name of the policy for `game` in the package. Raises ConfigError if there is none."""
+    from ga3c.envs.atari_games import find_atari_game
     from ga3c.evaluation.policy import SHIPPED
     names = {path.stem for path in SHIPPED.glob("*.npz")}
-    name = _spec(game).name.lower()
+    atari = find_atari_game(game)  # making the game would compile the emulator first
+    name = (atari or _spec(game)).name.lower()
     if name not in names:
         raise ConfigError(f"--pretrained: no policy for {game} comes with this version "
                           f"({', '.join(sorted(names)) or 'none does'}); train one: ga3c-train --game {game}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import told
 from PIL import Image
 from trained import make_trained
 
@@ -150,8 +151,8 @@ def screen() -> Iterator[str]:
     with subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "1000x800x24"], pass_fds=[write],
                           stderr=subprocess.DEVNULL) as server:
         os.close(write)
-        with open(read, encoding="ascii") as told:
-            yield f":{told.readline().strip()}"
+        with open(read, encoding="ascii") as number:
+            yield f":{number.readline().strip()}"
         server.terminate()
 
 
@@ -159,7 +160,7 @@ def test_a_window_opens_beside_tensorflow(screen: str) -> None:
     pytest.importorskip("pygame")
     done = subprocess.run([*PLAY, "--game", "Boxing", "--pretrained", "--seconds", "1"], capture_output=True, text=True,
                           timeout=100, check=False, env={**os.environ, "DISPLAY": screen})
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, told(done.stderr)) == (0, "")
     assert "Stopped by --seconds" in done.stdout
 
 
@@ -268,6 +269,14 @@ def test_a_mistake_is_one_line(arguments: list[str], says: str, capsys: pytest.C
         code = end.code  # type: ignore[assignment]
     told = capsys.readouterr().err
     assert (code, told.count("\n")) == (2, 1) and told.startswith("ga3c-play: ") and says in told, told
+
+
+def test_that_there_is_no_policy_is_said_before_the_game_is_made(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first game made on a machine compiles the emulator, for half a minute."""
+    monkeypatch.setattr("ga3c.envs.check.probe", lambda settings: 1 / 0)
+    assert play(["--game", "ALE/Berzerk-v5", "--pretrained"]) == 2
+    assert "no policy for ALE/Berzerk-v5 comes with this version" in capsys.readouterr().err
 
 
 def test_a_wide_frame_is_not_enlarged_beyond_what_a_screen_has() -> None:

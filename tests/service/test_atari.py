@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import told
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ga3c.learner.checkpoint import newest
@@ -36,7 +37,7 @@ def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:
         [sys.executable, "-m", "ga3c", "--game", "boxing", "--minutes", "1", "--agents", "2",
          "--envs-per-agent", "8", "--no-dynamic", "--kernels", "onednn", "--run-dir", str(run)],
         capture_output=True, text=True, timeout=200, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, told(done.stderr)) == (0, "")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert 45 <= len(rows) <= 62
     last = rows[-2]

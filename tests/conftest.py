@@ -112,6 +112,13 @@ def nothing_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def compiled_emulator() -> None:
+    """Compiles the emulator, so that a command under test is not the first on this machine and does not say so."""
+    from ga3c.envs.emulator.compiled import compile_kernels
+    compile_kernels()
+
+
+@pytest.fixture
 def called_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[[Callable], Command]:
     """Makes of a command a call in this process, which has its TensorFlow already: for what is not about processes."""
     monkeypatch.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)

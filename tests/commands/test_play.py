@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import told
 from PIL import Image
 from trained import make_trained
 
@@ -151,16 +150,17 @@ def screen() -> Iterator[str]:
     with subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "1000x800x24"], pass_fds=[write],
                           stderr=subprocess.DEVNULL) as server:
         os.close(write)
-        with open(read, encoding="ascii") as number:
-            yield f":{number.readline().strip()}"
+        with open(read, encoding="ascii") as told:
+            yield f":{told.readline().strip()}"
         server.terminate()
 
 
+@pytest.mark.usefixtures("compiled_emulator")
 def test_a_window_opens_beside_tensorflow(screen: str) -> None:
     pytest.importorskip("pygame")
     done = subprocess.run([*PLAY, "--game", "Boxing", "--pretrained", "--seconds", "1"], capture_output=True, text=True,
                           timeout=100, check=False, env={**os.environ, "DISPLAY": screen})
-    assert (done.returncode, told(done.stderr)) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
     assert "Stopped by --seconds" in done.stdout
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from ale_py import roms
 from numpy.typing import NDArray
-from scripted import Make, goes_on_elsewhere, same, transitions
+from scripted import Make, goes_on_elsewhere, play_alike, transitions
 
 from ga3c.envs import ale, atari
 from ga3c.envs.atari import AtariEnvironment
@@ -135,10 +135,7 @@ def test_preloaded_emulators_play_as_those_that_are_made(make: Make, changed: di
     assert ale._preloaded["breakout"] == []
     for environment in (made, preloaded):
         environment.reset(4)
-    np.testing.assert_array_equal(made.observation, preloaded.observation)
-    for told, again in zip(transitions(made, 120), transitions(preloaded, 120), strict=True):
-        assert same(told, again)
-    np.testing.assert_array_equal(made.observation, preloaded.observation)
+    play_alike(made, preloaded, 120)
 
 
 @pytest.mark.parametrize(("other", "told"), [
@@ -155,9 +152,7 @@ def test_a_state_of_another_mode_is_refused_and_a_reset_begins_anew(
         one.restore(saved)
     one.reset(1)
     fresh.reset(1)
-    for again, first in zip(transitions(one, 60), transitions(fresh, 60), strict=True):
-        assert same(again, first)
-    np.testing.assert_array_equal(one.observation, fresh.observation)
+    play_alike(one, fresh, 60)
 
 
 @pytest.mark.parametrize(("changed", "told"), [

@@ -28,7 +28,7 @@ from ga3c.envs.emulator.starts import Starts
 from ga3c.envs.frames import FRAME_SIZE
 
 _OF_A_GAME = ("first_line", "lines", "most_cycles", "has_comb", "kind")  # the same in every frame
-_LAYOUT = np.array(zlib.crc32(repr(MACHINE).encode()), np.int64)  # a state of another version is refused
+_LAYOUT = np.array(zlib.crc32(f"{MACHINE} screens".encode()), np.int64)  # a state of another version is refused
 _NO_AREA = area(210)  # a placeholder where OpenCV resizes
 
 
@@ -41,6 +41,7 @@ class _Thread(NamedTuple):
     log: NDArray[np.int64]
     lines: NDArray[np.float32]
     spare: NDArray[np.int64]
+    before: NDArray[np.void]
 
 
 class OwnConsoles:
@@ -67,7 +68,7 @@ class OwnConsoles:
         ends = np.linspace(0, n, threads + 1).astype(int).tolist()
         self._threads = [
             _Thread(first, last, cartridge(image, int(start.machine["kind"][0])), new_log(), scratch(size),
-                    2 * (n + number) + np.arange(2))
+                    2 * (n + number) + np.arange(2), np.zeros(1, MACHINE))
             for number, (first, last) in enumerate(itertools.pairwise(ends))]
         self._pool = ThreadPoolExecutor(threads, "console") if threads > 1 else None
         self._rewards = np.zeros(n, np.int32)
@@ -94,9 +95,7 @@ class OwnConsoles:
         """Begins a game with `no_ops` no-ops. Writes its first frame into `into`; returns the last action played."""
         start = self._starts.start(no_ops)
         self._machines[number] = start.machine[0]
-        earlier, last = self._slots[number]
-        self._screens[earlier] = 0
-        self._screens[last] = start.screen
+        self._screens[self._slots[number]] = start.screen
         if no_ops not in self._shown:
             self._shown[no_ops] = np.zeros_like(into)
             self._resize(start.screen, start.screen, self._shown[no_ops])
@@ -125,9 +124,9 @@ class OwnConsoles:
         self._recorded = np.zeros((int(frames[0]), *self._no_record.shape[1:]), np.uint8) if record else self._no_record
 
         def run(thread: _Thread) -> None:
-            _play(thread.first, thread.last, self._machines, self._game, thread.rom, thread.log, self._screens,
-                  self._slots, thread.spare, actions, frames, shown_after, visible, self._rewards, self.played,
-                  self._recorded, self._brighter, self._life_ends)
+            _play(thread.first, thread.last, self._machines, thread.before, self._game, thread.rom, thread.log,
+                  self._screens, self._slots, thread.spare, actions, frames, shown_after, visible, self._rewards,
+                  self.played, self._recorded, self._brighter, self._life_ends)
             if self._fast:
                 _show(thread.first, thread.last, self._screens, self._slots, frames, shown_after, self._brighter,
                       self._area, thread.lines, stacks, newest)
@@ -158,7 +157,7 @@ class OwnConsoles:
     def state(self) -> State:
         """Returns the state of the consoles."""
         return {"machines": self._machines.view(np.uint8).reshape(len(self._machines), -1).copy(), "layout": _LAYOUT,
-                "variant": self._starts.variant}
+                "screens": self._screens[self._slots], "variant": self._starts.variant}
 
     def restore(self, state: State) -> None:
         """Continues from `state`. Raises ValueError if it is of another version, mode or difficulty, or damaged."""
@@ -171,7 +170,7 @@ class OwnConsoles:
         for name in _OF_A_GAME:  # compiled code trusts them without a check
             if (saved[name] != start[name]).any():
                 raise ValueError(f"it is damaged: {name} is {saved[name][0]}, not {start[name][0]}")
-        self._machines[:] = saved
+        self._machines[:], self._screens[self._slots] = saved, state["screens"]
 
     def close(self) -> None:
         if self._pool:
@@ -179,39 +178,65 @@ class OwnConsoles:
 
 
 @kernel
-def _play(first, last, machines, game, rom, log, screens, slots, spare, actions, frames, shown_after, visible, rewards,
-          played, record, brighter, lost_life_ends):
+def _play(first, last, machines, before, game, rom, log, screens, slots, spare, actions, frames, shown_after, visible,
+          rewards, played, record, brighter, lost_life_ends):
     """Plays the consoles from `first` to before `last`. `slots` and `spare` are indices of `screens`.
+
+    Only the frames that are seen are drawn. Below a short frame there is the frame before the last, though, which was
+    not. So after a short frame the step is played again from `before`, and all of its frames are drawn in turn into the
+    two spare screens, as ale-py does.
 
     ale-py stores the brighter of a step's two frames in place of the second. So if a step ends before its second frame,
     the observation combines three frames: the first, and both of the step before.
     """
     for number in range(first, last):
         machine = machines[number]
+        before[0] = machine
         reward = done = 0
-        lives, ended, kept = machine.lives, machine.over != 0, -1
-        for frame in range(frames[number]):
-            if ended:
+        draw_all = short = False
+        while True:
+            reward = done = 0
+            lives, ended, kept = machine.lives, machine.over != 0, 0
+            for frame in range(frames[number]):
+                if ended:
+                    break
+                done += 1
+                press(machine, game, actions[number, frame])
+                slot = frame - shown_after[number] + 2
+                recorded = number == 0 and frame < len(record)
+                seen = (slot == 0 or slot == 1) and frame < visible[number]
+                fresh = spare[slot & 1]
+                play_frame(machine, rom, log, screens[fresh], seen or recorded or (draw_all and slot < 2))
+                reward += judge(machine, game)
+                ended = machine.over != 0 or (lost_life_ends and machine.lives < lives)
+                short = short or ((seen or recorded) and machine.rows < machine.lines)
+                if recorded:
+                    for row in range(record.shape[1]):
+                        for x in range(record.shape[2]):
+                            record[frame, row, x] = screens[fresh, row, x]
+                if seen and not ended:
+                    kept |= 1 << slot
+            if draw_all or not short:
                 break
-            done += 1
-            press(machine, game, actions[number, frame])
-            slot = frame - shown_after[number] + 2
-            recorded = number == 0 and frame < len(record)
-            seen = (slot == 0 or slot == 1) and frame < visible[number]
-            fresh = spare[slot & 1]
-            play_frame(machine, rom, log, screens[fresh], seen or recorded)
-            reward += judge(machine, game)
-            ended = machine.over != 0 or (lost_life_ends and machine.lives < lives)
-            if recorded:
-                for row in range(record.shape[1]):
-                    for x in range(record.shape[2]):
-                        record[frame, row, x] = screens[fresh, row, x]
-            if seen and not ended:
-                slots[number, slot], spare[slot & 1] = fresh, slots[number, slot]
-                kept = slot
-        if kept == 0 and brighter:
+            machines[number] = before[0]
+            draw_all, oldest = True, shown_after[number] & 1
+            _copy(screens[slots[number, 0]], screens[spare[oldest]])
+            _copy(screens[slots[number, 1]], screens[spare[1 - oldest]])
+        if shown_after[number] == 1 and kept:
+            slots[number, 0], slots[number, 1] = slots[number, 1], slots[number, 0]
+        for slot in range(2):
+            if kept >> slot & 1:
+                slots[number, slot], spare[slot] = spare[slot], slots[number, slot]
+        if kept == 1 and brighter:
             _brighten(screens[slots[number, 1]], screens[spare[0]])
         rewards[number], played[number] = reward, done
+
+
+@kernel
+def _copy(screen, into):
+    for row in range(screen.shape[0]):
+        for x in range(screen.shape[1]):
+            into[row, x] = screen[row, x]
 
 
 @kernel
@@ -234,10 +259,9 @@ def _show(begin, end, screens, slots, frames, shown_after, brighter, area, lines
 
 def compile_consoles() -> None:
     """Compiles the kernels of this module, or loads them from disk, by calls that play no console."""
-    machines, screens = np.zeros(1, MACHINE), np.zeros((3, 210, 160), np.uint8)
+    machines, before, screens = np.zeros(1, MACHINE), np.zeros(1, MACHINE), np.zeros((3, 210, 160), np.uint8)
     slots, spare, frames = np.zeros((1, 2), np.int64), np.zeros(2, np.int64), np.zeros(1, np.int64)
     numbers, stacks = np.zeros(1, np.int32), np.zeros((1, 1, *FRAME_SIZE), np.uint8)
-    _play(0, 0, machines, 0, np.zeros(ROM_SIZE, np.uint8), new_log(), screens, slots, spare, np.zeros((1, 1), np.uint8),
-          frames, frames, frames, numbers, numbers, screens,
-          True, False)
+    _play(0, 0, machines, before, 0, np.zeros(ROM_SIZE, np.uint8), new_log(), screens, slots, spare,
+          np.zeros((1, 1), np.uint8), frames, frames, frames, numbers, numbers, screens, True, False)
     _show(0, 0, screens, slots, frames, frames, True, area(210), scratch(), stacks, 0)

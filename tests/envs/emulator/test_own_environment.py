@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scripted import Make, goes_on_elsewhere, same, transitions
+from scripted import Make, goes_on_elsewhere, play_alike, same
 
 from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.emulator.consoles import OwnConsoles
 from ga3c.envs.emulator.machine import MACHINE
 from ga3c.envs.watched import Watched
+from ga3c.envs.which_emulator import proven
 from ga3c.settings.files import configured
 
 
@@ -29,8 +30,34 @@ def test_a_seed_gives_the_same_on_both_emulators(
     assert ours.spec == theirs.spec
     for environment in (ours, theirs):
         environment.reset(11)
-    for mine, expected in zip(transitions(ours, 250), transitions(theirs, 250), strict=True):
-        assert same(mine, expected)
+    play_alike(ours, theirs, 250)
+
+
+@pytest.mark.parametrize(("game", "frame_skip", "seed", "steps"), [
+    ("Alien", 4, 1, 350), ("Alien", 3, 0, 530), ("Alien", 1, 0, 725)])
+def test_below_a_short_frame_is_the_frame_before_the_last(
+        make: Make, game: str, frame_skip: int, seed: int, steps: int) -> None:
+    ours, theirs = (make(game, 3, emulator=name, frame_skip=frame_skip) for name in ("own", "ale"))
+    for environment in (ours, theirs):
+        environment.reset(seed)
+    play_alike(ours, theirs, steps, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rom", sorted(proven()))
+def test_a_first_game_is_the_same_on_both_emulators(make: Make, rom: str) -> None:
+    """Two frames of four are drawn. ale-py's consoles remember a game that has ended, so that it ends here."""
+    game = rom.title().replace("_", "")
+    ours, theirs = make(game, 1, emulator="own"), make(game, 1, emulator="ale")
+    for environment in (ours, theirs):
+        environment.reset(5)
+    rng = np.random.default_rng(5)
+    for _ in range(1000):
+        action = rng.integers(ours.spec.n_actions, size=1)
+        told, expected = ours.step(action), theirs.step(action)
+        assert same(told, expected)
+        if told.score_ended[0]:
+            break
         np.testing.assert_array_equal(ours.observation, theirs.observation)
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from ga3c.settings.machine import usable_cores
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.tuning.memory import cache_file, entries
+
+if TYPE_CHECKING:
+    from ga3c.envs.base import Environment
 
 START_SECONDS, MEASURED = 20.0, 1.0   # seconds: limit for the start of an agent; length of a measurement
 _CUDA = ("libcuda.so.1", "libcudart.so.12", "libcublas.so.12", "libcufft.so.11", "libcusparse.so.12",
@@ -183,7 +186,9 @@ def _environments(settings: Settings) -> list[Finding]:
         found = []
     spec = check(settings).spec
     if not runs_user_code(settings):
-        rate = _played(settings)["rate"]
+        environment, found_rate = _played(settings)
+        environment.close()
+        rate = found_rate["rate"]
     else:
         try:
             rate = run_in_own_process(settings, "from ga3c.commands.doctor import measure; measure()",
@@ -200,19 +205,19 @@ def measure() -> None:
     serve_answer(_played)
 
 
-def _played(settings: Settings) -> dict[str, Any]:
-    """Returns `rate`: the agent steps a second of one agent's environments with random actions."""
+def _played(settings: Settings, alive: Callable[[], None] = lambda: None) -> tuple[Environment, dict[str, float]]:
+    """Plays one agent's environments with random actions. Returns them, and `rate`: the agent steps a second."""
     from ga3c.envs.containment import reraising
     from ga3c.envs.factory import make_environment
     with reraising(f"game: {settings.env.game!r} fails while it is played", ConfigError):
-        environment = make_environment(settings, settings.agents.envs_per_agent)
+        environment = make_environment(settings, settings.agents.envs_per_agent, alive=alive)
         environment.reset(0)
         rng, steps, began = np.random.default_rng(0), 0, time.monotonic()
         while (seconds := time.monotonic() - began) < MEASURED:
             environment.step(rng.integers(0, environment.spec.n_actions, settings.agents.envs_per_agent))
+            alive()
             steps += settings.agents.envs_per_agent
-        environment.close()
-    return {"rate": steps / seconds}
+    return environment, {"rate": steps / seconds}
 
 
 class _Uniform:

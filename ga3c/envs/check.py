@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ga3c.envs import wrapper_statistics
-from ga3c.envs.base import EnvSpec
+from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, described, reraising
 from ga3c.envs.factory import make_environment, runs_user_code
 from ga3c.envs.gymnasium import GymnasiumEnvironment
@@ -32,6 +32,8 @@ from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
 _PROGRAM = "from ga3c.envs.check import main; main()"
+_CLOSE_SECONDS = 10.0  # for an environment to be closed
+_ALIVE = b" "  # a byte before the answer, after each part of the work; JSON may begin with spaces
 
 
 class Checked(NamedTuple):
@@ -50,11 +52,13 @@ def check(settings: Settings) -> Checked:
     """Makes one environment of `settings.env.game`. Plays one step if the game may run user code.
 
     Raises ConfigError as `make_environment`. Also raises it if the step fails, if an observation does not match its
-    space, and after `agent_timeout` seconds.
+    space, and if one of these takes more than `agent_timeout` seconds.
     """
     if runs_user_code(settings):
         found = run_in_own_process(settings, _PROGRAM, settings.agents.agent_timeout, "made and played its first step")
         name, shape, dtype, *counts = found["spec"]
+        if found["closing"]:
+            found["notes"].append(f"{name} fails when it is closed, which harms nothing: {found['closing']}")
         return Checked(EnvSpec(name, tuple(shape), np.dtype(dtype), *counts), found["notes"])
     environment = make_environment(settings, 1)
     environment.close()
@@ -64,8 +68,9 @@ def check(settings: Settings) -> Checked:
 def run_in_own_process(settings: Settings, program: str, seconds: float, what: str) -> dict[str, Any]:
     """Runs `program`, a line of Python that calls `serve_answer`, in its own process and returns the answer.
 
-    `what` completes the error messages: what the game should have done. Raises ConfigError if the process fails, ends
-    without an answer, or takes more than `seconds`.
+    `closing` in the answer says what went wrong when the environment was closed; "" if nothing did. `what` completes
+    the error messages: what the game should have done. Raises ConfigError if the process fails, ends without an answer,
+    or shows no sign of life for `seconds`.
     """
     game = settings.env.game
     reader, writer = os.pipe()
@@ -84,22 +89,29 @@ def run_in_own_process(settings: Settings, program: str, seconds: float, what: s
                 process.stdin.flush()  # left open, because the process ends when it is closed
             except BrokenPipeError:
                 pass  # the process has ended; the cause is reported below
-            answer, deadline = b"", time.monotonic() + min(seconds, LONGEST_WAIT)
+            answer = b""
             # A process that user code started may hold the pipe open, so the newline ends the answer.
             while b"\n" not in answer:
-                if not wait([reader], max(0.0, deadline - time.monotonic())):
+                if not wait([reader], min(seconds, LONGEST_WAIT)):
                     raise ConfigError(f"game: {game!r} has not {what} within {seconds:g} s (agent_timeout)")
                 part = answers.read(65_536)
                 if not part:
                     raise ConfigError(f"game: {game!r} {_end_of(process)} before it had {what}")
                 answer += part
+            answer, _, closing = answer.partition(b"\n")
+            found: dict[str, Any] = json.loads(answer)
+            if "error" in found:
+                raise ConfigError(found["error"])
+            deadline = time.monotonic() + _CLOSE_SECONDS
+            while b"\n" not in closing and wait([reader], max(0.0, deadline - time.monotonic())):
+                part = answers.read(65_536)
+                closing += part or b'"it ended its process"\n'
         finally:
             kill_group(process.pid)
             process.wait()
             process.stdin.close()
-    found: dict[str, Any] = json.loads(answer.partition(b"\n")[0])  # a game that forks answers twice
-    if "error" in found:
-        raise ConfigError(found["error"])
+    closed, ends, _ = closing.partition(b"\n")  # a game that forks answers twice
+    found["closing"] = json.loads(closed) if ends else f"it takes more than {_CLOSE_SECONDS:g} s"
     return found
 
 
@@ -118,36 +130,50 @@ def main() -> None:
     serve_answer(_examined)
 
 
-def serve_answer(examined: Callable[[Settings], dict[str, Any]]) -> None:
-    """Reads settings from standard input, calls `examined` and writes its result as one line of JSON.
+def serve_answer(examined: Callable[[Settings, Callable[[], None]], tuple[Environment, dict[str, Any]]]) -> None:
+    """Reads settings from standard input and calls `examined` with them and with a function that shows a sign of life.
 
-    The process of `run_in_own_process` calls this and then ends. Its first argument is the descriptor to write to.
+    Writes what it found as one line of JSON, closes the environment that it returned, and writes a second line: a
+    string that says why this failed, or "". The process of `run_in_own_process` calls this and then ends. Its first
+    argument is the descriptor to write to.
     """
     descriptor = int(sys.argv[1])
+
+    def write(line: bytes) -> None:
+        while line:
+            line = line[os.write(descriptor, line):]
+
     settings: Settings = pickle.load(sys.stdin.buffer)
     lifeline = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     kill_group_when_closed(lifeline)
+    environment = None
     try:
-        found = examined(settings)
+        environment, found = examined(settings, lambda: write(_ALIVE))
     except (ConfigError, EnvironmentFailed) as error:
         found = {"error": str(error)}
     except BaseException as error:  # noqa: B036  # KeyboardInterrupt: nobody but users' code raises it here
         found = {"error": f"game: {settings.env.game!r} cannot be made: {described(error)}"}
-    line = json.dumps(found).encode() + b"\n"
-    while line:
-        line = line[os.write(descriptor, line):]
+    write(json.dumps(found).encode() + b"\n")
+    closing = ""
+    try:
+        if environment:
+            environment.close()
+    except BaseException as error:  # noqa: B036  # the game can be played nevertheless
+        closing = described(error)
+    write(json.dumps(closing).encode() + b"\n")
     os._exit(0)  # even if threads of user code still run
 
 
-def _examined(settings: Settings) -> dict[str, Any]:
+def _examined(settings: Settings, alive: Callable[[], None]) -> tuple[Environment, dict[str, Any]]:
     game = settings.env.game
-    environment = make_environment(settings, 1)
+    environment = make_environment(settings, 1, alive=alive)
     size_before = wrapper_statistics.count_numbers(environment)
     notes = [environment.note] if isinstance(environment, GymnasiumEnvironment) and environment.note else []
     with reraising(f"game: {game!r} fails at its first step", ConfigError):
         environment.reset(settings.run.seed)
         environment.step(np.zeros(1, np.int64))
+    alive()
     carried: list[str] = []
     with contextlib.suppress(Exception):  # the agents will meet the same failure
         carried = wrapper_statistics.unsaved_attributes(environment, settings.run.seed)
@@ -161,9 +187,5 @@ def _examined(settings: Settings) -> dict[str, Any]:
         notes.append(f"{game}: {', '.join(keeping)} keeps running statistics; " + (
             f"they {why_not}, so they are not saved: a resumed run and an evaluation start new ones" if why_not else
             "those of all agents are merged, kept in checkpoints and used by evaluations"))
-    try:
-        environment.close()
-    except BaseException as error:  # noqa: B036  # the game can be played nevertheless
-        notes.append(f"{game} fails when it is closed, which harms nothing: {described(error)}")
     name, shape, dtype, n_actions, frames, _ = environment.spec
-    return {"spec": [name, shape, str(dtype), n_actions, frames, size], "notes": notes}
+    return environment, {"spec": [name, shape, str(dtype), n_actions, frames, size], "notes": notes}

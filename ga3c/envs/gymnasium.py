@@ -37,8 +37,8 @@ class GymnasiumEnvironment:
 
     The state can be saved if each environment is a `SavesState`. The score is the sum of the innermost environments'
     rewards, before wrappers change them. `at_end` is called when an episode has ended, before the next one begins.
-    `alive` is called after each environment that `reset` has reset. Raises ConfigError if observations or actions are
-    not supported.
+    `alive` is called after each environment that was reset, also at an episode's end. Raises ConfigError if
+    observations or actions are not supported, or not the same in each environment.
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env], name: str, alive: Callable[[], None] = lambda: None) -> None:
@@ -52,6 +52,11 @@ class GymnasiumEnvironment:
         self._form = form_of(name, first.observation_space)
         self.note = self._form.note
         self._first_action, self._action = int(first.action_space.start), first.action_space.dtype.type
+        for env in self.envs[1:]:
+            for kind, space, wanted in (("actions", env.action_space, first.action_space),
+                                        ("observations", env.observation_space, first.observation_space)):
+                if not _alike(space, wanted):
+                    raise ConfigError(f"{name}: {kind} are {wanted} in one environment and {space} in another")
         self.spec = EnvSpec(name, self._form.shape, self._form.dtype, int(first.action_space.n), 1)
         self.observation = np.zeros((len(self.envs), *self._form.shape), self._form.dtype)
         self._inner = [InnerRewards(env) for env in self.envs] if any(map(_changes_rewards, self.envs)) else []
@@ -93,6 +98,7 @@ class GymnasiumEnvironment:
                 continue
             self.at_end()
             self._begin(index, env.reset())
+            self._alive()
         return Transition(reward, terminated, truncated, terminated | truncated, final, score=score)
 
     def show(self, into: NDArray) -> None:
@@ -157,16 +163,20 @@ def layers(env: gymnasium.Env) -> list[gymnasium.Env]:
     return found
 
 
-def _own_spaces(env: gymnasium.Env) -> None:
-    """Copies the spaces that the innermost environment shares with its class.
+def _alike(space: gymnasium.Space, other: gymnasium.Space) -> bool:
+    """Returns whether two spaces have the same values. Bounds of observations may differ."""
+    if isinstance(space, gymnasium.spaces.Box):
+        return isinstance(other, gymnasium.spaces.Box) and (space.shape, space.dtype) == (other.shape, other.dtype)
+    return space == other
 
-    Otherwise the seed of another environment would reach them.
-    """
+
+def _own_spaces(env: gymnasium.Env) -> None:
+    """Copies the spaces that the innermost environment may share with another one. Its seed would reach them."""
     inner = env.unwrapped
     for name in _SPACES:
-        space = getattr(type(inner), name, None)
-        if isinstance(space, gymnasium.Space) and getattr(inner, name) is space:
-            with contextlib.suppress(AttributeError):  # a class with slots
+        space = getattr(inner, name, None)
+        if isinstance(space, gymnasium.Space):
+            with contextlib.suppress(AttributeError):  # a class with slots, or a property
                 setattr(inner, name, copy.deepcopy(space))
 
 
@@ -181,8 +191,8 @@ def _seed_spaces(env: gymnasium.Env, seed: int) -> None:
 
 def _changes_rewards(env: gymnasium.Env) -> bool:
     """Returns whether a wrapper may change the rewards of the innermost environment."""
-    while isinstance(env, _LEAVE_REWARDS):
-        env = env.env
+    while type(env) in _LEAVE_REWARDS:  # a class derived from one of them may change them
+        env = env.env  # type: ignore[attr-defined]
     return env is not env.unwrapped
 
 
@@ -220,17 +230,17 @@ class InnerRewards:
         elif self._inner is not None:
             del self._inner.step
 
-    def _listen(self, step: Callable[[Any], Any], action: Any) -> Any:
+    def _listen(self, step: Callable[..., Any], *given: Any, **named: Any) -> Any:
         self._depth += 1  # `step` may call itself
         try:
-            returned = step(action)
+            returned = step(*given, **named)
         finally:
             self._depth -= 1
         if not self._depth:
             self._stepped = True
             try:
                 self._sum += number("reward", returned[1])
-            except (ValueError, TypeError, LookupError):  # only the wrappers turn it into a number
+            except Exception:  # only the wrappers turn it into a number
                 self._sum = math.nan
         return returned
 

@@ -15,7 +15,8 @@ import numpy as np
 import psutil
 import pytest
 
-from ga3c.envs.check import check, probe
+from ga3c.envs import check as check_module
+from ga3c.envs.check import check, probe, run_in_own_process
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
@@ -72,6 +73,22 @@ def test_what_fails_to_close_is_played_all_the_same_and_said() -> None:
     checked = check(configured(game="odd:FailsToClose-v0"))
     note, = checked.notes
     assert note.startswith("odd:FailsToClose-v0 fails when it is closed, which harms nothing: RuntimeError: the close ")
+
+
+def test_each_part_of_the_check_may_take_as_long_as_a_step() -> None:
+    program = ("import os, sys, time; answer = int(sys.argv[1])\n"
+               "for part in (*[b' '] * 5, b'{}\\n', b'\"\"\\n'):\n  time.sleep(0.5); os.write(answer, part)")
+    assert run_in_own_process(configured(), program, 2.0, "been played") == {"closing": ""}
+    signs: list[None] = []
+    check_module._examined(configured(game="odd:Plain-v0"), lambda: signs.append(None))
+    assert len(signs) == 3, "made, reset and stepped"
+
+
+def test_a_close_that_blocks_or_ends_the_process_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_module, "_CLOSE_SECONDS", 0.5)
+    for then, told in (("time.sleep(600)", "it takes more than 0.5 s"), ("os._exit(1)", "it ended its process")):
+        program = f"import os, sys, time; os.write(int(sys.argv[1]), b'{{}}\\n'); {then}"
+        assert run_in_own_process(configured(), program, 20.0, "been played") == {"closing": told}
 
 
 def test_what_a_game_has_started_ends_with_the_check() -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import odd
 import pytest
 from gymnasium.spaces import Box
-from gymnasium.wrappers import TransformReward
+from gymnasium.wrappers import TimeLimit, TransformReward
+from numpy.typing import NDArray
 
 from ga3c.envs.check import check
 from ga3c.envs.factory import make_environment
@@ -97,14 +98,22 @@ def arranged(shape: tuple[int, ...]) -> tuple[Form, np.ndarray, np.ndarray]:
     return form, picture, into
 
 
-@pytest.mark.parametrize(("given", "ours"), [
-    ((84, 84), (84, 84, 1)), ((84, 84, 3), (84, 84, 3)), ((3, 84, 84), (84, 84, 3)), ((4, 84, 84), (84, 84, 4)),
-    ((4, 84, 84, 3), (84, 84, 12)), ((4, 3, 84, 84), (84, 84, 12)), ((4, 84, 84, 1), (84, 84, 4)),
-    ((1, 84, 84), (84, 84, 1)), ((7, 7, 3), (7, 7, 3)), ((210, 160, 3), (210, 160, 3))])
-def test_pictures_become_height_width_channels(given: tuple[int, ...], ours: tuple[int, ...]) -> None:
+def side_by_side(frames: NDArray) -> NDArray:
+    return np.concatenate(list(frames), 2)
+
+
+@pytest.mark.parametrize(("given", "arranged_by_hand"), [
+    ((84, 80), lambda picture: picture[..., None]), ((84, 80, 3), np.array), ((7, 7, 3), np.array),
+    ((210, 160, 3), np.array), ((3, 84, 80), lambda picture: np.moveaxis(picture, 0, 2)),
+    ((4, 84, 80), lambda picture: np.moveaxis(picture, 0, 2)), ((1, 84, 80), lambda picture: picture[0, ..., None]),
+    ((4, 84, 80, 3), side_by_side), ((4, 84, 80, 1), side_by_side),
+    ((4, 3, 84, 80), lambda picture: side_by_side(np.moveaxis(picture, 1, 3)))])
+def test_pictures_become_height_width_channels(
+        given: tuple[int, ...], arranged_by_hand: Callable[[NDArray], NDArray]) -> None:
     form, picture, seen = arranged(given)
-    assert (form.given, form.shape, form.dtype) == (given, ours, np.dtype(np.uint8))
-    assert np.array_equal(np.sort(seen, axis=None), np.sort(picture, axis=None))
+    expected = arranged_by_hand(picture)
+    assert (form.given, form.shape, form.dtype) == (given, expected.shape, np.dtype(np.uint8))
+    assert np.array_equal(seen, expected)
     assert bool(form.note) == (given[0] in (1, 3, 4)), form.note
 
 
@@ -149,6 +158,48 @@ class Warms(gymnasium.Wrapper):
 
 
 halved = functools.partial(TransformReward, func=lambda reward: reward / 2)
+
+
+class Repeats(odd.Plain):
+    """How often an action is played is up to its wrapper."""
+
+    def step(self, chosen: int, frames: int = 1) -> odd.Step:
+        observation, _, terminated, truncated, info = super().step(chosen)
+        return observation, float(frames), terminated, truncated, info
+
+
+class Twice(gymnasium.Wrapper):
+    def step(self, action: int) -> odd.Step:
+        return self.env.unwrapped.step(chosen=action, frames=2)
+
+
+class Shaped(TimeLimit):
+    """A limit that also pays less."""
+
+    def step(self, action: int) -> odd.Step:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, float(reward) / 4, terminated, truncated, info
+
+
+class Unusual(odd.Plain):
+    """Its reward is a number only for its wrapper."""
+
+    class Reward:
+        def __array__(self, *given: Any, **named: Any) -> np.ndarray:
+            raise RuntimeError("this has a gradient")
+
+    def step(self, action: int) -> odd.Step:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, self.Reward(), terminated, truncated, info  # type: ignore[return-value]
+
+
+def test_a_wrapper_may_play_and_pay_in_its_own_way() -> None:
+    for env, reward, score in ((halved(Twice(Repeats())), 1.0, 2.0), (Shaped(odd.Plain(), 9), 0.25, 1.0),
+                               (TransformReward(Unusual(), lambda reward: 0.75), 0.75, 0.75)):
+        environment = GymnasiumEnvironment([env], "odd")
+        environment.reset(0)
+        told = environment.step(np.zeros(1, np.int64))
+        assert (told.reward[0], told.scored[0]) == (reward, score), env
 
 
 @pytest.mark.parametrize(("wrap", "reward", "score"), [

@@ -128,6 +128,19 @@ class OfItsClass(Plain):
         return self.observation_space.sample()
 
 
+class OfItsModule(Plain):
+    """All environments have the same spaces, and draw from one."""
+
+    SPACES = Discrete(2), Box(0, 255, (2,), np.uint8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space, self.observation_space = self.SPACES
+
+    def seen(self) -> np.ndarray:
+        return self.observation_space.sample()
+
+
 class Spaceless(gymnasium.Env):
     """Only its wrapper says what its spaces are."""
 
@@ -144,8 +157,9 @@ class SaysSpaces(gymnasium.Wrapper):
         self.action_space, self.observation_space = Discrete(2), Box(0, 255, (2,), np.uint8)
 
 
-def test_each_environment_draws_from_spaces_of_its_own_where_it_has_any() -> None:
-    both, alone = GymnasiumEnvironment([OfItsClass(), OfItsClass()], "class"), GymnasiumEnvironment([OfItsClass()], "x")
+@pytest.mark.parametrize("kind", [OfItsClass, OfItsModule])
+def test_each_environment_draws_from_spaces_of_its_own_where_it_has_any(kind: Callable[[], gymnasium.Env]) -> None:
+    both, alone = GymnasiumEnvironment([kind(), kind()], "both"), GymnasiumEnvironment([kind()], "alone")
     shown = []
     for made in (both, alone):
         made.reset(1)
@@ -156,6 +170,29 @@ def test_each_environment_draws_from_spaces_of_its_own_where_it_has_any() -> Non
         shown.append(seen)
     assert shown[0] == shown[1]
     GymnasiumEnvironment([SaysSpaces(Spaceless())], "spaceless").reset(1)
+
+
+@pytest.mark.parametrize(("attribute", "space", "told"), [
+    ("action_space", Discrete(3), r"actions are Discrete\(2\) in one environment and Discrete\(3\) in another"),
+    ("action_space", Discrete(2, start=1), "actions are"), ("observation_space", Box(0, 255, (1,), np.uint8), "observ"),
+    ("observation_space", Box(0.0, 255.0, (2,), np.float32), "observations are Box")])
+def test_environments_that_differ_are_refused(attribute: str, space: gymnasium.Space, told: str) -> None:
+    envs = [Plain(), Plain()]
+    setattr(envs[1], attribute, space)
+    with pytest.raises(ConfigError, match=f"^odd: {told}"):
+        GymnasiumEnvironment(envs, "odd")
+
+
+def test_each_reset_is_a_sign_of_life() -> None:
+    signs: list[int] = []
+    made = GymnasiumEnvironment([Plain() for _ in range(3)], "plain", lambda: signs.append(made.envs[0].time))
+    made.reset(0)
+    assert len(signs) == 3
+    for _ in range(Plain.LENGTH - 1):
+        made.step(np.zeros(3, np.int64))
+    assert len(signs) == 3
+    made.step(np.zeros(3, np.int64))
+    assert len(signs) == 6, "all three begin another episode in this step"
 
 
 def test_all_are_closed_though_one_fails_to() -> None:

@@ -62,9 +62,9 @@ USERS_GUARDS = [
           "test_what_a_step_raises_costs_episodes_and_no_process",
           [("agents/fault_tolerant", "        except BaseException:  # noqa: B036  # SystemExit and KeyboardInterrupt "
             "are failures like any other", "        except Exception:")]),
-    Guard(47, "the second answer of a game that forks is read",
-          "test_a_game_that_changes_its_process_changes_nothing_here[fork]",
-          [("envs/check", 'answer.partition(b"\\n")[0]', "answer")]),
+    Guard(47, "the fork of a game answers, too",
+          "test_the_fork_of_a_game_does_not_answer",
+          [("envs/check", "    if os.getpid() != ours:", "    if False:")]),
     Guard(48, "what was forked plays on",
           "test_a_process_that_forked_and_comes_back_is_no_agent",
           [("agents/process", "            if os.getpid() != ours:", "            if False:")]),

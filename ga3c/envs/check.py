@@ -110,7 +110,7 @@ def run_in_own_process(settings: Settings, program: str, seconds: float, what: s
             kill_group(process.pid)
             process.wait()
             process.stdin.close()
-    closed, ends, _ = closing.partition(b"\n")  # a game that forks answers twice
+    closed, ends, _ = closing.partition(b"\n")
     found["closing"] = json.loads(closed) if ends else f"it takes more than {_CLOSE_SECONDS:g} s"
     return found
 
@@ -137,7 +137,7 @@ def serve_answer(examined: Callable[[Settings, Callable[[], None]], tuple[Enviro
     string that says why this failed, or "". The process of `run_in_own_process` calls this and then ends. Its first
     argument is the descriptor to write to.
     """
-    descriptor = int(sys.argv[1])
+    descriptor, ours = int(sys.argv[1]), os.getpid()
 
     def write(line: bytes) -> None:
         while line:
@@ -154,6 +154,8 @@ def serve_answer(examined: Callable[[Settings, Callable[[], None]], tuple[Enviro
         found = {"error": str(error)}
     except BaseException as error:  # noqa: B036  # KeyboardInterrupt: nobody but users' code raises it here
         found = {"error": f"game: {settings.env.game!r} cannot be made: {described(error)}"}
+    if os.getpid() != ours:  # this is a child that the game forked
+        os._exit(0)
     write(json.dumps(found).encode() + b"\n")
     closing = ""
     try:

@@ -84,6 +84,24 @@ def test_each_part_of_the_check_may_take_as_long_as_a_step() -> None:
     assert len(signs) == 3, "made, reset and stepped"
 
 
+def test_the_fork_of_a_game_does_not_answer() -> None:
+    program = """
+import os
+from ga3c.envs.check import serve_answer
+from ga3c.envs.factory import make_environment
+
+def examined(settings, alive):
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+    return make_environment(settings, 1), {"forked": not child}
+
+serve_answer(examined)
+"""
+    assert run_in_own_process(configured(game="toy:catch"), program, 60.0, "been played") == {
+        "forked": False, "closing": ""}
+
+
 def test_a_close_that_blocks_or_ends_the_process_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_module, "_CLOSE_SECONDS", 0.5)
     for then, told in (("time.sleep(600)", "it takes more than 0.5 s"), ("os._exit(1)", "it ended its process")):

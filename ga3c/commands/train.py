@@ -97,7 +97,9 @@ def _prepare(argv: Sequence[str]) -> int:
                               f"{for_shell(directory / 'config.yaml')} --run-dir null")
         if weights_only:  # limits and directory of the old run do not apply
             given = {"run_dir": None, "steps": None, "frames": None, "minutes": None, "episodes": None, **given}
-    settings = recorded(directory / "config.yaml", given) if directory else resolve(given, options.get("config"))
+    counts = given.keys() & {"agents", "predictors", "trainers"}  # the run's own `start` would win over them
+    settings = (recorded(directory / "config.yaml", {"start": None, **given} if counts else given) if directory else
+                resolve(given, options.get("config")))
     check_agents(settings)
     if options.get("print_config"):
         print(to_yaml(settings), end="")

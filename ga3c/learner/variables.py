@@ -146,7 +146,11 @@ class Variables:
         arrays = {name: array for name, array in arrays.items() if name.split(".")[0] in owners} | new
         wrong = _difference(variables, arrays)
         if wrong:
-            raise ValueError(f"its weights are of another network: {wrong}")
+            other = wrong.split(".")[0]
+            if other == "network":
+                raise ValueError(f"its weights are of another network: {wrong}")
+            raise ValueError(f"its state is of another {'optimizer' if other == 'optimizer' else 'algorithm'}: {wrong}"
+                             "; --weights-only begins a new run with its weights")
         return arrays
 
     def statistics(self) -> list[tuple[str, ...]]:

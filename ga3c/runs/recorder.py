@@ -88,10 +88,11 @@ class Recorder:
     def __init__(self, settings: Settings, spec: EnvSpec, directory: Path, resumed: Mapping[str, Any],
                  wake: Callable[[], None] = lambda: None, shown: Path | None = None) -> None:
         self.settings, self.spec, self.directory, self.shown = settings, spec, directory, shown or directory
+        traces = settings.run.trace and not settings.run.serial and not settings.workers_learn
         self.statistics = Statistics(
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
             resumed.get("predictions", 0), resumed.get("episodes", 0), resumed.get("dropped_steps", 0),
-            resumed.get("recent_scores", ()), Trace() if settings.run.trace and not settings.run.serial else None,
+            resumed.get("recent_scores", ()), Trace() if traces else None,
             resumed.get("frames"))
         self.display = Display(f"GA3C  {spec.name}  {self.shown}", settings.flat(), usable_cores())
         self.checkpoints = Checkpoints(
@@ -120,9 +121,7 @@ class Recorder:
         if self._episodes.empty:
             self._episodes.write("time,agent_step,score,length\n")
         self._tensorboard: TensorBoard | None = None
-        if settings.run.tensorboard:
-            from ga3c.runs.tensorboard import TensorBoard
-            self._tensorboard = TensorBoard(directory / "tensorboard", to_yaml(settings), resumed.get("agent_steps", 0))
+        self._begins_at = resumed.get("agent_steps", 0)
 
     @property
     def time(self) -> float:
@@ -140,6 +139,9 @@ class Recorder:
         self._next_row = self.time + 1.0
         self.checkpoints.start()
         self.statistics.row(self.time, Workers(0, 0, 0, 0, 0))
+        if self.settings.run.tensorboard:  # not sooner: it hides what was shown of later steps
+            from ga3c.runs.tensorboard import TensorBoard
+            self._tensorboard = TensorBoard(self.directory / "tensorboard", to_yaml(self.settings), self._begins_at)
 
     def log(self, text: str) -> None:
         """Shows the user a message, and writes it to log.txt."""

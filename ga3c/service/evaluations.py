@@ -21,7 +21,8 @@ from ga3c.service.signals import Signals
 class Evaluations:
     """The evaluations of one run, one at a time. Each begins `evaluation_minutes` after the last one ended.
 
-    Used by the main thread only. Without the setting `evaluation_minutes` nothing is evaluated.
+    The first one, also of a resumed run, begins at a multiple of `evaluation_minutes`, so that a run that is often
+    interrupted is evaluated, too. Used by the main thread only. Without the setting nothing is evaluated.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -29,9 +30,9 @@ class Evaluations:
         self.evaluator = Evaluator(recorder.settings.agents.agent_nice // 2)
         recorder.evaluator = self.evaluator
         self._evaluated: Path | None = None  # the checkpoint of the last evaluation
-        self._next = math.inf                # seconds of training
+        self._period = 60.0 * (self._settings.run.evaluation_minutes or math.inf)
+        self._next = self._period * (recorder.time // self._period + 1.0)  # seconds of training
         self._saving = False                 # the checkpoint to evaluate is being written
-        self._await_next()
 
     @property
     def sentinels(self) -> list[socket | int]:
@@ -64,7 +65,7 @@ class Evaluations:
             self._failed(path, f"its process cannot be started: {error}")
 
     def _await_next(self) -> None:
-        self._next = self._recorder.time + 60.0 * (self._settings.run.evaluation_minutes or math.inf)
+        self._next = self._recorder.time + self._period
 
     def _record(self) -> None:
         outcome = self.evaluator.collect()

@@ -15,6 +15,7 @@ import traceback
 import zlib
 from collections.abc import Callable, Mapping
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.agents.fault_tolerant import RETRIES
@@ -33,6 +34,8 @@ from ga3c.service.serial_agents import PREFIX, Agents
 from ga3c.service.signals import Signals
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch
+
+_MIN_VALID_VERSION = f"{PREFIX}min_valid_version"
 
 
 def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals: Signals,
@@ -54,7 +57,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
                         statistics=statistics))
     try:
         reason = _play(agents, recorder, learner, signals, evaluations)
-        state = agents.state() | agents.statistics()
+        state = _state(agents, learner)
         recorder.checkpoints.extra_arrays = lambda: state  # the last checkpoint comes after the environments are closed
         return reason
     except BaseException as error:
@@ -69,6 +72,14 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
         signals.reinstall_handlers()
 
 
+def _state(agents: Agents, learner: Learner) -> dict[str, NDArray]:
+    """Returns what a checkpoint has beside the model."""
+    rollouts = agents.state()
+    if rollouts:
+        rollouts[_MIN_VALID_VERSION] = np.array(learner.min_valid_version)
+    return rollouts | agents.statistics()
+
+
 def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: Mapping[str, NDArray],
               failed: Callable[[int], None]) -> Agents | None:
     """Returns the agents of a checkpoint; None if it has none, or they do not fit."""
@@ -78,8 +89,10 @@ def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: M
         return None
     try:
         began_at = json.loads(saved[f"{PREFIX}places"].tobytes())["began_at"]
-        return Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed,
-                      saved.get(wrapper_statistics.SAVED))
+        restored = Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed,
+                          saved.get(wrapper_statistics.SAVED))
+        learner.min_valid_version = int(saved.get(_MIN_VALID_VERSION, 0))
+        return restored
     except (ValueError, LookupError, TypeError, AttributeError, zlib.error, OverflowError) as error:
         recorder.log(f"New episodes begin: those of the checkpoint do not fit, {' '.join(str(error).split())[:200]}.")
         return None
@@ -90,7 +103,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
     count = recorder.statistics.new_count()
     if not agents.can_save:
         recorder.log("This game cannot save its state: a resume of this run will begin new episodes.")
-    recorder.checkpoints.extra_arrays = lambda: agents.state() | agents.statistics()
+    recorder.checkpoints.extra_arrays = lambda: _state(agents, learner)
 
     divergence = Divergence(recorder, learner)
     refused = stale_filter(lag_limit(recorder.settings), lambda: learner.version, lambda: learner.min_valid_version)

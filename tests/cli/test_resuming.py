@@ -60,8 +60,10 @@ def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with(train_here: Comma
     assert [event["resumed_at"] for event in events(run) if event["event"] == "start"] == [0, before["agent_steps"]]
     assert len((run / "episodes.csv").read_text().splitlines()) == after["episodes"] + 1
 
+    shown = {path.name for path in (run / "tensorboard").iterdir()}
     reached = train_here("--resume", "run")
     assert reached.returncode == 2 and "already reached --steps 8000" in reached.stderr
+    assert {path.name for path in (run / "tensorboard").iterdir()} == shown, "a new one would hide later steps"
 
 
 def test_a_corrupt_newest_checkpoint_is_named_and_the_next_older_one_used(
@@ -183,6 +185,27 @@ def test_a_resumed_run_keeps_its_directory() -> None:
     done = train("--resume", "run", "--run-dir", "other", "--steps", "5000")
     assert done.returncode == 2 and "--run-dir: --resume goes on with its own directory" in done.stderr
     assert not Path("other").exists()
+
+
+def test_counts_that_are_given_to_a_resume_win_over_the_start_of_the_run(
+        run_with_two_checkpoints: list[Path]) -> None:
+    written = Path("run/config.yaml")
+    text = written.read_text()
+    assert "\n  start: null " in text
+    written.write_text(text.replace("\n  start: null ", "\n  start: 1/1/1 "))
+    assert "\n  start: 1/1/1 " in train("--resume", "run", "--print-config").stdout
+    told = train("--resume", "run", "--agents", "3", "--print-config").stdout
+    assert "\n  start: null " in told and "\n  agents: 3 " in told
+    told = train("--resume", "run", "--agents", "3", "--start", "2/1/1", "--print-config").stdout
+    assert "\n  start: 2/1/1 " in told
+
+
+@pytest.mark.usefixtures("run_with_two_checkpoints")
+def test_another_optimizer_is_refused_by_its_name(train_here: Command) -> None:
+    refused = train_here("--resume", "run", "--optimizer", "rmsprop", "--steps", "5000")
+    assert refused.returncode == 2
+    assert re.fullmatch(r"ga3c-train: --resume: .*: its state is of another optimizer: optimizer\..*; --weights-only "
+                        r"begins a new run with its weights\n", refused.stderr)
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")

@@ -73,8 +73,9 @@ Evaluated = tuple[Recorder, Stub, Evaluations]
 @pytest.fixture
 def evaluated(begin: Callable[..., Recorder]) -> Callable[..., Evaluated]:
     """A run that evaluates every three seconds and keeps one checkpoint."""
-    def evaluated(**changed: Any) -> Evaluated:
-        record = begin(**{"evaluation_minutes": 0.05, "evaluation_episodes": 7, "checkpoints_kept": 1, **changed})
+    def evaluated(resumed: dict[str, Any] | None = None, **changed: Any) -> Evaluated:
+        record = begin(
+            resumed, **{"evaluation_minutes": 0.05, "evaluation_episodes": 7, "checkpoints_kept": 1, **changed})
         ours = Evaluations(record)
         stub = record.evaluator = ours.evaluator = cast(Any, Stub())
         record.start()
@@ -105,6 +106,19 @@ def test_an_evaluation_begins_with_a_checkpoint_when_it_is_due_after_the_last_ha
     assert len(evaluator.started) == 1
     seconds(record, ours, clock, 11, 11)
     assert [name for name, _, _ in evaluator.started] == ["000000000030", "000000000110"]
+
+
+def test_a_run_that_is_often_interrupted_is_evaluated_too(
+        clock: Clock, evaluated: Callable[..., Evaluated]) -> None:
+    record, evaluator, ours = evaluated({"time": 2.0})
+    seconds(record, ours, clock, 1, 2)
+    assert len(evaluator.started) == 1, "three seconds after the run's beginning, not after the resume"
+    evaluator.end(1.0)
+    record, evaluator, ours = evaluated({"time": 3.0})
+    seconds(record, ours, clock, 3, 4)
+    assert not evaluator.started
+    seconds(record, ours, clock, 5, 6)
+    assert len(evaluator.started) == 1
 
 
 def test_a_full_disk_stops_neither_training_nor_the_record_of_an_evaluation(

@@ -66,6 +66,16 @@ def test_with_breaks_a_run_learns_what_it_learns_without(
         np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
 
 
+def test_rollouts_of_weights_that_were_given_up_are_refused_after_a_resume_too(
+        learned: Callable[..., tuple[Checkpoint, str]]) -> None:
+    before, _ = learned("toy:catch", 100)
+    name = f"{PREFIX}min_valid_version"
+    assert before.arrays[name] == 0
+    before.arrays[name] = np.array(before.progress["version"])
+    after, _ = learned("toy:catch", 200, before)
+    assert after.arrays[name] == before.progress["version"]
+
+
 @pytest.mark.parametrize("changes", [
     {"algorithm": "a3c-cpu"},
     {"schedule": "synchronous", "algorithm": "ppo", "passes": 2, "minibatches": 3},

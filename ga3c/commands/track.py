@@ -128,8 +128,8 @@ def _track(options: argparse.Namespace) -> int:
     print(f"ga3c-track: {run} to {options.to}, {tracker.id}", flush=True)
     ended = True
     try:
-        _remember(note, tracker.id, sent)  # so that a later call uses the same tracker run
-        reason = follow(run, tracker, sent, lambda rows: _remember(note, tracker.id, rows))
+        _remember(note, tracker.id, sent, options.project)  # so that a later call uses the same tracker run
+        reason = follow(run, tracker, sent, lambda rows: _remember(note, tracker.id, rows, options.project))
     finally:
         try:
             tracker.close()
@@ -147,8 +147,9 @@ def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]
     with suppress(FileNotFoundError):
         try:
             noted = json.loads(note.read_text(encoding="utf-8"))
-            known, sent = str(noted["id"]), int(noted["rows"])
-        except (ValueError, KeyError, TypeError):
+            if noted.get("project", project) == project:  # another project has a tracker's run of its own
+                known, sent = str(noted["id"]), int(noted["rows"])
+        except (ValueError, LookupError, TypeError, AttributeError):
             raise ConfigError(f"{note} is damaged; remove it to send everything again") from None
     try:
         return TRACKERS[name](project, run.resolve().name, record.settings(run), known), sent
@@ -158,8 +159,8 @@ def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]
         raise ConfigError(f"--to: {name} does not begin: {type(error).__name__}: {error}") from error
 
 
-def _remember(note: Path, identity: str, rows: int) -> None:
-    write_whole(note, json.dumps({"id": identity, "rows": rows}) + "\n")
+def _remember(note: Path, identity: str, rows: int, project: str) -> None:
+    write_whole(note, json.dumps({"id": identity, "rows": rows, "project": project}) + "\n")
 
 
 def point(row: dict[str, Any]) -> Point:

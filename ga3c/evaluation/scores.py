@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 from collections.abc import Callable
 from importlib import resources
 from typing import Any
@@ -100,6 +102,8 @@ def record(trained: Trained, found: dict[str, Any]) -> None:
                  "checkpoint": f"checkpoints/{trained.path.name}"}
         with contextlib.closing(Log(trained.run / "events.jsonl")) as file:
             file.write(json.dumps(event) + "\n")
+            if file.lost:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(trained.run / "events.jsonl"))
 
 
 def table(found: dict[str, Any]) -> RenderableType:

@@ -161,6 +161,15 @@ def test_a_run_that_cannot_be_written_to_is_evaluated_and_that_is_said(
     assert err.splitlines()[-1] == "ga3c-eval: not recorded: [Errno 13] Permission denied: 'run/events.jsonl'"
 
 
+def test_a_full_disk_is_said_too(
+        run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    run("Plain")
+    monkeypatch.setattr("ga3c.runs.directory.Log.write", lambda log, text: setattr(log, "lost", 1))
+    assert evaluate(["run", "--episodes", "2", "--json"]) == 0
+    told = capfd.readouterr().err.splitlines()[-1]
+    assert told.startswith("ga3c-eval: not recorded: [Errno 28] No space left on device: ") and "events.jsonl" in told
+
+
 def test_a_damaged_newest_checkpoint_is_passed_over_and_named(
         run: Callable[..., Path], capfd: pytest.CaptureFixture[str]) -> None:
     whole = run("Plain") / "checkpoints/000000000010"

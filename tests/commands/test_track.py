@@ -246,6 +246,11 @@ def test_mlflow_gets_a_run_in_the_experiment_and_goes_on_with_it(run: Path, mlfl
     assert track([str(run), "--to", "mlflow", "--project", "atari"]) == 0
     assert mlflow[0] == ("update_run", "run-1", "RUNNING")
     assert {step for *_, step in mlflow[1][2]} == {30}
+    mlflow.clear()
+    assert track([str(run), "--to", "mlflow", "--project", "other"]) == 0
+    assert Client.experiments.keys() == {"atari", "other"}
+    assert mlflow[0][0] == "create_run", "another project gets everything"
+    assert {step for *_, step in mlflow[2][2]} == {10, 20, 30}
 
 
 def test_mlflow_gets_at_most_a_thousand_metrics_at_a_time(mlflow: list[tuple]) -> None:

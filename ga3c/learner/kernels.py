@@ -80,8 +80,8 @@ class Answers(NamedTuple):
 def usual(settings: Settings, spec: EnvSpec) -> Kernel:
     """Returns the kernel without a measurement: the library in the settings, else oneDNN for images, Eigen for vectors.
 
-    oneDNN has bfloat16 only on processors with AVX-512. Raises ConfigError if the library in the settings is
-    unavailable.
+    oneDNN has bfloat16 only on processors with AVX-512. Eigen computes in bfloat16 only if the setting says so: it is
+    several times slower there than in float32. Raises ConfigError if the library in the settings is unavailable.
     """
     named, fixed, precision = settings.run.kernels, fixed_library(), settings.algorithm.precision
     images = len(spec.observation_shape) == 3
@@ -92,7 +92,8 @@ def usual(settings: Settings, spec: EnvSpec) -> Kernel:
         raise ConfigError(f"kernels: {named} is not available: this process computes with {fixed} already; unset "
                           "TF_ENABLE_ONEDNN_OPTS, and import TensorFlow only afterwards")
     by_rule: Library = "onednn" if named == "onednn" or named != "eigen" and images and able else "eigen"
-    return Kernel(fixed or by_rule, precision)
+    library = fixed or by_rule
+    return Kernel(library, "float32" if library == "eigen" and precision == "auto" else precision)
 
 
 def choose(settings: Settings, spec: EnvSpec, note: TakesLine, announce: TakesLine = lambda line: None,

@@ -80,7 +80,7 @@ class CheckingModel:
         self.device = "CPU"
         self.outputs = {"policy": Field((2,), np.float32), "value": Field((), np.float32)}
         self.agent_steps = 0
-        self.learning_rate_factor, self.ending_early, self.skips = 1.0, False, Skips()
+        self.learning_rate_factor, self.ending_early, self.skips, self.last_took = 1.0, False, Skips(), 0.0
         self.on_update = on_update
         self.lock = threading.Lock()
         self.predicted: dict[int, set[Moment]] = defaultdict(set)

@@ -31,7 +31,8 @@ def fail(error: tf.errors.OpError, what: str) -> NoReturn:
     """Raises TooLarge or DeviceFailed if the device itself failed at `what`. Raises `error` otherwise."""
     if isinstance(error, tf.errors.ResourceExhaustedError) or _FULL in error.message:
         raise TooLarge(f"the device has no memory for {what}; end other programs on it, or give a smaller "
-                       "--training-batch-min, --envs-per-agent or --prediction-batch-max") from error
+                       "--envs-per-agent; with --schedule queues --training-batch-min or --prediction-batch-max, with "
+                       "others --rollout-length") from error
     if not isinstance(error, _LOST) and _NO_CUDNN not in error.message:
         raise error
     cause = " ".join(error.message.split())[:200]

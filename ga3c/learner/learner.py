@@ -68,8 +68,8 @@ class Snapshot(NamedTuple):
 def stuck(seconds: float) -> DeviceFailed:
     """Returns the error to raise when an update has not ended after `seconds`."""
     return DeviceFailed(f"an update did not end within {seconds:g} s: the device is stuck, or the update too large; "
-                        "ga3c-doctor tries each device; a smaller --training-batch-min, or --envs-per-agent, makes "
-                        "updates smaller")
+                        "ga3c-doctor tries each device; a smaller --envs-per-agent makes updates smaller, and with "
+                        "--schedule queues a smaller --training-batch-min")
 
 
 def scheduled(start: float, end: float | None, progress: float) -> float:
@@ -98,6 +98,7 @@ class Model(Protocol):
 
     learning_rate_factor: float
     skips: Skips
+    last_took: float
     outputs: dict[str, Field]
     precision: str
     device: str
@@ -125,8 +126,9 @@ class Learner:
     version: updates so far; a return to a checkpoint counts as one. agent_steps: agent steps trained on so far;
     `rates_at` uses it. min_valid_version: the version at the last return to a checkpoint; rollouts of earlier versions
     must not be trained on. learning_rate_factor: multiplies the scheduled learning rate. skips: counts of what was not
-    finite. ending_early: whether an update ends after its current minibatch. outputs: the fields that `predict`
-    returns, for `Slots`. precision: of the network's inner layers. device: what computes it.
+    finite. ending_early: whether an update ends after its current minibatch, and no other begins. last_took: seconds of
+    the last update. outputs: the fields that `predict` returns, for `Slots`. precision: of the network's inner layers.
+    device: what computes it.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
@@ -138,7 +140,7 @@ class Learner:
         self.version = self.min_valid_version = self.agent_steps = 0
         self.learning_rate_factor, self.ending_early = 1.0, False
         self.skips = Skips()
-        self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates ended; seconds of the last
+        self._update_lock, self._ended, self.last_took = threading.Lock(), 0, 0.0  # updates ended
         self._snapshot = Snapshot(0, self._backend.variables.weights())
 
     def snapshot(self) -> Snapshot:
@@ -161,8 +163,8 @@ class Learner:
         """Makes one update from the filled steps of `batch`. Returns None if none was made; no weight has changed then.
 
         An update makes `passes` over the batch, each in `minibatches`, and raises the version by 1. Predictions use the
-        old weights until it ends. No update is made if no step is filled, if no minibatch is finite, or if a rollout is
-        older than `min_valid_version`.
+        old weights until it ends. No update is made if no step is filled, if no minibatch is finite, if a rollout is
+        older than `min_valid_version`, or if `ending_early` is set at its beginning.
 
         Raises Diverged after `SKIPS_MAX` updates in a row that were not finite, TooLarge and DeviceFailed.
         """
@@ -174,7 +176,7 @@ class Learner:
         before = time.monotonic()
         with on_device(what), self._updating():
             waited = time.monotonic() - before
-            if (batch.version[batch.steps > 0, 0] < self.min_valid_version).any():
+            if self.ending_early or (batch.version[batch.steps > 0, 0] < self.min_valid_version).any():
                 return None
             rates = rates_at(self._settings, self.agent_steps, self.learning_rate_factor)
             try:
@@ -202,11 +204,11 @@ class Learner:
             finally:
                 self._ended += 1
                 if self.version > version:
-                    self._last_took = time.monotonic() - began
+                    self.last_took = time.monotonic() - began
 
     @contextlib.contextmanager
     def _between_updates(self) -> Iterator[None]:
-        ended, longest = self._ended, max(UPDATE_TIMEOUT, 2.0 * self._last_took)
+        ended, longest = self._ended, max(UPDATE_TIMEOUT, 2.0 * self.last_took)
         while not self._update_lock.acquire(timeout=longest):
             if self._ended == ended:
                 raise stuck(round(longest, 1))

@@ -34,7 +34,7 @@ class SharedLearner:
         workers = settings.agent_capacity
         self.shared = SharedWeights(self._backend.variables.arrays(), self._backend.variables.statistics(), workers,
                                     workers * settings.agents.slots_per_agent, len(self._metrics))
-        self.skips = Skips()
+        self.skips, self.last_took = Skips(), 0.0  # no update happens in this process
 
     @property
     def version(self) -> int:
@@ -90,6 +90,7 @@ class SharedLearner:
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
         """As `Learner.go_back`. Workers push no more updates of the abandoned weights."""
-        version = self.version + 1
-        self.shared.restart_from(self._backend.variables.matching_arrays(arrays), version, self.agent_steps, version)
+        arrays = self._backend.variables.matching_arrays(arrays)
+        version = self.version + 1  # as late as possible: workers go on pushing until the restart begins
+        self.shared.restart_from(arrays, version, self.agent_steps, version)
         self.skips.in_a_row = 0

@@ -295,6 +295,8 @@ class AgentPool:
             causes = {"cause": cause.value}
             self._recorder.statistics.agent_deaths += 1
             self._recorder.log(f"Agent {agent.number} was draining, but {how}.")
+        elif self._channel.has_delivered(agent.number):
+            agent.failures = 0
         self._recorder.event("agent_left", agent=agent.number, exitcode=exitcode, **causes)
 
     def _end(self, agent: Agent, exitcode: int) -> tuple[Cause, str]:

@@ -72,7 +72,7 @@ from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Batch, Slots
 from ga3c.tuning.tuner import Tuner
 
-DRAIN_TRAINERS_SECONDS = 5.0  # from the start of a stop until rollouts that still wait for an update are dropped
+DRAIN_TRAINERS_SECONDS = 5.0  # from the start of a stop until rollouts that still wait are dropped, or sooner
 STOP_SECONDS = 7.5    # from the start of a stop until the main thread no longer waits for a thread in the model
 STALL_SECONDS = 30.0  # alarm if work waits this long and none is done
 
@@ -288,7 +288,9 @@ class Service:
         self._schedule.drain()
         self._agents.stop_all(at_once=bool(self._failures))
         self._trainers.resize(0)
-        if not self._trainers.join(began + DRAIN_TRAINERS_SECONDS):
+        # A last update must end before STOP_SECONDS, and it may take longer than the one before.
+        drain = max(0.0, min(DRAIN_TRAINERS_SECONDS, STOP_SECONDS - 1.5 * self._learner.last_took))
+        if not self._trainers.join(began + drain):
             self._schedule.end_update_early()
             self._drop_rollouts("Updates take long")
         updated = self._trainers.join(began + STOP_SECONDS)

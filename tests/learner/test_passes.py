@@ -159,6 +159,7 @@ def test_an_update_in_a_hurry_ends_after_the_minibatch_it_is_in() -> None:
     model._backend._update._step = hurrying
     update = model.update(random_batch())
     assert len(calls) == 5 and update.metrics["passes"] == 1.25 and (update.version, update.agent_steps) == (1, 24)
+    assert model.update(random_batch()) is None and (model.version, len(calls)) == (1, 5), "no other one begins"
     policy = model.predict(random_batch().observation[0, 0])[0]["policy"]
     model.restore(*model.state())
     np.testing.assert_array_equal(model.predict(random_batch().observation[0, 0])[0]["policy"], policy)

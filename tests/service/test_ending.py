@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import psutil
@@ -58,6 +59,31 @@ def test_an_update_that_never_ends_is_no_clean_end(
             thread.join(30)
 
 
+def test_no_update_begins_that_would_not_end_in_time(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, waiting, began = CheckingModel(), threading.Event(), list[float]()
+    right = model.update
+
+    def slow(batch: Batch) -> UpdateStats | None:
+        if model.ending_early:
+            return None
+        if model.version >= 5:
+            if not began:
+                end_run()
+            began.append(time.monotonic())
+            model.last_took = 1.8
+            waiting.wait(1.8)
+        return right(batch)
+
+    monkeypatch.setattr(model, "update", slow)
+    monkeypatch.setattr(supervisor, "DRAIN_TRAINERS_SECONDS", 2.0)
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 3.0)
+    run = make_run(counting(agents=8, trainers=1, steps=None, minutes=1))
+    assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
+    assert len(began) == 1
+    assert "Updates take long" in (run.directory / "log.txt").read_text()
+
+
 def test_updates_that_are_not_finite_while_stopping_change_nothing_of_how_it_ends(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     model, failed = CheckingModel(), list[int]()
@@ -77,3 +103,20 @@ def test_updates_that_are_not_finite_while_stopping_change_nothing_of_how_it_end
     run.statistics.drain()
     submitted = sum(len(moments) - 1 for moments in model.predicted.values())
     assert sum(failed) < run.statistics.dropped_steps == submitted - model.agent_steps
+
+
+def test_an_agent_that_delivered_and_was_dismissed_has_not_failed_in_a_row(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(counting())
+    made = Service(run.settings, run, CheckingModel(), interruption)
+    agent, delivered = made._agents.agents[0], [0]
+    monkeypatch.setattr(made._channel, "has_delivered", delivered.__contains__)
+    for exitcode, failures, left in ((1, 2, 2), (0, 2, 0)):
+        agent.failures = failures
+        made._agents._note_drained(agent, exitcode)
+        assert agent.failures == left
+    delivered.clear()
+    agent.failures = 2
+    made._agents._note_drained(agent, 0)
+    assert agent.failures == 2
+    made._channel.close()

@@ -30,6 +30,7 @@ def with_a_signal(states: Iterable[str], often: Iterable[str]) -> list[Any]:
             for row, state in enumerate(states) for column, number in enumerate(signals)]
 
 
+@pytest.mark.usefixtures("compiled_emulator")
 @pytest.mark.parametrize(("phase", "number"), with_a_signal(PHASES, ("import", "start")))
 def test_a_signal_in_any_phase_ends_cleanly(
         phase: str, number: signal.Signals, started: Callable[..., Started]) -> None:
@@ -93,6 +94,7 @@ def test_a_signal_while_the_game_is_checked_ends_cleanly(
     assert out.splitlines()[-1] == f"Ended by {number.name} before the run began" and not Path("run").exists()
 
 
+@pytest.mark.usefixtures("compiled_emulator")
 def test_signals_in_quick_succession_are_one(started: Callable[..., Started]) -> None:
     each = started("--game", "Pong", "--run-dir", "run")  # as Ctrl-C in a terminal and the program above send them
     each.wait_for(lambda: len(each.group()) > 1)
@@ -106,7 +108,8 @@ def test_a_signal_while_the_emulator_is_compiled_ends_cleanly(
         started: Callable[..., Started], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "empty"))
     each = started("--game", "Pong", "--run-dir", "run")
-    each.wait_for(lambda: (tmp_path / "empty").exists())  # something has been compiled; it takes half a minute in all
+    # Something has been compiled. It takes half a minute in all.
+    each.wait_for(lambda: next((tmp_path / "empty").rglob("*.nbi"), None) is not None)
     each.process.send_signal(signal.SIGINT)
     out, err, seconds = each.end()
     assert (each.process.returncode, told(err)) == (130, "") and seconds < 10

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from guards import GUARDS, HERE, place
@@ -15,6 +17,23 @@ def test_a_guard_is_in_the_code_and_its_test_among_the_tests(guard: Guard) -> No
     for module, what, _ in guard.edits:
         assert (HERE / "ga3c" / f"{module}.py").read_text(encoding="utf-8").count(what) == 1
     assert place(guard)
+
+
+def test_the_table_of_faults_names_the_tests_of_its_guards() -> None:
+    rows = {}
+    for line in (HERE / "docs/troubleshooting.md").read_text(encoding="utf-8").splitlines():
+        cells = line.strip("| ").split(" | ")
+        if cells[0].isdigit() and len(cells) == 6:
+            rows[int(cells[0])] = [Path("tests", name) for name in re.sub(r" \([^)]*\)", "", cells[5]).split(", ")
+                                   if "/" in name or (HERE / "tests" / name).is_dir()]
+    assert {guard.row for guard in GUARDS} <= rows.keys()
+    for names in rows.values():
+        for name in names:
+            assert (HERE / name).is_dir() or (HERE / name.with_name(f"test_{name.name}.py")).is_file(), name
+    for guard in GUARDS:
+        file = Path(place(guard).split("::")[0])
+        assert file.parent in rows[guard.row] or file.with_name(file.stem.removeprefix("test_")) in rows[guard.row], (
+            guard.row, file)
 
 
 def test_the_parameters_of_the_guards_tests_are_those_of_today() -> None:

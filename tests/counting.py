@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
@@ -22,6 +23,9 @@ from ga3c.settings.files import configured
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field
 from ga3c.transport.slots import Batch
+
+if TYPE_CHECKING:
+    from ga3c.service.supervisor import Service
 
 Moment = tuple[int, int]  # episode, step
 
@@ -53,6 +57,13 @@ def busy(seconds: float) -> None:
         pass
 
 
+def resize(service: Service, *wanted: int) -> None:
+    """Wants so many agents, predictors and trainers from now on, as the controller does."""
+    agents, predictors, trainers = wanted
+    service._wanted = (agents, predictors, trainers)
+    service._signals.wake()
+
+
 def decode(observation: np.ndarray) -> np.ndarray:
     """(..., 12) bytes -> (..., 3) of agent, episode, step."""
     return np.ascontiguousarray(observation).view("<u4").astype(np.int64)
@@ -80,7 +91,7 @@ class CheckingModel:
         self.device = "CPU"
         self.outputs = {"policy": Field((2,), np.float32), "value": Field((), np.float32)}
         self.agent_steps = 0
-        self.learning_rate_factor, self.ending_early, self.skips, self.last_took = 1.0, False, Skips(), 0.0
+        self.learning_rate_factor, self.ending_early, self.skips, self.minibatch_seconds = 1.0, False, Skips(), 0.0
         self.on_update = on_update
         self.lock = threading.Lock()
         self.predicted: dict[int, set[Moment]] = defaultdict(set)

@@ -94,9 +94,8 @@ SERVICE_GUARDS = [
             "(signal.SIG_BLOCK, set())")]),
     Guard(9, "a stop waits for all passes of a long update",
           "test_a_stop_does_not_wait_for_all_passes_of_a_long_update",
-          [("service/schedules", "        self._learner.ending_early = True\n\n    def untrained(self, slots: "
-            'list[int]) -> list[int]:\n        """All of them."""\n        return slots\n\n\nclass Rounds',
-            "        pass\n\n    def untrained(self, slots):\n        return slots\n\n\nclass Rounds")]),
+          [("service/schedules", "        self._learner.ending_early = True\n\n\nclass Rounds",
+            "        pass\n\n\nclass Rounds")]),
     Guard(9, "a signal waits until the emulator is compiled",
           "test_a_signal_while_the_emulator_is_compiled_ends_cleanly",
           [("commands/train", "interruption.at_once = True", "interruption.at_once = False")]),

@@ -154,9 +154,9 @@ def fastest(found: dict[Kernel, float], by_rule: Kernel) -> Kernel:
     if not found:
         return by_rule
     best = min(found, key=lambda kernel: found[kernel])
-    same = [kernel for kernel in found if kernel.library == by_rule.library
-            and found[best] > ADVANTAGE * found[kernel]]
-    return best if best in same or not same else min(same, key=lambda kernel: found[kernel])
+    usual = min((kernel for kernel in found if kernel.library == by_rule.library), key=lambda kernel: found[kernel],
+                default=best)
+    return usual if found[best] > ADVANTAGE * found[usual] else best
 
 
 def _candidates(settings: Settings, spec: EnvSpec) -> list[Kernel]:

@@ -98,7 +98,6 @@ class Model(Protocol):
 
     learning_rate_factor: float
     skips: Skips
-    last_took: float
     outputs: dict[str, Field]
     precision: str
     device: str
@@ -108,6 +107,9 @@ class Model(Protocol):
 
     @property
     def agent_steps(self) -> int: ...  # noqa: E704
+
+    @property
+    def minibatch_seconds(self) -> float: ...  # noqa: E704
 
     def state(self) -> tuple[dict[str, NDArray], int, int]: ...  # noqa: E704
 
@@ -126,9 +128,8 @@ class Learner:
     version: updates so far; a return to a checkpoint counts as one. agent_steps: agent steps trained on so far;
     `rates_at` uses it. min_valid_version: the version at the last return to a checkpoint; rollouts of earlier versions
     must not be trained on. learning_rate_factor: multiplies the scheduled learning rate. skips: counts of what was not
-    finite. ending_early: whether an update ends after its current minibatch, and no other begins. last_took: seconds of
-    the last update. outputs: the fields that `predict` returns, for `Slots`. precision: of the network's inner layers.
-    device: what computes it.
+    finite. ending_early: whether an update ends after its current minibatch, and no other begins. outputs: the fields
+    that `predict` returns, for `Slots`. precision: of the network's inner layers. device: what computes it.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
@@ -140,7 +141,7 @@ class Learner:
         self.version = self.min_valid_version = self.agent_steps = 0
         self.learning_rate_factor, self.ending_early = 1.0, False
         self.skips = Skips()
-        self._update_lock, self._ended, self.last_took = threading.Lock(), 0, 0.0  # updates ended
+        self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates ended
         self._snapshot = Snapshot(0, self._backend.variables.weights())
 
     def snapshot(self) -> Snapshot:
@@ -195,6 +196,11 @@ class Learner:
             return UpdateStats(self.version, self.agent_steps, batch.size,
                                metrics | {"learning_rate": rates.learning_rate}, waited)
 
+    @property
+    def minibatch_seconds(self) -> float:
+        """Seconds of a minibatch of the last update, in the mean; 0 before the first."""
+        return self._last_took / (self._settings.passes * self._settings.minibatches)
+
     @contextlib.contextmanager
     def _updating(self) -> Iterator[None]:
         with self._update_lock:
@@ -204,11 +210,11 @@ class Learner:
             finally:
                 self._ended += 1
                 if self.version > version:
-                    self.last_took = time.monotonic() - began
+                    self._last_took = time.monotonic() - began
 
     @contextlib.contextmanager
     def _between_updates(self) -> Iterator[None]:
-        ended, longest = self._ended, max(UPDATE_TIMEOUT, 2.0 * self.last_took)
+        ended, longest = self._ended, max(UPDATE_TIMEOUT, 2.0 * self._last_took)
         while not self._update_lock.acquire(timeout=longest):
             if self._ended == ended:
                 raise stuck(round(longest, 1))

@@ -34,7 +34,7 @@ class SharedLearner:
         workers = settings.agent_capacity
         self.shared = SharedWeights(self._backend.variables.arrays(), self._backend.variables.statistics(), workers,
                                     workers * settings.agents.slots_per_agent, len(self._metrics))
-        self.skips, self.last_took = Skips(), 0.0  # no update happens in this process
+        self.skips, self.minibatch_seconds = Skips(), 0.0  # none is in this process
 
     @property
     def version(self) -> int:

@@ -111,8 +111,7 @@ class Checkpoints:
         self.due_at = self._record.time + seconds
         self._record.disturbances += 1
         self._record.event("checkpoint_failed", cause=str(error))
-        goes_on = self._record.goes_on("; ")
-        goes_on += goes_on and f", the next try is in {seconds:.0f} s"
+        goes_on = "" if self._record.over else f"; training goes on, the next try is in {seconds:.0f} s"
         self._record.log(f"No checkpoint: {getattr(error, 'strerror', None) or error}{goes_on}. "
                          "Earlier checkpoints are intact.")
         self._call_back(None)

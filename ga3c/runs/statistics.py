@@ -104,9 +104,9 @@ def _learned(reports: list[_Report]) -> Columns:
 
 def _first_use(reports: list[_Report]) -> Columns:
     """Returns the mean lag of new batches, None if there is none; {} unless a batch was used again."""
-    lag = policy_lag.join([report.lag for report in reports if report.rows])
     if all(report.rows for report in reports):
         return {}
+    lag = policy_lag.join([report.lag for report in reports if report.rows])
     return {"lag_first_use": round(float(lag.updates.mean()), 3) if len(lag.updates) else None}
 
 
@@ -273,7 +273,7 @@ class Statistics:
         own = {"time": round(time, 3), **self._totals(), **workers._asdict(),
                **self._speed(served, trainings, seconds), "cpu_outside": _outside(served, reports, thread, seconds)}
         times = _times(served, reports, seconds, workers)
-        return {**own, **self._last, **times, **{name: own[name] for name in own.keys() & self._last.keys()}}, episodes
+        return {**own, **self._last, **own, **times}, episodes  # the first `own` decides the order of columns
 
     def _since_last_row(self) -> tuple[dict[str, float], int, float]:
         """Returns the growth of the predictors' totals, trainings, and this thread's processor seconds; 0 at first."""

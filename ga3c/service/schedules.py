@@ -7,7 +7,6 @@ serial mode.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from ga3c.agents.process import agent_main
 from ga3c.learner.learner import Learner, UpdateStats
@@ -29,24 +28,24 @@ Report = Callable[[UpdateStats, Batch, TrainerTime], None]
 Halved = Callable[[int, int], None]
 
 
-class Schedule(Protocol):
-    """The interface of a schedule, for the supervisor.
+class Schedule:
+    """A schedule, for the supervisor: what its threads do, and how they end.
 
     entry: the entry point of an agent's process. predictors, trainers: threads at the start; only tuning changes them.
     trains: whether the trainers make the updates. agents_first: whether agents must be started before the threads.
     """
 
-    entry: Callable[..., None]
-    predictors: int
-    trainers: int
-    trains: bool
-    agents_first: bool
+    entry: Callable[..., None] = staticmethod(agent_main)
+    predictors, trainers = 0, 1
+    trains, agents_first = True, False
 
     def predict(self) -> None:
-        """Does the work of a predictor until one is dismissed. Called in each predictor's thread."""
+        """Does the work of a predictor until one is dismissed. Called in each predictor's thread, if there are any."""
+        raise NotImplementedError
 
     def train(self) -> None:
         """Does the work of a trainer until one is dismissed. Called in each trainer's thread."""
+        raise NotImplementedError
 
     def drain(self) -> None:
         """Prepares for the end of a run. Called before the agents get the stop message."""
@@ -56,16 +55,14 @@ class Schedule(Protocol):
 
     def untrained(self, slots: list[int]) -> list[int]:
         """Returns which of these rollouts were not learned from. They were submitted, but no trainer collected them."""
+        return slots
 
 
-class QueueSchedule:
+class QueueSchedule(Schedule):
     """GA3C: predictors answer waiting requests and trainers train on any rollouts, without waiting for each other."""
-
-    trains, agents_first = True, False
 
     def __init__(self, settings: Settings, channel: Channel, store: Slots, learner: Learner, recorder: Recorder,
                  report: Report, halved: Halved) -> None:
-        self.entry = agent_main
         self.predictors, self.trainers = settings.tuning.predictors, settings.tuning.trainers
         self._settings, self._channel, self._store, self._learner = settings, channel, store, learner
         self._statistics, self._report, self._halved = recorder.statistics, report, halved
@@ -96,15 +93,11 @@ class QueueSchedule:
         """See `Schedule.end_update_early`."""
         self._learner.ending_early = True
 
-    def untrained(self, slots: list[int]) -> list[int]:
-        """All of them."""
-        return slots
 
-
-class RoundsSchedule:
+class RoundsSchedule(Schedule):
     """The schedules of `rounds.py`: one thread, the conductor, answers agents and makes the updates."""
 
-    entry, predictors, trainers, trains, agents_first = staticmethod(agent_main), 0, 1, True, True
+    agents_first = True
 
     def __init__(self, settings: Settings, channel: Channel, store: Slots, learner: Learner, recorder: Recorder,
                  report: Report) -> None:
@@ -112,10 +105,6 @@ class RoundsSchedule:
         self._conductor = Conductor(
             channel, store, learner, plan(settings), rollouts_per_batch(settings), settings.algorithm.rollout_length,
             report, recorder.statistics.report_dropped, lambda: recorder.reached(learner.agent_steps) is not None)
-
-    def predict(self) -> None:
-        """Never called: there is no predictor."""
-        raise AssertionError
 
     def train(self) -> None:
         """See `Schedule.train`."""
@@ -130,37 +119,23 @@ class RoundsSchedule:
         """See `Schedule.end_update_early`."""
         self._learner.ending_early = True
 
-    def untrained(self, slots: list[int]) -> list[int]:
-        """All of them."""
-        return slots
 
-
-class WorkersSchedule:
+class WorkersSchedule(Schedule):
     """A3C on processors: agents predict and learn by themselves; one thread counts what they have done."""
 
-    predictors, trainers, trains, agents_first = 0, 1, False, False
+    trains = False
 
     def __init__(self, channel: Channel, store: Slots, learner: SharedLearner, recorder: Recorder,
                  report: Report) -> None:
         self.entry = worker(learner.shared, learner.settings, recorder.spec)
         self._channel, self._store, self._learner = channel, store, learner
-        self._statistics, self.report = recorder.statistics, report
-
-    def predict(self) -> None:
-        """Never called: there is no predictor."""
-        raise AssertionError
+        self._statistics, self._report = recorder.statistics, report
 
     def train(self) -> None:
         """See `Schedule.train`."""
         with self._statistics.counting() as count:
-            run_counter(self._channel, self._store, self._learner, count, self.report,
+            run_counter(self._channel, self._store, self._learner, count, self._report,
                         self._statistics.report_dropped)
-
-    def drain(self) -> None:
-        """Does nothing: agents need no answers."""
-
-    def end_update_early(self) -> None:
-        """Does nothing: no update is made in this process."""
 
     def untrained(self, slots: list[int]) -> list[int]:
         """Returns those that their worker has made no update from."""

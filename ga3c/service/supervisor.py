@@ -17,16 +17,6 @@ It sleeps until a process ends, `Signals.wake` is called, or a second is over. W
 The schedule decides what predictors and trainers do (`schedules.py`). In rounds one thread does both jobs. With A3C on
 processors one thread counts the updates that agents make themselves.
 
-Each thread or process that waits, and what wakes it, also if the other side is dead:
-
-    agent, for a prediction or a slot  a reply; end of file once the server hangs up or has died
-    predictor, for tickets             tickets; the ticket that dismisses it
-    predictor, for a larger batch      a timeout of 5 ms
-    trainer, for rollouts              tickets; the end of another trainer's turn
-    update lock                        the end of the update that holds it
-    main thread, to start an agent     the fork server's answer; a signal to stop; after 300 s that server is killed
-    main thread                        process sentinels, `Signals.wake`, a timeout
-
 Stopping takes five steps:
 
     (a) Agents get the stop message and drain, which takes one step.
@@ -35,15 +25,8 @@ Stopping takes five steps:
     (d) Predictors are dismissed.
     (e) All pipes are closed.
 
-The main thread alone handles failures, by the rules of `workers.py` and `divergence.py`:
-
-    environment fails     its agent replaces it (`agents/fault_tolerant.py`); counted, its traceback logged once
-    process dies          a fence, then a new generation: at once, later, or never (quarantined)
-    process is silent     its stacks are logged (SIGUSR1), a second later SIGKILL; then as above
-    thread raises         its tickets go back to the queue, or its batch is dropped; a new thread, once a minute
-    device is too small   the trainer halves its updates (`trainer.py`)
-    updates not finite    skipped by the learner; too many in a row: newest finite checkpoint, lower learning rate, once
-    nothing moves         all stacks are logged
+The main thread alone handles failures, by the rules of `workers.py` and `divergence.py`. What each thread waits for is
+in docs/architecture.md, every fault and its answer in docs/troubleshooting.md.
 
 If no rule helps, `Service.run` raises an exception. The command turns it into a checkpoint and an exit code.
 """
@@ -72,7 +55,7 @@ from ga3c.transport.channel import Channel
 from ga3c.transport.slots import Batch, Slots
 from ga3c.tuning.tuner import Tuner
 
-DRAIN_TRAINERS_SECONDS = 5.0  # from the start of a stop until rollouts that still wait are dropped, or sooner
+DRAIN_TRAINERS_SECONDS = 5.0  # from the start of a stop until rollouts that still wait for an update are dropped
 STOP_SECONDS = 7.5    # from the start of a stop until the main thread no longer waits for a thread in the model
 STALL_SECONDS = 30.0  # alarm if work waits this long and none is done
 
@@ -147,14 +130,6 @@ class Service:
         self._trainers = WorkerPool("trainer", schedule.train, self._channel.dismiss_trainer, self._on_failure)
 
     # ------------------------------------------------------------------------- called from other threads
-
-    def resize(self, agents: int, predictors: int, trainers: int) -> None:
-        """Sets the wanted numbers of workers, from any thread. Raises ValueError if one is out of range."""
-        if not 1 <= agents <= self._store.n_agents or predictors < 1 or trainers < 1:
-            raise ValueError(f"{agents}/{predictors}/{trainers}: 1 to {self._store.n_agents} agents, "
-                             "at least 1 predictor and 1 trainer")
-        self._wanted = (agents, predictors, trainers)
-        self._signals.wake()
 
     def _on_update(self, update: UpdateStats, batch: Batch, spent: TrainerTime) -> None:
         self._recorder.statistics.report(update, batch, spent)
@@ -285,12 +260,14 @@ class Service:
     def _stop(self) -> bool:
         """Ends all workers. Returns whether the trainers have ended."""
         began = time.monotonic()
+        # An update that begins at the last moment must end before STOP_SECONDS, and it may take longer than the last.
+        in_time = 1.5 * self._learner.minibatch_seconds < STOP_SECONDS - DRAIN_TRAINERS_SECONDS
+        if not in_time:
+            self._schedule.end_update_early()
         self._schedule.drain()
         self._agents.stop_all(at_once=bool(self._failures))
         self._trainers.resize(0)
-        # A last update must end before STOP_SECONDS, and it may take longer than the one before.
-        drain = max(0.0, min(DRAIN_TRAINERS_SECONDS, STOP_SECONDS - 1.5 * self._learner.last_took))
-        if not self._trainers.join(began + drain):
+        if not self._trainers.join(began + DRAIN_TRAINERS_SECONDS * in_time):
             self._schedule.end_update_early()
             self._drop_rollouts("Updates take long")
         updated = self._trainers.join(began + STOP_SECONDS)

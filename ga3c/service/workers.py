@@ -1,17 +1,6 @@
 """The state of agents and of pools of predictor or trainer threads, and the rules for restarting them.
 
-An agent has *delivered* when it has submitted a rollout. It was *shot* when it ended by SIGKILL, but not for lack of
-memory: another process killed it, or the supervisor did because it hung. The first row that applies holds
-(`Agent.note_failure`).
-
-    delivered, and was shot or lived for 10 s    restarted at once; earlier failures are forgotten.
-    fifth failure in a row, had not delivered    quarantined for good.
-    tenth failure in a row, had delivered        quarantined for good.
-    delivered, first failure                     restarted at once.
-    shot before it delivered                     restarted after 0.5 s.
-    any other failure                            restarted after 0.5 s, doubled each time in a row, 30 s at most.
-
-If all agents are quarantined, the run ends.
+`Agent.note_failure` decides when an agent starts again. docs/architecture.md has its rule as a table.
 
 A thread that fails is restarted. A second failure within a minute ends the run, unless that thread was at work before
 the first failure: one fault may hit several threads. `divergence.py` has the rule for divergence.

@@ -65,8 +65,11 @@ class Batch(_Facts):
     """Up to B rollouts, contiguous per field: observation (B, T, E, *shape), reward (B, T, E), ...
 
     `batch[:n]` is a view of the first n rollouts, `batch[mask]` a copy of those in `mask` (B,). Fields are those of
-    `slot_fields`, without the extra row T; `arrays` has all of them by name.
+    `slot_fields`, without the extra row T, and `reused` (B,): how many of a rollout's first steps were in an earlier
+    batch. `arrays` has all of them by name.
     """
+
+    reused: NDArray[np.int32]
 
     def __init__(self, arrays: dict[str, NDArray]) -> None:
         self.arrays = arrays
@@ -87,9 +90,7 @@ class Batch(_Facts):
 
     def clear(self, rollouts: slice | NDArray[np.bool_]) -> None:
         """Marks these rollouts as empty: without steps and without agents' seconds."""
-        self.steps[rollouts] = 0
-        if "reused" in self.arrays:
-            self.arrays["reused"][rollouts] = 0
+        self.steps[rollouts] = self.reused[rollouts] = 0
         self.seconds[rollouts] = 0.0
 
     def again(self) -> Batch:
@@ -105,12 +106,6 @@ class Batch(_Facts):
     def agent_steps(self) -> int:
         """Returns `size` without the steps that were in an earlier batch."""
         return int((self.steps - self.reused).sum() * self.reward.shape[2])
-
-    @property
-    def reused(self) -> NDArray[np.int32]:
-        """Returns (B,): how many of a rollout's first steps were in an earlier batch."""
-        found: NDArray[np.int32] | None = self.arrays.get("reused")
-        return np.zeros_like(self.steps) if found is None else found
 
     @property
     def new(self) -> NDArray[np.bool_]:
@@ -182,11 +177,10 @@ class Slots(_Facts):
 
     def empty_batch(self, n_rollouts: int, rollout_length: int | None = None) -> Batch:
         """Returns a batch for `n_rollouts` rollouts, to be filled by `gather`, or by `append` if a length is given."""
-        own: dict[str, NDArray] = {} if rollout_length is None else {"reused": np.zeros(n_rollouts, np.int32)}
         T = rollout_length or self.rollout_length
         return Batch({**{name: aligned((n_rollouts, *array.shape[1:]) if name in PER_ROLLOUT else
                                        (n_rollouts, T, *array.shape[2:]), array.dtype)
-                         for name, array in self._trained_on.items()}, **own})
+                         for name, array in self._trained_on.items()}, "reused": np.zeros(n_rollouts, np.int32)})
 
     def empty_observations(self, n: int) -> NDArray:
         """Returns an array for the observations (n, E, *shape) of n requests, to be filled by `observations`."""
@@ -235,11 +229,12 @@ class Slots(_Facts):
                 into.arrays[name][place] = facts[slot]
             else:
                 into.arrays[name][place, before:before + steps] = facts[slot, :steps]
-        into.steps[place], into.arrays["reused"][place] = before + steps, before
+        into.steps[place], into.reused[place] = before + steps, before
 
     def view(self, slot: int) -> Batch:
         """Returns the rollout of one slot as a batch, without copying it."""
-        return Batch({name: facts[slot:slot + 1] for name, facts in self._trained_on.items()})
+        return Batch({**{name: facts[slot:slot + 1] for name, facts in self._trained_on.items()},
+                      "reused": np.zeros(1, np.int32)})
 
     def facts(self) -> dict[str, NDArray]:
         """Returns every array of the slots by name, for a checkpoint of serial mode."""

@@ -19,7 +19,7 @@ import faulty
 import numpy as np
 import psutil
 import pytest
-from counting import CheckingModel, agent_processes, counting_with_faults, end_run, events
+from counting import CheckingModel, agent_processes, counting_with_faults, end_run, events, resize
 
 from ga3c.envs.toys import Counting
 from ga3c.runs import reader as record
@@ -322,7 +322,7 @@ def test_agents_that_are_to_leave_but_are_stuck_in_a_step_are_killed(
 
     def change(updates: int) -> None:
         if time.monotonic() - float(service._store.heartbeat[1:3].max()) > 0.5:  # they stand still
-            service.resize(1, 1, 1)
+            resize(service, 1, 1, 1)
         if updates % 20 == 0 and len(events(run, "agent_left")) == 2:
             end_run()
 

@@ -59,7 +59,7 @@ def test_a_killed_worker_is_replaced_and_its_row_of_counts_goes_on(make_run: Mak
     model, updates = SharedLearner(chosen, run.spec), list[UpdateStats]()
     service = Service(chosen, run, model, interruption)
     assert isinstance(service._schedule, WorkersSchedule)
-    report, mixed, killed, held = service._schedule.report, set[int](), list[int](), dict[str, bool]()
+    report, mixed, killed, held = service._schedule._report, set[int](), list[int](), dict[str, bool]()
 
     def rows() -> list[int]:
         return [model.shared.updates_of(worker) for worker in range(2)]
@@ -77,7 +77,7 @@ def test_a_killed_worker_is_replaced_and_its_row_of_counts_goes_on(make_run: Mak
         elif killed and all(now > before + 20 for now, before in zip(rows(), killed, strict=True)):
             end_run()
 
-    service._schedule.report = noted
+    service._schedule._report = noted
     assert service.run() == "SIGTERM"
     run.statistics.drain()
     assert held == {"worker": True, "fork server": False} and mixed == {0}

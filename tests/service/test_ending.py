@@ -69,9 +69,9 @@ def test_no_update_begins_that_would_not_end_in_time(
             return None
         if model.version >= 5:
             if not began:
+                model.minibatch_seconds = 1.8
                 end_run()
             began.append(time.monotonic())
-            model.last_took = 1.8
             waiting.wait(1.8)
         return right(batch)
 
@@ -81,7 +81,6 @@ def test_no_update_begins_that_would_not_end_in_time(
     run = make_run(counting(agents=8, trainers=1, steps=None, minutes=1))
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     assert len(began) == 1
-    assert "Updates take long" in (run.directory / "log.txt").read_text()
 
 
 def test_updates_that_are_not_finite_while_stopping_change_nothing_of_how_it_ends(

@@ -17,7 +17,7 @@ import faulty
 import numpy as np
 import psutil
 import pytest
-from counting import CheckingModel, agent_processes, counting, end_run, events
+from counting import CheckingModel, agent_processes, counting, end_run, events, resize
 
 from ga3c.learner.learner import UpdateStats
 from ga3c.runs.recorder import Recorder
@@ -96,7 +96,7 @@ def test_workers_added_and_removed_meanwhile_lose_nothing(
     def change(updates: int) -> None:
         if updates % 40 == 0:
             sizes.append((chance.randint(1, 8), chance.randint(1, 3), chance.randint(1, 3)))
-            service.resize(*sizes[-1])
+            resize(service, *sizes[-1])
 
     model = CheckingModel(change)
     settings = counting(steps=40_000)
@@ -132,7 +132,7 @@ def change_at_random(most: int, make_run: MakeRun) -> Recorder:
         if updates % 10 == 0 and changes < most:
             which = chance.randrange(3)
             wanted[which] = chance.choice([n for n in range(1, (9, 4, 4)[which]) if n != wanted[which]])
-            service.resize(*wanted)
+            resize(service, *wanted)
             changes += 1
         elif changes == most and updates % 50 == 0:
             end_run()
@@ -311,15 +311,6 @@ def test_a_new_agent_is_nice_while_it_makes_its_environments_and_its_start_up_is
     assert set((tmp_path / "niceness").read_text().split()) == {str(os.nice(0) + 7)}
     seconds = service._agents.start_seconds
     assert seconds is not None and 0.5 <= seconds < 10.0, "of two environments"
-
-
-def test_numbers_out_of_bounds_are_refused(make_run: MakeRun, interruption: Signals) -> None:
-    settings = counting()
-    service = Service(settings, make_run(settings), CheckingModel(), interruption)
-    for wrong in ((0, 1, 1), (9, 1, 1), (1, 0, 1), (1, 1, 0)):
-        with pytest.raises(ValueError, match="1 to 8 agents"):
-            service.resize(*wrong)
-    service._channel.close()
 
 
 def test_rollouts_older_than_the_ceiling_are_not_trained_on_but_counted(

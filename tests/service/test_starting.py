@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from counting import CheckingModel, agent_processes, counting, end_run, events
+from counting import CheckingModel, agent_processes, counting, end_run, events, resize
 
 from ga3c.runs.recorder import Recorder
 from ga3c.service.signals import Signals
@@ -43,7 +43,7 @@ def test_others_take_the_place_of_quarantined_agents(
             monkeypatch.setattr(failing, "note_failure", lambda *how: False)  # as if for the fifth time in a row
             failing.process.kill()
         elif stages:
-            service.resize(5, 1, 1)  # one more than there can be
+            resize(service, 5, 1, 1)  # one more than there can be
         else:
             end[0] = updates + 300
 
@@ -152,7 +152,7 @@ def test_a_run_ends_while_the_fork_server_does_not_answer(make_run: MakeRun, int
         if not stopped and len(events(run, "agent_started")) == 3:
             stopped.append(agent_processes()[0].parent())
             stopped[0].suspend()
-            service.resize(4, 1, 1)
+            resize(service, 4, 1, 1)
         if stopped and any(thread.name == "starting" for thread in threading.enumerate()):
             end_run()
 

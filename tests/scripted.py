@@ -89,5 +89,4 @@ def goes_on_elsewhere(make: Make, game: str, n_envs: int, before: int, after: in
     for name, array in other.state().items():
         np.testing.assert_array_equal(array, saved[name], name)
     play_alike(one, other, after, 1)
-    np.testing.assert_array_equal(one.observation, other.observation)
     assert (one.lives, one.state().keys()) == (other.lives, saved.keys())

@@ -192,7 +192,7 @@ def _environments(settings: Settings) -> list[Finding]:
     else:
         try:
             rate = run_in_own_process(settings, "from ga3c.commands.doctor import measure; measure()",
-                                      MEASURED + settings.agents.agent_timeout, f"played for {MEASURED:g} s")["rate"]
+                                      settings.agents.agent_timeout, f"played for {MEASURED:g} s")["rate"]
         except ConfigError as error:
             return [*found, Finding("environments", False, str(error), "fix the game")]
     return [*found, Finding("environments", True, f"{rate:,.0f} agent steps/s of {spec.name} by one core that does "

@@ -128,8 +128,8 @@ def _track(options: argparse.Namespace) -> int:
     print(f"ga3c-track: {run} to {options.to}, {tracker.id}", flush=True)
     ended = True
     try:
-        _remember(note, tracker.id, sent, options.project)  # so that a later call uses the same tracker run
-        reason = follow(run, tracker, sent, lambda rows: _remember(note, tracker.id, rows, options.project))
+        _remember(note, options.project, tracker.id, sent)  # so that a later call uses the same tracker run
+        reason = follow(run, tracker, sent, lambda rows: _remember(note, options.project, tracker.id, rows))
     finally:
         try:
             tracker.close()
@@ -143,14 +143,7 @@ def _track(options: argparse.Namespace) -> int:
 
 def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]:
     """Returns the tracker and the number of rows it has. Raises ConfigError if it is missing or fails to start."""
-    known, sent = None, 0
-    with suppress(FileNotFoundError):
-        try:
-            noted = json.loads(note.read_text(encoding="utf-8"))
-            if noted.get("project", project) == project:  # another project has a tracker's run of its own
-                known, sent = str(noted["id"]), int(noted["rows"])
-        except (ValueError, LookupError, TypeError, AttributeError):
-            raise ConfigError(f"{note} is damaged; remove it to send everything again") from None
+    known, sent = _noted(note, project).get(project, (None, 0))
     try:
         return TRACKERS[name](project, run.resolve().name, record.settings(run), known), sent
     except ImportError as error:
@@ -159,8 +152,22 @@ def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]
         raise ConfigError(f"--to: {name} does not begin: {type(error).__name__}: {error}") from error
 
 
-def _remember(note: Path, identity: str, rows: int, project: str) -> None:
-    write_whole(note, json.dumps({"id": identity, "rows": rows, "project": project}) + "\n")
+def _noted(note: Path, project: str) -> dict[str, tuple[str, int]]:
+    """Returns by project the tracker's run and the number of rows it has. A note of 0.8 is of `project`."""
+    with suppress(FileNotFoundError):
+        try:
+            noted = json.loads(note.read_text(encoding="utf-8"))
+            noted = {project: noted} if "id" in noted else noted
+            return {name: (str(each["id"]), int(each["rows"])) for name, each in noted.items()}
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise ConfigError(f"{note} is damaged; remove it to send everything again") from None
+    return {}
+
+
+def _remember(note: Path, project: str, identity: str, rows: int) -> None:
+    noted = _noted(note, project) | {project: (identity, rows)}
+    write_whole(note, json.dumps({name: {"id": identity, "rows": rows} for name, (identity, rows) in noted.items()})
+                + "\n")
 
 
 def point(row: dict[str, Any]) -> Point:

@@ -93,7 +93,7 @@ def run_in_own_process(settings: Settings, program: str, seconds: float, what: s
             # A process that user code started may hold the pipe open, so the newline ends the answer.
             while b"\n" not in answer:
                 if not wait([reader], min(seconds, LONGEST_WAIT)):
-                    raise ConfigError(f"game: {game!r} has not {what} within {seconds:g} s (agent_timeout)")
+                    raise ConfigError(f"game: {game!r} blocked for {seconds:g} s (agent_timeout) before it had {what}")
                 part = answers.read(65_536)
                 if not part:
                     raise ConfigError(f"game: {game!r} {_end_of(process)} before it had {what}")

@@ -43,8 +43,9 @@ class GymnasiumEnvironment:
 
     def __init__(self, envs: Sequence[gymnasium.Env], name: str, alive: Callable[[], None] = lambda: None) -> None:
         self.envs, self._alive = list(envs), alive
+        taken = set[int]()
         for env in self.envs:
-            _own_spaces(env)
+            _own_spaces(env, taken)
         self.at_end: Callable[[], None] = lambda: None
         first = self.envs[0]
         if not isinstance(first.action_space, gymnasium.spaces.Discrete):
@@ -170,14 +171,18 @@ def _alike(space: gymnasium.Space, other: gymnasium.Space) -> bool:
     return space == other
 
 
-def _own_spaces(env: gymnasium.Env) -> None:
-    """Copies the spaces that the innermost environment may share with another one. Its seed would reach them."""
+def _own_spaces(env: gymnasium.Env, taken: set[int]) -> None:
+    """Copies the spaces that the innermost environment shares with its class or with others: `taken`, by id.
+
+    Otherwise the seed of another environment would reach them. A space of its own stays, as it may have it twice.
+    """
     inner = env.unwrapped
     for name in _SPACES:
         space = getattr(inner, name, None)
-        if isinstance(space, gymnasium.Space):
-            with contextlib.suppress(AttributeError):  # a class with slots, or a property
+        if isinstance(space, gymnasium.Space) and (id(space) in taken or getattr(type(inner), name, None) is space):
+            with contextlib.suppress(Exception):  # a class with slots, a property, a space that cannot be copied
                 setattr(inner, name, copy.deepcopy(space))
+        taken.add(id(space))
 
 
 def _seed_spaces(env: gymnasium.Env, seed: int) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-import os
 from collections.abc import Callable
 from importlib import resources
 from typing import Any
@@ -103,7 +101,7 @@ def record(trained: Trained, found: dict[str, Any]) -> None:
         with contextlib.closing(Log(trained.run / "events.jsonl")) as file:
             file.write(json.dumps(event) + "\n")
             if file.lost:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(trained.run / "events.jsonl"))
+                raise file.last_error
 
 
 def table(found: dict[str, Any]) -> RenderableType:

@@ -56,7 +56,7 @@ TakesLine = Callable[[str], None]
 
 
 class Kernel(NamedTuple):
-    """A library, and a precision of the network's inner layers: "auto" is the one that suits the processor."""
+    """A library, and a precision of the network's inner layers: with oneDNN "auto" is the one for the processor."""
 
     library: Library
     precision: str
@@ -154,9 +154,9 @@ def fastest(found: dict[Kernel, float], by_rule: Kernel) -> Kernel:
     if not found:
         return by_rule
     best = min(found, key=lambda kernel: found[kernel])
-    usual = min((kernel for kernel in found if kernel.library == by_rule.library), key=lambda kernel: found[kernel],
-                default=best)
-    return usual if found[best] > ADVANTAGE * found[usual] else best
+    ours = min((kernel for kernel in found if kernel.library == by_rule.library), key=lambda kernel: found[kernel],
+               default=best)
+    return ours if found[best] > ADVANTAGE * found[ours] else best
 
 
 def _candidates(settings: Settings, spec: EnvSpec) -> list[Kernel]:

@@ -98,6 +98,7 @@ class Model(Protocol):
 
     learning_rate_factor: float
     skips: Skips
+    minibatch_seconds: float
     outputs: dict[str, Field]
     precision: str
     device: str
@@ -107,9 +108,6 @@ class Model(Protocol):
 
     @property
     def agent_steps(self) -> int: ...  # noqa: E704
-
-    @property
-    def minibatch_seconds(self) -> float: ...  # noqa: E704
 
     def state(self) -> tuple[dict[str, NDArray], int, int]: ...  # noqa: E704
 
@@ -128,8 +126,9 @@ class Learner:
     version: updates so far; a return to a checkpoint counts as one. agent_steps: agent steps trained on so far;
     `rates_at` uses it. min_valid_version: the version at the last return to a checkpoint; rollouts of earlier versions
     must not be trained on. learning_rate_factor: multiplies the scheduled learning rate. skips: counts of what was not
-    finite. ending_early: whether an update ends after its current minibatch, and no other begins. outputs: the fields
-    that `predict` returns, for `Slots`. precision: of the network's inner layers. device: what computes it.
+    finite. ending_early: whether an update ends after its current minibatch, and no other begins. minibatch_seconds: of
+    the last update, in the mean. outputs: the fields that `predict` returns, for `Slots`. precision: of the network's
+    inner layers. device: what computes it.
     """
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
@@ -141,7 +140,8 @@ class Learner:
         self.version = self.min_valid_version = self.agent_steps = 0
         self.learning_rate_factor, self.ending_early = 1.0, False
         self.skips = Skips()
-        self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates ended
+        self.minibatch_seconds = 0.0
+        self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates ended; seconds of the last
         self._snapshot = Snapshot(0, self._backend.variables.weights())
 
     def snapshot(self) -> Snapshot:
@@ -181,8 +181,8 @@ class Learner:
                 return None
             rates = rates_at(self._settings, self.agent_steps, self.learning_rate_factor)
             try:
-                metrics, weights, skipped = self._backend.update(inputs, rates, self._snapshot.weights,
-                                                                 (self._seed, self.version), lambda: self.ending_early)
+                metrics, weights, skipped, minibatches = self._backend.update(
+                    inputs, rates, self._snapshot.weights, (self._seed, self.version), lambda: self.ending_early)
             except Exception:  # earlier minibatches have changed the weights
                 self._snapshot = Snapshot(self.version, self._backend.variables.weights())
                 raise
@@ -193,13 +193,9 @@ class Learner:
             self.skips.record_update(self.version, skipped)
             self._snapshot = Snapshot(self.version, weights)
             self.agent_steps += batch.agent_steps
+            self.minibatch_seconds = (time.monotonic() - before - waited) / minibatches
             return UpdateStats(self.version, self.agent_steps, batch.size,
                                metrics | {"learning_rate": rates.learning_rate}, waited)
-
-    @property
-    def minibatch_seconds(self) -> float:
-        """Seconds of a minibatch of the last update, in the mean; 0 before the first."""
-        return self._last_took / (self._settings.passes * self._settings.minibatches)
 
     @contextlib.contextmanager
     def _updating(self) -> Iterator[None]:

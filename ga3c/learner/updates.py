@@ -34,7 +34,7 @@ class Updated(NamedTuple):
 
     metrics: means over the finite minibatches of the algorithm's metrics and of `gradient_norm`; also `passes`. Nothing
     has changed if a metric is not finite. weights: those to predict with after the update. skipped: minibatches that
-    were not finite, in an update that was made from the others.
+    were not finite, in an update that was made from the others. minibatches: all that were trained on.
 
     With `settings.run.norms` the metrics include `weight_norm`, before a step of the optimizer, and `step_norm`, of the
     step itself. All norms are Euclidean, over all trained weights together. The gradient's norm is from before
@@ -44,6 +44,7 @@ class Updated(NamedTuple):
     metrics: dict[str, float]
     weights: Weights
     skipped: int = 0
+    minibatches: int = 1
 
 
 class Gradients(NamedTuple):
@@ -175,7 +176,7 @@ class Passes:
             return Updated(self._descent.named(found[0]), self._variables.weights())
         self._variables.assign_state(dict(zip(self._kept, kept, strict=True)))
         metrics = self._descent.named(np.mean(finite, axis=0)) | {"passes": len(finite) / parts}
-        return Updated(metrics, self._variables.weights(), len(found) - len(finite))
+        return Updated(metrics, self._variables.weights(), len(found) - len(finite), len(found))
 
     def _prepared(self, *inputs: Tensor) -> list[Tensor]:
         """Inputs: `reads` of a batch, weights.

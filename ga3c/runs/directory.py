@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import importlib.metadata
@@ -168,7 +169,7 @@ class Log:
     """
 
     def __init__(self, path: Path) -> None:
-        self.lost = 0
+        self.lost, self.last_error = 0, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # of a line cut short
         self._torn = False
         if path.is_file() and path.stat().st_size:
             with open(path, "rb") as file:
@@ -183,8 +184,8 @@ class Log:
         try:
             self._torn = os.write(self._file.fileno(), data) < len(data)
             self.lost += self._torn
-        except OSError:
-            self.lost += 1
+        except OSError as error:
+            self.lost, self.last_error = self.lost + 1, error
 
     def fileno(self) -> int:
         """Returns the file descriptor, for faulthandler."""

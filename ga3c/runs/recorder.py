@@ -134,14 +134,17 @@ class Recorder:
         return self.evaluator.checkpoint if self.evaluator is not None else None
 
     def start(self) -> None:
-        """Starts the clock of limits, rows and checkpoints. Called when training begins."""
+        """Opens TensorBoard. Starts the clock of limits, rows and checkpoints. Called when training begins."""
+        if self.settings.run.tensorboard:  # not sooner: a refused resume would hide what it shows of later steps
+            try:
+                from ga3c.runs.tensorboard import TensorBoard
+                self._tensorboard = TensorBoard(self.directory / "tensorboard", to_yaml(self.settings), self._begins_at)
+            except Exception as error:
+                self.log(f"TensorBoard gets no numbers: {error}")
         self._started = time.monotonic()
         self._next_row = self.time + 1.0
         self.checkpoints.start()
         self.statistics.row(self.time, Workers(0, 0, 0, 0, 0))
-        if self.settings.run.tensorboard:  # not sooner: it hides what was shown of later steps
-            from ga3c.runs.tensorboard import TensorBoard
-            self._tensorboard = TensorBoard(self.directory / "tensorboard", to_yaml(self.settings), self._begins_at)
 
     def log(self, text: str) -> None:
         """Shows the user a message, and writes it to log.txt."""

@@ -95,7 +95,7 @@ class _StallAlarm:
 
 
 class Service:
-    """The workers and the supervisor of one run. `run` blocks; other threads may call `resize` meanwhile.
+    """The workers and the supervisor of one run. `run` blocks.
 
     statistics: the wrappers' statistics so far, of a resumed run.
     """
@@ -267,7 +267,7 @@ class Service:
         self._schedule.drain()
         self._agents.stop_all(at_once=bool(self._failures))
         self._trainers.resize(0)
-        if not self._trainers.join(began + DRAIN_TRAINERS_SECONDS * in_time):
+        if not self._trainers.join(began + (DRAIN_TRAINERS_SECONDS if in_time else 0.0)):
             self._schedule.end_update_early()
             self._drop_rollouts("Updates take long")
         updated = self._trainers.join(began + STOP_SECONDS)

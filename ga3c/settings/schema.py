@@ -186,7 +186,7 @@ class AlgorithmSettings(Group):
         "auto", "small, large (paper), nature (large with stride 4): images; dense: vectors; auto: small or dense; or "
         "a module:function", "NAME")
     precision: Literal["auto", "float32", "bfloat16"] = _setting(
-        "auto", "inside small, large, nature; auto: bfloat16 on processors that are faster at it, else float32")
+        "auto", "inside small, large, nature; auto: bfloat16 with oneDNN on processors faster at it, else float32")
     large_stride: int = _setting(4, "stride of the large network's first layer (paper: 4, 3, 2 or 1)", ge=1, le=4)
 
     @field_validator("network", "algorithm")

@@ -251,6 +251,9 @@ def test_mlflow_gets_a_run_in_the_experiment_and_goes_on_with_it(run: Path, mlfl
     assert Client.experiments.keys() == {"atari", "other"}
     assert mlflow[0][0] == "create_run", "another project gets everything"
     assert {step for *_, step in mlflow[2][2]} == {10, 20, 30}
+    mlflow.clear()
+    assert track([str(run), "--to", "mlflow", "--project", "atari"]) == 0
+    assert [call[0] for call in mlflow] == ["update_run", "set_terminated"], "it has all rows"
 
 
 def test_mlflow_gets_at_most_a_thousand_metrics_at_a_time(mlflow: list[tuple]) -> None:
@@ -295,7 +298,7 @@ def test_trackio_gets_the_step_and_the_name_of_the_run(monkeypatch: pytest.Monke
                     {"step": 10, "agent_steps": 10, "pps": 1.0}]
 
 
-@pytest.mark.parametrize("note", ["{}", "nothing", '{"id": "run-1", "rows": "many"}'])
+@pytest.mark.parametrize("note", ["[]", "nothing", '{"ga3c": {"id": "run-1"}}', '{"id": "run-1", "rows": "many"}'])
 def test_a_damaged_note_is_told_and_left_alone(
         run: Path, note: str, mlflow: list[tuple], capsys: pytest.CaptureFixture[str]) -> None:
     write_rows(run, 1, end=True)

@@ -36,7 +36,7 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("exec-making", "ended its process with exit code 0 before it had made and played its first step"),
     ("interrupt-making", "cannot be made: KeyboardInterrupt (effects.py, line "),
     ("generator-exit-step", "cannot be made: GeneratorExit (effects.py, line "),
-    ("block-making", f"has not made and played its first step within {SECONDS:g} s (agent_timeout)"),
+    ("block-making", f"blocked for {SECONDS:g} s (agent_timeout) before it had made and played its first step"),
     ("recursion-reset", "fails at its first step: RecursionError: maximum recursion depth exceeded (effects.py, line "),
     ("closerange-making", "ended its process with exit code 1 before it had made and played its first step"),
     ("sigkill-reset", "was ended by SIGKILL before"),

@@ -301,7 +301,7 @@ def test_an_algorithm_brings_its_own_outputs_loss_metrics_and_state() -> None:
     backend, batch = UpdatingBackend(settings(optimizer="adam"), VECTOR, Guesser()), random_batch()
     weights, errors = backend.variables.weights(), []
     for _ in range(30):
-        metrics, weights, _ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
+        metrics, weights, *_ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
         assert metrics.keys() == {"error", "gradient_norm", "passes"}
         errors.append(metrics["error"])
     assert errors[-1] < 0.5 * errors[0] and backend.variables.arrays()["guesser.00"] == 30

@@ -115,9 +115,10 @@ class OwnConsoles:
         """Plays `frames` (n,) frames with `actions` (n, most), ale-py's numbers. Games that are over do not go on.
 
         `stacks` is (n, k, height, width[, 3]). `stacks[:, newest]` gets the observation, made of frame number
-        `shown_after` (n,), by default the last, and the frame before it. The frame in which the game ended is not
-        shown, nor are those from index `visible` (n,) on. Where `frames` is 0 nothing changes. If `record`, `recorded`
-        has every frame of the first console. Returns rewards (n,) int32; the next call overwrites them.
+        `shown_after` (n,) and the frame before it. That is `frames` or more, by default the last. The frame in which
+        the game ended is not shown, nor are those from index `visible` (n,) on. Where `frames` is 0 nothing changes. If
+        `record`, `recorded` has every frame of the first console. Returns rewards (n,) int32; the next call overwrites
+        them.
         """
         shown_after = frames if shown_after is None else shown_after
         visible = frames if visible is None else visible
@@ -192,7 +193,6 @@ def _play(first, last, machines, before, game, rom, log, screens, slots, spare, 
     for number in range(first, last):
         machine = machines[number]
         before[0] = machine
-        reward = done = 0
         draw_all = short = False
         while True:
             reward = done = 0
@@ -204,9 +204,9 @@ def _play(first, last, machines, before, game, rom, log, screens, slots, spare, 
                 press(machine, game, actions[number, frame])
                 slot = frame - shown_after[number] + 2
                 recorded = number == 0 and frame < len(record)
-                seen = (slot == 0 or slot == 1) and frame < visible[number]
+                seen = slot >= 0 and frame < visible[number]
                 fresh = spare[slot & 1]
-                play_frame(machine, rom, log, screens[fresh], seen or recorded or (draw_all and slot < 2))
+                play_frame(machine, rom, log, screens[fresh], seen or recorded or draw_all)
                 reward += judge(machine, game)
                 ended = machine.over != 0 or (lost_life_ends and machine.lives < lives)
                 short = short or ((seen or recorded) and machine.rows < machine.lines)

@@ -48,7 +48,8 @@ def test_what_is_no_json_is_a_mistake(call: Any, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize(("ours", "theirs", "flags", "told"), [
     ({"Pong": THEIRS}, {"pong": OURS}, [], "OURS is to be as learning.py writes it"),
-    ({"pong": OURS}, {"Pong": THEIRS}, ["--minutes", "0.5"], "Pong: a curve has no point within 0.5 minutes")])
+    ({"pong": OURS}, {"Pong": THEIRS}, ["--minutes", "0.5"], "Pong: a curve has no point within 0.5 minutes"),
+    ({"pong": OURS, "other": OURS | {"flags": "--gamma 0.9"}}, {"Pong": THEIRS}, [], "runs of several settings")])
 def test_files_that_are_swapped_and_minutes_before_the_first_point_are_mistakes(
         call: Any, capsys: pytest.CaptureFixture[str], ours: Any, theirs: Any, flags: list[str], told: str) -> None:
     assert call(ours, theirs, *flags) == 2

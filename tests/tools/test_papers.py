@@ -88,6 +88,8 @@ def test_table_2_measures_what_is_missing_and_divides(
     found = json.loads((tmp_path / "table2.json").read_text())
     assert found["machine"]["cores"] >= 1 and found["rows"][1]["ratio"] == pytest.approx(2.5)
     assert call("table2", *common, "--networks", "small", "--", "--gamma", "0.5") == 0 and len(measured) == 6
+    assert call("table2", *common, "--networks", "small", "--preset", "ga3c") == 0 and len(measured) == 6
+    assert call("table2", *common, "--networks", "small", "--preset", "fast") == 0 and len(measured) == 8
 
 
 def test_schedules_are_compared_with_updates_of_one_size(

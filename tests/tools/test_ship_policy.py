@@ -21,7 +21,8 @@ def test_a_rounded_weight_is_the_nearest_of_ten_bits(numbers: list[float]) -> No
 
 @pytest.mark.parametrize(("arguments", "told"), [
     (("pong", "Pong!"), "NAME: 'Pong!' is to be small letters"),
-    (("nothing-here", "pong"), "nothing-here is not a run")])
+    (("nothing-here", "pong"), "nothing-here is not a run"),
+    (("boxing", "pong"), "NAME: boxing plays Boxing, so that it is to be boxing")])
 def test_a_mistake_is_one_line(arguments: tuple[str, str], told: str) -> None:
     done = tool("release/ship_policy", *arguments)
     assert done.returncode == 2 and told in done.stderr.splitlines()[-1]

@@ -43,7 +43,11 @@ def test_a_soak_that_is_told_to_end_ends_its_run(tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.1)
         process.terminate()
-        assert process.wait(60) == 143
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    told = json.loads(out)
+    assert told["exit_code"] == 143 and told["run"] == str(rows[0].parent), "the report is of the time until then"
+    assert (rows[0].parent / "soak.json").read_bytes() == out
     events = (rows[0].parent / "events.jsonl").read_text()
     assert json.loads(events.splitlines()[-1])["event"] == "end", "no process is left behind, see conftest.py"
 

@@ -96,7 +96,9 @@ def replacements(events: list[dict[str, Any]]) -> list[float]:
 def report(run: Path, samples: list[tuple[float, dict[str, float]]], shots: int, code: int) -> dict[str, Any]:
     """Returns the report: deaths, replacements, seconds without an update, and growth of memory and descriptors."""
     rows, events = reader.rows(run).new(), reader.events(run).new()
-    playing = [row for row in rows if row["agents"] > 0 and row["time"] > _WARM]
+    while rows and not rows[-1]["agents"]:  # the run ends
+        rows.pop()
+    playing = [row for row in rows if row["time"] > _WARM]
     waits = replacements(events)
     hours = [at / 3600 for at, _ in samples]
     return {
@@ -104,6 +106,7 @@ def report(run: Path, samples: list[tuple[float, dict[str, float]]], shots: int,
         "shot_while_draining": sum(e["event"] == "agent_left" and e["exitcode"] < 0 for e in events),
         "other_events": Counter(e["event"] for e in events if not e["event"].startswith("agent")),
         "seconds": len(playing), "seconds_without_update": sum(row["tps"] == 0 for row in playing),
+        "longest_row_seconds": round(float(np.diff([row["time"] for row in playing]).max(initial=0.0)), 3),
         "replaced": len(waits), "replaced_after_median": round(float(np.median(waits)), 3) if waits else None,
         "replaced_after_max": round(max(waits), 3) if waits else None,
         "tps": slope([row["time"] / 3600 for row in playing], [row["tps"] for row in playing]),
@@ -128,7 +131,7 @@ def main() -> int:
     command = [sys.executable, "-m", "ga3c", "--run-dir", str(run), "--minutes", str(options.minutes), *options.train]
     for number in (signal.SIGINT, signal.SIGTERM):  # even if the shell has made this process ignore them
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    chance, shots = random.Random(options.seed), 0
+    chance, shots, interrupted = random.Random(options.seed), 0, 0
     samples: list[tuple[float, dict[str, float]]] = []
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
@@ -147,6 +150,8 @@ def main() -> int:
                     next_shot += options.every
                     shots += shoot(watched, chance, options.stops)
                 time.sleep(min(0.5, max(0.02, min(next_shot, next_sample) - time.monotonic())))
+        except SystemExit as signalled:  # the report is of the time until then
+            interrupted = int(str(signalled.code))
         finally:
             if process.poll() is None:  # interrupted
                 process.terminate()
@@ -158,12 +163,12 @@ def main() -> int:
             run.parent.rmdir()
         if process.returncode == 0:  # otherwise ga3c-train has printed the reason
             print("soak: there is no run; the arguments after -- ask for none", file=sys.stderr)
-        return process.returncode or 2
+        return interrupted or process.returncode or 2
     found = report(run, samples, shots, process.returncode)
     text = json.dumps({"command": command[3:], "run": str(run), **found}, indent=1)
     (run / "soak.json").write_text(text + "\n", encoding="utf-8")
     print(text)
-    return int(found["exit_code"] != 0 or found["seconds_without_update"] > 0)
+    return interrupted or int(found["exit_code"] != 0 or found["seconds_without_update"] > 0)
 
 
 if __name__ == "__main__":

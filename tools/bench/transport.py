@@ -145,6 +145,8 @@ def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: fl
             time.sleep(1.0)
             statistics.drain()
         steps, elapsed = learner.agent_steps - steps, time.monotonic() - began
+        if not steps:
+            raise SystemExit(f"transport: no update in {seconds:g} seconds; give a smaller --batch, or more --seconds")
         return {"steps_per_second": steps / elapsed, "server_us": 1e6 * (time.process_time() - server) / steps,
                 "gather_us": 1e6 * (gathered + count.gathering - copying) / steps,
                 "agents_us": 1e6 * (sum(sum(player.cpu_times()[:2]) for player in players) - playing) / steps}
@@ -164,10 +166,10 @@ def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: fl
 def main() -> int:
     """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--agents", type=int, default=2 * usable_cores(), help="[2 per core]")
-    parser.add_argument("--envs", type=int, default=16, help="environments per agent [16]")
-    parser.add_argument("--rollout-length", type=int, default=20, help="[20]")
-    parser.add_argument("--batch", type=int, default=320, help="least agent steps per update [320]")
+    parser.add_argument("--agents", type=number(int, 1, 10_000), default=2 * usable_cores(), help="[2 per core]")
+    parser.add_argument("--envs", type=number(int, 1, 10_000), default=16, help="environments per agent [16]")
+    parser.add_argument("--rollout-length", type=number(int, 1, 100_000), default=20, help="[20]")
+    parser.add_argument("--batch", type=number(int, 1, 10**9), default=320, help="least agent steps per update [320]")
     parser.add_argument("--seconds", type=number(float, 0.1, 1e6), default=10.0, help="length of a run [10]")
     parser.add_argument("--runs", type=number(int, 1, 1000), default=3, help="the median counts [3]")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="keep what was measured")

@@ -43,6 +43,8 @@ def compared(ours: Mapping[str, Any], theirs: Mapping[str, Any], minutes: float)
         seeds = [run for run in ours.values() if run["game"] == game and run["curve"]["score"]]
         if not seeds:
             continue
+        if len({(run.get("flags"), run.get("steps")) for run in seeds}) > 1:
+            raise ConfigError(f"{game}: OURS has runs of several settings; one curve is of one setting")
         drawn, their_drawn = [rows_of(run["curve"], minutes) for run in seeds], rows_of(their, minutes)
         if not all([*drawn, their_drawn]):
             raise ConfigError(f"{game}: a curve has no point within {minutes:g} minutes")

@@ -6,9 +6,11 @@ directory (`speed`). Its measurements are a line in a file of JSON lines (`compl
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -227,7 +229,10 @@ def speed(settings: Settings, seconds: float) -> dict[str, float | None]:
     names = ("pps", "tps", "prediction_batch", "training_queue", "prediction_queue", "lag_mean", "cpu_agents",
              "cpu_server", "cpu_machine")
     columns = {name: reader.column(late, name) for name in names}
-    return {"steps_per_second": float(np.ptp(reader.column(late, "agent_steps")) / np.ptp(reader.column(late, "time"))),
+    rate = float(np.ptp(reader.column(late, "agent_steps")) / np.ptp(reader.column(late, "time")))
+    if not rate:
+        raise SystemExit(f"no update in {seconds:g} seconds of a run; give more --seconds, or smaller batches")
+    return {"steps_per_second": rate,
             **{name: float(np.nanmean(values)) if np.isfinite(values).any() else None
                for name, values in columns.items()}}
 
@@ -243,10 +248,22 @@ def _rows(settings: Settings, seconds: float) -> list[dict[str, Any]]:
         return reader.rows(run).new()
 
 
+def digest(text: str) -> str:
+    """Returns twelve characters that differ for other texts."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
 def machine() -> dict[str, Any]:
-    """Returns the common conditions of all measurements of a call: processor, cores, version, commit."""
-    found = versions()
-    return {name: found[name] for name in ("processor", "cores", "ga3c", "commit")}
+    """Returns the common conditions of all measurements of a call: processor, cores, version, commit.
+
+    The commit of a tree with other changes, which ends in +, has these changes' digest behind it.
+    """
+    found = {name: versions()[name] for name in ("processor", "cores", "ga3c", "commit")}
+    if str(found["commit"]).endswith("+"):
+        changes = subprocess.run(["git", "diff", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True,
+                                 errors="replace", check=False).stdout
+        found["commit"] = f"{found['commit']}{digest(changes)}"
+    return found
 
 
 def same(one: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from figure_output import Column, markdown, panels, write
-from figure_runs import completed, machine, shared, speed
+from figure_runs import completed, digest, machine, shared, speed
 
 from ga3c.commands.train import parser as train_parser
 from ga3c.envs.check import probe
@@ -35,7 +35,8 @@ def measured(options: argparse.Namespace, wanted: Sequence[tuple[Mapping[str, An
     """Returns the measurements of all runs in `wanted`: (names of a measurement, settings). Raises like `speed`."""
     here = machine()
     common = {"seconds": options.seconds, "flags": options.flags, **here}
-    whole = [{**names, "game": settings.env.game, **common} for names, settings in wanted]
+    whole = [{**names, "game": settings.env.game, **common, "settings": digest(json.dumps(settings.flat()))}
+             for names, settings in wanted]
     settings_of = {json.dumps(one): settings for one, (_, settings) in zip(whole, wanted, strict=True)}
     return completed(options.out / f"{options.what}.jsonl", whole,
                      lambda one: speed(settings_of[json.dumps(one)], options.seconds), line_of)

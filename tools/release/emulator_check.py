@@ -265,7 +265,11 @@ def main() -> int:
     print(f"{len(exact)} of {len(games)} exact over {options.frames:,} frames, {options.seeds} seeds")
     if options.write:
         command = f"python tools/release/emulator_check.py --frames {options.frames} --seeds {options.seeds} --write"
-        PROVEN.write_text(proven_exact(exact, games, command))
+        before = PROVEN.read_text().splitlines()[1:] if PROVEN.exists() else []
+        written = proven_exact(exact, games, command)
+        PROVEN.write_text(written)
+        if dropped := set(before) - set(games) - set(written.splitlines()):
+            print(f"{len(dropped)} games that another command had found are not in {PROVEN.name} any more")
     return int(len(exact) < len(games))
 
 

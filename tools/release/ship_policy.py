@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.commands.entry import print_skipped_checkpoints
+from ga3c.envs.atari_games import atari_game_of
 from ga3c.evaluation.policy import SHIPPED, find, write_policy
 from ga3c.learner.checkpoint import CheckpointError
 from ga3c.settings.messages import ConfigError
@@ -41,6 +42,9 @@ def main() -> int:
     try:
         trained = find(options.policy)
         print_skipped_checkpoints(trained.passed_over, "ship_policy")
+        game = atari_game_of(trained.settings.env)
+        if game and game.rom != options.name:
+            raise ConfigError(f"NAME: {options.policy} plays {game.name}, so that it is to be {game.rom}")
         weights = {name: rounded(array) if array.dtype == np.float32 else array
                    for name, array in trained.weights.items()}
         path = SHIPPED / f"{options.name}.npz"

@@ -292,8 +292,8 @@ def main() -> int:
     """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description="Compare controllers of N_A, N_P and N_T on simulated machines.")
     parser.add_argument("--seeds", type=number(int, 1, 1_000_000), default=200, help="number of seeds [200]")
-    parser.add_argument("--first-seed", type=int, default=0, help="first of them [0]")
-    parser.add_argument("--hours", type=float, default=2.0, help="of simulated training for each")
+    parser.add_argument("--first-seed", type=number(int, 0, 2**31), default=0, help="first of them [0]")
+    parser.add_argument("--hours", type=number(float, 0.01, 1000), default=2.0, help="of simulated training for each")
     parser.add_argument("--machines", nargs="+", choices=list(MACHINES), metavar="NAME",
                         help="; ".join(MACHINES))
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="also write the numbers there")
@@ -345,7 +345,7 @@ def main() -> int:
         print(markdown(["controller", *next(iter(result.values()))],
                        [[word, *(f"{value:,.0f}" if "seconds" in key else f"{value:.3f}" for key, value in row.items())]
                         for word, row in result.items()]), flush=True)
-    keep(everything, options.json)
+        keep(everything, options.json)
     print(f"{options.seeds} seeds, {options.hours:g} hours each, {time.monotonic() - began:.0f} s", file=sys.stderr)
     return 0
 

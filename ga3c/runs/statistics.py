@@ -94,6 +94,15 @@ class _Report(NamedTuple):
     lag: Lag
 
 
+class _Mark(NamedTuple):
+    """Totals at a row. The window of a row is the difference of two marks."""
+
+    time: float
+    served: dict[str, float]  # of all predictors
+    trainings: int
+    thread: float             # processor seconds of the thread that takes rows
+
+
 def _learned(reports: list[_Report]) -> Columns:
     """Returns the means of the updates' metrics, weighted by batch size, and the mean size of a batch."""
     steps = np.array([report.update.batch_steps for report in reports])
@@ -184,10 +193,7 @@ class Statistics:
         self._counts: list[PredictionCount] = []
         self._unused: list[PredictionCount] = []
         self._predictions_before = predictions
-        self._window_start: float | None = None
-        self._window_served = PredictionCount().totals()
-        self._window_trainings = 0
-        self._window_thread = 0.0  # processor seconds of the thread that takes rows
+        self._mark: _Mark | None = None  # of the last row
         self._last: Columns = {"training_batch": None, **policy_lag.columns(policy_lag.NOTHING)}
 
     @property
@@ -264,9 +270,11 @@ class Statistics:
         self.drain()
         reports, self._taken = self._taken, []
         episodes, self._ended = [Episode(time, *ended) for ended in self._ended], []
-        seconds = time - self._window_start if self._window_start is not None else 0.0
-        served, trainings, thread = self._since_last_row()
-        self._window_start = time
+        now = self._totals_at(time)
+        before, self._mark = self._mark or now, now  # the first window is empty
+        seconds, thread = now.time - before.time, now.thread - before.thread
+        trainings = now.trainings - before.trainings
+        served = {name: total - before.served[name] for name, total in now.served.items()}
         self.lag = policy_lag.join([report.lag for report in reports])
         if reports:
             self._last = _learned(reports) | policy_lag.columns(self.lag) | _first_use(reports)
@@ -275,17 +283,12 @@ class Statistics:
         times = _times(served, reports, seconds, workers)
         return {**own, **self._last, **own, **times}, episodes  # the first `own` decides the order of columns
 
-    def _since_last_row(self) -> tuple[dict[str, float], int, float]:
-        """Returns the growth of the predictors' totals, trainings, and this thread's processor seconds; 0 at first."""
-        totals = PredictionCount().totals()
+    def _totals_at(self, time: float) -> _Mark:
+        served = PredictionCount().totals()
         for count in self._counts:
             for name, total in count.totals().items():
-                totals[name] += total
-        thread = clock.thread_time()
-        served = {name: total - self._window_served[name] for name, total in totals.items()}
-        grown = served, self.trainings - self._window_trainings, thread - self._window_thread
-        self._window_served, self._window_trainings, self._window_thread = totals, self.trainings, thread
-        return grown if self._window_start is not None else (PredictionCount().totals(), 0, 0.0)
+                served[name] += total
+        return _Mark(time, served, self.trainings, clock.thread_time())
 
     def frames(self, agent_steps: int) -> int:
         """Returns the emulator frames of the run's first `agent_steps`, over all resumes."""

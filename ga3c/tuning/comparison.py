@@ -22,9 +22,13 @@ LEARNING = 30.0        # seconds of a window that weigh as much as the noise kno
 DRIFT = 0.01           # relative standard deviation between windows that no number of seconds averages away
 
 
-def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool, agents: float = 1.0
+def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool, agents_ratio: float = 1.0
             ) -> Verdict | None:
     """Returns the verdict on a trial, or None if it needs more seconds.
+
+    A gain has to exceed the least one that is worth a change. One that also exceeds `ACCEPT` standard errors is
+    accepted; one that is `REJECT` standard errors below the least is rejected. After `LAST_LOOK` seconds the likelier
+    of the two is taken.
 
     Args:
         new: the seconds of the trial, at least one.
@@ -32,22 +36,23 @@ def compare(new: Window, base: Window, noise: float, grown: int, doubting: bool,
         noise: relative standard deviation of a second's rate, as far as known.
         grown: how many of N_A, N_P and N_T the trial has raised.
         doubting: whether a gain that is not clear must be measured a second time.
-        agents: N_A of the trial, divided by the accepted N_A.
+        agents_ratio: N_A of the trial, divided by the accepted N_A.
     """
     seconds, before = len(new), base.mean.rate
     gain, error = new.mean.rate - before, standard_error(new, base, noise)
     # Fewer workers take less memory and cause less lag, so it is enough that they are not slower. Otherwise chance
     # would add workers.
-    least = before * max(LEAST_GAIN, LAG_PRICE * math.log2(agents)) if grown else 0.0
-    hurried = grown <= 1 and new.deviation() <= UNEVEN * noise * new.mean.rate
+    least = before * max(LEAST_GAIN, LAG_PRICE * math.log2(agents_ratio)) if grown else 0.0
+    patience = FIRST_LOOK if grown <= 1 and new.deviation() <= UNEVEN * noise * new.mean.rate else SECOND_LOOK
     rejected = Decision.REJECTED, Reason.NO_GAIN if grown else Reason.NOT_FASTER
-    if gain <= max(least, ACCEPT * error):
-        if gain + REJECT * error < least and seconds >= (FIRST_LOOK if hurried else SECOND_LOOK):
-            return rejected
-        if seconds < LAST_LOOK:
-            return None
-        if gain <= (max(least, error) if grown else 0.0):
-            return rejected
+    if gain > max(least, ACCEPT * error):
+        pass  # clearly worth it
+    elif gain + REJECT * error < least and seconds >= patience:
+        return rejected
+    elif seconds < LAST_LOOK:
+        return None
+    elif gain <= (max(least, error) if grown else 0.0):
+        return rejected
     doubtful = gain < error or (doubting and gain < CLEAR_GAIN * before)
     return Decision.RETRY if doubtful else Decision.ACCEPTED, Reason.FASTER if gain > error else Reason.NOT_SLOWER
 

@@ -166,7 +166,7 @@ class Controller(ABC, Generic[S]):
 
     @abstractmethod
     def _after(self, m: Measurement, trial: Trial) -> None:
-        """Takes note of a trial that is over. May begin the next. The state's window still has this trial's seconds."""
+        """Takes note of a trial that is over. May begin the next."""
 
     def _without_measurement(self) -> Decision:
         """Returns the decision on a trial that could not be measured."""
@@ -180,12 +180,10 @@ class Controller(ABC, Generic[S]):
         s = self._state
         assert s.trial is not None
         trial = Trial(s.accepted, s.trial, s.baseline, s.window, decision, reason)
-        s.trial = None
+        s.trial, s.window = None, Window()
         if decision is Decision.ACCEPTED:
-            s.accepted, s.baseline = trial.after, s.window
+            s.accepted, s.baseline = trial.after, trial.window
         self._after(m, trial)
-        if s.trial is None:
-            s.window = Window()
         return trial
 
     def _random(self) -> np.random.Generator:

@@ -35,6 +35,8 @@ Sign = Annotated[int, Field(ge=-1, le=1)]
 Move = tuple[Sign, Sign, Sign]
 """Which of N_A, N_P and N_T grow (1) or shrink (-1) in a step."""
 
+_MORE_AGENTS: Move = (1, 0, 0)
+
 
 @dataclass
 class FastState(State):
@@ -95,6 +97,7 @@ class Fast(Controller[FastState]):
     # ------------------------------------------------------------------------- at the accepted setting
 
     def _watch(self, m: Measurement) -> None:
+        """Collects seconds of the accepted setting. Once they are enough they become its baseline, and it goes on."""
         s = self._state
         if m.time - s.fresh.newest > OLD:
             s.fresh = Window()
@@ -102,27 +105,31 @@ class Fast(Controller[FastState]):
         enough = REMEASURED if s.searching else WATCHED
         if len(s.fresh) < enough:
             return
-        before, fresh, search = s.baseline, s.fresh, False
-        differs = bool(before) and (
-            not self._same_load(fresh.mean.external_load) or differ(fresh, before, s.noise))
-        if differs and len(fresh) < 2 * enough:
+        differs = bool(s.baseline) and (
+            not self._same_load(s.fresh.mean.external_load) or differ(s.fresh, s.baseline, s.noise))
+        if differs and len(s.fresh) < 2 * enough:
             return  # the next seconds show whether this is a hiccup or a change
-        fresh = fresh.last(enough) if differs else fresh
-        if differs and not self._same_load(fresh.mean.external_load):
-            s.load_changed_at, s.aborted = m.time, None
-        elif differs:
-            search = abs(fresh.mean.rate - before.mean.rate) > CHANGED_AT_ONCE * before.mean.rate
-        s.noise = learned(s.noise, fresh)
-        s.baseline = fresh if differs else Window([*before.seconds, *fresh.seconds], m.time).last(BASELINE_SECONDS)
-        s.fresh, s.ready = Window(), True
-        if self._over_ceiling(s.baseline) and not self._over_ceiling(before):
-            s.rejected = []  # any setting below the ceiling is better now
+        search = self._take_baseline(m, s.fresh.last(enough) if differs else s.fresh, differs)
         if s.load_changed_at is not None and m.time - s.load_changed_at >= LASTING and not s.searching:
             s.load_changed_at, search = None, self._changed()
         if search and m.time >= s.found_at + m.agent_start_seconds / START_SHARE:
             s.probe_wait = PROBE_FIRST
             self._search(COARSEST)
         self._go_on(m)
+
+    def _take_baseline(self, m: Measurement, fresh: Window, differs: bool) -> bool:
+        """Adds `fresh` to the baseline, or puts it in its place if it differs. Returns whether the rate jumped."""
+        s, before, jumped = self._state, self._state.baseline, False
+        if differs and not self._same_load(fresh.mean.external_load):
+            s.load_changed_at, s.aborted = m.time, None
+        elif differs:
+            jumped = abs(fresh.mean.rate - before.mean.rate) > CHANGED_AT_ONCE * before.mean.rate
+        s.noise = learned(s.noise, fresh)
+        s.baseline = fresh if differs else Window([*before.seconds, *fresh.seconds], m.time).last(BASELINE_SECONDS)
+        s.fresh, s.ready = Window(), True
+        if self._over_ceiling(s.baseline) and not self._over_ceiling(before):
+            s.rejected = []  # any setting below the ceiling is better now
+        return jumped
 
     def _go_on(self, m: Measurement) -> None:
         """Begins the next trial, if it is time for one."""
@@ -195,33 +202,46 @@ class Fast(Controller[FastState]):
         return left or abs(s.baseline.mean.rate - s.found_rate) > CHANGED * s.found_rate
 
     def _steps(self, factor: float) -> Iterator[Setting]:
-        """Yields the settings one step away, the most promising first."""
-        s, (n_a, n_p, n_t), mean = self._state, self.accepted, self._state.baseline.mean
+        """Yields the settings one step away, the most promising first.
+
+        Over the lag ceiling that is as few agents as it allows. Else it is the direction of the last accepted step,
+        first by two steps at once if it was taken twice. Then come all moves.
+        """
+        s = self._state
+        if self._over_ceiling(s.baseline):
+            yield self._bounded((min(s.accepted[0] - 1, self._agents_at_ceiling()), *s.accepted[1:]))
+        elif s.towards:
+            if s.streak > 1:
+                yield self._step(s.towards, factor * factor)
+            yield from self._towards(s.towards, factor)
+        for move in self._moves():
+            yield from self._towards(move, factor)
+
+    def _moves(self) -> list[Move]:
+        """Returns all moves, the most promising first."""
+        mean = self._state.baseline.mean
         threads: list[Move] = [(0, 1, 0), (0, 0, 1)]
         if mean.training_queue > mean.prediction_queue:
             threads.reverse()
         fewer: list[Move] = [(0, -move[1], -move[2]) for move in threads]
         # If most agents wait for threads, more agents do not help.
-        agents_first = mean.training_queue + mean.prediction_queue <= 0.5 * n_a
-        moves = [(1, 0, 0), *threads] if agents_first else [*threads, (1, 0, 0)]
-        moves += [(-1, 0, 0), *([(0, 1, 1), (1, 1, 1)] if s.searching else []), *fewer]
-        ceiling = self._agents_at_ceiling()
-        near = ceiling < n_a * max(FINEST, 1 + 1 / n_a) ** 2
-        if self._over_ceiling(s.baseline):
-            yield self._bounded((min(n_a - 1, ceiling), n_p, n_t))
-        elif s.towards:
-            moves.insert(0, s.towards)
-            if s.streak > 1:
-                yield self._step(s.towards, factor * factor)
-        for move in moves:
-            step = self._step(move, factor)
-            while near and move == (1, 0, 0) and step[0] > n_a + max(1, LEAST_GAIN * n_a):
-                yield step
-                step = self._bounded(((n_a + step[0] + 1) // 2, n_p, n_t))
+        agents_first = mean.training_queue + mean.prediction_queue <= 0.5 * self.accepted[0]
+        moves = [_MORE_AGENTS, *threads] if agents_first else [*threads, _MORE_AGENTS]
+        return [*moves, (-1, 0, 0), *([(0, 1, 1), (1, 1, 1)] if self._state.searching else []), *fewer]
+
+    def _towards(self, move: Move, factor: float) -> Iterator[Setting]:
+        """Yields the step of a move. Near the lag ceiling more agents come in ever smaller steps, too."""
+        n_a, n_p, n_t = self.accepted
+        step = self._step(move, factor)
+        if move != _MORE_AGENTS or self._agents_at_ceiling() >= n_a * max(FINEST, 1 + 1 / n_a) ** 2:
             yield step
-            if near and move == (1, 0, 0):
-                yield self._bounded((n_a + 1, n_p, n_t // 2))  # fewer threads make less lag
-                yield self._bounded((n_a + 1, n_p // 2, n_t))
+            return
+        while step[0] > n_a + max(1, LEAST_GAIN * n_a):
+            yield step
+            step = self._bounded(((n_a + step[0] + 1) // 2, n_p, n_t))
+        yield step
+        yield self._bounded((n_a + 1, n_p, n_t // 2))  # fewer threads make less lag
+        yield self._bounded((n_a + 1, n_p // 2, n_t))
 
     def _step(self, move: Move, factor: float) -> Setting:
         """Returns the accepted setting changed by a factor, or by one if that is more. The lag ceiling limits agents.
@@ -264,7 +284,7 @@ class Fast(Controller[FastState]):
         # Outside a search there are many trials and few gains to find: an unclear gain is likely chance.
         grown = sum(after > before for after, before in zip(s.trial, s.accepted, strict=True))
         verdict = self._judge_lag() or compare(s.window, s.baseline, s.noise, grown, doubting=not s.searching,
-                                               agents=s.trial[0] / s.accepted[0])
+                                               agents_ratio=s.trial[0] / s.accepted[0])
         if verdict and verdict[0] is Decision.RETRY and s.trial == s.retry:
             verdict = Decision.ACCEPTED, verdict[1]
         recent = s.window.last(FIRST_LOOK) if verdict else s.window  # other programs may have come or gone just now

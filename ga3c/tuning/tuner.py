@@ -69,9 +69,7 @@ def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
 class Tuner:
     """The link between controller and run: it passes on a measurement each second, and records the decisions.
 
-    In a resumed run the controller goes on from its checkpoint, and measures the accepted setting again. If settings
-    that shape the work have changed, it forgets what it found and goes on from there. If other counts are given,
-    it begins again. `on_cores`: whether the model has no device of its own.
+    `on_cores`: whether the model has no device of its own.
     """
 
     def __init__(self, settings: Settings, run: Run, on_cores: bool) -> None:
@@ -84,27 +82,35 @@ class Tuner:
                                     settings.tuning.temperature)
         else:
             self.controller = Fast(first, most, ceiling, settings.run.seed, fine=remembered)
-        given = {each: getattr(settings.tuning, each) for each in ("start", "agents", "predictors", "trainers")}
-        if any(run.resumed_settings.get(each, count) != count for each, count in given.items()):
-            run.log(f"The controller starts again at {name(first)}, the counts that were given.")
-        elif run.resumed_controller:
-            try:
-                self.controller.restore(run.resumed_controller)
-                self.controller.remeasure()
-                before = run.resumed_settings
-                warmth = settings.tuning.temperature
-                if isinstance(self.controller, Paper) and before.get("temperature", warmth) != warmth:
-                    self.controller.reheat(warmth)
-                if other := [each for each, now in shape(settings).items() if before.get(each, now) != now]:
-                    run.log(f"The controller does not rely on what it found before: {', '.join(other)} changed.")
-                    self.controller.forget()
-            except ValueError as error:
-                run.log(f"The controller begins again: its state in the checkpoint does not fit, {error}.")
+        self._resume(first)
         run.controller = self.controller
         self._cores = usable_cores()
         self._undisturbed = 0  # undisturbed rows in a row
         self._warm_up_left = WARM_UP  # rows of the warm-up that are left
         self._before = (0.0, 0, run.disturbances)  # time, agent steps, disturbances at the last row
+
+    def _resume(self, first: Setting) -> None:
+        """Goes on from the controller of a checkpoint, if there is one, and measures the accepted setting again.
+
+        If settings that shape the work have changed, the controller forgets what it found. If other counts are given,
+        it begins again, at `first`.
+        """
+        run, before, tuning = self._run, self._run.resumed_settings, self._settings.tuning
+        given = {each: getattr(tuning, each) for each in ("start", "agents", "predictors", "trainers")}
+        if any(before.get(each, count) != count for each, count in given.items()):
+            run.log(f"The controller starts again at {name(first)}, the counts that were given.")
+        elif run.resumed_controller:
+            try:
+                self.controller.restore(run.resumed_controller)
+                self.controller.remeasure()
+                warmth = tuning.temperature
+                if isinstance(self.controller, Paper) and before.get("temperature", warmth) != warmth:
+                    self.controller.reheat(warmth)
+                if other := [each for each, now in shape(self._settings).items() if before.get(each, now) != now]:
+                    run.log(f"The controller does not rely on what it found before: {', '.join(other)} changed.")
+                    self.controller.forget()
+            except ValueError as error:
+                run.log(f"The controller begins again: its state in the checkpoint does not fit, {error}.")
 
     @property
     def setting(self) -> Setting:
@@ -132,17 +138,22 @@ class Tuner:
         self._undisturbed = self._undisturbed + 1 if undisturbed and not self._warm_up_left else 0
         self._warm_up_left = max(0, self._warm_up_left - 1)
         searching, setting = self.controller.searching, self.controller.setting
-        lag = row.get("lag_first_use", row["lag_mean"])
-        trial = self.controller.observe(Measurement(
-            row["time"], (row["agent_steps"] - steps) / max(seconds, 1e-3), lag or 0.0,
-            row["prediction_queue"], row["training_queue"], self._undisturbed < SETTLED or lag is None,
-            external_load(row) / self._cores,
-            max(0.0, 1 - row["cpu_machine"] / self._cores) if self._on_cores else 1.0, agent_start_seconds or 0.0))
+        trial = self.controller.observe(self._measurement(
+            row, (row["agent_steps"] - steps) / max(seconds, 1e-3), agent_start_seconds or 0.0))
         if self.controller.setting != setting:
             self._undisturbed = 0
         self._record(trial)
         if searching != self.controller.searching:
             self._searched()
+
+    def _measurement(self, row: dict[str, Any], rate: float, agent_start_seconds: float) -> Measurement:
+        lag = row.get("lag_first_use", row["lag_mean"])
+        return Measurement(
+            time=row["time"], rate=rate, lag=lag or 0.0, prediction_queue=row["prediction_queue"],
+            training_queue=row["training_queue"], void=self._undisturbed < SETTLED or lag is None,
+            external_load=external_load(row) / self._cores,
+            idle=max(0.0, 1 - row["cpu_machine"] / self._cores) if self._on_cores else 1.0,
+            agent_start_seconds=agent_start_seconds)
 
     def _record(self, trial: Trial | None) -> None:
         if trial is None:

@@ -141,10 +141,10 @@ def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Sta
 def test_a_run_directory_has_one_process_and_its_killed_saves_are_cleaned_up(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run")
     each.wait_for(learning)
-    second = train("--resume", "run")
-    assert second.returncode == 2 and f"run is in use by process {each.process.pid}" in second.stderr
     each.process.send_signal(signal.SIGUSR1)
     each.wait_for(lambda: bool(recorded("checkpoint")))
+    second = train("--resume", "run")
+    assert second.returncode == 2 and f"run is in use by process {each.process.pid}" in second.stderr
     steps = rows(Path("run"))[-1]["agent_steps"]
     each.wait_for(lambda: rows(Path("run"))[-1]["agent_steps"] > steps)
     each.process.kill()

@@ -157,7 +157,7 @@ def _noted(note: Path, project: str) -> dict[str, tuple[str, int]]:
     with suppress(FileNotFoundError):
         try:
             noted = json.loads(note.read_text(encoding="utf-8"))
-            noted = {project: noted} if "id" in noted else noted
+            noted = {project: noted} if isinstance(noted.get("id"), str) else noted
             return {name: (str(each["id"]), int(each["rows"])) for name, each in noted.items()}
         except (ValueError, LookupError, TypeError, AttributeError):
             raise ConfigError(f"{note} is damaged; remove it to send everything again") from None

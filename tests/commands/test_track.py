@@ -254,6 +254,8 @@ def test_mlflow_gets_a_run_in_the_experiment_and_goes_on_with_it(run: Path, mlfl
     mlflow.clear()
     assert track([str(run), "--to", "mlflow", "--project", "atari"]) == 0
     assert [call[0] for call in mlflow] == ["update_run", "set_terminated"], "it has all rows"
+    for _ in range(2):  # the note of 0.8 has a key of this name
+        assert track([str(run), "--to", "mlflow", "--project", "id"]) == 0
 
 
 def test_mlflow_gets_at_most_a_thousand_metrics_at_a_time(mlflow: list[tuple]) -> None:

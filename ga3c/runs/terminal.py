@@ -193,6 +193,7 @@ class Display:
     def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
         self._view = View(title, limits, cores)
         self._messages: deque[str] = deque(maxlen=_MESSAGES)
+        self._unseen: list[str] = []  # messages since the panel was last drawn
         self._gone = False
         self._screen: NonBlocking | None = None
         try:
@@ -220,22 +221,28 @@ class Display:
             # A terminal echoes ^C beside the panel. Without room there, a new line would leave a stale panel behind.
             live.update(Constrain(shown, live.console.width - 3), refresh=True)
 
+        self._unseen.clear()
         self._try(update)
 
     def message(self, text: str) -> None:
         """Shows a line that is not a row, such as an event, a warning, or how to resume."""
         self._messages.append(text)
-        if not self._started:
+        if self._started:
+            self._unseen.append(text)
+        else:
             self._line(text)
 
     def _line(self, text: str) -> None:
         self._try(lambda: print(text, file=self._screen, flush=True))
 
     def leave_panel(self) -> None:
-        """Stops updating the panel, which stays visible. Later messages are plain lines."""
+        """Stops updating the panel, which stays visible. Messages that it has not shown, and later ones, are lines."""
         if self._started and self._live is not None:
             self._try(self._live.stop)
         self._started = False
+        for text in self._unseen:
+            self._line(text)
+        self._unseen.clear()
 
     def close(self) -> None:
         """Leaves the panel and closes the output."""

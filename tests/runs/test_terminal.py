@@ -207,6 +207,8 @@ def test_on_a_terminal_the_panel_stays_and_later_messages_are_lines(
     display.show(ROW, {})
     display.message("an agent died")
     display.show(ROW | {"score": 17.0}, {})
+    display.message("evaluation: 18.5")
+    display.message("a trace is written")
     display.leave_panel()
     display.message("it ends")
     display.close()
@@ -214,7 +216,8 @@ def test_on_a_terminal_the_panel_stays_and_later_messages_are_lines(
     assert panels.index("-21.0") < panels.index("an agent died")
     assert all("│" in line for line in panels.splitlines() if "an agent died" in line)
     assert "17.0" in panels
-    assert last.endswith("it ends\n")
+    assert last.endswith("evaluation: 18.5\na trace is written\nit ends\n"), "no row came after the first two"
+    assert last.count("\n") == 4 and "an agent died" not in last
 
 
 LOOKED_AT = f"""

@@ -26,7 +26,8 @@ class DiscreteActorCritic:
 
     A subclass defines what stays fixed over the passes (`samples` returns it) and the policy's part of the loss
     (`whole_loss` adds the rest). settings: the group `algorithm`. decay: the share of the advantages' running deviation
-    that is kept at each update. 0.99 averages over about a hundred updates, since one batch may be small.
+    that is kept at each update, in `a3c` at each minibatch. 0.99 averages over about a hundred of them, since one
+    batch may be small.
     """
 
     decay = 0.99

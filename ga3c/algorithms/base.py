@@ -63,8 +63,8 @@ class Network(Protocol):
     def __call__(self, observation: Tensor, training: bool = False) -> Sequence[Tensor]:
         """Returns the outputs for observations (n, *shape): [policy (n, A), value (n, 1)], float32.
 
-        training=True uses the variables, with a gradient. training=False uses the weights that predictions use, those
-        of the last update, without a gradient.
+        training=True uses the variables, with a gradient. training=False has no gradient. In `prepare` and in the first
+        minibatch it uses the weights before the update, later those after the minibatch before.
         """
 
 

@@ -201,11 +201,11 @@ class Bound:
         """Returns [policy (n, A), value (n, 1)]. training: from the variables, with a gradient."""
         if self._scaling:
             observation = normalized(observation, *self._scaling)
-        if training or not self._weights:
-            found: Sequence[Tensor] = self._network(observation, training=training)
-        else:
-            found = self._network.forward(observation, self._weights)
-        return found
+        if self._weights and not training:
+            found: Sequence[Tensor] = self._network.forward(observation, self._weights)
+            return found
+        found = self._network(observation, training=training)
+        return found if training else [keras.ops.stop_gradient(each) for each in found]
 
 
 @our_keras()

@@ -13,7 +13,7 @@ from ga3c.algorithms.base import Algorithm, Loss, Network, Prepared, Rates, Tens
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import reraising
 from ga3c.settings.messages import ConfigError
-from ga3c.transport.fields import Field, Outputs
+from ga3c.transport.fields import Field, Outputs, actor_critic_outputs
 from ga3c.transport.slots import taken_names
 
 _T = TypeVar("_T")
@@ -27,7 +27,7 @@ class OwnAlgorithm:
 
     def __init__(self, name: str, algorithm: Algorithm) -> None:
         self._name, self._algorithm = name, algorithm
-        self._outputs: tuple[str, ...] = ()
+        self._outputs: Mapping[str, Field] = {}
 
     @property
     def reads(self) -> Sequence[str]:
@@ -40,22 +40,29 @@ class OwnAlgorithm:
         return self._call("variables", lambda: dict(self._algorithm.variables))
 
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
-        """Returns the user's outputs. Their names must not be fields of a slot already."""
+        """Returns the user's outputs, with those that agents read. No slot may already have a field of their names."""
         found = self._call("outputs", lambda: dict(self._algorithm.outputs(env)))
         taken = taken_names(env)
         for name in found:
             self._require("outputs", name not in taken,
                           f"returns an output {name!r}, but a slot already has a field of that name")
-        self._outputs = tuple(found)
+        for name, field in actor_critic_outputs(env).items():
+            shape = getattr(found.get(name), "shape", "no field")
+            self._require("outputs", shape == field.shape,
+                          f"must return {name!r} of the shape {field.shape}, which agents read, but returns {shape}")
+        self._outputs = found
         return found
 
     def act(self, network: Network, observation: Tensor) -> Outputs:
-        """Returns the user's outputs for observations. All of `outputs` must be there, as tensors."""
+        """Returns the user's outputs for observations. All of `outputs` must be there, as tensors of their shapes."""
         found = self._call("act", lambda: self._algorithm.act(network, observation))
         self._require("act", isinstance(found, Mapping),
                       f"must return outputs by name, but returns {type(found).__name__}")
-        for name in self._outputs:
+        for name, field in self._outputs.items():
             self._tensor("act", name, found.get(name))
+            shape = tuple(found[name].shape)[1:]
+            self._require("act", shape == field.shape or None in shape,
+                          f"must return {name} of the shape {('n', *field.shape)}, but returns {('n', *shape)}")
         return found
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:

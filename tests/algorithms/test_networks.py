@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from batches import IMAGE, VECTOR, settings
 
-from ga3c.algorithms.networks import StridedConv2D, build_network
+from ga3c.algorithms.networks import Bound, StridedConv2D, build_network, folded
 from ga3c.envs.base import EnvSpec
 from ga3c.settings.messages import ConfigError
 
@@ -110,3 +110,15 @@ def test_images_reach_the_network_between_minus_1_and_1_in_either_precision(
     assert policy.dtype == value.dtype == np.float32 and {str(w.dtype) for w in built.weights} == {"float32"}
     expected_policy, expected_value = plain_small(built, observation, contrast)
     assert np.abs(policy - expected_policy).max() < error and np.abs(value - expected_value).max() < 4 * error
+
+
+def test_without_training_a_network_of_ones_own_has_no_gradient_either() -> None:
+    seen = keras.Input((3,))
+    own = keras.Model(seen, [keras.layers.Dense(2, activation="softmax")(seen), keras.layers.Dense(1)(seen)])
+    for network in (own, build_network(settings(), VECTOR)):
+        weights = [tf.constant(each) for each in folded(network)]
+        for training in (True, False):
+            with tf.GradientTape() as tape:
+                policy, value = Bound(network, weights)(tf.ones((2, 3)), training=training)
+                total = tf.reduce_sum(policy[:, 0]) + tf.reduce_sum(value)
+            assert (tape.gradient(total, network.trainable_variables[0]) is not None) == training

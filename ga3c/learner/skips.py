@@ -37,4 +37,4 @@ class Skips:
         self.last = f"update {version} is not finite: {shown}"
         if self.in_a_row == SKIPS_MAX:
             self.in_a_row = 0
-            raise Diverged(f"{self.last}; a lower learning_rate or max_grad_norm helps")
+            raise Diverged(f"{self.last}; a lower learning_rate helps, or a lower max_grad_norm above 0")

@@ -86,7 +86,7 @@ def _steps_beside_slots(settings: Settings) -> int:
     elif settings.workers_learn or rollouts * reuse == 1:
         return 0
     elif not plan(settings).in_rounds:
-        rollouts *= reuse * settings.tuning.trainers
+        rollouts *= reuse * max(settings.tuning.trainers, settings.started[2])
     return rollouts * settings.algorithm.rollout_length * settings.agents.envs_per_agent
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,10 @@ from ga3c.settings.messages import ConfigError, nearest, shown
 from ga3c.settings.plan import plan
 from ga3c.settings.presets import PRESETS, starting_values, values_by_size
 from ga3c.settings.schema import ALL, GROUPS, MAX_SLOTS, MOST_SLOTS_PER_AGENT, Settings
+
+
+_ANOTHER_BASE = re.compile(r"[-+]?(0[0-9_]+|.*:.*)")  # 010 is eight to YAML, and 1:30 is ninety
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class _File(NamedTuple):
@@ -70,6 +75,9 @@ def _take_groups(loader: yaml.SafeLoader, node: yaml.Node, found: _File) -> None
                 raise ConfigError(f"{where}: {_not_in_group(name, group)}")
             if name in found.lines:
                 raise ConfigError(f"{where}: '{name}' is given twice, first in line {found.lines[name]}")
+            if setting.tag in _NUMBERS and _ANOTHER_BASE.fullmatch(str(setting.value)):
+                raise ConfigError(f"{where}: {name}: YAML reads {setting.value} as "
+                                  f"{loader.construct_object(setting)}; write a number in plain digits")
             found.lines[name] = at
             found.values[name] = loader.construct_object(setting, deep=True)
 
@@ -157,6 +165,23 @@ def resolve(given: Mapping[str, Any], file: str | None = None) -> Settings:
     return settings
 
 
+def stated(given: Mapping[str, Any], file: str | None) -> dict[str, Any]:
+    """Returns the values by setting of `file` and `given`, unchecked. Raises ConfigError if the file is no YAML."""
+    return {**(_read_yaml(file).values if file is not None else {}), **given}
+
+
+def chosen(values: Mapping[str, Any], given: Collection[str]) -> set[str]:
+    """Returns the settings in `values` that a user chose: those `given`, and those that no starting point has so.
+
+    A complete file, as --print-config writes it, has many values that nobody chose.
+    """
+    points = [_nested({**Settings().flat(), **starting_values(preset, values.get("algorithm", ""))})
+              for preset in (values.get("preset"), None)]
+    usual = [Settings.model_validate(point).flat() for point in points]
+    return {*given, *(name for name, value in values.items()
+                      if all(_plain(point[name]) != _plain(value) for point in usual))}
+
+
 def _resolved(given: Mapping[str, Any], file: str | None) -> Settings:
     read = _read_yaml(file) if file is not None else _File("", {}, {})
     wrong = check(read.values, strict=True)
@@ -208,7 +233,15 @@ def _merged(given: Mapping[str, Any]) -> Settings:
 
 
 def check_agents(settings: Settings) -> None:
-    """Raises ConfigError for too many slots, or more update groups than agents. Both depend on the machine."""
+    """Raises ConfigError for a `start` or slots over the limit, or more update groups than agents.
+
+    All but the first depend on the machine.
+    """
+    for count, name in zip((settings.tuning.start or "").split("/"), ("agents", "predictors", "trainers"),
+                           strict=False):
+        most = next(limit.le for limit in ALL[name].field.metadata if hasattr(limit, "le"))
+        if count and int(count) > most:
+            raise ConfigError(f"start: {settings.tuning.start} has {count} {name}, at most {most} are possible")
     if settings.agent_capacity * settings.agents.slots_per_agent > MAX_SLOTS:
         raise ConfigError(f"agents: {settings.agent_capacity} x slots_per_agent {settings.agents.slots_per_agent} is "
                           f"over {MAX_SLOTS} slots")

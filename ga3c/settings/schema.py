@@ -312,17 +312,17 @@ class Settings(Group):
 
     @property
     def agent_count(self) -> int:
-        """N_A at the start: as configured, else 32 environments per core, but 2 to 16 agents per core.
+        """N_A at the start: of `start`, else `agents`, else 32 environments per core, but 2 to 16 agents per core.
 
         Agents that train their own models: one per core (Mnih et al., 2016: 16 on 16 cores).
         """
         usual = usable_cores() if self.workers_learn else _usual_agents(self.agents.envs_per_agent)
-        return self.tuning.agents or usual
+        return self.started[0] or self.tuning.agents or usual
 
     @property
     def agent_capacity(self) -> int:
         """The most agents that the shared memory has room for. In rounds the number of agents is fixed."""
-        least = max(self.agent_count, self._started[0])
+        least = max(self.agent_count, self.tuning.agents or 0)
         if self.batching.schedule != "queues":
             return least
         if self.tuning.agents_max is None and self.tunes:
@@ -349,13 +349,13 @@ class Settings(Group):
     def thread_capacity(self) -> tuple[int, int]:
         """The most predictors and trainers: as configured; if dynamic, also up to half the cores (2 to 16)."""
         most = min(16, max(2, usable_cores() // 2)) if self.tunes else 1
-        _, predictors, trainers = self._started
+        _, predictors, trainers = self.started
         return max(most, self.tuning.predictors, predictors), max(most, self.tuning.trainers, trainers)
 
     @property
-    def _started(self) -> tuple[int, int, int]:
-        start = self.tuning.start if self.tunes else None
-        n_a, n_p, n_t = map(int, start.split("/")) if start else (0, 0, 0)
+    def started(self) -> tuple[int, int, int]:
+        """N_A, N_P and N_T of `start`; zeros if it is null or the numbers are fixed."""
+        n_a, n_p, n_t = map(int, (self.tunes and self.tuning.start or "0/0/0").split("/"))
         return n_a, n_p, n_t
 
 

@@ -57,8 +57,7 @@ def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
     They are `start`, else the given counts, else the remembered ones, else the defaults for this machine.
     """
     if settings.tuning.start:
-        n_a, n_p, n_t = map(int, settings.tuning.start.split("/"))
-        return (n_a, n_p, n_t), False
+        return settings.started, False
     given = (settings.tuning.agents, settings.tuning.predictors, settings.tuning.trainers)
     default = tuple(getattr(TuningSettings(), each) for each in ("agents", "predictors", "trainers"))
     remembered = recall(settings, run.spec.name, run.log) if settings.tuning.remember and given == default else None

@@ -56,13 +56,16 @@ def test_memory_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.Monk
     finding = found("memory", tmp_path)
     assert not finding.ok and finding.numbers == "1.5 GB needed for 8 agents, 1.0 GB free"
     assert found("memory", tmp_path, agents=2).ok
+    many = [each for each in preflight.preflight(configured(start="8/1/1", agents=2), tmp_path) if not each.ok]
+    assert [each.numbers for each in many if each.name == "memory"] == [finding.numbers]
     few = found("memory", tmp_path, envs=4)
     assert few.ok and few.numbers == "1.0 GB needed for 8 agents, 1.0 GB free"
 
 
 @pytest.mark.parametrize(("changes", "gigabytes"), [
     ({}, 0.055), ({"training_batch_min": 65536}, 1.72), ({"training_batch_min": 65536, "batch_reuse": 2}, 3.45),
-    ({"training_batch_min": 65536, "trainers": 2}, 3.45), ({"schedule": "synchronous"}, 0.055),
+    ({"training_batch_min": 65536, "trainers": 2}, 3.45),
+    ({"training_batch_min": 65536, "start": "2/1/2"}, 3.45), ({"schedule": "synchronous"}, 0.055),
     ({"serial": True, "training_batch_min": 65536}, 3.445), ({"training_batch_min": 1}, 0.0),
     ({"algorithm": "a3c-cpu"}, 0.0)])
 def test_memory_of_batches_counts(changes: dict[str, Any], gigabytes: float) -> None:

@@ -12,6 +12,7 @@ from parsing import any_settings
 from ga3c.settings import schema
 from ga3c.settings.files import configured, to_yaml
 from ga3c.settings.machine import usable_cores
+from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import ALL, GROUPS, Settings
 
 
@@ -72,4 +73,16 @@ def test_there_is_room_for_the_counts_to_start_from() -> None:
     assert configured(start="9/3/2", agents=2, agents_max=2).agent_capacity == 9
     predictors, trainers = configured(start="9/17/18").thread_capacity
     assert (predictors, trainers) == (17, 18)
-    assert configured(start="9/17/18", dynamic=False, predictors=3).thread_capacity == (3, 1)
+    fixed = configured(start="9/17/18", dynamic=False, predictors=3, agents=2)
+    assert fixed.thread_capacity == (3, 1) and fixed.agent_count == fixed.agent_capacity == 2
+    assert configured(start="9/3/2", agents=2).agent_count == 9
+    assert configured(start="2/1/1", agents=40).agent_capacity >= 40
+
+
+@pytest.mark.parametrize(("start", "told"), [
+    ("4097/1/1", "has 4097 agents, at most 4096 are possible"), ("1/65/1", "has 65 predictors, at most 64"),
+    ("1/1/99", "has 99 trainers, at most 64 are possible")])
+def test_counts_to_start_from_have_the_limits_of_the_counts(start: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"start: {start} {told}"):
+        configured(start=start)
+    assert configured(start="4096/64/64", slots_per_agent=2).agent_count == 4096

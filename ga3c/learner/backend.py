@@ -13,6 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from ga3c.algorithms.base import Algorithm, Rates, Tensor
+from ga3c.algorithms.fitting import fitting_network
 from ga3c.algorithms.networks import our_keras
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.compiler import Compiler, Observed
@@ -29,12 +30,14 @@ class Backend:
     """Variables on a device, and predictions.
 
     `predict` may be called from any thread at any time. For all other methods the caller holds a lock. variables: by
-    name. precision: of the network's inner layers. device: what computes it.
+    name. precision: of the network's inner layers; "its own" for a user's network. device: what computes it.
     """
 
     @our_keras()
     def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm) -> None:
-        self.precision = precision(settings.algorithm)
+        kind = fitting_network(settings.algorithm, env)
+        self.precision = ("its own" if ":" in kind else "float32" if kind == "dense" else
+                          precision(settings.algorithm))
         self.variables = Variables(settings, env, algorithm, self.precision)
         self._compiler, self._outputs = Compiler(), tuple(algorithm.outputs(env))
         self.device = self._compiler.device

@@ -108,6 +108,7 @@ def norm(arrays: Iterable[np.ndarray]) -> float:
 def test_updates_in_bfloat16_go_the_way_of_those_in_float32() -> None:
     models = [Learner(settings(precision=how), IMAGE) for how in ("float32", "bfloat16")]
     before = weights(models[0])
+    assert [model.precision for model in models] == ["float32", "bfloat16"]
     for model in models:
         model.update(random_batch(spec=IMAGE))
     moves = [np.concatenate([(array - before[name]).ravel() for name, array in weights(model).items()])

@@ -8,9 +8,9 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.envs.containment import described
@@ -20,7 +20,7 @@ from ga3c.runs.beginning import Beginning, resume_from_checkpoint, start_from_we
 from ga3c.runs.reader import located
 from ga3c.service.signals import Interrupted, Signals
 from ga3c.settings.effects import rising, without_effect
-from ga3c.settings.files import check_agents, recorded, resolve, to_yaml
+from ga3c.settings.files import check_agents, chosen, recorded, resolve, stated, to_yaml
 from ga3c.settings.flags import Parser, add_settings, parse
 from ga3c.settings.messages import ConfigError, flag, for_shell
 from ga3c.settings.presets import notes_on_beginning, notes_on_lag, notes_on_steps
@@ -97,9 +97,10 @@ def _prepare(argv: Sequence[str]) -> int:
                               f"{for_shell(directory / 'config.yaml')} --run-dir null")
         if weights_only:  # limits and directory of the old run do not apply
             given = {"run_dir": None, "steps": None, "frames": None, "minutes": None, "episodes": None, **given}
-    counts = given.keys() & {"agents", "predictors", "trainers"}  # the run's own `start` would win over them
-    settings = (recorded(directory / "config.yaml", {"start": None, **given} if counts else given) if directory else
-                resolve(given, options.get("config")))
+    counts = given.keys() & {"agents", "predictors", "trainers"}
+    wanted = {"start": None, **given} if counts else given  # a file's `start` would win over the counts
+    file = options.get("config")
+    settings = recorded(directory / "config.yaml", wanted) if directory else resolve(wanted, file)
     check_agents(settings)
     if options.get("print_config"):
         print(to_yaml(settings), end="")
@@ -107,8 +108,9 @@ def _prepare(argv: Sequence[str]) -> int:
     interruption = Signals()
     interruption.at_once = True  # until the run begins
     try:
-        notes = [*([] if directory or "config" in options else notes_on_beginning(given)),
-                 *_notes_on_settings(settings, given)]
+        values = stated(given, file)
+        notes = [*([] if directory else notes_on_beginning(values)),
+                 *_notes_on_settings(settings, chosen(values, given))]
         return _train(settings, notes, directory, checkpoint, weights_only, bool(options.get("verbose")), interruption)
     except (Interrupted, ConfigError):  # calls of users' code turn Interrupted into ConfigError
         before, interruption.at_once = interruption.at_once, False
@@ -121,8 +123,8 @@ def _prepare(argv: Sequence[str]) -> int:
         interruption.close()
 
 
-def _notes_on_settings(settings: Settings, given: Mapping[str, Any]) -> list[str]:
-    """Returns lines about the user's settings that have no effect, or another effect than expected."""
+def _notes_on_settings(settings: Settings, given: Collection[str]) -> list[str]:
+    """Returns lines about the settings `given` that have no effect, or another effect than expected."""
     from ga3c.envs.atari_games import atari_game_of
     from ga3c.service.batches import notes_on_minibatches
     return [*without_effect(settings, given, atari_game_of(settings.env) is not None), *rising(settings),

@@ -99,6 +99,13 @@ def test_what_was_asked_for_without_effect_is_told_at_the_start(train_here: Comm
         assert line in begun["notes"] and done.stdout.count(line) == 1, begun["notes"]
 
 
+def test_counts_on_the_command_line_go_over_the_start_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.yaml").write_text("tuning: {start: 3/2/1, dynamic: true}\n")
+    for given, start in (((), "3/2/1"), (("--agents", "5"), "null"), (("--agents", "5", "--start", "7/1/1"), "7/1/1")):
+        assert cli.train(["--config", "mine.yaml", *given, "--print-config"]) == 0
+        assert f"\n  start: {start} " in capsys.readouterr().out
+
+
 def test_a_run_goes_on_from_a_checkpoint_that_is_named_or_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     make_trained(Path("run"), configured(game="toy:catch"), (10, 20))
     assert located("run") == (Path("run"), None)
@@ -133,7 +140,7 @@ def test_a_run_computes_with_the_kernel_that_was_chosen_and_says_so(
     done = train_here(*QUICK, "--serial", "--steps", "100", "--run-dir", "run")
     assert done.returncode == 0 and "Kernels: what was measured" in done.stdout, done.stderr
     begun, = recorded("start")
-    assert (begun["kernels"], begun["precision"]) == ("onednn", "bfloat16")
+    assert (begun["kernels"], begun["precision"]) == ("onednn", "float32"), "layers for vectors are float32"
     assert "Kernels: what was measured" in begun["notes"]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ga3c.settings import effects
 from ga3c.settings.effects import rising, without_effect
-from ga3c.settings.files import configured
+from ga3c.settings.files import chosen, configured, stated, to_yaml
 from ga3c.settings.presets import PRESETS, notes_on_beginning
 from ga3c.settings.schema import ALL
 
@@ -36,6 +37,12 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
     ({"dynamic": False, "max_lag": 4.0},
      "No effect: --max-lag; with --no-dynamic the numbers of workers are fixed, and nothing is dropped without "
      "--drop-stale"),
+    ({"dynamic": False, "agents": 4, "agents_max": 64},
+     "No effect: --agents-max; with --no-dynamic the numbers of workers are fixed"),
+    ({"algorithm": "a3c-cpu", "agents_max": 64},
+     "No effect: --agents-max; with --algorithm a3c-cpu the numbers of workers are fixed"),
+    ({"prediction_batch_max": 8},
+     "No effect: --prediction-batch-max; the 16 environments of one agent are predicted together"),
     ({"agents": 8, "agents_max": 4}, "No effect: --agents-max; there is room for the 8 to begin with"),
     ({"serial": True, "device_threads": 4, "trainers": 2},
      "No effect: --trainers, --device-threads; --serial is one thread"),
@@ -54,11 +61,30 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
      "No effect: --trace; with --algorithm a3c-cpu updates happen in the agents' processes"),
     ({"serial": True, "kernels": "remeasure"}, "No effect: --kernels; --serial measures none"),
     ({"network": "dense", "precision": "float32"}, "No effect: --precision; only networks for images use them"),
+    ({"network": "mine:network", "precision": "float32"},
+     "No effect: --precision; a network of your own computes as you built it"),
     ({"rmsprop_epsilon": 0.1}, "No effect: --rmsprop-epsilon; only RMSProp uses them"),
     ({"large_stride": 2}, "No effect: --large-stride; only --network large uses it"),
     ({"evaluation_episodes": 50}, "No effect: --evaluation-episodes; --evaluation-minutes asks for evaluations")])
 def test_what_has_no_effect_is_told_with_the_reason(given: dict[str, Any], said: str) -> None:
     assert lines(**given) == [said]
+
+
+def test_a_file_is_told_of_what_it_chose_without_effect_and_a_whole_one_of_nothing_else(tmp_path: Path) -> None:
+    def told(text: str, **given: Any) -> list[str]:
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        settings = configured(str(path), **given)
+        return without_effect(settings, chosen(stated(given, str(path)), given), True)
+
+    groups = "No effect: --update-groups; only --schedule multi-batch uses them"
+    assert told("batching: {update_groups: 8}") == [groups]
+    assert told("batching: {update_groups: 8}", schedule="multi-batch", steps_per_update=8, agents=8) == []
+    assert told("algorithm: {algorithm: a3c, passes: 2}\nenv: {wrappers: []}") == []
+    for given in ({}, {"preset": "paper"}, {"algorithm": "a3c"}, {"algorithm": "a3c", "serial": True}):
+        whole = configured(**given)
+        assert told(to_yaml(whole)) == [], given
+        assert told(to_yaml(whole.changed(update_groups=8))) == [groups], given
 
 
 def test_what_only_atari_has_is_told_where_the_game_is_another() -> None:
@@ -77,7 +103,7 @@ def test_what_only_atari_has_is_told_where_the_game_is_another() -> None:
     {"serial": True, "training_batch_min": 512, "envs_per_agent": 4}, {"algorithm": "my:Own", "correction": "none"},
     {"evaluation_minutes": 5.0, "evaluation_episodes": 50}, {"network": "large", "large_stride": 2},
     {"optimizer": "rmsprop", "rmsprop_decay": 0.9}, {"serial": True, "agent_timeout": 300.0, "agent_nice": 0},
-    {"agents": 4, "start": "2/1/1"}, {"algorithm": "a3c-cpu", "agents_max": 64},
+    {"agents": 4, "start": "2/1/1"}, {"prediction_batch_max": 16},
     {"network": "my:own", "large_stride": 2}])
 def test_nothing_is_told_of_what_has_an_effect(given: dict[str, Any]) -> None:
     assert not lines(**given)

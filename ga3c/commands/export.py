@@ -241,6 +241,10 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
         low, high = evaluation["mean_interval"]
         scores = (f"Mean **{evaluation['mean']:.2f}** of {len(evaluation['scores'])} episodes, 95 % interval {low:.2f} "
                   f"to {high:.2f}; least {evaluation['min']:.2f}, most {evaluation['max']:.2f}.\n")
+        if evaluation.get("cut"):
+            most, minutes = (evaluation["limits"][name] for name in ("steps", "minutes"))
+            scores += (f"{len(evaluation['cut'])} of them were cut short, at {most:,} agent steps or {minutes:g} "
+                       "minutes.\n")
         if "human_normalised" in evaluation:
             scores += f"Human-normalised: {100 * evaluation['human_normalised']:.1f} %.\n"
         protocol = ", ".join(f"{name} {value}" for name, value in evaluation["protocol"].items())
@@ -260,7 +264,9 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
     with suppress(LookupError, TypeError):  # incomplete
         made += [f"machine: {versions['cores']} cores, {versions['memory_gb']} GB, {versions['platform']}",
                  f"Python {versions['python']}, TensorFlow {versions['tensorflow']}"]
-        made += [f"command: `{printable(shlex.join(['ga3c-train', *versions['command'][1:]]))}`"]
+        program, *arguments = versions["command"]
+        made += [f"command: `{printable(shlex.join(['ga3c-train', *arguments]))}`" if program != "-c" else
+                 "trained from Python, by `ga3c.train`"]
     return "\n".join([
         "---", yaml.safe_dump(metadata, sort_keys=False).rstrip(), "---", "", f"# {game}, played by GA3C", "",
         "An actor-critic, trained by GA3C.", "", "## Scores", "", scores,

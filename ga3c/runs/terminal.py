@@ -80,8 +80,8 @@ class View:
         self._skipped = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Adds a row of metrics. Only the totals are used of the last row, which has no workers."""
-        if self._recent and not row["agents"]:
+        """Adds a row of metrics. Only the totals are used of the last row, which has no workers of any kind."""
+        if self._recent and not any(row[kind] for kind in ("agents", "predictors", "trainers")):
             row = {**self._recent[-1], **{name: row[name] for name in _TOTALS}}
         if self._recent and row["time"] < self._recent[-1]["time"]:  # resumed from an older checkpoint
             self._recent.clear()

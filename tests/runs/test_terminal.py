@@ -181,6 +181,11 @@ def test_the_last_row_of_a_run_keeps_its_speed_and_workers_on_the_panel() -> Non
     assert "8,001" in text and "12,346" in text and re.search(r"N_A +128 ", text)
 
 
+def test_while_all_agents_are_dead_the_panel_shows_no_speed_and_no_agent() -> None:
+    dead = ROW | {"time": 4.0, "agents": 0, "pps": 0.0}
+    assert re.search(r"PPS +0 +N_A +0 ", drawn(viewed([*rows(3), dead]), 80))
+
+
 @pytest.mark.parametrize("odd", ["[x]", "[/x]", "[red]", "a[b"])
 def test_brackets_are_shown_as_they_are(odd: str) -> None:
     text = screen(120, ROW, title=f"GA3C  Pong  runs/{odd}/1", messages=[f"in {odd} it is"])

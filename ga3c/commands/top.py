@@ -172,12 +172,12 @@ def _top(options: argparse.Namespace) -> int:
     from ga3c.runs.terminal import can_show_panel, plain_line
     followed = Followed(record.find_run(options.run))
     console = Console(highlight=False)
-    rows = followed.look()
+    rows = followed.look()[-1:]  # not all that there are, for as long as the command runs
     if options.once or (followed.ended and rows):
         console.print(followed.panel())
         return 0
     if not can_show_panel(console):
-        rows, silent = rows[-1:], False
+        silent = False
         while True:
             for row in rows:
                 console.print(plain_line(row, followed.notes()), soft_wrap=True, markup=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ def _row(entry: Entry) -> Entry | None:
     if not all(is_number(entry.get(name)) for name in _NUMBERS):
         return None
     diagnosis = entry.get("bottleneck", entry.get("limit"))  # its name before version 0.9
-    numbers = {name: value for name, value in entry.items() if name not in ("bottleneck", "limit") and is_number(value)}
+    # Interned: a run of a day has some 90,000 rows.
+    numbers = {sys.intern(name): value for name, value in entry.items()
+               if name not in ("bottleneck", "limit") and is_number(value)}
     return {**dict.fromkeys(_NUMBERS_OR_NONE), **numbers,
             **({"bottleneck": diagnosis} if isinstance(diagnosis, str) else {})}
 
@@ -105,10 +108,20 @@ def events(run: Path) -> Follower:
 def lasting_events(run: Path) -> list[Entry]:
     """Returns the events of a run without those that a resume cut off. Raises OSError.
 
-    Leaves out evaluations by `ga3c-eval`, because their `time` is that of the checkpoint.
+    An evaluation stays if its checkpoint does: it may end later than the checkpoint that a resume begins from. Leaves
+    out evaluations by `ga3c-eval`, because their `time` is that of the checkpoint.
     """
     found = [event for event in events(run).new() if event["event"] != "evaluation" or "best" in event]
-    return list(itertools.compress(found, _lasts(column(found, "time"))))
+    kept = []
+    resumed_at = float("inf")  # the least agent steps that a later start began from
+    for event, lasts in zip(reversed(found), reversed(_lasts(column(found, "time"))), strict=True):
+        if event["event"] == "start" and is_number(event.get("resumed_at")):
+            resumed_at = min(resumed_at, event["resumed_at"])
+        if event["event"] == "evaluation" and is_number(event.get("agent_steps")):
+            lasts = event["agent_steps"] <= resumed_at
+        if lasts:
+            kept.append(event)
+    return kept[::-1]
 
 
 def episodes(run: Path) -> dict[str, NDArray[np.float64]]:

@@ -173,9 +173,10 @@ def test_evaluations_during_training_are_dots_where_their_checkpoints_were(tmp_p
     runs = [written(tmp_path / f"{seed}", game="Pong", seed=seed) for seed in (0, 1)]
     evaluation = {"time": 70.0, "event": "evaluation", "agent_steps": 60_000, "mean": 7.5, "best": True}
     by_hand = {name: value for name, value in evaluation.items() if name != "best"} | {"mean": 99.0, "time": 1.0}
-    undone, later = evaluation | {"time": 90.0, "mean": 50.0}, evaluation | {"time": 95.0, "agent_steps": 90_000}
+    undone = evaluation | {"time": 90.0, "agent_steps": 75_000, "mean": 50.0}
+    later = evaluation | {"time": 95.0, "agent_steps": 90_000}
     (runs[0] / "events.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (
-        evaluation, undone, {"time": 80.0, "event": "start"}, later, evaluation | {"mean": None, "time": 96.0},
+        evaluation, undone, {"time": 65.0, "event": "start", "resumed_at": 60_000}, later, evaluation | {"mean": None, "time": 96.0},
         by_hand)))
     for panel, unit in (("score-time", 1 / 60), ("score-steps", 1e-3), ("score-frames", 4e-3)):
         _, (x, y) = lines(grouped(runs), panel)

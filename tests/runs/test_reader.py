@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from ga3c.settings.messages import ConfigError
-from ga3c.runs.reader import Follower, column, episodes, events, find_run, lasting, rows, settings, whole_settings
+from ga3c.runs.reader import (Follower, column, episodes, events, find_run, lasting, lasting_events, rows, settings,
+                              whole_settings)
 
 
 def test_lines_are_told_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> None:
@@ -54,6 +55,21 @@ def test_what_a_resume_cut_off_is_left_out_also_the_second_before_it(tmp_path: P
     kept = [3_000_000, 3_004_500, 3_009_000]
     assert [row["agent_steps"] for row in lasting(rows(tmp_path).new())] == kept
     assert episodes(tmp_path)["agent_step"].tolist() == kept
+
+
+def test_an_evaluation_lasts_as_long_as_its_checkpoint(tmp_path: Path) -> None:
+    """A checkpoint after 600 s, whose evaluation ended at 660. Of two crashes only the second is from before it."""
+    def written(*told: dict[str, object]) -> None:
+        with open(tmp_path / "events.jsonl", "a") as file:
+            file.writelines(json.dumps(event) + "\n" for event in told)
+
+    of_600 = {"event": "evaluation", "time": 660.0, "agent_steps": 6_000, "best": True}
+    written({"event": "start", "time": 0.0, "resumed_at": 0}, of_600, {"event": "agent_died", "time": 670.0},
+            {"event": "evaluation", "time": 710.0, "agent_steps": 6_900, "best": False},
+            {"event": "start", "time": 600.0, "resumed_at": 6_000})
+    assert [event["time"] for event in lasting_events(tmp_path)] == [0.0, 660.0, 600.0]
+    written({"event": "start", "time": 500.0, "resumed_at": 5_000})
+    assert of_600 not in lasting_events(tmp_path)
 
 
 def test_an_event_has_a_kind_and_a_time(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ run's files.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -124,12 +125,25 @@ def parser() -> argparse.ArgumentParser:
 def _track(options: argparse.Namespace) -> int:
     run = record.find_run(options.run)
     note = run / f"track-{options.to}.json"
+    with _sole(note):  # what cannot be noted must not begin
+        pass
     tracker, sent = _open(options.to, options.project, run, note)
     print(f"ga3c-track: {run} to {options.to}, {tracker.id}", flush=True)
-    ended = True
+    ended, told = True, False
+
+    def remember(rows: int) -> None:
+        nonlocal told
+        try:
+            _remember(note, options.project, tracker.id, rows)
+        except OSError as error:  # as on a full disk: the run goes on, and so do we
+            if not told:
+                print(f"ga3c-track: {note} cannot be written, so a later call may send rows again: {error.strerror}",
+                      file=sys.stderr)
+            told = True
+
     try:
-        _remember(note, options.project, tracker.id, sent)  # so that a later call uses the same tracker run
-        reason = follow(run, tracker, sent, lambda rows: _remember(note, options.project, tracker.id, rows))
+        remember(sent)  # so that a later call uses the same tracker run
+        reason = follow(run, tracker, sent, remember)
     finally:
         try:
             tracker.close()
@@ -164,10 +178,19 @@ def _noted(note: Path, project: str) -> dict[str, tuple[str, int]]:
     return {}
 
 
+@contextmanager
+def _sole(note: Path) -> Iterator[None]:
+    """Keeps others from the note: a run may be sent to two projects at the same time. Raises OSError."""
+    with open(note.with_name(f".{note.stem}.lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # held for as long as a file takes to write
+        yield
+
+
 def _remember(note: Path, project: str, identity: str, rows: int) -> None:
-    noted = _noted(note, project) | {project: (identity, rows)}
-    write_whole(note, json.dumps({name: {"id": identity, "rows": rows} for name, (identity, rows) in noted.items()})
-                + "\n")
+    with _sole(note):
+        noted = _noted(note, project) | {project: (identity, rows)}
+        write_whole(note, json.dumps({name: {"id": identity, "rows": rows}
+                                      for name, (identity, rows) in noted.items()}) + "\n")
 
 
 def point(row: dict[str, Any]) -> Point:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -309,6 +311,45 @@ def test_a_damaged_note_is_told_and_left_alone(
     assert capsys.readouterr().err == (
         f"ga3c-track: {run}/track-mlflow.json is damaged; remove it to send everything again\n")
     assert (run / "track-mlflow.json").read_text() == note and not mlflow
+
+
+def test_two_projects_keep_their_notes_though_they_write_them_at_the_same_time(run: Path) -> None:
+    def many(project: str) -> None:
+        for number in range(50):
+            module._remember(run / "track-mlflow.json", project, f"run of {project}", number)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(many, ["one", "two"]))
+    assert module._noted(run / "track-mlflow.json", "") == {"one": ("run of one", 49), "two": ("run of two", 49)}
+
+
+def test_a_run_is_followed_though_its_disk_is_full(
+        run: Path, mlflow: list[tuple], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "write_whole", full)
+    write_rows(run, 1, 2, end=True)
+    assert track([str(run), "--to", "mlflow"]) == 0
+    said = capsys.readouterr()
+    assert said.err == (f"ga3c-track: {run}/track-mlflow.json cannot be written, so a later call may send rows again: "
+                        "No space left on device\n")
+    assert "the run has ended, 2 rows sent" in said.out
+
+
+def test_nothing_begins_for_a_run_that_may_only_be_read(
+        run: Path, mlflow: list[tuple], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows(run, 1, end=True)
+    right = open
+
+    def refused(path: Any, mode: str = "r", **given: Any) -> Any:
+        if "w" in mode:
+            raise PermissionError(13, "Permission denied", str(path))
+        return right(path, mode, **given)
+
+    monkeypatch.setattr(module, "open", refused, raising=False)
+    assert track([str(run), "--to", "mlflow"]) == 5
+    assert capsys.readouterr().err == f"ga3c-track: {run}/.track-mlflow.lock: Permission denied\n" and not mlflow
 
 
 def test_a_tracker_that_does_not_begin_is_told(

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ga3c.commands.entry import guarded, print_skipped_checkpoints, quiet, run_command
 from ga3c.learner.tensorflow_import import before_tensorflow
+from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser, number
 from ga3c.settings.machine import be_killed_first, usable_cores
+from ga3c.settings.messages import ConfigError, flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +40,7 @@ def evaluate(argv: Sequence[str]) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     if options.background is not None:
         _stay_in_the_background(options.background)
-    from ga3c.envs.atari_games import atari_id
+    from ga3c.envs.atari_games import atari_game_of, atari_id
     from ga3c.envs.factory import runs_user_code
     from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
     from ga3c.evaluation.players import playing
@@ -47,9 +49,14 @@ def _evaluate(options: argparse.Namespace) -> int:
     # A user's game may change the working directory.
     trained = trained._replace(run=trained.run and trained.run.absolute())
     print_skipped_checkpoints(trained.passed_over, "ga3c-eval")
+    if atari_game_of(trained.settings.env) is None:
+        for name in ("noop_max", "sticky_actions"):
+            if getattr(options, name) is not None:
+                raise ConfigError(f"{flag(name)}: {trained.settings.env.game} is no Atari game and has none")
+    noops = configured().env.noop_max if options.noop_max is None else options.noop_max
     sticky = trained.settings.env.sticky_actions if options.sticky_actions is None else options.sticky_actions
     # `serial`: one thread and deterministic operations, so that the same seed gives the same scores.
-    settings = trained.settings.changed(noop_max=options.noop_max, sticky_actions=sticky, serial=True)
+    settings = trained.settings.changed(noop_max=noops, sticky_actions=sticky, serial=True)
     several = options.background is None and (atari_id(settings.env.game) is not None or runs_user_code(settings))
     protocol = Protocol(options.episodes, options.seed, options.greedy, options.envs)
     limits = Limits(options.max_steps, options.max_minutes)
@@ -151,8 +158,8 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--seed", metavar="N", type=number(int, 0, 2**31 - 1), default=0,
                        help="the same seed plays the same episodes [%(default)s]")
     group.add_argument("--greedy", action="store_true", help="the likeliest action instead of a sampled one")
-    group.add_argument("--noop-max", metavar="N", type=number(int, 0, 200), default=30,
-                       help="at most this many no-ops open an episode, Atari only [%(default)s]")
+    group.add_argument("--noop-max", metavar="N", type=number(int, 0, 200),
+                       help="at most this many no-ops open an episode, Atari only [30]")
     group.add_argument("--sticky-actions", metavar="P", type=number(float, 0, 0.999),
                        help="probability that the last action is repeated, Atari only [as in training]")
     group.add_argument("--envs", metavar="N", type=number(int, 1, 1024), default=16,

@@ -86,7 +86,7 @@ def test_a_game_that_fails_is_told_in_one_line(
 
 
 def test_an_evaluation_plays_by_the_flags_given_else_as_in_training(
-        run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, float | None]] = []
 
     def noted(settings: Settings, *others: object) -> NoReturn:
@@ -94,10 +94,19 @@ def test_an_evaluation_plays_by_the_flags_given_else_as_in_training(
         raise ConfigError("enough")
 
     monkeypatch.setattr("ga3c.evaluation.players.playing", noted)
-    run("Plain", sticky_actions=0.125)
+    make_trained(tmp_path / "run", configured(game="odd:Plain-v0"), game="Pong",
+                 says=configured(game="Pong", sticky_actions=0.125))
     for flags in ([], ["--noop-max", "7", "--sticky-actions", "0.5"]):
         assert evaluate(["run", *flags]) == 2
     assert asked == [(30, 0.125), (7, 0.5)]
+
+
+@pytest.mark.parametrize("flags", [["--noop-max", "7"], ["--sticky-actions", "0.25"]])
+def test_flags_of_atari_are_refused_where_the_game_is_another(
+        run: Callable[..., Path], capfd: pytest.CaptureFixture[str], flags: list[str]) -> None:
+    run("Plain")
+    assert evaluate(["run", *flags]) == 2
+    assert capfd.readouterr().err == f"ga3c-eval: {flags[0]}: odd:Plain-v0 is no Atari game and has none\n"
 
 
 def test_episodes_that_were_cut_short_are_said(run: Callable[..., Path], capfd: pytest.CaptureFixture[str]) -> None:

@@ -150,12 +150,13 @@ def children() -> set[int]:
 
 
 def test_a_start_that_is_given_up_before_it_begins_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ForkServerProcess, "start", lambda process: pytest.fail("it was started"))
+    started: list[ForkServerProcess] = []
+    monkeypatch.setattr(ForkServerProcess, "start", started.append)
     asked, given = threading.Event(), Given()
     asked.set()
     with pytest.raises(Interrupted):
         begin(print, Waits(1, asked), given=given)
-    assert given.closed == 1 and "starting" not in {thread.name for thread in threading.enumerate()}
+    assert given.closed == 1 and "starting" not in {thread.name for thread in threading.enumerate()} and not started
 
 
 @pytest.mark.parametrize("by", ["waiting", "Ctrl-C"])

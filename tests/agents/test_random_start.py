@@ -42,7 +42,8 @@ def test_each_environment_takes_its_own_number_of_steps_in_the_end(n_envs: int, 
 @pytest.mark.parametrize("game", ["toy:catch", "Pong"])
 def test_the_same_seed_gives_the_same_start_and_environments_differ(game: str) -> None:
     def start() -> Any:
-        environment = make_environment(configured(game=game, noop_max=0), 3)
+        # Not our emulator: it would be compiled here, which takes half a minute.
+        environment = make_environment(configured(game=game, noop_max=0, emulator="ale"), 3)
         environment.reset(5)
         play_randomly(environment, 3, 60, seed())
         return environment.observation

@@ -31,7 +31,7 @@ def test_a_terminal_shows_a_live_panel_with_the_fields_names() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(TERM="xterm-256color", COLUMNS="110", LINES="30")
-        os.execv(sys.executable, [*TRAIN, *QUICK, "--minutes", "0.1", "--run-dir", "run"])
+        os.execv(sys.executable, [*TRAIN, *QUICK, "--minutes", "0.05", "--run-dir", "run"])
     screen = pyte.Screen(110, 30)
     stream = pyte.ByteStream(screen)
     while True:
@@ -49,7 +49,7 @@ def test_a_terminal_shows_a_live_panel_with_the_fields_names() -> None:
                  "Queue", "Prediction batch", "Training batch", "Policy lag"):
         assert name in text, text
     assert text.count("Prediction batch") == 1, "the panel is drawn in place"
-    assert "Ended by --minutes 0.1" in text and "--resume run" in text
+    assert "Ended by --minutes 0.05" in text and "--resume run" in text
 
 
 def test_an_error_of_the_service_itself_is_told_with_a_checkpoint_and_exit_code_6(

@@ -38,7 +38,7 @@ def test_two_serial_runs_give_equal_weights_byte_for_byte_one_of_them_with_a_bre
 
 
 def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with(train_here: Command) -> None:
-    first = train(*QUICK, "--steps", "4000", "--run-dir", "run", "--tensorboard")
+    first = train_here(*QUICK, "--steps", "4000", "--run-dir", "run", "--tensorboard")
     assert (first.returncode, first.stderr) == (0, "")
     run = Path("run")
     assert {path.name for path in run.iterdir()} == {
@@ -165,7 +165,8 @@ def test_what_shapes_learning_is_refused_on_resume_and_allowed_for_a_new_run_wit
 
 
 def test_weights_of_a_network_that_sees_otherwise_are_refused(train_here: Command) -> None:
-    short = "--steps", "64", "--serial", "--preset", "fast", "--emulator", "ale"
+    short = ("--steps", "64", "--serial", "--preset", "fast", "--emulator", "ale", "--agents", "1", "--envs-per-agent",
+             "4", "--rollout-length", "4", "--training-batch-min", "16")
     begun = train_here("--game", "Pong", *short, "--run-dir", "pong")
     assert begun.returncode == 0, begun.stderr
     for flags in ([], ["--weights-only", "--run-dir", "other"]):
@@ -181,22 +182,22 @@ def test_weights_of_a_network_that_sees_otherwise_are_refused(train_here: Comman
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_a_resumed_run_keeps_its_directory() -> None:
-    done = train("--resume", "run", "--run-dir", "other", "--steps", "5000")
+def test_a_resumed_run_keeps_its_directory(train_here: Command) -> None:
+    done = train_here("--resume", "run", "--run-dir", "other", "--steps", "5000")
     assert done.returncode == 2 and "--run-dir: --resume goes on with its own directory" in done.stderr
     assert not Path("other").exists()
 
 
 def test_counts_that_are_given_to_a_resume_win_over_the_start_of_the_run(
-        run_with_two_checkpoints: list[Path]) -> None:
+        run_with_two_checkpoints: list[Path], train_here: Command) -> None:
     written = Path("run/config.yaml")
     text = written.read_text()
     assert "\n  start: null " in text
     written.write_text(text.replace("\n  start: null ", "\n  start: 1/1/1 "))
-    assert "\n  start: 1/1/1 " in train("--resume", "run", "--print-config").stdout
-    told = train("--resume", "run", "--agents", "3", "--print-config").stdout
+    assert "\n  start: 1/1/1 " in train_here("--resume", "run", "--print-config").stdout
+    told = train_here("--resume", "run", "--agents", "3", "--print-config").stdout
     assert "\n  start: null " in told and "\n  agents: 3 " in told
-    told = train("--resume", "run", "--agents", "3", "--start", "2/1/1", "--print-config").stdout
+    told = train_here("--resume", "run", "--agents", "3", "--start", "2/1/1", "--print-config").stdout
     assert "\n  start: 2/1/1 " in told
 
 
@@ -211,7 +212,7 @@ def test_another_optimizer_is_refused_by_its_name(train_here: Command) -> None:
 @pytest.mark.usefixtures("run_with_two_checkpoints")
 def test_what_a_resumed_run_was_told_holds_for_the_next_resume_too(train_here: Command) -> None:
     assert train_here("--resume", "run", "--steps", "5000", "--gamma", "0.9").returncode == 0
-    printed = train("--resume", "run", "--print-config").stdout
+    printed = train_here("--resume", "run", "--print-config").stdout
     assert "\n  gamma: 0.9 " in printed and "\n  steps: 5000 " in printed
 
 

@@ -60,8 +60,9 @@ def test_a_question_is_answered_without_anything_heavy(command: str, flag: str) 
     (["--run-dir", "/proc/none"], "disk: 500 MB needed in /proc, 0 MB free"),
     (["--agents", "4096", "--slots-per-agent", "16", "--game", "toy:catch"], "is over 65535 slots"),
 ])
-def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
-    done = train(*arguments)
+def test_a_users_mistake_is_one_line_and_exit_code_2(
+        arguments: list[str], says: str, train_here: Command) -> None:
+    done = (train if "--lerning-rate" in arguments else train_here)(*arguments)  # one as a user starts it
     assert done.returncode == 2
     assert told(done.stderr).count("\n") == 1 and says in done.stderr, done.stderr
     assert "TensorFlow" not in done.stdout, "a mistake is told before it is imported"

@@ -157,12 +157,15 @@ def test_metrics_and_episodes_are_arrays_whatever_is_torn_or_missing(tmp_path: P
 
 
 def test_a_run_goes_on_when_nobody_reads_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
     def closed(line: str) -> None:
+        told.append(line)
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr("ga3c.commands.api._print", closed)
     run = ga3c.train(game="toy:catch", steps=300, run_dir=str(tmp_path / "run"), tensorboard=False, remember=False)
-    assert len(list((run.directory / "checkpoints").iterdir())) == 1
+    assert len(list((run.directory / "checkpoints").iterdir())) == 1 and len(told) > 3
 
 
 def test_an_interrupt_before_the_run_begins_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

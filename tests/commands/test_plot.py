@@ -176,8 +176,8 @@ def test_evaluations_during_training_are_dots_where_their_checkpoints_were(tmp_p
     undone = evaluation | {"time": 90.0, "agent_steps": 75_000, "mean": 50.0}
     later = evaluation | {"time": 95.0, "agent_steps": 90_000}
     (runs[0] / "events.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (
-        evaluation, undone, {"time": 65.0, "event": "start", "resumed_at": 60_000}, later, evaluation | {"mean": None, "time": 96.0},
-        by_hand)))
+        evaluation, undone, {"time": 65.0, "event": "start", "resumed_at": 60_000}, later,
+        evaluation | {"mean": None, "time": 96.0}, by_hand)))
     for panel, unit in (("score-time", 1 / 60), ("score-steps", 1e-3), ("score-frames", 4e-3)):
         _, (x, y) = lines(grouped(runs), panel)
         assert x == pytest.approx([60 * unit, 90 * unit]) and y.tolist() == [7.5, 7.5]

@@ -36,9 +36,12 @@ def test_the_table_of_faults_names_the_tests_of_its_guards() -> None:
             guard.row, file)
 
 
-def test_the_parameters_of_the_guards_tests_are_those_of_today() -> None:
+def test_the_parameters_of_the_guards_tests_are_those_of_today(all_tests: set[str]) -> None:
     named = {place(guard) for guard in GUARDS if "[" in guard.test}
     files = sorted({test.split("::")[0] for test in named})
+    if {*files} <= {test.split("::")[0] for test in all_tests}:
+        assert named <= all_tests
+        return
     collected = subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", "-n", "0", "-o",
                                 "addopts=--import-mode=importlib", *files], cwd=HERE,
                                capture_output=True, text=True, check=True).stdout

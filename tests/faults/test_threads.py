@@ -106,17 +106,18 @@ def test_when_nothing_moves_all_stacks_are_logged(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "STALL_SECONDS", 1.0)
     model = CheckingModel()
-    right, stuck = getattr(model, where), threading.Event()
+    right, told = getattr(model, where), threading.Event()
 
     def hold(argument):
         if model.version > 20:
-            stuck.wait(4.0)
-            stuck.set()
+            assert told.wait(20.0)
         return right(argument)
 
     monkeypatch.setattr(model, where, hold)
     settings = counting_with_faults(agents=agents)
     run = make_run(settings)
+    stacks = run.note_stacks
+    monkeypatch.setattr(run, "note_stacks", lambda: (stacks(), told.set()))
     Service(settings, run, model, interruption).run()
     stalled, *_ = events(run, "stalled")
     assert stalled["what"] == what

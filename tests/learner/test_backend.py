@@ -145,7 +145,7 @@ from ga3c.learner.device import start_tensorflow
 from ga3c.learner.learner import Learner
 from ga3c.transport.slots import Slots
 
-settings = configured(device_threads=1)
+settings = configured(device_threads=1, rollout_length=16)
 start_tensorflow(settings)
 spec = EnvSpec("image", (84, 84, 4), np.dtype(np.uint8), 6, 4)
 model = Learner(settings, spec)
@@ -240,8 +240,10 @@ def test_aligned_observations_are_used_as_they_stand_and_others_copied(spec: Env
         assert np.array_equal(tensor.numpy(), array if shared else before) and tensor.shape == array.shape
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", ["small", "large", "dense"])
+@pytest.mark.parametrize(("kind", "precision"), [
+    ("small", "float32"), ("large", "bfloat16"), ("dense", "float32"),
+    *(pytest.param(*each, marks=pytest.mark.slow)
+      for each in (("small", "bfloat16"), ("large", "float32"), ("dense", "bfloat16")))])
 def test_predictions_are_the_networks_own_after_updates_and_restoring(kind: str, precision: str) -> None:
     spec = VECTOR if kind == "dense" else IMAGE
     s = settings(game="toy:catch", network=kind, precision=precision, optimizer="adam", learning_rate=0.01)

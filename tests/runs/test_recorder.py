@@ -160,8 +160,11 @@ def test_tensorboard_gets_the_same_numbers(tmp_path: Path, clock: Clock, begin: 
 
 
 def test_without_tensorboard_no_events_are_written(tmp_path: Path, begin: Callable[..., Recorder]) -> None:
-    begin(tensorboard=False)
-    assert not (tmp_path / "tensorboard").exists()
+    for wanted in (False, True):
+        record = begin(tensorboard=wanted)
+        record.start()
+        record.close()
+        assert (tmp_path / "tensorboard").exists() == wanted
 
 
 # ------------------------------------------------------------------------------------------------ limits

@@ -299,7 +299,10 @@ def test_a_run_goes_on_when_nobody_reads_its_output(kind: str) -> None:
 
 
 def test_a_panel_that_cannot_be_drawn_does_not_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
     def fail(*arguments: object) -> None:
+        drawn.append(1)
         raise ValueError("cannot convert float NaN to integer")
 
     monkeypatch.setattr(terminal, "can_show_panel", lambda console: True)
@@ -308,3 +311,4 @@ def test_a_panel_that_cannot_be_drawn_does_not_stop_a_run(monkeypatch: pytest.Mo
     display.show(ROW, {})
     display.show(ROW, {})
     display.close()
+    assert drawn == [1], "and is not tried again"

@@ -212,19 +212,19 @@ def test_a_fork_server_that_is_just_ending_is_waited_for_once(
 
     def stop(updates: int) -> None:
         if len(asked) == times == 2:
-            if time.monotonic() > asked[1] + 3.0:  # it shall not be tried again for a while
+            if time.monotonic() > asked[1] + 1.6:  # it shall not be tried again for a while
                 end_run()
         elif updates % 10 == 0 and len(events(run, "agent_started")) == 3:
             end_run()
 
     monkeypatch.setattr(ForkServerProcess, "start", refusing)
-    monkeypatch.setattr("ga3c.service.workers.FORKSERVER_SECONDS", 1.0)
+    monkeypatch.setattr("ga3c.service.workers.FORKSERVER_SECONDS", 0.5)
     monkeypatch.setattr("ga3c.service.workers.START_PAUSE", 3600.0)  # what is refused comes back no more
     run = make_run(counting(steps=None, minutes=1))
     assert Service(run.settings, run, CheckingModel(stop), interruption).run() == "SIGTERM"
     assert len(events(run, "agent_not_started")) == times and len(asked) == 2
     assert len(events(run, "agent_started")) == 4 - times, "that it is refused again is no matter of waiting"
-    assert asked[1] - asked[0] >= 1.0
+    assert asked[1] - asked[0] >= 0.5
 
 
 def test_no_agent_is_started_while_a_fork_server_is_just_ending(

@@ -310,7 +310,6 @@ def test_a_value_of_very_many_parts_is_told_at_once(write: Write) -> None:
     path = write(f"run:\n  x0: &a0 [1]\n{aliases}env:\n  wrappers: *a8\n")
     began = time.monotonic()
     assert "x0" in mistake("--config", path)
-    path = write("env:\n  wrappers: &a0 [1]\n")
     deep: list[Any] = [1]
     for _ in range(9):
         deep = [deep] * 10

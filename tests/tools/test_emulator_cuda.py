@@ -12,7 +12,7 @@ def test_a_game_that_is_not_known_is_named() -> None:
     assert "error: 'pnog' is not among the ROMs that this emulator knows" in done.stderr.splitlines()[-1]
 
 
-def test_that_there_is_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_there_is_no_gpu_is_told_in_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     done = tool("bench/emulator_cuda", "pong")
     assert done.returncode == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import profile_log
 import pytest
-from programs import tool
+from programs import tool_here
 
 from ga3c.runs import reader
 
@@ -29,7 +29,7 @@ def written_run(path: Path, seconds: int, pps: float) -> Path:
 
 
 def profile(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return tool("bench/profile_log", *arguments, COLUMNS="140")
+    return tool_here("bench/profile_log", *arguments, COLUMNS="140")
 
 
 def test_it_summarises_and_compares_runs(tmp_path: Path) -> None:

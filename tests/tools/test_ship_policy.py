@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import tool
+from programs import tool_here
 from ship_policy import rounded
 
 
@@ -24,5 +24,5 @@ def test_a_rounded_weight_is_the_nearest_of_ten_bits(numbers: list[float]) -> No
     (("nothing-here", "pong"), "nothing-here is not a run"),
     (("boxing", "pong"), "NAME: boxing plays Boxing, so that it is to be boxing")])
 def test_a_mistake_is_one_line(arguments: tuple[str, str], told: str) -> None:
-    done = tool("release/ship_policy", *arguments)
+    done = tool_here("release/ship_policy", *arguments)
     assert done.returncode == 2 and told in done.stderr.splitlines()[-1]

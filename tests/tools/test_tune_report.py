@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from programs import tool
+from programs import tool_here
 
 
 def tuned_run(path: Path, every: int = 1, rate: int = 2000, agents: int = 8) -> Path:
@@ -26,7 +26,7 @@ def tuned_run(path: Path, every: int = 1, rate: int = 2000, agents: int = 8) -> 
 
 
 def report(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return tool("simulate/tune_report", *arguments, COLUMNS="160")
+    return tool_here("simulate/tune_report", *arguments, COLUMNS="160")
 
 
 def test_it_reports_how_soon_a_run_was_fast(tmp_path: Path) -> None:

@@ -121,9 +121,14 @@ def starting_values(preset: str | None, algorithm: str) -> Mapping[str, Any]:
 
 
 def notes_on_beginning(given: Mapping[str, Any]) -> list[str]:
-    """Returns a line if an algorithm without a preset brings starting values. given: the user's values by setting."""
-    name = given.get("algorithm", "")
-    if "preset" in given or not starting_values(None, name):
+    """Returns a line if an algorithm without a preset brings starting values. given: the user's values by setting.
+
+    A complete file names the preset `default` beside them, as Python's `train` writes it.
+    """
+    name, preset = given.get("algorithm", ""), given.get("preset")
+    begins = starting_values(None, name)
+    complete = preset == "default" and all(given.get(each) == value for each, value in begins.items())
+    if not begins or preset is not None and not complete:
         return []
     what = [text for text, holds in (("the values of --preset fast", facts(name).one_pass),
                                      ("--schedule alternating", not facts(name).corrects_lag)) if holds]

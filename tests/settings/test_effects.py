@@ -142,6 +142,13 @@ def test_what_an_algorithm_begins_with_beside_its_name_is_told(given: dict[str, 
     assert notes_on_beginning(given) == said
 
 
+def test_it_is_told_of_a_complete_file_too_unless_it_names_another_preset() -> None:
+    for given, told in (({"algorithm": "a3c"}, True), ({"algorithm": "ppo"}, True), ({"algorithm": "appo"}, False),
+                        ({"algorithm": "a3c", "preset": "default"}, False),
+                        ({"algorithm": "a3c", "preset": "fast"}, False)):
+        assert bool(notes_on_beginning(configured(**given).flat())) == told, given
+
+
 def test_a_preset_that_is_named_is_what_one_gets() -> None:
     named = configured(preset="default", algorithm="a3c").flat()
     assert {name for name, value in configured().flat().items() if named[name] != value} == {"algorithm"}

@@ -53,8 +53,8 @@ def parser() -> Parser:
     """Builds the parser of `ga3c-train`: one flag for every setting, grouped as in `config.yaml`."""
     made = Parser(
         "ga3c-train",
-        "Train an agent with asynchronous advantage actor-critic around one model (GA3C).\n"
-        "An agent step is one decision of one environment; on Atari it is four frames.",
+        "Train an agent with asynchronous actor-critics around one model (GA3C).\n"
+        "An agent step is one decision of one environment; on Atari it is usually four frames.",
         "examples:\n  ga3c-train --game Boxing               until Ctrl-C, which says how to go on\n"
         "  ga3c-train --game CartPole-v1 --minutes 1 --reward-clip 0.1\n"
         "  ga3c-train --resume runs/Boxing-...    go on, after Ctrl-C or a crash",

@@ -101,7 +101,7 @@ class BatchingSettings(Group):
     """Batch sizes and the schedule of predictors and trainers."""
 
     prediction_batch_min: int = _setting(
-        30, "observations that a prediction waits for, 5 ms at most, while enough agents play (paper: 1)",
+        30, "a prediction waits up to 5 ms for this many observations, while enough agents play (paper: 1)",
         ge=1, le=65_536)
     prediction_batch_max: int = _setting(
         128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
@@ -118,7 +118,7 @@ class BatchingSettings(Group):
         None, "multi-batch: agent steps of each environment between updates; null: rollout_length / update_groups",
         ge=1, le=1024)
     drop_stale: bool = _setting(
-        False, "queues only: drop rollouts older than max_lag times batch_reuse in the mean; they are counted")
+        False, "queues only: drop and count rollouts whose mean age exceeds max_lag times batch_reuse")
     batch_reuse: int = _setting(
         1, "updates made from each training batch; repeats are mixed with newer batches; only with queues",
         ge=1, le=64)
@@ -211,7 +211,7 @@ class TuningSettings(Group):
         "(paper: 32)",
         ge=1, le=4096)
     agents_max: int | None = _setting(
-        None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
+        None, "most agents that may ever run; null: as agents, or if dynamic by cores, memory, descriptors",
         ge=1, le=4096)
     predictors: int = _setting(1, "N_P, predictor threads (paper: 2)", ge=1, le=64)
     trainers: int = _setting(1, "N_T, trainer threads (paper: 2)", ge=1, le=64)

@@ -98,6 +98,9 @@ def test_the_tables_that_come_with_it_are_what_they_say() -> None:
     assert len({row.game for row in games}) == 12 and len(games) == 12 + 3 * 2
     for row in games:
         assert row.settings == configured(game=row.game, seed=row.settings.run.seed, steps=10_000_000, remember=False)
+    compared = learning.rows_of(TOOLS.parent / "docs/examples/compare.yaml")
+    assert len(compared) == 6 and {row.settings.run.seed for row in compared} == {0, 1, 2}
+    assert {row.settings.algorithm.algorithm for row in compared} == {"appo", "a3c"}
     quality = learning.rows_of(TABLES / "quality.yaml")
     assert {row.game for row in quality} == {"Qbert", "Breakout", "UpNDown"} and len(quality) == 3
     assert {row.settings.run.preset for row in quality} == {"quality"}

@@ -230,7 +230,7 @@ SERVICE_GUARDS = [
           [("service/agent_pool", "isinstance(error, (ConnectionError, EOFError)) and", "False and")]),
     Guard(26, "a fork server that refuses twice is waited for again",
           "test_a_fork_server_that_is_just_ending_is_waited_for_once[refuses twice]",
-          [("service/workers", "if now - self._refused_at <= 2 * FORKSERVER_SECONDS:", "if False:")]),
+          [("service/workers", "if began - self._refused_at <= 2 * FORKSERVER_SECONDS:", "if False:")]),
     Guard(26, "descriptors are not looked at",
           "test_descriptors",
           [("service/resources", "limit == resource.RLIM_INFINITY or limit >= need,", "True,")]),

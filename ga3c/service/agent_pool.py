@@ -176,11 +176,11 @@ class AgentPool:
 
     def _start(self, agent: Agent) -> bool:
         """Starts a process for the agent. Returns whether that worked."""
-        alive, s = len(self.processes), self._settings
+        alive, s, began = len(self.processes), self._settings, time.monotonic()
         try:
             port = self._channel.open(agent.number)
         except OSError as error:  # no descriptor
-            self._not_started(agent, error, alive)
+            self._not_started(agent, error, alive, began)
             return False
         if self._resumed_at and port.generation == 1:
             s = s.changed(random_start_steps=0)  # a resumed run takes no random steps; a restarted agent does
@@ -192,7 +192,7 @@ class AgentPool:
         try:
             agent.forked_from = start(process, port, s.env, s.agents.envs_per_agent, self._waiting)
         except (OSError, EOFError) as error:  # no process, or no memory, which kills the fork server
-            self._not_started(agent, error, alive)
+            self._not_started(agent, error, alive, began)
             return False
         except Interrupted:
             self._channel.hang_up(agent.number)
@@ -202,18 +202,19 @@ class AgentPool:
         self._recorder.event("agent_started", agent=agent.number, generation=port.generation, pid=process.pid)
         return True
 
-    def _not_started(self, agent: Agent, error: Exception, alive: int) -> None:
+    def _not_started(self, agent: Agent, error: Exception, alive: int, began: float) -> None:
         """Handles a failed start. Raises AgentsLost if no process is left.
 
-        alive: processes before it. If the fork server died of this start, they are lost with it.
+        alive: processes before it. If the fork server died of this start, they are lost with it. began: when it began.
         """
         self._channel.withdraw(agent.number)
         now, cause = time.monotonic(), f"{type(error).__name__}: {error}"
         self._recorder.event("agent_not_started", agent=agent.number, cause=cause)
-        if isinstance(error, (ConnectionError, EOFError)) and self._refusals.note_missing_server(now):
+        if isinstance(error, (ConnectionError, EOFError)) and self._refusals.note_missing_server(began, now):
             for vacant in self._in(AgentState.VACANT):
                 vacant.start_after = max(vacant.start_after, self._refusals.server_back_at)
-            if isinstance(error, EOFError) and alive and (pause := self._refusals.note_lost_agents(now)):
+            died_of_it = not isinstance(error, ConnectionRefusedError)
+            if died_of_it and alive and (pause := self._refusals.note_lost_agents(now)):
                 self._refuse(agent, cause, alive, pause)
             return
         if not self.processes:

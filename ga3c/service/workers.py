@@ -120,9 +120,12 @@ class Refusals:
         self.allowed, self._again_at = alive, now + min(seconds, LONGEST_START_PAUSE)
         return self._again_at
 
-    def note_missing_server(self, now: float) -> bool:
-        """Records a start that found no fork server. Returns False right after another one: then it is a refusal."""
-        if now - self._refused_at <= 2 * FORKSERVER_SECONDS:
+    def note_missing_server(self, began: float, now: float) -> bool:
+        """Records a start that found no fork server. Returns False right after another one: then it is a refusal.
+
+        began: when the start began. It fails only after a new server has imported what it needs, which takes seconds.
+        """
+        if began - self._refused_at <= 2 * FORKSERVER_SECONDS:
             return False
         self._refused_at = now
         return True

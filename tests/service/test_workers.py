@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ga3c.service.workers import HEALTHY_SECONDS, Agent, FailureRules, WorkerPool, WorkerThread
+from ga3c.service.workers import HEALTHY_SECONDS, Agent, FailureRules, Refusals, WorkerPool, WorkerThread
 
 
 def waits(agent: Agent, *failures: tuple[bool, bool, float]) -> list[float | None]:
@@ -62,3 +62,13 @@ def test_a_pool_has_as_many_threads_as_wanted_once_those_dismissed_have_ended() 
         while pool.resize(wanted) or len(pool) != wanted:
             threading.Event().wait(0.001)
     assert pool.join(0.0)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.9, 1.2, 5.0])
+def test_a_fork_server_that_dies_again_is_a_refusal_however_long_it_takes_to_start(seconds: float) -> None:
+    refusals, began = Refusals(4), 100.0
+    assert refusals.note_missing_server(began, began + seconds), "it may be chance"
+    began = refusals.server_back_at
+    assert not refusals.note_missing_server(began, began + seconds)
+    later = began + seconds + 60.0
+    assert refusals.note_missing_server(later, later + seconds), "a minute later it may be chance again"

@@ -63,24 +63,26 @@ STALL_SECONDS = 30.0  # alarm if work waits this long and none is done
 class _StallAlarm:
     """An alarm for predictors or trainers that have work but make no progress."""
 
-    def __init__(self, rollouts_per_update: int) -> None:
-        self._rollouts_per_update = rollouts_per_update
+    def __init__(self, rollouts_per_update: int, in_rounds: bool) -> None:
+        self._rollouts_per_update, self._in_rounds = rollouts_per_update, in_rounds
         self._done = (0, 0)
         self._moved = [0.0, 0.0]
         self._raised = False
 
-    def check(self, now: float, not_before: float, predictions: int, version: int, waiting: int,
+    def check(self, now: float, not_before: float, predictions: int, version: int, agents: int, waiting: int,
               training_queue: int, blocked: int) -> str:
         """Returns a description of a stall, once for each stall; "" if there is none.
 
         Args:
             now, not_before: monotonic seconds; a stall counts from `not_before` at the earliest.
             predictions, version: totals so far; they show progress.
+            agents: those at work. In rounds they wait for one another: only if all wait is there work.
             waiting, blocked: agents that wait for a prediction; agents that wait for a slot.
             training_queue: rollouts that wait. A few agents cannot fill an update, because their slots run out first;
                 then `blocked` shows the stall.
         """
-        idle = (waiting == 0, training_queue < self._rollouts_per_update and not blocked)
+        idle = (waiting < (max(1, agents) if self._in_rounds else 1),
+                training_queue < self._rollouts_per_update and not blocked)
         moved = (predictions != self._done[0], version != self._done[1])
         self._done = (predictions, version)
         for index in range(2):
@@ -122,7 +124,7 @@ class Service:
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, schedule.predictors, schedule.trainers))
         self._rules, self._divergence = FailureRules(), Divergence(recorder, learner)
-        self._stalls = _StallAlarm(rollouts_per_batch(settings))
+        self._stalls = _StallAlarm(rollouts_per_batch(settings), plan(settings).in_rounds)
         self._resumed_at = learner.agent_steps
         self._failures: deque[tuple[BaseException, float]] = deque()  # exception; when its thread began
         self._halvings: deque[tuple[int, int]] = deque()
@@ -223,7 +225,7 @@ class Service:
         watching_since = self._agents.watch()
         stalled = self._stalls.check(
             time.monotonic(), watching_since, self._recorder.statistics.predictions, self._learner.version,
-            self._channel.waiting, self._channel.training_queue, self._channel.blocked)
+            self._agents.at_work, self._channel.waiting, self._channel.training_queue, self._channel.blocked)
         if stalled:
             self._recorder.event("stalled", what=stalled)
             self._recorder.log(f"Nothing has moved for {STALL_SECONDS:.0f} s: {stalled}. All stacks are in "

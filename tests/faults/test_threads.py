@@ -81,10 +81,10 @@ def test_a_device_without_memory_for_one_rollout_ends_the_run(
 
 
 def test_the_alarm_says_what_stands_still_once_for_each_stall() -> None:
-    alarm, longest = supervisor._StallAlarm(2), supervisor.STALL_SECONDS
+    alarm, longest = supervisor._StallAlarm(2, False), supervisor.STALL_SECONDS
 
     def check(seconds: float, version: int, waiting: int, queue: int, not_before: float = 0.0, blocked: int = 0) -> str:
-        return alarm.check(100.0 + seconds, 100.0 + not_before, 5, version, waiting, queue, blocked)
+        return alarm.check(100.0 + seconds, 100.0 + not_before, 5, version, 4, waiting, queue, blocked)
 
     assert not check(0, 1, 0, 2) and not check(longest - 1, 1, 0, 2)
     assert check(longest, 1, 0, 2) == "2 rollouts and 0 agents wait for an update"
@@ -97,6 +97,13 @@ def test_the_alarm_says_what_stands_still_once_for_each_stall() -> None:
     assert check(6 * longest + 1, 2, 3, 1) == "3 agents wait for a prediction"
     assert not check(7 * longest, 3, 0, 1) and not check(7 * longest + 1, 3, 0, 1, blocked=1)
     assert check(8 * longest + 1, 3, 0, 1, blocked=1) == "1 rollouts and 1 agents wait for an update"
+
+
+def test_in_rounds_agents_that_wait_for_a_slow_one_are_no_stall() -> None:
+    alarm, longest = supervisor._StallAlarm(2, True), supervisor.STALL_SECONDS
+    assert not any(alarm.check(longest * number, 0.0, 5, 1, 4, 3, 0, 0) for number in range(1, 5))
+    assert not alarm.check(longest * 4 + 1, 0.0, 5, 1, 4, 4, 0, 0), "all wait since now"
+    assert alarm.check(longest * 5, 0.0, 5, 1, 4, 4, 0, 0) == "4 agents wait for a prediction"
 
 
 @pytest.mark.parametrize(("where", "agents", "what"), [

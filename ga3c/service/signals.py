@@ -76,6 +76,9 @@ class Signals:
         repeated = number == signal.SIGINT and self.signum is not None  # a repeated SIGTERM has no further meaning
         if repeated:
             if self.hurried:
+                with contextlib.suppress(OSError):
+                    if os.isatty(1):
+                        os.write(1, b"\x1b[?25h")  # shows the cursor, which the panel hides
                 os._exit(128 + number)
             self.hurried = True
         self.signum = self.signum or number

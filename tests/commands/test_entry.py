@@ -134,6 +134,13 @@ def test_a_thread_of_others_that_never_ends_does_not_keep_the_process(returned: 
     assert (done.returncode, done.stdout, done.stderr) == (code, b"done\nlast words\n", says)
 
 
+def test_a_late_ctrl_c_changes_no_exit_code() -> None:
+    done = ended("import atexit, os\n"
+                 "atexit.register(lambda: [os.kill(os.getpid(), number) for number in (2, 15)])\n"
+                 "print('done')\nreturn 3")
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"done\n", b"")
+
+
 def test_an_end_of_libraries_that_takes_long_changes_no_exit_code() -> None:
     done = ended("import ctypes\n"
                  "import ga3c.commands.entry as entry\n"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
+import sys
 import threading
 
 import pytest
@@ -36,3 +38,23 @@ def test_a_wait_is_given_up_at_a_request_to_stop_and_not_begun_after_one(interru
     os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(Interrupted), interruption.interruptible():
         raise AssertionError("the request was there before")
+
+
+def test_a_third_ctrl_c_gives_the_terminal_its_cursor_back() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", (
+            "import os\nfrom ga3c.service.signals import Signals\nsignals = Signals()\n"
+            "for _ in range(3):\n    os.kill(os.getpid(), 2)\n    print('goes on', flush=True)")])
+    shown = b""
+    while True:
+        try:
+            data = os.read(terminal, 1024)
+        except OSError:  # its end
+            break
+        if not data:
+            break
+        shown += data
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    assert shown == b"goes on\r\ngoes on\r\n\x1b[?25h"

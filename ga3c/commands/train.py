@@ -54,7 +54,7 @@ def parser() -> Parser:
     made = Parser(
         "ga3c-train",
         "Train an agent with asynchronous actor-critics around one model (GA3C).\n"
-        "An agent step is one decision of one environment; on Atari it is usually four frames.",
+        "An agent step is one decision of one environment: on Atari mostly four frames.",
         "examples:\n  ga3c-train --game Boxing               until Ctrl-C, which says how to go on\n"
         "  ga3c-train --game CartPole-v1 --minutes 1 --reward-clip 0.1\n"
         "  ga3c-train --resume runs/Boxing-...    go on, after Ctrl-C or a crash",

@@ -94,7 +94,7 @@ class AgentSettings(Group):
     agent_nice: int = _setting(
         10, "niceness of agent processes, so that they do not starve the model (paper: 0)", ge=0, le=19)
     agent_timeout: float = _setting(
-        60.0, "seconds an agent may take for a step or to make an environment; then it is replaced", "SECONDS", gt=0.0)
+        60.0, "seconds an agent may take for a step or to make an environment; then it is replaced", "SECONDS", ge=1.0)
 
 
 class BatchingSettings(Group):

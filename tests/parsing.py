@@ -44,11 +44,11 @@ def values_of(name: str, field: FieldInfo) -> st.SearchStrategy:
     if get_origin(field.annotation) is Literal:
         return st.sampled_from(get_args(field.annotation))
     kind, *null = get_args(field.annotation) or (field.annotation,)
+    patterns = [limit.pattern for limit in field.metadata if hasattr(limit, "pattern")]
     if name == "run_dir":
         return st.none() | st.text(min_size=1)
-    if name == "start":
-        counts = st.tuples(st.integers(1, 4096), st.integers(1, 64), st.integers(1, 64))
-        return st.none() | counts.map(lambda each: "/".join(map(str, each)))
+    if patterns:
+        return st.none() | st.from_regex(patterns[0].removesuffix("$"), fullmatch=True)
     value = st.from_type(Annotated[(kind, *field.metadata)]) if field.metadata else st.from_type(kind)
     if kind is float:
         value = value.filter(math.isfinite)

@@ -47,7 +47,7 @@ class OwnAlgorithm:
             self._require("outputs", name not in taken,
                           f"returns an output {name!r}, but a slot already has a field of that name")
         for name, field in actor_critic_outputs(env).items():
-            shape = getattr(found.get(name), "shape", "no field")
+            shape = tuple(found[name].shape) if isinstance(found.get(name), Field) else "no field"
             self._require("outputs", shape == field.shape,
                           f"must return {name!r} of the shape {field.shape}, which agents read, but returns {shape}")
         self._outputs = found
@@ -60,9 +60,11 @@ class OwnAlgorithm:
                       f"must return outputs by name, but returns {type(found).__name__}")
         for name, field in self._outputs.items():
             self._tensor("act", name, found.get(name))
-            shape = tuple(found[name].shape)[1:]
-            self._require("act", shape == field.shape or None in shape,
-                          f"must return {name} of the shape {('n', *field.shape)}, but returns {('n', *shape)}")
+            shape = self._call("act", functools.partial(_shape, found[name]))
+            right = (None, *field.shape)
+            self._require("act", len(shape) == len(right) and all(
+                None in both or both[0] == both[1] for both in zip(shape, right, strict=True)),
+                f"must return {name} of the shape {_shown(right)}, but returns {_shown(shape)}")
         return found
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
@@ -127,3 +129,11 @@ class OwnAlgorithm:
 
 def _float32(number: object) -> Tensor:
     return keras.ops.cast(keras.ops.convert_to_tensor(number), "float32")
+
+
+def _shape(tensor: Tensor) -> tuple[int | None, ...]:
+    return tuple(tensor.shape)
+
+
+def _shown(shape: tuple[int | None, ...]) -> str:
+    return str(shape).replace("None", "n")

@@ -97,10 +97,8 @@ def _prepare(argv: Sequence[str]) -> int:
                               f"{for_shell(directory / 'config.yaml')} --run-dir null")
         if weights_only:  # limits and directory of the old run do not apply
             given = {"run_dir": None, "steps": None, "frames": None, "minutes": None, "episodes": None, **given}
-    counts = given.keys() & {"agents", "predictors", "trainers"}
-    wanted = {"start": None, **given} if counts else given  # a file's `start` would win over the counts
     file = options.get("config")
-    settings = recorded(directory / "config.yaml", wanted) if directory else resolve(wanted, file)
+    settings = recorded(directory / "config.yaml", given) if directory else resolve(given, file)
     check_agents(settings)
     if options.get("print_config"):
         print(to_yaml(settings), end="")
@@ -207,6 +205,7 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, no
     from ga3c.service.serial import run_serial
     from ga3c.service.supervisor import Service
     settings, evaluations, ending = run.settings, Evaluations(run), False
+    precision = "its own" if ":" in settings.algorithm.network else model.precision
 
     def finish(reason: str, unsaved: str = "", failed: Exception | None = None) -> None:
         """Ends the record, with a last checkpoint unless `unsaved` says why not. failed: the error behind the end."""
@@ -237,7 +236,7 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, no
             set_aside_after(beginning.path)
         write_settings(run.directory, settings)
         run.event("start", resumed_at=model.agent_steps, command=sys.argv, notes=notes, versions=run.versions,
-                  kernels=kernels, precision=model.precision, device=model.device)
+                  kernels=kernels, precision=precision, device=model.device)
         for line in notes:
             run.log(line)
         run.log(f"{run.spec.name}: {'going on' if beginning.path else 'a new run'} in {run.shown}")

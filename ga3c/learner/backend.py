@@ -30,14 +30,13 @@ class Backend:
     """Variables on a device, and predictions.
 
     `predict` may be called from any thread at any time. For all other methods the caller holds a lock. variables: by
-    name. precision: of the network's inner layers; "its own" for a user's network. device: what computes it.
+    name. precision: of the network's inner layers, if it is one of ours. device: what computes it.
     """
 
     @our_keras()
     def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm) -> None:
-        kind = fitting_network(settings.algorithm, env)
-        self.precision = ("its own" if ":" in kind else "float32" if kind == "dense" else
-                          precision(settings.algorithm))
+        dense = fitting_network(settings.algorithm, env) == "dense"
+        self.precision = "float32" if dense else precision(settings.algorithm)
         self.variables = Variables(settings, env, algorithm, self.precision)
         self._compiler, self._outputs = Compiler(), tuple(algorithm.outputs(env))
         self.device = self._compiler.device

@@ -150,7 +150,7 @@ def _explain(name: str, value: Any, kind: str, message: str) -> str:
             if int(float(value)) == float(value):
                 hint = f"; write {int(float(value))}"
     if kind == "string_pattern_mismatch":
-        message = f"it is to be {ALL[name].metavar}, as in 1/1/1"
+        message = f"it is to be {ALL[name].metavar}, as in 1/1/1, and at most 4096/64/64"
     if kind == "literal_error":
         hint = nearest(str(value), ALL[name].choices)
     return f"{name}: {shown(value)} is not allowed: {message[0].lower()}{message[1:]}{hint}"
@@ -188,7 +188,13 @@ def _resolved(given: Mapping[str, Any], file: str | None) -> Settings:
     if wrong:
         raise ConfigError(f"{read.path}:{read.lines.get(wrong[0], 1)}: {wrong[1]}")
     _check_other_preset(given, read)
-    return _merged({**read.values, **given})
+    return _merged(_over(read.values, given))
+
+
+def _over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the `values` of a file with those `given` over them. Counts stand over the file's `start`, too."""
+    counts = given.keys() & {"agents", "predictors", "trainers"}
+    return {**values, **({"start": None} if counts else {}), **given}
 
 
 def _check_other_preset(given: Mapping[str, Any], read: _File) -> None:
@@ -233,15 +239,7 @@ def _merged(given: Mapping[str, Any]) -> Settings:
 
 
 def check_agents(settings: Settings) -> None:
-    """Raises ConfigError for a `start` or slots over the limit, or more update groups than agents.
-
-    All but the first depend on the machine.
-    """
-    for count, name in zip((settings.tuning.start or "").split("/"), ("agents", "predictors", "trainers"),
-                           strict=False):
-        most = next(limit.le for limit in ALL[name].field.metadata if hasattr(limit, "le"))
-        if count and int(count) > most:
-            raise ConfigError(f"start: {settings.tuning.start} has {count} {name}, at most {most} are possible")
+    """Raises ConfigError for too many slots, or more update groups than agents. Both depend on the machine."""
     if settings.agent_capacity * settings.agents.slots_per_agent > MAX_SLOTS:
         raise ConfigError(f"agents: {settings.agent_capacity} x slots_per_agent {settings.agents.slots_per_agent} is "
                           f"over {MAX_SLOTS} slots")
@@ -317,7 +315,7 @@ def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
     if "env" in _read_plain(path):
         return _resolved(given or {}, str(path))
     found = recorded_values(path)
-    settings = from_flat({**ALGORITHM_BEFORE_0_9, **BEHAVIOUR_BEFORE_0_9, **found, **(given or {})}, str(path))
+    settings = from_flat({**ALGORITHM_BEFORE_0_9, **BEHAVIOUR_BEFORE_0_9, **_over(found, given or {})}, str(path))
     if "game" not in found:
         raise ConfigError(f"{path}: these are no run's settings, they name no game")
     return settings

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ga3c.settings.algorithms import facts
-from ga3c.settings.schema import AlgorithmSettings
+from ga3c.settings.schema import AlgorithmSettings, Settings
 
 _ONE_PASS: Mapping[str, Any] = {"passes": 1, "minibatches": 1}
 _ATARI: Mapping[str, Any] = {
@@ -123,12 +123,14 @@ def starting_values(preset: str | None, algorithm: str) -> Mapping[str, Any]:
 def notes_on_beginning(given: Mapping[str, Any]) -> list[str]:
     """Returns a line if an algorithm without a preset brings starting values. given: the user's values by setting.
 
-    A complete file names the preset `default` beside them, as Python's `train` writes it.
+    A complete file names the preset `default` beside them, as Python's `train` writes it. Most of the values show it.
     """
     name, preset = given.get("algorithm", ""), given.get("preset")
-    begins = starting_values(None, name)
-    complete = preset == "default" and all(given.get(each) == value for each, value in begins.items())
-    if not begins or preset is not None and not complete:
+    usual = Settings().flat()
+    begins = {each: value for each, value in starting_values(None, name).items()
+              if each != "algorithm" and value != usual[each]}
+    held = sum(given.get(each) == value for each, value in begins.items())
+    if not begins or preset is not None and (preset != "default" or 2 * held <= len(begins)):
         return []
     what = [text for text, holds in (("the values of --preset fast", facts(name).one_pass),
                                      ("--schedule alternating", not facts(name).corrects_lag)) if holds]

@@ -94,7 +94,7 @@ class AgentSettings(Group):
     agent_nice: int = _setting(
         10, "niceness of agent processes, so that they do not starve the model (paper: 0)", ge=0, le=19)
     agent_timeout: float = _setting(
-        60.0, "seconds an agent may take for a step or to make an environment; then it is replaced", "SECONDS", ge=1.0)
+        60.0, "seconds an agent may take for a step or to make an environment; then it is replaced", "SECONDS", gt=0.0)
 
 
 class BatchingSettings(Group):
@@ -104,7 +104,7 @@ class BatchingSettings(Group):
         30, "a prediction waits up to 5 ms for this many observations, while enough agents play (paper: 1)",
         ge=1, le=65_536)
     prediction_batch_max: int = _setting(
-        128, "most observations in one prediction (authors' code: 128)", ge=1, le=65_536)
+        128, "most observations in one prediction, but at least one agent's (authors' code: 128)", ge=1, le=65_536)
     training_batch_min: int = _setting(
         2048,
         "least agent steps in one update, of whole rollouts; the schedule queues only (paper, figure 7: 20 to 40 is "
@@ -211,7 +211,7 @@ class TuningSettings(Group):
         "(paper: 32)",
         ge=1, le=4096)
     agents_max: int | None = _setting(
-        None, "most agents that may ever run; null: as agents, or if dynamic by cores, memory, descriptors",
+        None, "most agents there is room for; null: as agents, or if dynamic by cores, memory, descriptors",
         ge=1, le=4096)
     predictors: int = _setting(1, "N_P, predictor threads (paper: 2)", ge=1, le=64)
     trainers: int = _setting(1, "N_T, trainer threads (paper: 2)", ge=1, le=64)
@@ -219,7 +219,7 @@ class TuningSettings(Group):
         "fast", "paper: one count by 1 each window (paper, section 4.3); fast: as soon as the data allow")
     start: str | None = _setting(
         None, "N_A/N_P/N_T to start from if dynamic, as in 1/1/1; null: agents etc. if given, else as remembered",
-        "N/N/N", pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]?/[1-9][0-9]?$")
+        "N/N/N", pattern=rf"^(?:[1-9]\d{{0,2}}|[1-3]\d{{3}}|40[0-8]\d|409[0-6]){2 * '/(?:[1-9]|[1-5][0-9]|6[0-4])'}$")
     remember: bool = _setting(True, "keep counts and kernels found on this machine in the user's cache directory")
     max_lag: float | None = _setting(
         10.0,

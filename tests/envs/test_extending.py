@@ -95,6 +95,7 @@ def test_an_algorithm_that_acts_in_its_own_way_does_so_in_evaluations(train_here
 def test_wrapped_pixels_are_learned_by_a_network_of_ones_own_and_evaluated() -> None:
     trained = command("train", "--config", "minigrid_own_network.yaml", "--steps", "20000", *QUICK)
     assert trained.returncode == 0, trained.stderr
+    assert '"precision": "its own"' in Path("run/events.jsonl").read_text()
     found = command("evaluate", "run", "--episodes", "50", "--json")
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout.splitlines()[-1])["mean"] > 0.7  # by chance: 0.3

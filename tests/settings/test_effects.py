@@ -37,12 +37,6 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
     ({"dynamic": False, "max_lag": 4.0},
      "No effect: --max-lag; with --no-dynamic the numbers of workers are fixed, and nothing is dropped without "
      "--drop-stale"),
-    ({"dynamic": False, "agents": 4, "agents_max": 64},
-     "No effect: --agents-max; with --no-dynamic the numbers of workers are fixed"),
-    ({"algorithm": "a3c-cpu", "agents_max": 64},
-     "No effect: --agents-max; with --algorithm a3c-cpu the numbers of workers are fixed"),
-    ({"prediction_batch_max": 8},
-     "No effect: --prediction-batch-max; the 16 environments of one agent are predicted together"),
     ({"agents": 8, "agents_max": 4}, "No effect: --agents-max; there is room for the 8 to begin with"),
     ({"serial": True, "device_threads": 4, "trainers": 2},
      "No effect: --trainers, --device-threads; --serial is one thread"),
@@ -61,8 +55,6 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
      "No effect: --trace; with --algorithm a3c-cpu updates happen in the agents' processes"),
     ({"serial": True, "kernels": "remeasure"}, "No effect: --kernels; --serial measures none"),
     ({"network": "dense", "precision": "float32"}, "No effect: --precision; only networks for images use them"),
-    ({"network": "mine:network", "precision": "float32"},
-     "No effect: --precision; a network of your own computes as you built it"),
     ({"rmsprop_epsilon": 0.1}, "No effect: --rmsprop-epsilon; only RMSProp uses them"),
     ({"large_stride": 2}, "No effect: --large-stride; only --network large uses it"),
     ({"evaluation_episodes": 50}, "No effect: --evaluation-episodes; --evaluation-minutes asks for evaluations")])
@@ -103,7 +95,8 @@ def test_what_only_atari_has_is_told_where_the_game_is_another() -> None:
     {"serial": True, "training_batch_min": 512, "envs_per_agent": 4}, {"algorithm": "my:Own", "correction": "none"},
     {"evaluation_minutes": 5.0, "evaluation_episodes": 50}, {"network": "large", "large_stride": 2},
     {"optimizer": "rmsprop", "rmsprop_decay": 0.9}, {"serial": True, "agent_timeout": 300.0, "agent_nice": 0},
-    {"agents": 4, "start": "2/1/1"}, {"prediction_batch_max": 16},
+    {"agents": 4, "start": "2/1/1"}, {"algorithm": "a3c-cpu", "agents_max": 64}, {"prediction_batch_max": 8},
+    {"dynamic": False, "agents": 3, "agents_max": 5}, {"network": "mine:network", "precision": "float32"},
     {"network": "my:own", "large_stride": 2}])
 def test_nothing_is_told_of_what_has_an_effect(given: dict[str, Any]) -> None:
     assert not lines(**given)
@@ -144,6 +137,9 @@ def test_what_an_algorithm_begins_with_beside_its_name_is_told(given: dict[str, 
 
 def test_it_is_told_of_a_complete_file_too_unless_it_names_another_preset() -> None:
     for given, told in (({"algorithm": "a3c"}, True), ({"algorithm": "ppo"}, True), ({"algorithm": "appo"}, False),
+                        ({"algorithm": "a2c"}, True), ({"algorithm": "a3c-cpu"}, True),
+                        ({"algorithm": "a3c", "learning_rate": 1e-3}, True), ({"game": "Pong"}, False),
+                        ({"algorithm": "ppo", "schedule": "synchronous"}, False),
                         ({"algorithm": "a3c", "preset": "default"}, False),
                         ({"algorithm": "a3c", "preset": "fast"}, False)):
         assert bool(notes_on_beginning(configured(**given).flat())) == told, given

@@ -106,6 +106,13 @@ def test_a_run_of_version_08_learned_by_the_one_algorithm_of_its_day(write: Writ
     assert recorded(path, {"contrast": True}).algorithm.contrast
 
 
+def test_counts_from_python_go_over_the_start_of_a_file(write: Write) -> None:
+    path = write("tuning: {start: 3/2/1}")
+    assert configured(path).tuning.start == configured(path, seed=1).tuning.start == "3/2/1"
+    assert configured(path, agents=5).agent_count == 5
+    assert configured(path, agents=5, start="7/1/1").agent_count == 7
+
+
 def test_the_settings_of_a_run_of_today_take_what_is_given_besides(write: Write) -> None:
     path = Path(write(to_yaml(configured(**AS_OF_TODAY))))
     assert recorded(path, {"seed": 3}) == configured(**AS_OF_TODAY, seed=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -79,10 +80,9 @@ def test_there_is_room_for_the_counts_to_start_from() -> None:
     assert configured(start="2/1/1", agents=40).agent_capacity >= 40
 
 
-@pytest.mark.parametrize(("start", "told"), [
-    ("4097/1/1", "has 4097 agents, at most 4096 are possible"), ("1/65/1", "has 65 predictors, at most 64"),
-    ("1/1/99", "has 99 trainers, at most 64 are possible")])
-def test_counts_to_start_from_have_the_limits_of_the_counts(start: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=f"start: {start} {told}"):
-        configured(start=start)
-    assert configured(start="4096/64/64", slots_per_agent=2).agent_count == 4096
+def test_counts_to_start_from_have_the_limits_of_the_counts() -> None:
+    for start in ("4097/1/1", "9999/1/1", "1/65/1", "1/1/99", "0/1/1", "1/0/1", "1/1"):
+        with pytest.raises(ConfigError, match="it is to be N/N/N, as in 1/1/1, and at most 4096/64/64"):
+            configured(start=start)
+    for n_a, threads in itertools.product((1, 9, 10, 99, 100, 999, 1000, 3999, 4000, 4089, 4096), (1, 9, 10, 59, 64)):
+        assert configured(start=f"{n_a}/{threads}/{threads}").started == (n_a, threads, threads)

@@ -90,8 +90,6 @@ def _end(code: object) -> NoReturn:
     The functions that users' code has registered with `atexit` have `EXIT_SECONDS`.
     """
     number = code if isinstance(code, int) else 0 if code is None else 1
-    for each in (signal.SIGINT, signal.SIGTERM):  # all is done; a late one would change the exit code
-        signal.signal(each, signal.SIG_IGN)
     atexit.register(_start_timer, number)  # the function registered last runs first
     if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
         sys.exit(code)  # type: ignore[arg-type]  # what sys.exit was given
@@ -103,6 +101,8 @@ def _end(code: object) -> NoReturn:
 
 def _start_timer(number: int) -> None:
     """Starts the timer that ends the process after EXIT_SECONDS."""
+    for each in (signal.SIGINT, signal.SIGTERM):  # all is done; a late one would change the exit code
+        signal.signal(each, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, lambda *signalled: _leave(number))
     signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
 

@@ -243,8 +243,7 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
                   f"to {high:.2f}; least {evaluation['min']:.2f}, most {evaluation['max']:.2f}.\n")
         if evaluation.get("cut"):
             most, minutes = (evaluation["limits"][name] for name in ("steps", "minutes"))
-            scores += (f"{len(evaluation['cut'])} of them were cut short, at {most:,} agent steps or {minutes:g} "
-                       "minutes.\n")
+            scores += f"Cut short: {len(evaluation['cut'])}, at {most:,} agent steps or {minutes:g} minutes.\n"
         if "human_normalised" in evaluation:
             scores += f"Human-normalised: {100 * evaluation['human_normalised']:.1f} %.\n"
         protocol = ", ".join(f"{name} {value}" for name, value in evaluation["protocol"].items())
@@ -261,7 +260,7 @@ def model_card(trained: Trained, game: str, models: Sequence[str]) -> str:
     if steps is not None:
         made.insert(0, f"trained for {steps:,} agent steps, {trained.progress.get('time', 0.0) / 60:.1f} minutes")
     versions = _versions(trained)
-    with suppress(LookupError, TypeError):  # incomplete
+    with suppress(LookupError, TypeError, ValueError):  # incomplete
         made += [f"machine: {versions['cores']} cores, {versions['memory_gb']} GB, {versions['platform']}",
                  f"Python {versions['python']}, TensorFlow {versions['tensorflow']}"]
         program, *arguments = versions["command"]

@@ -182,7 +182,8 @@ def _noted(note: Path, project: str) -> dict[str, tuple[str, int]]:
 def _sole(note: Path) -> Iterator[None]:
     """Keeps others from the note: a run may be sent to two projects at the same time. Raises OSError."""
     with open(note.with_name(f".{note.stem}.lock"), "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # held for as long as a file takes to write
+        with suppress(OSError):  # a file system without locks locks nothing
+            fcntl.flock(lock, fcntl.LOCK_EX)  # held for as long as a file takes to write
         yield
 
 

@@ -36,6 +36,7 @@ DRAIN_SECONDS = 3.0      # at the end of a run: an agent takes one step to drain
 STACKS_SECONDS = 0.9     # to write stacks before the kill; `watch` runs every second, but sooner after a late call
 LONGEST_WATCH_GAP = 3.0  # after such a gap between two looks (suspend, SIGSTOP, slow disk) old heartbeats do not count
 START_TIMES = 20         # the median is taken of so many newest start-up times
+LEAST_TIMEOUT = 1.0      # seconds: agents are looked at once a second, and one that waits shows four signs of life
 _HOW = {Cause.OUT_OF_MEMORY: "was killed, likely because memory ran out",
         Cause.FORK_SERVER: "was lost because its fork server ended",
         Cause.MODEL: "ended because its model failed (traceback in log.txt)"}
@@ -373,7 +374,7 @@ class AgentPool:
                 continue
             self._count_faults(agent)
             silent = self._silent(agent, now)
-            if silent < self._settings.agents.agent_timeout:
+            if silent < max(self._settings.agents.agent_timeout, LEAST_TIMEOUT):
                 agent.interrupted_at = None
             elif agent.interrupted_at is None:
                 self._interrupt(agent, silent)

@@ -76,9 +76,7 @@ class Signals:
         repeated = number == signal.SIGINT and self.signum is not None  # a repeated SIGTERM has no further meaning
         if repeated:
             if self.hurried:
-                with contextlib.suppress(OSError):
-                    if os.isatty(1):
-                        os.write(1, b"\x1b[?25h")  # shows the cursor, which the panel hides
+                _show_cursor()
                 os._exit(128 + number)
             self.hurried = True
         self.signum = self.signum or number
@@ -123,3 +121,10 @@ class Signals:
             signal.signal(number, handler)
         os.close(self._reader)
         os.close(self._writer)
+
+
+def _show_cursor() -> None:
+    """Shows the terminal's cursor, which a panel hides. Does not wait for a terminal that nobody reads."""
+    with contextlib.suppress(OSError):
+        if os.isatty(1):
+            os.write(os.open("/proc/self/fd/1", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY), b"\x1b[?25h")

@@ -180,7 +180,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_checkpoint_that_is_being_written(
     assert "No checkpoint: it was not waited for" in out
 
 
-@pytest.mark.slow  # in this process: tests/service/test_evaluations.py
+@pytest.mark.slow  # that nothing is evaluated then: tests/service/test_evaluations.py
 def test_a_second_ctrl_c_does_not_wait_for_the_checkpoint_that_is_to_be_evaluated(
         started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run", "--steps", "2000", "--evaluation-minutes", "9",
@@ -249,14 +249,14 @@ def test_it_stops_in_every_state(state: str, number: signal.Signals, started: Ca
 # What the service does when the signal comes: (lines before it starts, when the signal comes, exit code, message).
 SLOW = "right = {0}\ndef slow(*arguments, **options):\n{1}\n    return right(*arguments, **options)\n{0} = slow"
 HELD = "    if {}:\n        print('held', flush=True)\n        time.sleep({})"
+STUCK = SLOW.format("learner.scheduled", HELD.format("arguments[2] > 1e-5", 1000))
 DOING: dict[str, tuple[str, int | None, str]] = {
     "queues full": (SLOW.format("learner.Learner.update", "    time.sleep(1.5)"), None, "--resume run"),
     "a predictor stuck": (SLOW.format("learner.Learner.predict", HELD.format("arguments[0].version > 20", 1000)), None,
                           "--resume run"),
     "a trainer stuck": ("from ga3c.service import supervisor\nsupervisor.DRAIN_TRAINERS_SECONDS = 0.5\n"
-                        "supervisor.STOP_SECONDS = 1.5\n"
-                        + SLOW.format("learner.scheduled", HELD.format("arguments[2] > 1e-5", 1000)), 6,
-                        "an update did not end within"),
+                        "supervisor.STOP_SECONDS = 1.5\n" + STUCK, 6, "an update did not end within"),
+    "a trainer stuck, as long as it may be": (STUCK, 6, "an update did not end within"),
     "a predictor that has failed": (
         SLOW.format("learner.Learner.predict", "    if arguments[0].version > 20 and not hasattr(cli, 'failed'):\n"
                     "        cli.failed = 1\n        1 / 0"), None, "--resume run"),

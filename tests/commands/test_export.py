@@ -112,14 +112,14 @@ def test_the_card_claims_no_score_of_a_branch_that_was_left(run: Path) -> None:
 
 def test_the_card_tells_of_episodes_cut_short_and_of_a_run_that_no_command_began(run: Path) -> None:
     card = model_card(find(run), "Pong", ["saved_model"])
-    assert "cut short" not in card and "from Python" not in card
+    assert "Cut short" not in card and "from Python" not in card
     evaluation = json.loads((run / "events.jsonl").read_text().splitlines()[0])
     cut = {"cut": [1], "limits": {"steps": 200, "minutes": 30.0}}
     (run / "events.jsonl").write_text(json.dumps(evaluation | cut) + "\n")
     versions = json.loads((run / "versions.json").read_text())
     (run / "versions.json").write_text(json.dumps(versions | {"command": ["-c", "--config", "/tmp/gone/config.yaml"]}))
     card = model_card(find(run), "Pong", ["saved_model"])
-    assert "1 of them were cut short, at 200 agent steps or 30 minutes." in card
+    assert "Cut short: 1, at 200 agent steps or 30 minutes." in card
     assert "trained from Python" in card and "/tmp" not in card
 
 

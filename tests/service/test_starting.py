@@ -196,8 +196,9 @@ def test_agents_are_restarted_when_the_process_they_were_forked_from_has_died(
     model.assert_nothing_doubled()
 
 
-@pytest.mark.parametrize("times, kind", [(1, ConnectionRefusedError), (2, ConnectionRefusedError), (1, EOFError)],
-                         ids=["refuses", "refuses twice", "took the request with it"])
+@pytest.mark.parametrize("times, kind", [
+    (1, ConnectionRefusedError), (2, ConnectionRefusedError), (1, EOFError), (1, BrokenPipeError)],
+                         ids=["refuses", "refuses twice", "took the request with it", "died before it"])
 def test_a_fork_server_that_is_just_ending_is_waited_for_once(
         times: int, kind: type[Exception], make_run: MakeRun, interruption: Signals,
         monkeypatch: pytest.MonkeyPatch) -> None:

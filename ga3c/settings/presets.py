@@ -1,6 +1,6 @@
 """The presets that `--preset` chooses from: starting values by name, for papers, systems and aims.
 
-fast: the most steps a second around one model. quality: the most learned from each step, compared on two games.
+fast: the most steps a second around one model. quality: the most learned from each step, compared on three games.
 paper, ga3c: GA3C (Babaeizadeh et al., 2017). a3c-cpu: the baseline of GA3C, Asynchronous Methods for Deep
 Reinforcement Learning (Mnih et al., 2016). accelerated-a2c, -ppo, -appo: Stooke and Abbeel, Accelerated Methods for
 Deep Reinforcement Learning (2018). cule: Dalton et al., Accelerating Reinforcement Learning through GPU Atari

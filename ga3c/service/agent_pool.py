@@ -389,11 +389,11 @@ class AgentPool:
     def _interrupt(self, agent: Agent, silent: float) -> None:
         """Asks a silent agent for its stacks. `watch` kills it when it has had time to write them."""
         assert agent.process is not None and agent.process.pid
-        agent.interrupted_at = time.monotonic()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(agent.process.pid, signal.SIGUSR1)
         starting = self._store.state[agent.number] == AgentStatus.STARTING
         where = "making its environments" if starting else "in its environment"
         self._recorder.event("agent_hung", agent=agent.number, where=where, silent=round(silent, 3))
         self._recorder.log(f"Agent {agent.number} has been silent for {silent:.0f} s {where} and is killed; "
                            f"where exactly, if it still runs, is in {self._recorder.log_path}")
+        agent.interrupted_at = time.monotonic()
+        with contextlib.suppress(ProcessLookupError):  # after the message, which would stand between its lines
+            os.kill(agent.process.pid, signal.SIGUSR1)

@@ -219,7 +219,8 @@ class TuningSettings(Group):
         "fast", "paper: one count by 1 each window (paper, section 4.3); fast: as soon as the data allow")
     start: str | None = _setting(
         None, "N_A/N_P/N_T to start from if dynamic, as in 1/1/1; null: agents etc. if given, else as remembered",
-        "N/N/N", pattern=rf"^(?:[1-9]\d{{0,2}}|[1-3]\d{{3}}|40[0-8]\d|409[0-6]){2 * '/(?:[1-9]|[1-5][0-9]|6[0-4])'}$")
+        "N/N/N", pattern="^(?:[1-9][0-9]{0,2}|[1-3][0-9]{3}|40[0-8][0-9]|409[0-6])"
+                         f"{2 * '/(?:[1-9]|[1-5][0-9]|6[0-4])'}$")
     remember: bool = _setting(True, "keep counts and kernels found on this machine in the user's cache directory")
     max_lag: float | None = _setting(
         10.0,
@@ -254,8 +255,7 @@ class RunSettings(Group):
     minutes: float | None = _setting(
         None, "end after this many minutes of training in all; null: no limit", "MINUTES", gt=0.0)
     episodes: int | None = _setting(None, "end after this many episodes in all; null: no limit", ge=1)
-    run_dir: str | None = _setting(
-        None, "directory of the run; null: runs/<Game>-<date>-<time>-s<seed>", "DIR")
+    run_dir: str | None = _setting(None, "directory of the run; null: runs/<Game>-<date>-<time>-s<seed>", "DIR")
     checkpoint_minutes: float = _setting(10.0, "minutes between checkpoints", "MINUTES", gt=0.0)
     checkpoints_kept: int = _setting(
         3, "newest checkpoints that stay on disk, beside the best and the first after each full hour", ge=1)

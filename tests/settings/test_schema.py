@@ -81,7 +81,7 @@ def test_there_is_room_for_the_counts_to_start_from() -> None:
 
 
 def test_counts_to_start_from_have_the_limits_of_the_counts() -> None:
-    for start in ("4097/1/1", "9999/1/1", "1/65/1", "1/1/99", "0/1/1", "1/0/1", "1/1"):
+    for start in ("4097/1/1", "9999/1/1", "1/65/1", "1/1/99", "0/1/1", "1/0/1", "1/1", "1\u0663/1/1"):
         with pytest.raises(ConfigError, match="it is to be N/N/N, as in 1/1/1, and at most 4096/64/64"):
             configured(start=start)
     for n_a, threads in itertools.product((1, 9, 10, 99, 100, 999, 1000, 3999, 4000, 4089, 4096), (1, 9, 10, 59, 64)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -129,6 +130,16 @@ def test_when_nothing_moves_all_stacks_are_logged(
     stalled, *_ = events(run, "stalled")
     assert stalled["what"] == what
     assert "in hold" in (run.directory / "log.txt").read_text()
+
+
+def test_agents_that_wait_are_not_silent_however_short_the_timeout(make_run: MakeRun, interruption: Signals) -> None:
+    model = CheckingModel()
+    right = model.predict
+    model.predict = lambda observation: (time.sleep(0.4), right(observation))[1]  # type: ignore[method-assign]
+    settings = counting_with_faults(steps=None, minutes=0.06, agent_timeout=0.05)
+    run = make_run(settings)
+    Service(settings, run, model, interruption).run()
+    assert not events(run, "agent_hung") and not events(run, "agent_died")
 
 
 def test_a_stop_does_not_wait_for_all_passes_of_a_long_update(

@@ -175,11 +175,10 @@ def chosen(values: Mapping[str, Any], given: Collection[str]) -> set[str]:
 
     A complete file, as --print-config writes it, has many values that nobody chose.
     """
-    points = [_nested({**Settings().flat(), **starting_values(preset, values.get("algorithm", ""))})
+    points = [{**Settings().flat(), **starting_values(preset, values.get("algorithm", ""))}
               for preset in (values.get("preset"), None)]
-    usual = [Settings.model_validate(point).flat() for point in points]
     return {*given, *(name for name, value in values.items()
-                      if all(_plain(point[name]) != _plain(value) for point in usual))}
+                      if all(_plain(point[name]) != _plain(value) for point in points))}
 
 
 def _resolved(given: Mapping[str, Any], file: str | None) -> Settings:

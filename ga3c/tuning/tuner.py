@@ -56,7 +56,7 @@ def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
 
     They are `start`, else the given counts, else the remembered ones, else the defaults for this machine.
     """
-    if settings.tuning.start:
+    if any(settings.started):
         return settings.started, False
     given = (settings.tuning.agents, settings.tuning.predictors, settings.tuning.trainers)
     default = tuple(getattr(TuningSettings(), each) for each in ("agents", "predictors", "trainers"))

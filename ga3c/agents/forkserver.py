@@ -117,27 +117,27 @@ def start(process: BaseProcess, process_end: Closeable, settings: EnvSettings, n
     """
     starting = _Start(process, process_end)
     thread = threading.Thread(target=starting.run, args=(settings, n_envs), name="starting", daemon=True)
+    asked = False
     try:
         with waiting():  # a signal that came before raises here
             pass
         _leave_removed_directory()
         _forget_unreachable()
+        asked = True
         thread.start()
-    except BaseException as error:
-        starting.give_up()
-        if thread.ident is None:
-            process_end.close()
-        if isinstance(error, RuntimeError):  # the system has no thread for it
-            raise OSError(errno.EAGAIN, str(error)) from None
-        raise
-    try:
         with waiting():
             starting.ended.wait(ANSWER_SECONDS)
-    except BaseException:
+    except BaseException as error:
+        refused = isinstance(error, RuntimeError)  # the system has no thread for it
         try:
-            starting.ended.wait(_GRACE)
+            if asked and not refused:
+                starting.ended.wait(_GRACE)
         finally:
             starting.give_up()
+            if thread.ident is None:
+                process_end.close()
+        if refused:
+            raise OSError(errno.EAGAIN, str(error)) from None
         raise
     if not starting.ended.is_set():
         if _forkserver_pid():

@@ -159,7 +159,7 @@ def test_a_start_that_is_given_up_before_it_begins_starts_nothing(monkeypatch: p
     assert given.closed == 1 and "starting" not in {thread.name for thread in threading.enumerate()} and not started
 
 
-@pytest.mark.parametrize("by", ["waiting", "Ctrl-C"])
+@pytest.mark.parametrize("by", ["waiting", "Ctrl-C", "Ctrl-C before the wait"])
 def test_what_has_just_started_when_the_wait_is_interrupted_is_ended_before_that_is_raised(
         by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right, begun, given = ForkServerProcess.start, threading.Event(), Given()
@@ -178,12 +178,19 @@ def test_what_has_just_started_when_the_wait_is_interrupted_is_ended_before_that
         interrupted.set()
         raise KeyboardInterrupt
 
+    def interrupted_start(thread: threading.Thread) -> None:
+        begin_thread(thread)
+        raise KeyboardInterrupt
+
+    begin_thread = threading.Thread.start
+    if by == "Ctrl-C before the wait":
+        monkeypatch.setattr(threading.Thread, "start", interrupted_start)
     interrupted, before = threading.Event(), signal.signal(signal.SIGINT, interrupt)
     monkeypatch.setattr(ForkServerProcess, "start", noticed)
     monkeypatch.setattr(module, "_GRACE", 30.0)
     try:
-        with pytest.raises(KeyboardInterrupt if by == "Ctrl-C" else Interrupted):
-            begin(signal.pause, *([] if by == "Ctrl-C" else [Waits(2, begun)]), given=given)
+        with pytest.raises(Interrupted if by == "waiting" else KeyboardInterrupt):
+            begin(signal.pause, *([Waits(2, begun)] if by == "waiting" else []), given=given)
     finally:
         signal.signal(signal.SIGINT, before)
     assert started[0].exitcode == -signal.SIGKILL and given.closed == 1

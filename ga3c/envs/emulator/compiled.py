@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import shutil
+import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,10 @@ import numpy as np
 from ga3c.envs.emulator.consoles import compile_consoles
 from ga3c.envs.emulator.jit import CACHE
 from ga3c.envs.emulator.observe import area, observe, scratch
+from ga3c.envs.process_group import kill_group_when_closed
+from ga3c.settings.imports import python_path
 
+_PROGRAM = "from ga3c.envs.emulator.compiled import compile_for_others; compile_for_others()"
 _MONTH = 30 * 86_400  # seconds
 
 
@@ -22,16 +28,23 @@ _MONTH = 30 * 86_400  # seconds
 def compile_kernels() -> None:
     """Loads the machine code of the functions that agents call, once in a process.
 
-    Compiles it if it is not kept on disk, with a line on stderr.
+    Compiles it if it is not kept on disk, with a line on stderr. The exception of a signal handler ends that soon.
     """
     done = CACHE is not None and (CACHE / "compiled").exists()
     began = time.monotonic()
     if not done:
         once = ", once on this machine" if CACHE is not None else ""
         print(f"Compiling the emulator{once}", end=" ... ", file=sys.stderr, flush=True)
-    screen, frame = np.zeros((210, 160), np.uint8), np.zeros((84, 84), np.uint8)
-    observe(screen, screen, area(210), scratch(), frame)
-    compile_consoles()
+    try:
+        if not done and CACHE is not None:
+            _compile_in_own_process()
+        # The compiler calls Python back, and there a signal handler's exception in this thread would be lost.
+        with ThreadPoolExecutor(1) as other_thread:
+            other_thread.submit(_load).result()
+    except BaseException:
+        if not done:
+            print(file=sys.stderr)
+        raise
     if not done:
         where = f"kept in {CACHE}" if CACHE else "not kept: the cache directory cannot be written"
         print(f"{time.monotonic() - began:.0f} s, {where}", file=sys.stderr, flush=True)
@@ -40,6 +53,31 @@ def compile_kernels() -> None:
             (CACHE / "compiled").touch()
         if not done:
             _forget_old(CACHE)
+
+
+def _load() -> None:
+    screen, frame = np.zeros((210, 160), np.uint8), np.zeros((84, 84), np.uint8)
+    observe(screen, screen, area(210), scratch(), frame)
+    compile_consoles()
+
+
+def _compile_in_own_process() -> None:
+    """Compiles to disk in a process that can be killed. If it fails, what it left out is compiled when it is loaded."""
+    with contextlib.suppress(OSError), subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, process_group=0,
+            env={**os.environ, "PYTHONPATH": python_path(os.getcwd())}) as process:
+        try:
+            process.wait()
+        except BaseException:
+            process.kill()
+            raise
+
+
+def compile_for_others() -> None:
+    """Runs in that process, which ends with the one that started it: then its standard input is closed."""
+    kill_group_when_closed(sys.stdin.fileno())
+    _load()
 
 
 def _forget_old(cache: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from scripted import Make, goes_on_elsewhere, play_alike, same
 
 from ga3c.envs.atari import AtariEnvironment
+from ga3c.envs.emulator import compiled
 from ga3c.envs.emulator.consoles import OwnConsoles
 from ga3c.envs.emulator.machine import MACHINE
 from ga3c.envs.watched import Watched
@@ -110,6 +113,13 @@ def test_every_frame_is_recorded() -> None:
 def test_it_is_our_own_that_plays(make: Make) -> None:
     environment = make("Boxing", emulator="own")
     assert isinstance(environment, AtariEnvironment) and isinstance(environment._consoles, OwnConsoles)
+
+
+@pytest.mark.usefixtures("compiled_emulator")
+def test_a_signal_where_the_compiler_calls_python_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_load", ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT)))
+    with pytest.raises(KeyboardInterrupt):
+        compiled.compile_kernels.__wrapped__()
 
 
 @pytest.mark.slow

@@ -92,12 +92,13 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
             config = config or configured(**settings)
             directory = made = (Path(config.run.run_dir) if config.run.run_dir else
                                 new_directory(config.env.game, config.run.seed))
-            file = Path(aside) / "config.yaml"
-            file.write_text(to_yaml(config.changed(run_dir=str(directory))), encoding="utf-8")
-            arguments = ["--config", str(file)]
         try:
+            if config is not None:
+                file = Path(aside) / "config.yaml"
+                file.write_text(to_yaml(config.changed(run_dir=str(directory))), encoding="utf-8")
+                arguments = ["--config", str(file)]
             _run("train", arguments, (lambda line: None) if quiet else _print)
-        except ConfigError:
+        except BaseException:
             if made is not None:
                 with contextlib.suppress(OSError):  # not ours if it is not empty
                     made.rmdir()
@@ -143,14 +144,17 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 def _run(command: str, arguments: Sequence[str], show: Callable[[str], object], *descriptors: int) -> None:
     """Runs a command in its own process, which inherits `descriptors`, and passes its lines to `show`.
 
-    Raises ConfigError, CommandFailed; KeyboardInterrupt after two interrupts, or after one unless `train` then ends
-    normally.
+    If this process is killed, the command gets SIGTERM. Raises ConfigError, CommandFailed; KeyboardInterrupt after two
+    interrupts, or after one unless `train` then ends normally.
     """
     environment = {**os.environ, "PYTHONPATH": python_path(os.getcwd())}
-    program = [sys.executable, "-P", "-c", f"from ga3c.commands.{command} import main; main()", *arguments]
-    with (tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
+    lifeline, held = (open(end, "rb", buffering=0) for end in os.pipe())
+    launch = f"from ga3c.commands.launch import launch; launch({command!r}, {lifeline.fileno()})"
+    program = [sys.executable, "-P", "-c", launch, *arguments]
+    with (lifeline, held, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
           subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
-                           errors="backslashreplace", env=environment, pass_fds=descriptors) as process):
+                           errors="backslashreplace", env=environment,
+                           pass_fds=[*descriptors, lifeline.fileno()]) as process):
         assert process.stdout is not None
         interrupted = False
         try:

@@ -1,8 +1,8 @@
 """The parts that all commands share: standard streams, exit codes, one-line error messages, quiet imports.
 
 Exit codes: 0 done; 1 the doctor found a problem; 2 usage or settings; 3 agents lost, or an environment failed;
-4 diverged; 5 storage; 6 device or internal error, an export that differs, a tracker that could not be closed; 130 and
-143 after SIGINT and SIGTERM.
+4 diverged; 5 storage; 6 device or internal error, an export that differs, a tracker that could not be closed; 130, 143
+and 129 after SIGINT, SIGTERM and SIGHUP.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FrameType
 from typing import NoReturn
 
 from ga3c.envs.containment import EnvironmentFailed
@@ -26,16 +27,47 @@ from ga3c.settings.messages import ESCAPED, ConfigError
 EXIT_SECONDS = 5.0  # limit for the functions registered with `atexit`
 
 
+class _Terminated(KeyboardInterrupt):
+    """A signal other than SIGINT that ends a command. Like Ctrl-C, it lets the command put things in order."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
     """Runs the command with the arguments of this process, then ends the process with its exit code."""
     atexit.register(_stop_timer)  # the function registered first runs last
     _open_streams()
+    _raise_when_terminated()
     code: object
     try:
         code = command(sys.argv[1:])
     except SystemExit as ended:  # of --help
         code = ended.code
+    except KeyboardInterrupt as interrupt:
+        code = code_after(interrupt)
     _end(code)
+
+
+def _raise_when_terminated() -> None:
+    """Lets SIGTERM and SIGHUP raise _Terminated, in this process only. One that is ignored stays so, as by `nohup`."""
+    ours = os.getpid()
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == ours:
+            raise _Terminated(number)
+        signal.signal(number, signal.SIG_DFL)  # a process that was forked from this one
+        os.kill(os.getpid(), number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, terminated)
+
+
+def code_after(interrupt: KeyboardInterrupt) -> int:
+    """Returns the exit code after this exception of a signal."""
+    return 128 + (interrupt.number if isinstance(interrupt, _Terminated) else signal.SIGINT)
 
 
 class _StandardError(io.TextIOWrapper):
@@ -101,8 +133,8 @@ def _end(code: object) -> NoReturn:
 
 def _start_timer(number: int) -> None:
     """Starts the timer that ends the process after EXIT_SECONDS."""
-    for each in (signal.SIGINT, signal.SIGTERM):  # all is done; a late one would change the exit code
-        signal.signal(each, signal.SIG_IGN)
+    for late in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):  # it would change the exit code
+        signal.signal(late, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, lambda *signalled: _leave(number))
     signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
 
@@ -131,8 +163,8 @@ def guarded(program: str, work: Callable[[], int]) -> int:
         return fail(str(error), 5, program)
     except OSError as error:
         return fail(f"{error.filename or 'storage'}: {error.strerror or error}", 5, program)
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interrupt:
+        return code_after(interrupt)
     except Exception:
         traceback.print_exc()
         return 6

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.commands.entry import fail, guarded, print_skipped_checkpoints, quiet, run_command
+from ga3c.commands.entry import code_after, fail, guarded, print_skipped_checkpoints, quiet, run_command
 from ga3c.evaluation.moments import Moment, Painter, moments
 from ga3c.evaluation.video import SUFFIXES, Recording
 from ga3c.learner.tensorflow_import import before_tensorflow
@@ -160,11 +159,13 @@ def _play(options: argparse.Namespace) -> int:
         start_tensorflow(settings)
         policy = Policy(trained, spec=watched.spec)
     failed: list[EnvironmentFailed] = []
+    code = 0
     try:
-        with contextlib.suppress(KeyboardInterrupt):  # keep what is recorded so far
-            _show(moments(policy.predict, watched, options.seed, options.episodes, options.greedy), shown,
-                  Painter(options.zoom, watched.action_names if options.overlay else None),
-                  round(options.seconds * watched.fps))
+        _show(moments(policy.predict, watched, options.seed, options.episodes, options.greedy), shown,
+              Painter(options.zoom, watched.action_names if options.overlay else None),
+              round(options.seconds * watched.fps))
+    except KeyboardInterrupt as interrupt:  # what is recorded so far is kept
+        code = code_after(interrupt)
     except EnvironmentFailed as error:  # reported below, after the recording is closed
         failed.append(error)
     try:
@@ -176,7 +177,7 @@ def _play(options: argparse.Namespace) -> int:
         print(said, flush=True)
     for each in failed:
         fail(str(each), 3, "ga3c-play")
-    return 3 if failed else 0
+    return 3 if failed else code
 
 
 def _show(played: Iterator[Moment], shown: Shown, painter: Painter, most: int) -> None:

@@ -192,10 +192,13 @@ def _top(options: argparse.Namespace) -> int:
             time.sleep(PAUSE)
             rows = followed.look()
     hint = "; q leaves"
-    with _keys() as pressed, Live(followed.panel(hint), console=console, auto_refresh=False) as live:
-        while not followed.ended and not pressed(PAUSE):
-            followed.look()
-            live.update(followed.panel(hint), refresh=True)
+    try:
+        with _keys() as pressed, Live(followed.panel(hint), console=console, auto_refresh=False) as live:
+            while not followed.ended and not pressed(PAUSE):
+                followed.look()
+                live.update(followed.panel(hint), refresh=True)
+    finally:
+        console.show_cursor()  # an interrupt while the panel starts leaves it hidden
     return 0
 
 

@@ -110,7 +110,7 @@ def _prepare(argv: Sequence[str]) -> int:
         notes = [*([] if directory else notes_on_beginning(values)),
                  *_notes_on_settings(settings, chosen(values, given))]
         return _train(settings, notes, directory, checkpoint, weights_only, bool(options.get("verbose")), interruption)
-    except (Interrupted, ConfigError):  # calls of users' code turn Interrupted into ConfigError
+    except (Interrupted, Exception):  # users' code, and libraries, turn Interrupted into other exceptions
         before, interruption.at_once = interruption.at_once, False
         if interruption.signum is None or not before:
             raise

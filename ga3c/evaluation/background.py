@@ -33,7 +33,8 @@ TIMEOUT = 3600.0  # seconds for one evaluation; its episodes are cut short long 
 PLAY_MINUTES = 40.0  # an evaluation's length if all of its episodes are cut short
 
 # Runs the command in its own process, so that this process imports nothing of it.
-_PROGRAM = "from ga3c.commands.evaluate import main; main()"
+_CLEANUP_SECONDS = 1.0  # for an evaluation that is stopped to remove its temporary files
+_PROGRAM = "from ga3c.commands.launch import evaluate; evaluate()"
 
 
 class Outcome(NamedTuple):
@@ -140,8 +141,11 @@ class Evaluator:
         return Outcome(now.checkpoint, None, ": ".join([how, *errors[-1:]]))
 
     def stop(self) -> None:
-        """Kills the current evaluation, if there is one. It then has no outcome."""
+        """Ends the current evaluation, if there is one. It then has no outcome."""
         if self._now is not None:
+            self._now.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._now.process.wait(_CLEANUP_SECONDS)
             self._now.process.kill()
             self._now.process.wait()
             self._now.files.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import os
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,7 @@ class Recording:
 
     def __init__(self, file: Path, fps: float, max_fps: float) -> None:
         self._file, self._every = file, math.ceil(fps / max_fps)
+        self._aside = file.with_name(f".{os.getpid()}.{file.name}")  # an interrupt leaves an earlier film whole
         self._fps = fps / self._every
         self._seen = self._kept = 0
         self._frames: list[Any] = []
@@ -41,7 +43,7 @@ class Recording:
             try:
                 import imageio.v2 as imageio
                 with self._writing():
-                    self._writer = imageio.get_writer(file, fps=self._fps, macro_block_size=2, quality=8)
+                    self._writer = imageio.get_writer(self._aside, fps=self._fps, macro_block_size=2, quality=8)
             except ImportError:
                 raise ConfigError(f"--record: {file.name} needs imageio: pip install 'imageio[ffmpeg]'; .gif and .webp "
                                   "do not") from None
@@ -75,10 +77,22 @@ class Recording:
 
     def close(self) -> str:
         """Writes the file, if there was a frame, and returns one line about it. Raises OSError."""
+        try:
+            self._write()
+            if not self._kept:
+                return "nothing was recorded"
+            with self._writing():
+                self._aside.replace(self._file)
+        finally:
+            self._aside.unlink(missing_ok=True)
+        return (f"recorded: {self._file} ({self._kept / self._fps:.1f} s, {self._kept:,} frames, "
+                f"{self._file.stat().st_size / 2**20:.1f} MB)")
+
+    def _write(self) -> None:
         if self._writer is not None:
             with self._writing():
                 self._writer.close()
-                if self._kept and not self._file.stat().st_size:
+                if self._kept and not self._aside.stat().st_size:
                     raise OSError("it has written nothing")
         elif self._frames:
             first, *others = self._frames
@@ -86,12 +100,8 @@ class Recording:
             ends = np.round(np.arange(self._kept + 1) * 100 / self._fps).astype(int) * 10
             options: dict[str, Any] = {"quality": 80} if self._file.suffix.lower() == ".webp" else {"disposal": 1}
             with self._writing():
-                first.save(self._file, save_all=True, append_images=others, duration=np.diff(ends).tolist(), loop=0,
+                first.save(self._aside, save_all=True, append_images=others, duration=np.diff(ends).tolist(), loop=0,
                            **options)
-        if not self._kept:
-            return "nothing was recorded"
-        return (f"recorded: {self._file} ({self._kept / self._fps:.1f} s, {self._kept:,} frames, "
-                f"{self._file.stat().st_size / 2**20:.1f} MB)")
 
 
 def clip(observations: Sequence[NDArray[np.uint8]], fps: float) -> bytes:

@@ -31,7 +31,7 @@ from ga3c.service.divergence import Divergence
 from ga3c.service.environment_faults import EnvironmentFaults
 from ga3c.service.evaluations import Evaluations
 from ga3c.service.serial_agents import PREFIX, Agents
-from ga3c.service.signals import Signals
+from ga3c.service.signals import Interrupted, Signals
 from ga3c.settings.schema import Settings
 from ga3c.transport.slots import Batch
 
@@ -51,10 +51,18 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     def failed(agent: int) -> None:
         faults.note(agent, 1, traceback.format_exc())
 
+    def stopping() -> bool:
+        signals.reinstall_handlers()  # a game that was just made may have changed them
+        return signals.signum is not None
+
     recorder.statistics.skips = learner.skips
-    agents = (_restored(settings, recorder, learner, saved or {}, failed)
-              or Agents(settings, recorder.spec, learner.outputs, learner.agent_steps, failed=failed,
-                        statistics=statistics))
+    try:
+        agents = (_restored(settings, recorder, learner, saved or {}, failed, stopping)
+                  or Agents(settings, recorder.spec, learner.outputs, learner.agent_steps, failed=failed,
+                            statistics=statistics, stopping=stopping))
+    except Interrupted:
+        recorder.start()
+        return signals.name or ""
     try:
         reason = _play(agents, recorder, learner, signals, evaluations)
         state = _state(agents, learner)
@@ -81,7 +89,7 @@ def _state(agents: Agents, learner: Learner) -> dict[str, NDArray]:
 
 
 def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: Mapping[str, NDArray],
-              failed: Callable[[int], None]) -> Agents | None:
+              failed: Callable[[int], None], stopping: Callable[[], bool]) -> Agents | None:
     """Returns the agents of a checkpoint; None if it has none, or they do not fit."""
     if f"{PREFIX}places" not in saved:
         if saved:
@@ -90,7 +98,7 @@ def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: M
     try:
         began_at = json.loads(saved[f"{PREFIX}places"].tobytes())["began_at"]
         restored = Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed,
-                          saved.get(wrapper_statistics.SAVED))
+                          saved.get(wrapper_statistics.SAVED), stopping)
         learner.min_valid_version = int(saved.get(_MIN_VALID_VERSION, 0))
         return restored
     except (ValueError, LookupError, TypeError, AttributeError, zlib.error, OverflowError) as error:

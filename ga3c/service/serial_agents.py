@@ -25,6 +25,7 @@ from ga3c.envs.random_streams import global_streams, restore_global_streams, see
 from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics, merged
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.orders import Learn, Predict, make_order, slots_needed
+from ga3c.service.signals import Interrupted
 from ga3c.settings.plan import plan, requests_twice
 from ga3c.settings.schema import Settings
 from ga3c.transport.fields import Field
@@ -56,11 +57,13 @@ class Agents:
         failed: called with an agent's number while the exception of its environment is handled. The environment is
             replaced.
         statistics: the wrappers' statistics so far, of a resumed run.
+        stopping: whether to stop; asked after each agent's environments are made. Then the constructor raises
+            Interrupted.
     """
 
     def __init__(self, settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], began_at: int,
                  saved: Mapping[str, NDArray] | None = None, failed: Callable[[int], None] = lambda agent: None,
-                 statistics: Statistics | None = None) -> None:
+                 statistics: Statistics | None = None, stopping: Callable[[], bool] = lambda: False) -> None:
         self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
         self._began_at, self._keeps_statistics = began_at, spec.n_statistics > 0
         self._order, schedule = make_order(settings), plan(settings)
@@ -85,6 +88,8 @@ class Agents:
                         mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
                 self._agents.append(_SerialAgent(environment, seen, rng, Progress.new(
                     self._n_envs, schedule.first(agent), mixed.tolist())))
+                if stopping():
+                    raise Interrupted
             if saved is not None:
                 self._restore(saved)
             for each in self._agents:

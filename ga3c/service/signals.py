@@ -65,7 +65,8 @@ class Signals:
 
     def _note_checkpoint(self, number: int, frame: FrameType | None) -> None:
         self._checkpoint_requested = True
-        self.wake()
+        if not self.at_once:  # before the run only a stop wakes: a measurement would end by it
+            self.wake()
 
     def take_checkpoint_request(self) -> bool:
         """Returns whether a checkpoint was requested since the last call."""

@@ -15,6 +15,7 @@ import pytest
 from command_line import QUICK, Started, checkpoints, events, learning, recorded, rows, told, train
 
 from ga3c.commands import train as command
+from ga3c.service.signals import Interrupted
 
 pytestmark = pytest.mark.usefixtures("own_directory")
 
@@ -72,6 +73,25 @@ def test_a_second_ctrl_c_while_the_first_is_told_is_no_failure(
         for number, handler in before.items():
             signal.signal(number, handler)
     assert code == 130 and capsys.readouterr().out == "Ended by SIGINT before the run began\n"
+
+
+def test_a_library_that_makes_another_error_of_it_does_not_hide_what_ended_the_command(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def imported(*given: Any) -> int:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except Interrupted:
+            raise ImportError("initialization failed") from None
+        raise AssertionError("it goes on")
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(command, "_train", imported)
+    try:
+        code = command.train([])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert (code, *capsys.readouterr()) == (143, "Ended by SIGTERM before the run began\n", "")
 
 
 def words(processes: list[psutil.Process]) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import numpy as np
+import psutil
 import pytest
 from nbclient import NotebookClient
 
@@ -174,6 +175,33 @@ def test_an_interrupt_before_the_run_begins_leaves_nothing(tmp_path: Path, monke
     with pytest.raises(KeyboardInterrupt):
         ga3c.train(game="toy:catch", steps=300)
     assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.parametrize("where", ["_run", "to_yaml"])
+def test_an_interrupt_that_ends_a_training_at_once_leaves_no_directory(
+        where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, where, interrupted)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        ga3c.train(game="toy:catch", steps=300)
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_training_whose_caller_is_killed_ends_with_a_checkpoint() -> None:
+    Path("program.py").write_text(
+        "from ga3c import train\ntrain(game='toy:catch', agents=2, tensorboard=False, run_dir='run')")
+    with subprocess.Popen([sys.executable, "program.py"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "PPS" in line and "TPS: 0.0]" not in line:
+                break
+        training, = psutil.Process(process.pid).children()
+        process.kill()
+    assert not psutil.wait_procs([training], timeout=60)[1]
+    assert ga3c.load_run("run").events()[-1]["reason"] == "SIGTERM" and checkpoint.saved(Path("run/checkpoints"))
 
 
 def test_settings_become_the_flags_that_mean_them() -> None:

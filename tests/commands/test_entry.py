@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,12 +26,12 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def ended(work: str, redirected: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """A process that does the lines of `work` as a command, its streams `redirected` by a shell."""
+def ended(work: str, redirected: str = "", before: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """A process that does the lines of `work` as a command. A shell does `before`, and redirects its streams."""
     lines = "".join(f"    {line}\n" for line in work.splitlines())
     Path("program.py").write_text("import os, subprocess, sys, threading\nfrom ga3c.commands.entry import run_command\n"
                                   f"def work(argv):\n{lines}run_command(work)\n")
-    return subprocess.run(["bash", "-c", f'"{sys.executable}" program.py {redirected}'], capture_output=True,
+    return subprocess.run(["bash", "-c", f'{before}"{sys.executable}" program.py {redirected}'], capture_output=True,
                           timeout=30, check=False, stdin=subprocess.DEVNULL, env={**os.environ, **environment})
 
 
@@ -136,9 +137,40 @@ def test_a_thread_of_others_that_never_ends_does_not_keep_the_process(returned: 
 
 def test_a_late_ctrl_c_changes_no_exit_code() -> None:
     done = ended("import atexit, os\n"
-                 "atexit.register(lambda: [os.kill(os.getpid(), number) for number in (2, 15)])\n"
+                 "atexit.register(lambda: [os.kill(os.getpid(), number) for number in (1, 2, 10, 15)])\n"
                  "print('done')\nreturn 3")
     assert (done.returncode, done.stdout, done.stderr) == (3, b"done\n", b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_a_command_lets_it_put_things_in_order(number: signal.Signals) -> None:
+    done = ended("import time\n"
+                 f"child = os.fork()\nif child == 0:\n    os.kill(os.getpid(), {int(number)})\n    time.sleep(60)\n"
+                 "print('child', os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)\n"
+                 f"try:\n    os.kill(os.getpid(), {int(number)})\n    time.sleep(60)\n"
+                 "finally:\n    print('in order')")
+    said = f"child {-number}\nin order\n".encode()
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, said, b"")
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    done = ended("import signal\nos.kill(os.getpid(), signal.SIGHUP)\nprint('goes on')", before="trap '' HUP; ")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"goes on\n", b"")
+
+
+@pytest.mark.parametrize(("imported", "code"), [("ga3c.commands.top", -signal.SIGINT), ("rich.live", 130)])
+def test_ctrl_c_while_a_command_is_imported_is_no_traceback(imported: str, code: int) -> None:
+    # A shell's background jobs, this test among them, may be born deaf to Ctrl-C.
+    program = ("import os, signal, sys\n"
+               "class Interrupting:\n"
+               "    def find_spec(self, name, *others):\n"
+               f"        if name == {imported!r}:\n"
+               "            os.kill(os.getpid(), signal.SIGINT)\n"
+               "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+               "sys.meta_path.insert(0, Interrupting())\n"
+               "from ga3c.commands.launch import top\ntop()")
+    done = subprocess.run([sys.executable, "-c", program, "run"], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (code, b"")
 
 
 def test_an_end_of_libraries_that_takes_long_changes_no_exit_code() -> None:

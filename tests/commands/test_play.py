@@ -197,7 +197,7 @@ def test_a_film_is_of_the_seed_and_the_policy_asked_for_and_kept_if_interrupted(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ga3c.commands.play.moments", one)
-    assert recorded(tmp_path, monkeypatch, "Plain", "--seed", "7", "--greedy") == 0
+    assert recorded(tmp_path, monkeypatch, "Plain", "--seed", "7", "--greedy") == 130
     assert asked == [(7, 2, True)] and Path("film.gif").is_file()
 
 

@@ -111,9 +111,24 @@ def test_one_that_is_under_way_is_ended_at_once(
     assert made.collect() is None and made.checkpoint == CHECKPOINT
     process, began = psutil.Process(made.pid), time.monotonic()
     made.stop()
-    assert not process.is_running() and time.monotonic() - began < 2
+    assert not process.is_running() and time.monotonic() - began < 10
     assert made.checkpoint is None
     made.stop()
+
+
+def test_one_that_is_ended_removes_its_temporary_files(
+        made: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    monkeypatch.setattr(background, "_CLEANUP_SECONDS", 30.0)
+    begin(made, "import signal, sys, time\nfrom pathlib import Path\nsignal.signal(15, lambda *signalled: sys.exit())\n"
+          f"file = Path({str(file)!r})\n"
+          "try:\n    file.touch()\n    time.sleep(600)\nfinally:\n    file.unlink()", monkeypatch)
+    deadline = time.monotonic() + 30
+    while not file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    made.stop()
+    assert not file.exists()
 
 
 def test_it_is_given_the_checkpoint_no_gpu_our_modules_and_a_group_of_its_own(

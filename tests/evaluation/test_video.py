@@ -58,6 +58,22 @@ def test_a_video_has_all_frames(tmp_path: Path) -> None:
     assert read[20][:, :, 0].mean(axis=0).argmax() in (40, 41)
 
 
+def test_an_interrupt_while_a_film_is_written_leaves_the_earlier_one(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(image: Image.Image, path: Path, **options: object) -> None:
+        path.write_bytes(b"half of it")
+        raise KeyboardInterrupt
+
+    (tmp_path / "game.gif").write_bytes(b"earlier")
+    recording = Recording(tmp_path / "game.gif", 60.0, 30.0)
+    for frame in frames(2):
+        recording.show(frame)
+    monkeypatch.setattr(Image.Image, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recording.close()
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"earlier"]
+
+
 def test_a_video_without_imageio_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "imageio", None)
     with pytest.raises(ConfigError, match="needs imageio: pip install"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,21 @@ def test_with_breaks_a_run_learns_what_it_learns_without(
     assert whole.arrays.keys() == part.arrays.keys() and f"{PREFIX}places" in whole.arrays
     for name, array in whole.arrays.items():
         np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
+
+
+def test_a_signal_while_agents_are_made_ends_a_run_before_the_next_one_is(
+        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    def signalled(settings: Settings, n_envs: int) -> Environment:
+        made.append(n_envs)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return make_environment(settings, n_envs)
+
+    made = list[int]()
+    monkeypatch.setattr(serial_agents, "make_environment", signalled)
+    settings = configured(game="toy:catch", **SERIAL)
+    run = make_run(settings)
+    assert run_serial(settings, run, Learner(settings, run.spec), interruption) == "SIGTERM"
+    assert made == [2]
 
 
 def test_rollouts_of_weights_that_were_given_up_are_refused_after_a_resume_too(

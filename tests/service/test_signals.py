@@ -7,6 +7,7 @@ import pty
 import signal
 import sys
 import threading
+from multiprocessing.connection import wait
 
 import pytest
 
@@ -38,6 +39,14 @@ def test_a_wait_is_given_up_at_a_request_to_stop_and_not_begun_after_one(interru
     os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(Interrupted), interruption.interruptible():
         raise AssertionError("the request was there before")
+
+
+def test_a_request_for_a_checkpoint_ends_no_measurement_before_the_run(interruption: Signals) -> None:
+    for before in (True, False):
+        interruption.at_once = before
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert bool(wait([interruption], 0)) is not before
+    assert interruption.take_checkpoint_request()
 
 
 def test_a_third_ctrl_c_gives_the_terminal_its_cursor_back() -> None:

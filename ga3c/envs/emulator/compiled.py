@@ -39,8 +39,13 @@ def compile_kernels() -> None:
         if not done and CACHE is not None:
             _compile_in_own_process()
         # The compiler calls Python back, and there a signal handler's exception in this thread would be lost.
-        with ThreadPoolExecutor(1) as other_thread:
+        other_thread = ThreadPoolExecutor(1)
+        try:
             other_thread.submit(_load).result()
+        except BaseException:
+            other_thread.shutdown(wait=False)
+            raise
+        other_thread.shutdown()
     except BaseException:
         if not done:
             print(file=sys.stderr)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -117,9 +118,16 @@ def test_it_is_our_own_that_plays(make: Make) -> None:
 
 @pytest.mark.usefixtures("compiled_emulator")
 def test_a_signal_where_the_compiler_calls_python_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_load", ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT)))
+    def called() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        goes_on.wait(30)
+
+    goes_on = threading.Event()
+    monkeypatch.setattr(compiled, "_load", ctypes.CFUNCTYPE(None)(called))
     with pytest.raises(KeyboardInterrupt):
         compiled.compile_kernels.__wrapped__()
+    assert not goes_on.is_set() and [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
+    goes_on.set()
 
 
 @pytest.mark.slow

@@ -1,0 +1,38 @@
+"""The console scripts, a function for each command. They import a command when it is called.
+
+An import takes up to a second. A Ctrl-C meanwhile ends the process without a traceback, as nothing is open yet.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from functools import partial
+from importlib import import_module
+
+
+def launch(command: str, lifeline: int | None = None) -> None:
+    """Imports and runs a command by the name of its module, and ends the process with its exit code.
+
+    lifeline: the reading end of a pipe. When the other end closes, because the process that holds it has ended, this
+    process gets SIGTERM.
+    """
+    if lifeline is not None:
+        os.set_inheritable(lifeline, False)
+        threading.Thread(target=_end_with_caller, args=(lifeline,), name="end-with-caller", daemon=True).start()
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    module = import_module(f"ga3c.commands.{command}")
+    signal.signal(signal.SIGINT, before)
+    module.main()
+
+
+def _end_with_caller(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+train, evaluate, top, plot, play, doctor, export, track = (partial(launch, name) for name in (
+    "train", "evaluate", "top", "plot", "play", "doctor", "export", "track"))

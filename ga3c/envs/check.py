@@ -32,8 +32,10 @@ from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
 _PROGRAM = "from ga3c.envs.check import main; main()"
+_END_SECONDS = 5.0  # for the process to end after it has closed its pipe
+_START_SECONDS = 60.0  # for the process to import what is ours
 _CLOSE_SECONDS = 10.0  # for an environment to be closed
-_ALIVE = b" "  # a byte before the answer, after each part of the work; JSON may begin with spaces
+_ALIVE = b" "  # a byte before the answer, at first and after each part of the work; JSON may begin with spaces
 
 
 class Checked(NamedTuple):
@@ -90,6 +92,8 @@ def run_in_own_process(settings: Settings, program: str, seconds: float, what: s
             except BrokenPipeError:
                 pass  # the process has ended; the cause is reported below
             answer = b""
+            if not wait([reader], _START_SECONDS):
+                raise ConfigError(f"game: the process that checks {game!r} did not begin within {_START_SECONDS:g} s")
             # A process that user code started may hold the pipe open, so the newline ends the answer.
             while b"\n" not in answer:
                 if not wait([reader], min(seconds, LONGEST_WAIT)):
@@ -109,7 +113,8 @@ def run_in_own_process(settings: Settings, program: str, seconds: float, what: s
         finally:
             kill_group(process.pid)
             process.wait()
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # it has not read all, and another error is on its way
+                process.stdin.close()
     closed, ends, _ = closing.partition(b"\n")
     found["closing"] = json.loads(closed) if ends else f"it takes more than {_CLOSE_SECONDS:g} s"
     return found
@@ -117,7 +122,7 @@ def run_in_own_process(settings: Settings, program: str, seconds: float, what: s
 
 def _end_of(process: subprocess.Popen[bytes]) -> str:
     try:
-        code = process.wait(1.0)
+        code = process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
         return "closed the pipe on which its process answers"
     return how_it_ended(code)
@@ -147,6 +152,7 @@ def serve_answer(examined: Callable[[Settings, Callable[[], None]], tuple[Enviro
     lifeline = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     kill_group_when_closed(lifeline)
+    write(_ALIVE)
     environment = None
     try:
         environment, found = examined(settings, lambda: write(_ALIVE))

@@ -383,8 +383,8 @@ class AgentPool:
         return self._watching_since
 
     def _silent(self, agent: Agent, now: float) -> float:
-        """Returns seconds since the agent's last heartbeat, or since the last gap between looks if that is later."""
-        return now - max(float(self._store.heartbeat[agent.number]), self._watching_since)
+        """Returns seconds since the agent's last heartbeat, its start, or the last gap between looks: the latest."""
+        return now - max(float(self._store.heartbeat[agent.number]), agent.started_at, self._watching_since)
 
     def _interrupt(self, agent: Agent, silent: float) -> None:
         """Asks a silent agent for its stacks. `watch` kills it when it has had time to write them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -84,6 +85,18 @@ def test_each_part_of_the_check_may_take_as_long_as_a_step() -> None:
     assert len(signs) == 3, "made, reset and stepped"
 
 
+def test_a_process_that_ends_before_it_has_read_what_to_check_is_told_as_any_other(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(subprocess.Popen):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.wait()
+
+    monkeypatch.setattr(subprocess, "Popen", Ended)
+    with pytest.raises(ConfigError, match="ended its process with exit code 3 before it had been played"):
+        run_in_own_process(configured(), "import os; os._exit(3)", 20.0, "been played")
+
+
 def test_the_fork_of_a_game_does_not_answer() -> None:
     program = """
 import os
@@ -103,8 +116,9 @@ serve_answer(examined)
 
 
 def test_a_close_that_blocks_or_ends_the_process_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_module, "_CLOSE_SECONDS", 0.5)
-    for then, told in (("time.sleep(600)", "it takes more than 0.5 s"), ("os._exit(1)", "it ended its process")):
+    for seconds, then, told in ((0.5, "time.sleep(600)", "it takes more than 0.5 s"),
+                                (20.0, "os._exit(1)", "it ended its process")):
+        monkeypatch.setattr(check_module, "_CLOSE_SECONDS", seconds)
         program = f"import os, sys, time; os.write(int(sys.argv[1]), b'{{}}\\n'); {then}"
         assert run_in_own_process(configured(), program, 20.0, "been played") == {"closing": told}
 

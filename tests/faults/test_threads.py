@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from counting import CheckingModel, counting_with_faults, end_run, events
 
+from ga3c.learner import checkpoint
+from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import Diverged, TooLarge, UpdateStats
 from ga3c.runs.recorder import Recorder
 from ga3c.service import supervisor
@@ -142,6 +144,17 @@ def test_agents_that_wait_are_not_silent_however_short_the_timeout(make_run: Mak
     assert not events(run, "agent_hung") and not events(run, "agent_died")
 
 
+def test_an_agent_is_not_silent_while_its_process_is_started(make_run: MakeRun, interruption: Signals) -> None:
+    run = make_run(counting_with_faults())
+    made = Service(run.settings, run, CheckingModel(), interruption)
+    agent, made._store.heartbeat[0], made._agents._watching_since = made._agents.agents[0], 90.0, 0.0
+    silent = []
+    for agent.started_at in (0.0, 95.0):
+        silent.append(made._agents._silent(agent, 100.0))
+    assert silent == [10.0, 5.0]
+    made._channel.close()
+
+
 def test_a_stop_does_not_wait_for_all_passes_of_a_long_update(
         make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "DRAIN_TRAINERS_SECONDS", 0.5)
@@ -162,14 +175,17 @@ def test_a_stop_does_not_wait_for_all_passes_of_a_long_update(
             if self.version == 20:
                 end_run()
                 self.in_a_hurry.wait(30)
+                while "Updates take long" not in log.read_text() and time.monotonic() < deadline:
+                    time.sleep(0.01)
             return super().update(batch)
 
     model = Long()
     run = make_run(counting_with_faults(envs_per_agent=1, trainers=1, steps=None, minutes=1))
+    log, deadline = run.directory / "log.txt", time.monotonic() + 60
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     assert model.in_a_hurry.is_set()
     run.statistics.drain()
-    told = re.search("Updates take long: ([0-9]+) rollouts", (run.directory / "log.txt").read_text())
+    told = re.search("Updates take long: ([0-9]+) rollouts", log.read_text())
     assert told and 1 <= int(told[1]) <= run.statistics.dropped_steps <= 5 * int(told[1]), "the last may be short"
 
 
@@ -194,14 +210,14 @@ def test_divergence_is_answered_once_from_the_newest_finite_checkpoint(
     model = CheckingModel()
     model.learning_rate_factor, restored, right = 1.0, [], model.update
     states = iter([np.ones(1), np.full(1, np.nan)])
-    monkeypatch.setattr(model, "state", lambda: ({"weights": next(states)}, model.version, model.version))
     monkeypatch.setattr(model, "go_back", restored.append, raising=False)
     settings = counting_with_faults(steps=None)
     run = make_run(settings)
 
     def diverge(batch):
         if model.version in (20, 40):
-            run.checkpoints.save(model)
+            saved = Checkpoint({"weights": next(states)}, {"agent_steps": model.version})
+            checkpoint.save(run.checkpoints.directory, f"{model.version:012d}", saved, 9)
         if model.version in (60, 100):
             model.version += 1
             raise Diverged(f"at {model.version}")

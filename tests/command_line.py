@@ -34,12 +34,17 @@ def evaluate(*arguments: str) -> subprocess.CompletedProcess[str]:
                           capture_output=True, text=True, timeout=200, check=False)
 
 
+def written(file: Path) -> list[dict]:
+    """The whole lines of a file that may be growing."""
+    return [json.loads(line) for line in file.read_text().rpartition("\n")[0].splitlines()]
+
+
 def rows(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return written(run / "metrics.jsonl")
 
 
 def events(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return written(run / "events.jsonl")
 
 
 def recorded(kind: str) -> list[dict]:
@@ -95,7 +100,7 @@ class Started:
                 continue
         return members
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 200) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             if self.process.poll() is not None or time.monotonic() >= deadline:
@@ -105,6 +110,7 @@ class Started:
 
     def end(self) -> tuple[str, str, float]:
         began = time.monotonic()
-        out, err = self.process.communicate(timeout=30)
+        self.process.wait(timeout=60)
         stop_seconds.append(time.monotonic() - began)
+        out, err = self.process.communicate(timeout=60)  # the fork server, which has them too, may end later
         return out, err, stop_seconds[-1]

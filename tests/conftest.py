@@ -87,7 +87,7 @@ def _strangers(known: set[int]) -> list[psutil.Process]:
 
 def wait_until(true: Callable[[], bool], otherwise: str) -> None:
     """Waits for what a test that runs beside this one may have there for a moment."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline, otherwise
         time.sleep(0.05)
@@ -99,7 +99,7 @@ def nothing_left_behind() -> Iterator[None]:
     threads = set(threading.enumerate())
     shared_memory = set(os.listdir("/dev/shm"))
     yield
-    _, alive = psutil.wait_procs(_strangers(processes), timeout=5)
+    _, alive = psutil.wait_procs(_strangers(processes), timeout=20)
     for process in alive:  # so that the tests that follow have the cores
         process.kill()
     assert not alive, f"processes left behind: {alive}"

@@ -8,10 +8,13 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import gymnasium
 import numpy as np
-import pytest
+
+if TYPE_CHECKING:  # agents import this file, too
+    import pytest
 
 FAULTS: dict[str, Callable[[], None]] = {}
 

@@ -14,4 +14,4 @@ def settings(**changes: Any) -> Settings:
     return configured(**{
         "game": "toy:catch", "algorithm": "a3c-cpu", "tensorboard": False, "agents": 2, "envs_per_agent": 1,
         "rollout_length": T, "optimizer": "rmsprop", "learning_rate": 0.01, "precision": "float32",
-        "agent_timeout": 300.0, **changes})
+        "agent_timeout": 300.0, "agent_nice": 0, **changes})

@@ -94,7 +94,7 @@ def test_agents_are_forked_with_their_emulators_and_play_as_if_they_had_made_the
     script = tmp_path / "forked.py"
     script.write_text(f"SERVER, KILLED = {server!r}, {killed!r}\n"
                       + FORKED.replace("[[0, 3]] * 3", f"[{loaded}] * 3"))
-    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200)
     assert (ended.returncode, ended.stdout) == (0, "as one that makes its own\n"), ended.stderr
 
 

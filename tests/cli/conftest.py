@@ -24,14 +24,14 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("trained") / "run"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)
-        for how in ([*QUICK, "--run-dir", str(run), "--steps", "2000"], ["--resume", str(run), "--steps", "4000"]):
+        for how in ([*QUICK, "--run-dir", str(run), "--steps", "2000"], ["--resume", str(run), "--steps", "6000"]):
             assert cli.train(how) == 0
     return run
 
 
 @pytest.fixture
 def run_with_two_checkpoints(own_directory: None, trained_once: Path) -> list[Path]:
-    """The checkpoints of a run in `run`, a copy for this test alone: of 2,000 agent steps and of 4,000."""
+    """The checkpoints of a run in `run`, a copy for this test alone: of 2,000 agent steps and of 6,000."""
     shutil.copytree(trained_once, RUN)
     older, newest = checkpoints(RUN)
     return [older, newest]
@@ -48,7 +48,7 @@ def started() -> Iterator[Callable[..., Started]]:
     yield start
     for each in made:
         # The fork server and the resource tracker end when they see that their parent has.
-        _, left = psutil.wait_procs(each.group(), timeout=20)
+        _, left = psutil.wait_procs(each.group(), timeout=60)
         for process in left:
             process.kill()
         each.process.communicate()

@@ -150,5 +150,5 @@ def test_an_evaluation_that_is_killed_is_told_and_a_killed_main_process_takes_on
     process, = evaluation(each)
     each.process.kill()
     each.process.communicate()
-    _, alive = psutil.wait_procs([process], timeout=20)  # it may have to start up before it can look
+    _, alive = psutil.wait_procs([process], timeout=100)  # it may have to start up before it can look
     assert not alive

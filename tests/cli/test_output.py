@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyte
 import pytest
-from command_line import IMPORTED, QUICK, TRAIN, Command, checkpoints, recorded, rows, told
+from command_line import IMPORTED, QUICK, TRAIN, Command, checkpoints, learning, recorded, rows, told
 
 from ga3c.learner.learner import Learner
 
@@ -31,9 +31,10 @@ def test_a_terminal_shows_a_live_panel_with_the_fields_names() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(TERM="xterm-256color", COLUMNS="110", LINES="30")
-        os.execv(sys.executable, [*TRAIN, *QUICK, "--minutes", "0.05", "--run-dir", "run"])
+        os.execv(sys.executable, [*TRAIN, *QUICK, "--run-dir", "run"])
     screen = pyte.Screen(110, 30)
     stream = pyte.ByteStream(screen)
+    interrupted = False
     while True:
         try:
             data = os.read(terminal, 65_536)
@@ -42,14 +43,17 @@ def test_a_terminal_shows_a_live_panel_with_the_fields_names() -> None:
         if not data:
             break
         stream.feed(data)
+        if not interrupted and learning() and "Agent steps" in "\n".join(screen.display):
+            os.write(terminal, b"\x03")  # as the key is pressed
+            interrupted = True
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     text = "\n".join(screen.display)
     for name in ("Time", "Agent steps", "Frames", "Episodes", "Score", "RScore", "PPS", "TPS", "N_A", "N_P", "N_T",
                  "Queue", "Prediction batch", "Training batch", "Policy lag"):
         assert name in text, text
     assert text.count("Prediction batch") == 1, "the panel is drawn in place"
-    assert "Ended by --minutes 0.05" in text and "--resume run" in text
+    assert "Ended by SIGINT" in text and "--resume run" in text
 
 
 def test_an_error_of_the_service_itself_is_told_with_a_checkpoint_and_exit_code_6(

@@ -225,6 +225,7 @@ def test_without_a_terminal_a_run_that_was_killed_is_told_and_given_up(run: Writ
     assert done.returncode == 0
     assert re.fullmatch(r"\[Time: .*\nno row for 3,6\d\d s: killed, or stuck\n", done.stdout)
     run.event(event="start", time=8.0)
+    os.utime(run.path / "events.jsonl", (hour_ago + 7200, hour_ago + 7200))  # however long it takes to look
     with subprocess.Popen([*TOP, str(run.path)], stdout=subprocess.PIPE, text=True,
                           env={**os.environ, "PYTHONUNBUFFERED": "1"}) as process:
         assert process.stdout is not None

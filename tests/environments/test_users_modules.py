@@ -252,7 +252,7 @@ def test_a_mistake_in_an_algorithm_ends_the_command_with_one_line_and_writes_not
     (here / "mine.py").write_text("from ga3c.algorithms.a2c import A2C\nclass Mine(A2C):\n"
                                   "    def loss(self, network, rows, rates):\n        return rows['policy']\n")
     done = subprocess.run([*TRAIN, *ON_CORRIDOR, "--algorithm", "mine:Mine"], capture_output=True, text=True,
-                          timeout=60, check=False)
+                          timeout=200, check=False)
     assert (done.returncode, done.stderr) == (
         2, "ga3c-train: algorithm: 'mine:Mine' fails in `loss`: KeyError: 'policy' (mine.py, line 4)\n")
     assert not Path("run").exists()

@@ -164,7 +164,7 @@ def test_an_episode_that_ends_at_its_limit_is_not_cut_short() -> None:
 
 
 def test_an_episode_is_cut_short_at_its_limit_of_minutes() -> None:
-    with playing(configured(game="odd:Endless-v0"), Protocol(2), Limits(minutes=0.001)) as players:
+    with playing(configured(game="odd:Endless-v0"), Protocol(2), Limits(minutes=0.01)) as players:
         played = play_episodes(uniform(2), players, Protocol(2))
     assert played.cut == [0, 1] and played.scores.tolist() == played.lengths.tolist()
     assert 1 < played.lengths.min() and played.lengths.max() < Limits().steps

@@ -28,6 +28,7 @@ from ga3c.service import agent_pool
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.signals import Signals
 from ga3c.service.supervisor import Service
+from ga3c.transport.slots import AgentStatus
 
 MakeRun = Callable[..., Recorder]
 
@@ -305,12 +306,12 @@ def test_a_slow_agent_is_neither_killed_nor_waited_for(
         if len(model.trained) == 6:  # environments, two of each agent
             end_run()
 
-    run = make_run(counting_with_faults(game="one_slow:Slow-v0", steps=None, agent_timeout=2.0))
+    run = make_run(counting_with_faults(game="one_slow:Slow-v0", steps=None, agent_timeout=10.0))
     model = CheckingModel(end)
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     assert not events(run, "agent_hung") and not events(run, "agent_died")
     steps = sorted(sum(moments.values()) for moments in model.trained.values())
-    assert steps[2] > 10 * steps[1], "the others keep their speed"
+    assert steps[2] > 3 * steps[1], "the others keep their speed"
 
 
 def test_agents_that_are_to_leave_but_are_stuck_in_a_step_are_killed(
@@ -321,12 +322,13 @@ def test_agents_that_are_to_leave_but_are_stuck_in_a_step_are_killed(
                       "lambda: Faulty(Counting(), 'stall', 'step', 50, None, 'agent-0'))\n")
 
     def change(updates: int) -> None:
-        if time.monotonic() - float(service._store.heartbeat[1:3].max()) > 0.5:  # they stand still
+        began = (service._store.state[1:3] != AgentStatus.STARTING).all()
+        if began and time.monotonic() - float(service._store.heartbeat[1:3].max()) > 0.5:  # they stand still
             resize(service, 1, 1, 1)
         if updates % 20 == 0 and len(events(run, "agent_left")) == 2:
             end_run()
 
-    run = make_run(counting_with_faults(game="stuck_but_one:Stuck-v0", steps=None, agent_timeout=2.0))
+    run = make_run(counting_with_faults(game="stuck_but_one:Stuck-v0", steps=None, agent_timeout=5.0))
     service = Service(run.settings, run, CheckingModel(change), interruption)
     assert service.run() == "SIGTERM"
     left = sorted((event["agent"], event["exitcode"]) for event in events(run, "agent_left"))
@@ -346,7 +348,7 @@ def test_agents_end_with_a_killed_main_process_even_in_a_stuck_environment(tmp_p
          "--run-dir", "run"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL)
     try:
         log = tmp_path / "run/metrics.jsonl"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while not log.exists() or len(log.read_text().splitlines()) < 3:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)

@@ -189,7 +189,7 @@ print(during)
 
 
 def test_predictions_are_made_in_the_thread_that_asks_and_do_not_wait_for_an_update_to_end() -> None:
-    done = subprocess.run([sys.executable, "-c", _DURING_AN_UPDATE], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([sys.executable, "-c", _DURING_AN_UPDATE], capture_output=True, text=True, timeout=200,
                           env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, check=True)
     share_of_the_caller, during = done.stdout.split()
     assert float(share_of_the_caller) > 0.7 and int(during) > 30, done.stdout

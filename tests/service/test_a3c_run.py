@@ -34,7 +34,7 @@ def test_a_worker_whose_model_fails_is_not_said_to_have_a_failing_environment(
                       "    if multiprocessing.current_process().name.startswith('agent'):\n"
                       "        raise RuntimeError('no room for it here')\n"
                       "    return build_network(settings.changed(network='auto'), spec, precision)\n")
-    chosen = settings(steps=None, minutes=2, agents=1, network="here_only:network")
+    chosen = settings(steps=None, minutes=4, agents=1, network="here_only:network")
     run = make_run(chosen)
     died = run.event
 

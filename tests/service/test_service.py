@@ -183,7 +183,7 @@ def test_the_controller_tunes_a_real_run_and_loses_nothing(
     Service(settings, run, model, interruption).run()
     trial = events(run, "trial")[0]
     assert trial["from"] == "1/1/1" and trial["to"] != "1/1/1" and trial["rate"] > 0
-    assert len(events(run, "agent_started")) + int(trial["to"] == "1/2/1") >= 2
+    assert len(events(run, "agent_started")) >= int(trial["to"].split("/")[0])
     model.assert_nothing_doubled()
     model.assert_nothing_lost()
 

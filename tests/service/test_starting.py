@@ -312,6 +312,7 @@ def test_one_process_too_many_costs_no_agent_its_place(
     (tmp_path / "site/sitecustomize.py").write_text(_TWO_AT_MOST)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setenv("ROOM_FOR_TWO", "1")
+    monkeypatch.setattr("ga3c.service.workers.START_PAUSE", 3600.0)
     end_forkserver()
     ended_at = []
 
@@ -323,7 +324,7 @@ def test_one_process_too_many_costs_no_agent_its_place(
             end_run()
 
     model = CheckingModel(change)
-    run = make_run(counting(agents=3, steps=None, minutes=1))
+    run = make_run(counting(agents=3, steps=None, minutes=4))
     try:
         assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     finally:

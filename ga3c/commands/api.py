@@ -76,8 +76,9 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
 
     Call `train(Config(game="Boxing", minutes=10))` or `train(game="Boxing", minutes=10)`. `resume` continues a run;
     pass only new `settings` with it. The first interrupt ends training with a checkpoint, and this function returns.
-    The second ends training at once. Lines are printed as they arrive unless `quiet`. Raises ConfigError,
-    CommandFailed; KeyboardInterrupt after a second interrupt, or one before a new run began.
+    The second ends training at once. If the calling process is killed, training ends with a checkpoint. Lines are
+    printed as they arrive unless `quiet`. Raises ConfigError, CommandFailed; KeyboardInterrupt after a second
+    interrupt, or one before a new run began.
     """
     if config is not None and (settings or resume is not None):
         raise ConfigError("train: give a Config, or settings by name, or resume with settings by name")

@@ -45,7 +45,7 @@ def forkserver_running(settings: EnvSettings, n_envs: int) -> Iterator[None]:
     """
     context = multiprocessing.get_context("forkserver")
     # By name: it also forks the processes of commands and evaluations, which this package must not import.
-    context.set_forkserver_preload(["ga3c.agents.process", "ga3c.commands.train", "ga3c.evaluation.players",
+    context.set_forkserver_preload(["ga3c.agents.process", "ga3c.commands.launch", "ga3c.evaluation.players",
                                     "ga3c.envs.preload"])
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_DIRECTORY:
         tempfile.tempdir = "/tmp"

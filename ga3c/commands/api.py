@@ -149,13 +149,11 @@ def _run(command: str, arguments: Sequence[str], show: Callable[[str], object], 
     interrupts, or after one unless `train` then ends normally.
     """
     environment = {**os.environ, "PYTHONPATH": python_path(os.getcwd())}
-    lifeline, held = (open(end, "rb", buffering=0) for end in os.pipe())
-    launch = f"from ga3c.commands.launch import launch; launch({command!r}, {lifeline.fileno()})"
+    launch = f"from ga3c.commands.launch import launch; launch({command!r}, with_caller=True)"
     program = [sys.executable, "-P", "-c", launch, *arguments]
-    with (lifeline, held, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
-          subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
-                           errors="backslashreplace", env=environment,
-                           pass_fds=[*descriptors, lifeline.fileno()]) as process):
+    with (tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
+          subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+                           errors="backslashreplace", env=environment, pass_fds=descriptors) as process):
         assert process.stdout is not None
         interrupted = False
         try:
@@ -181,5 +179,5 @@ def _run(command: str, arguments: Sequence[str], show: Callable[[str], object], 
     message = said[-1].partition(": ")[2] or said[-1] if said else ""
     if code == 2:
         raise ConfigError(message)
-    if code not in (0, 130, 143):
+    if code not in ((0, 130, 143) if command == "train" else (0,)):
         raise CommandFailed(f"ended with exit code {code}: {message}")

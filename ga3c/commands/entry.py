@@ -52,17 +52,18 @@ def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
 
 def _raise_when_terminated() -> None:
     """Lets SIGTERM and SIGHUP raise _Terminated, in this process only. One that is ignored stays so, as by `nohup`."""
-    ours = os.getpid()
-
     def terminated(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == ours:
-            raise _Terminated(number)
-        signal.signal(number, signal.SIG_DFL)  # a process that was forked from this one
-        os.kill(os.getpid(), number)
+        raise _Terminated(number)
+
+    def in_forked_process() -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is terminated:
+                signal.signal(number, signal.SIG_DFL)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, terminated)
+    os.register_at_fork(after_in_child=in_forked_process)
 
 
 def code_after(interrupt: KeyboardInterrupt) -> int:

@@ -12,14 +12,15 @@ from functools import partial
 from importlib import import_module
 
 
-def launch(command: str, lifeline: int | None = None) -> None:
+def launch(command: str, with_caller: bool = False) -> None:
     """Imports and runs a command by the name of its module, and ends the process with its exit code.
 
-    lifeline: the reading end of a pipe. When the other end closes, because the process that holds it has ended, this
-    process gets SIGTERM.
+    with_caller: whether standard input is a pipe of the process that called. When that process ends, this one gets
+    SIGTERM.
     """
-    if lifeline is not None:
-        os.set_inheritable(lifeline, False)
+    if with_caller:
+        lifeline = os.dup(0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # games find an empty standard input
         threading.Thread(target=_end_with_caller, args=(lifeline,), name="end-with-caller", daemon=True).start()
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -142,7 +143,9 @@ def _play(options: argparse.Namespace) -> int:
     if getattr(options, other) != parser().get_default(other):
         raise ConfigError(f"--{other} is of {'a window, not of --record' if options.record else '--record'}")
     if options.record:
-        options.record = options.record.absolute()  # a user's game may change the working directory
+        options.record = options.record.resolve()  # a user's game may change the working directory
+        if not os.access(options.record.parent, os.W_OK):
+            raise ConfigError(f"--record: {options.record.parent} cannot be written")
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # for environments that draw with pygame
     from ga3c.evaluation.policy import Policy, find
     trained = find(_shipped(options.game) if options.pretrained else options.policy)
@@ -153,25 +156,30 @@ def _play(options: argparse.Namespace) -> int:
     watched = Watched(settings, trained.statistics)
     shown: Shown = (Recording(options.record, watched.fps, options.fps) if options.record else
                     Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))
-    before_tensorflow()
-    with quiet(False):
-        from ga3c.learner.device import start_tensorflow
-        start_tensorflow(settings)
-        policy = Policy(trained, spec=watched.spec)
     failed: list[EnvironmentFailed] = []
     code = 0
     try:
-        _show(moments(policy.predict, watched, options.seed, options.episodes, options.greedy), shown,
-              Painter(options.zoom, watched.action_names if options.overlay else None),
-              round(options.seconds * watched.fps))
-    except KeyboardInterrupt as interrupt:  # what is recorded so far is kept
-        code = code_after(interrupt)
-    except EnvironmentFailed as error:  # reported below, after the recording is closed
-        failed.append(error)
-    try:
-        watched.close()
-    except EnvironmentFailed as error:
-        failed.append(error)
+        before_tensorflow()
+        with quiet(False):
+            from ga3c.learner.device import start_tensorflow
+            start_tensorflow(settings)
+            policy = Policy(trained, spec=watched.spec)
+        try:
+            _show(moments(policy.predict, watched, options.seed, options.episodes, options.greedy), shown,
+                  Painter(options.zoom, watched.action_names if options.overlay else None),
+                  round(options.seconds * watched.fps))
+        except KeyboardInterrupt as interrupt:  # what is recorded so far is kept
+            code = code_after(interrupt)
+        except EnvironmentFailed as error:  # reported below, after the recording is closed
+            failed.append(error)
+        try:
+            watched.close()
+        except EnvironmentFailed as error:
+            failed.append(error)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            shown.close()
+        raise
     said = shown.close()
     if said:
         print(said, flush=True)

@@ -92,8 +92,9 @@ def run_in_own_process(settings: Settings, program: str, seconds: float, what: s
             except BrokenPipeError:
                 pass  # the process has ended; the cause is reported below
             answer = b""
-            if not wait([reader], _START_SECONDS):
-                raise ConfigError(f"game: the process that checks {game!r} did not begin within {_START_SECONDS:g} s")
+            starting = max(_START_SECONDS, min(seconds, LONGEST_WAIT))
+            if not wait([reader], starting):
+                raise ConfigError(f"game: the process that checks {game!r} did not begin within {starting:g} s")
             # A process that user code started may hold the pipe open, so the newline ends the answer.
             while b"\n" not in answer:
                 if not wait([reader], min(seconds, LONGEST_WAIT)):

@@ -32,8 +32,8 @@ from ga3c.settings.imports import python_path
 TIMEOUT = 3600.0  # seconds for one evaluation; its episodes are cut short long before
 PLAY_MINUTES = 40.0  # an evaluation's length if all of its episodes are cut short
 
-# Runs the command in its own process, so that this process imports nothing of it.
 _CLEANUP_SECONDS = 1.0  # for an evaluation that is stopped to remove its temporary files
+# Runs the command in its own process, so that this process imports nothing of it.
 _PROGRAM = "from ga3c.commands.launch import evaluate; evaluate()"
 
 

@@ -52,7 +52,6 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
         faults.note(agent, 1, traceback.format_exc())
 
     def stopping() -> bool:
-        signals.reinstall_handlers()  # a game that was just made may have changed them
         return signals.signum is not None
 
     recorder.statistics.skips = learner.skips

@@ -204,6 +204,14 @@ def test_a_training_whose_caller_is_killed_ends_with_a_checkpoint() -> None:
     assert ga3c.load_run("run").events()[-1]["reason"] == "SIGTERM" and checkpoint.saved(Path("run/checkpoints"))
 
 
+def test_an_evaluation_that_somebody_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("ended").write_text("#!/bin/sh\nexit 143\n")
+    Path("ended").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(Path("ended").absolute()))
+    with pytest.raises(ga3c.CommandFailed, match="ended with exit code 143"):
+        ga3c.evaluate("pong")
+
+
 def test_settings_become_the_flags_that_mean_them() -> None:
     given = {"minutes": None, "dynamic": False, "serial": True, "wrappers": ["a:B", "c:D"], "learning_rate": 1e-4}
     assert api._flags(given) == [

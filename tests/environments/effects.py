@@ -63,7 +63,7 @@ EFFECTS: dict[str, Callable[[], object]] = {
     "sigterm": lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),
     "sigint": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     "sigmask": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT}),
-    "alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 60.0), "chdir": lambda: os.chdir("/"),
+    "alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 2.0), "chdir": lambda: os.chdir("/"),
     "no-directory": loses_its_directory, "umask": lambda: os.umask(0o777), "gc": gc.disable,
     "thread": lambda: threading.Thread(target=sleeps).start(), "bare-except": catches_all,
     "locale": lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8"), "warnings": lambda: warnings.simplefilter("error"),

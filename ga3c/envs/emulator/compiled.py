@@ -68,14 +68,18 @@ def _load() -> None:
 
 def _compile_in_own_process() -> None:
     """Compiles to disk in a process that can be killed. If it fails, what it left out is compiled when it is loaded."""
-    with contextlib.suppress(OSError), subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, process_group=0,
-            env={**os.environ, "PYTHONPATH": python_path(os.getcwd())}) as process:
+    try:
+        process = subprocess.Popen([sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
+                                   env={**os.environ, "PYTHONPATH": python_path(os.getcwd())})
+    except (OSError, TypeError):  # no process, or one of a user's own sys.path that cannot be handed on
+        return
+    with process:
         try:
             process.wait()
         except BaseException:
             process.kill()
+            process.wait()
             raise
 
 

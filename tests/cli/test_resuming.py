@@ -71,24 +71,24 @@ def test_a_corrupt_newest_checkpoint_is_named_and_the_next_older_one_used(
     older, newest = run_with_two_checkpoints
     flip(newest / "arrays.npz")
 
-    explicit = train_here("--resume", str(newest), "--steps", "6000")
+    explicit = train_here("--resume", str(newest), "--steps", "10000")
     assert explicit.returncode == 5 and explicit.stderr.count("\n") == 1
     assert f"{newest}/arrays.npz is damaged" in explicit.stderr
 
-    done = train_here("--resume", "run", "--steps", "6000")
+    done = train_here("--resume", "run", "--steps", "10000")
     assert done.returncode == 0 and f"{newest}/arrays.npz is damaged" in done.stdout
     start = [event for event in events(Path("run")) if event["event"] == "start"][-1]
     assert start["resumed_at"] == int(older.name)
 
     for path in checkpoints(Path("run")):
         flip(path / "progress.json")
-    hopeless = train_here("--resume", "run", "--steps", "9000")
+    hopeless = train_here("--resume", "run", "--steps", "20000")
     assert hopeless.returncode == 5 and hopeless.stderr.count("\n") == 1 and "Traceback" not in hopeless.stderr
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
 def test_another_game_is_not_gone_on_with(train_here: Command) -> None:
-    game = train_here("--resume", "run", "--game", "toy:identity", "--steps", "5000")
+    game = train_here("--resume", "run", "--game", "toy:identity", "--steps", "10000")
     assert game.returncode == 2 and "was trained on toy:catch" in game.stderr and game.stderr.count("\n") == 1
 
 
@@ -106,7 +106,7 @@ def test_checkpoints_newer_than_the_one_gone_on_from_are_set_aside(
 def test_a_run_that_another_process_trains_is_not_gone_on_with(train_here: Command) -> None:
     held = lock_directory(RUN)
     try:
-        refused = train_here("--resume", "run", "--steps", "5000")
+        refused = train_here("--resume", "run", "--steps", "10000")
     finally:
         os.close(held)
     assert refused.returncode == 2 and str(os.getpid()) in refused.stderr and refused.stderr.count("\n") == 1
@@ -135,7 +135,7 @@ def test_without_agents_the_exit_code_is_3(train_here: Command, monkeypatch: pyt
         raise AgentsLost("agents: all are lost")
 
     monkeypatch.setattr(Service, "run", lost)
-    done = train_here("--resume", "run", "--steps", "5000")
+    done = train_here("--resume", "run", "--steps", "10000")
     assert done.returncode == 3 and "agents: all are lost" in done.stderr
 
 
@@ -150,7 +150,7 @@ def test_a_new_run_with_those_weights_has_neither_the_limits_nor_the_directory_o
 @pytest.mark.usefixtures("run_with_two_checkpoints")
 def test_what_shapes_learning_is_refused_on_resume_and_allowed_for_a_new_run_with_those_weights() -> None:
     before = sorted(str(path) for path in Path("run").rglob("*"))
-    refused = train("--resume", "run", "--rollout-length", "7", "--steps", "5000")
+    refused = train("--resume", "run", "--rollout-length", "7", "--steps", "10000")
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1
     assert re.search("--rollout-length: 7, but .*run/checkpoints/.*--weights-only", refused.stderr)
     done = train("--resume", "run", "--weights-only", "--rollout-length", "7", "--steps", "700", "--run-dir", "fine")
@@ -183,7 +183,7 @@ def test_weights_of_a_network_that_sees_otherwise_are_refused(train_here: Comman
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
 def test_a_resumed_run_keeps_its_directory(train_here: Command) -> None:
-    done = train_here("--resume", "run", "--run-dir", "other", "--steps", "5000")
+    done = train_here("--resume", "run", "--run-dir", "other", "--steps", "10000")
     assert done.returncode == 2 and "--run-dir: --resume goes on with its own directory" in done.stderr
     assert not Path("other").exists()
 
@@ -203,7 +203,7 @@ def test_counts_that_are_given_to_a_resume_win_over_the_start_of_the_run(
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
 def test_another_optimizer_is_refused_by_its_name(train_here: Command) -> None:
-    refused = train_here("--resume", "run", "--optimizer", "rmsprop", "--steps", "5000")
+    refused = train_here("--resume", "run", "--optimizer", "rmsprop", "--steps", "10000")
     assert refused.returncode == 2
     assert re.fullmatch(r"ga3c-train: --resume: .*: its state is of another optimizer: optimizer\..*; --weights-only "
                         r"begins a new run with its weights\n", refused.stderr)
@@ -211,9 +211,9 @@ def test_another_optimizer_is_refused_by_its_name(train_here: Command) -> None:
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
 def test_what_a_resumed_run_was_told_holds_for_the_next_resume_too(train_here: Command) -> None:
-    assert train_here("--resume", "run", "--steps", "5000", "--gamma", "0.9").returncode == 0
+    assert train_here("--resume", "run", "--steps", "10000", "--gamma", "0.9").returncode == 0
     printed = train_here("--resume", "run", "--print-config").stdout
-    assert "\n  gamma: 0.9 " in printed and "\n  steps: 5000 " in printed
+    assert "\n  gamma: 0.9 " in printed and "\n  steps: 10000 " in printed
 
 
 def test_a_refused_resume_from_an_older_checkpoint_leaves_the_newer_ones(
@@ -263,7 +263,7 @@ def test_a_lowered_learning_rate_is_not_raised_by_a_resume(
         return right(service)
 
     monkeypatch.setattr(Service, "run", run)
-    for steps in ("5000", "8000"):
+    for steps in ("10000", "14000"):
         assert train_here("--resume", "run", "--steps", steps).returncode == 0
     assert factors == [1.0, 0.5]
 
@@ -293,7 +293,7 @@ def run_of_08(run_with_two_checkpoints: list[Path]) -> list[Path]:
 
 def test_a_run_of_version_08_goes_on(run_of_08: list[Path], train_here: Command) -> None:
     assert "t_max" in (RUN / "config.yaml").read_text() and "rollout_length" not in (RUN / "config.yaml").read_text()
-    done = train_here("--resume", "run", "--steps", "5000")
+    done = train_here("--resume", "run", "--steps", "10000")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     start = [event for event in events(RUN) if event["event"] == "start"][-1]
     assert start["resumed_at"] == int(run_of_08[1].name) and "Skipped an unusable checkpoint" not in done.stdout
@@ -303,7 +303,7 @@ def test_a_run_of_version_08_goes_on(run_of_08: list[Path], train_here: Command)
 def test_a_run_of_version_08_is_evaluated_or_refused_as_one_of_today(
         run_of_08: list[Path], train_here: Command, evaluate_here: Command) -> None:
     assert evaluate_here("run", "--episodes", "2", "--json").returncode == 0
-    refused = train_here("--resume", "run", "--rollout-length", "7", "--steps", "5000")
+    refused = train_here("--resume", "run", "--rollout-length", "7", "--steps", "10000")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "was trained on 20; --weights-only begins a new run with its weights" in refused.stderr
     old_flag = train_here("--resume", "run", "--t-max", "7")

@@ -148,7 +148,7 @@ def test_a_signal_that_ends_a_command_lets_it_put_things_in_order(number: signal
                  f"child = os.fork()\nif child == 0:\n    os.kill(os.getpid(), {int(number)})\n    time.sleep(60)\n"
                  "print('child', os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)\n"
                  f"try:\n    os.kill(os.getpid(), {int(number)})\n    time.sleep(60)\n"
-                 "finally:\n    print('in order')")
+                 "finally:\n    print('in order')", before="env --default-signal=TERM,HUP ")  # else nohup's would stay
     said = f"child {-number}\nin order\n".encode()
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, said, b"")
 

@@ -76,10 +76,10 @@ def test_what_a_policy_without_a_run_plays_prints_to_standard_error(run: Callabl
     ("Segfaults", 3, "'odd:Segfaults-v0' was ended by SIGSEGV while it played"),
     ("LeavesUnmade", 2, "game: 'odd:LeavesUnmade-v0' ended its process with exit code 7 while it was made"),
     ("ExitsUnmade", 2, r"game: 'odd:ExitsUnmade-v0' cannot be made: SystemExit: the code 3 \(odd.py, line \d+\)"),
-    ("Blocks", 3, r"'odd:Blocks-v0' did not answer for 8 s \(agent_timeout\) while it played")])
+    ("Blocks", 3, r"'odd:Blocks-v0' did not answer for 5 s \(agent_timeout\) while it played")])
 def test_a_game_that_fails_is_told_in_one_line(
         run: Callable[..., Path], capfd: pytest.CaptureFixture[str], name: str, code: int, told: str) -> None:
-    run(name, agent_timeout=8.0 if name == "Blocks" else 60.0)
+    run(name, agent_timeout=5.0 if name == "Blocks" else 60.0)
     assert evaluate(["run", "--json", "--episodes", "3"]) == code
     out, err = capfd.readouterr()
     assert out == "" and re.fullmatch(f"ga3c-eval: {told}\n", err), err

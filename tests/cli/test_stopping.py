@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,16 @@ def test_a_signal_in_any_phase_ends_cleanly(
         assert train("--resume", "run", "--steps", str(int(checkpoints(Path("run"))[-1].name) + 50)).returncode == 0
 
 
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Puts back the signal handlers of before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
 def test_a_second_ctrl_c_while_the_first_is_told_is_no_failure(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(*given: Any) -> int:
@@ -64,17 +74,12 @@ def test_a_second_ctrl_c_while_the_first_is_told_is_no_failure(
         signal.raise_signal(signal.SIGINT)
         print(line)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(command, "_train", interrupted)
     monkeypatch.setattr(command, "_print", print_slowly)
-    try:
-        code = command.train([])
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert code == 130 and capsys.readouterr().out == "Ended by SIGINT before the run began\n"
+    assert command.train([]) == 130 and capsys.readouterr().out == "Ended by SIGINT before the run began\n"
 
 
+@pytest.mark.usefixtures("handlers")
 def test_a_library_that_makes_another_error_of_it_does_not_hide_what_ended_the_command(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def imported(*given: Any) -> int:
@@ -84,14 +89,8 @@ def test_a_library_that_makes_another_error_of_it_does_not_hide_what_ended_the_c
             raise ImportError("initialization failed") from None
         raise AssertionError("it goes on")
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(command, "_train", imported)
-    try:
-        code = command.train([])
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert (code, *capsys.readouterr()) == (143, "Ended by SIGTERM before the run began\n", "")
+    assert (command.train([]), *capsys.readouterr()) == (143, "Ended by SIGTERM before the run began\n", "")
 
 
 def words(processes: list[psutil.Process]) -> list[str]:

@@ -172,6 +172,16 @@ def test_q_leaves_and_the_terminal_is_as_it_was(run: Written, opened: Callable[.
     assert then.finish() == 0 and " icanon" in then.text and " echo " in then.text
 
 
+def test_an_interrupt_while_the_panel_is_first_drawn_leaves_the_cursor(run: Written) -> None:
+    for row in rows(5):
+        run.row(row)
+    program = ("from rich.live import Live\nfrom ga3c.commands.top import main\n"
+               "def interrupted(live):\n    raise KeyboardInterrupt\n"
+               "Live.refresh = interrupted\nmain()")
+    terminal = Terminal([sys.executable, "-c", program, str(run.path)])
+    assert terminal.finish() == 130 and not terminal.screen.cursor.hidden
+
+
 def test_a_run_that_writes_no_more_is_called_silent_and_one_that_was_resumed_at_work(run: Written) -> None:
     run.row(ROW)
     hour_ago = time.time() - 3600

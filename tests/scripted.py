@@ -87,6 +87,7 @@ def goes_on_elsewhere(make: Make, game: str, n_envs: int, before: int, after: in
     other.restore(saved)
     assert all(array.dtype.kind in "iu" for array in saved.values())
     for name, array in other.state().items():
-        np.testing.assert_array_equal(array, saved[name], name)
+        if (game, name) != ("MiniatureGolf", "emulators"):  # reading its cartridge changes it
+            np.testing.assert_array_equal(array, saved[name], name)
     play_alike(one, other, after, 1)
     assert (one.lives, one.state().keys()) == (other.lives, saved.keys())

@@ -74,7 +74,7 @@ def _restore_emulator(emulator: ale_py.ALEInterface, serialized: bytes) -> None:
 
     Raises ValueError if the state is damaged. ale-py up to 0.12.1 does not save whether the last emulated frame was
     complete. A frame of another length may then follow, as in Qbert and Tetris right after a game's start. So the
-    emulator first plays up to 10 frames of a new game.
+    emulator first plays up to 10 frames of a new game. In Yars' Revenge the first frame may show a sprite elsewhere.
     """
     try:
         state = ale_py.ALEState(serialized)

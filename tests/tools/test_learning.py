@@ -331,7 +331,7 @@ def test_a_table_of_real_runs_is_interrupted_and_goes_on_where_it_stopped(tmp_pa
             time.sleep(0.1)
         interrupted.send_signal(signal.SIGINT)
         out, said = interrupted.communicate()
-    assert interrupted.returncode == 130 and "goes on" in said and out.count("training") == 2
+    assert interrupted.returncode == 130 and "repeat the command to continue" in said and out.count("training") == 2
     had = json.loads(rows.read_text().splitlines()[-1])["agent_steps"]
     table(tmp_path, text.replace("STEPS", str(had + 5000)))
     ended = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)

@@ -19,6 +19,7 @@ from programs import TOOLS
 from ga3c.runs.directory import lock_directory
 from ga3c.settings.files import configured, to_yaml
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.presets import PRESETS
 from ga3c.settings.schema import Settings
 
 TABLES = TOOLS / "figures/tables"
@@ -101,6 +102,8 @@ def test_the_tables_that_come_with_it_are_what_they_say() -> None:
     compared = learning.rows_of(TOOLS.parent / "docs/examples/compare.yaml")
     assert len(compared) == 6 and {row.settings.run.seed for row in compared} == {0, 1, 2}
     assert {row.settings.algorithm.algorithm for row in compared} == {"appo", "a3c"}
+    presets = [row.settings.run.preset for row in learning.rows_of(TABLES / "presets-catch.yaml")]
+    assert sorted([*presets, "default", "fast", "quality", "paper", "ga3c"]) == sorted(PRESETS)
     quality = learning.rows_of(TABLES / "quality.yaml")
     assert {row.game for row in quality} == {"Qbert", "Breakout", "UpNDown"} and len(quality) == 3
     assert {row.settings.run.preset for row in quality} == {"quality"}

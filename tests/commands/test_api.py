@@ -193,7 +193,8 @@ def test_an_interrupt_that_ends_a_training_at_once_leaves_no_directory(
 def test_a_training_whose_caller_is_killed_ends_with_a_checkpoint() -> None:
     Path("program.py").write_text(
         "from ga3c import train\ntrain(game='toy:catch', agents=2, tensorboard=False, run_dir='run')")
-    with subprocess.Popen([sys.executable, "program.py"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "program.py"], stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, "TMPDIR": os.getcwd()}) as process:  # what is killed leaves its files
         assert process.stdout is not None
         for line in process.stdout:
             if "PPS" in line and "TPS: 0.0]" not in line:

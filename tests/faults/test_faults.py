@@ -311,7 +311,7 @@ def test_a_slow_agent_is_neither_killed_nor_waited_for(
     assert Service(run.settings, run, model, interruption).run() == "SIGTERM"
     assert not events(run, "agent_hung") and not events(run, "agent_died")
     steps = sorted(sum(moments.values()) for moments in model.trained.values())
-    assert steps[2] > 3 * steps[1], "the others keep their speed"
+    assert steps[2] > 10 * steps[1], "the others keep their speed"
 
 
 def test_agents_that_are_to_leave_but_are_stuck_in_a_step_are_killed(

@@ -47,7 +47,7 @@ def test_of_a_machine_that_may_be_used_in_part_only_what_is_ours_counts(
     meter = Meter()
     meter._at, meter._machine = meter._at - 1.0, meter._machine - 1e6  # a second ago
     spent = meter.used([], None)
-    assert spent["cpu_machine"] == (pytest.approx(1e6, rel=0.5) if whole else spent["cpu_server"])
+    assert spent["cpu_machine"] == (pytest.approx(1e6, rel=0.01) if whole else spent["cpu_server"])
 
 
 def test_what_games_start_counts_with_their_agent_and_with_the_evaluator() -> None:

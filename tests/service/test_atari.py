@@ -46,10 +46,9 @@ def test_boxing_trains_and_says_what_it_does(tmp_path: Path) -> None:
     steady = rows[20:-1]
     # Every agent step is predicted once; of what was predicted all but what is under way has been trained on.
     predicted, trained = sum(row["pps"] for row in steady), steady[-1]["agent_steps"] - steady[0]["agent_steps"]
-    assert 0.9 * trained - 2048 < predicted < 1.15 * trained + 2048, "or an update more or less"
+    assert 0.9 < predicted / trained < 1.15
     assert all(0 <= row["lag_mean"] <= row["lag_p95"] < 12 for row in steady)
-    assert all(1 <= row["prediction_batch"] <= 16 for row in steady if row["prediction_batch"] is not None)
-    assert all(row["training_batch"] >= 320 for row in steady)
+    assert all(1 <= row["prediction_batch"] <= 16 and row["training_batch"] >= 320 for row in steady)
     assert all(np.isfinite([row["policy_loss"], row["value_loss"], row["entropy"]]).all() for row in steady)
     assert 0 < last["entropy"] <= np.log(18) + 1e-6
     episodes = list(csv.DictReader((run / "episodes.csv").open()))

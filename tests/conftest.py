@@ -42,7 +42,6 @@ examples.register_profile("long", deadline=None, max_examples=20_000, suppress_h
 examples.load_profile("same")
 
 PR_SET_CHILD_SUBREAPER = 36
-ALL_TESTS = pytest.StashKey[set[str]]()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -59,17 +58,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if stop_seconds:
         terminalreporter.write_line(f"{len(stop_seconds)} runs told to stop: median {median(stop_seconds):.1f} s, "
                                     f"longest {max(stop_seconds):.1f} s")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    config.stash[ALL_TESTS] = {item.nodeid for item in items}  # before those are left out that are not to run
-
-
-@pytest.fixture
-def all_tests(request: pytest.FixtureRequest) -> set[str]:
-    """The names of all tests in the files that were collected, also of those that do not run."""
-    return request.config.stash[ALL_TESTS]
 
 
 def pytest_configure() -> None:

@@ -10,11 +10,11 @@ import hashlib
 import io
 import json
 import shutil
-import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 
+import profile_log
 import pytest
 from batches import VECTOR
 from hypothesis import HealthCheck, given
@@ -33,11 +33,6 @@ from ga3c.runs import reader as record
 from ga3c.runs.beginning import resume_from_checkpoint
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
-
-TOOLS = Path(__file__).parents[2] / "tools"
-sys.path[:0] = [str(TOOLS / "bench"), str(TOOLS / "simulate")]
-import profile_log  # noqa: E402
-import tune_report  # noqa: E402
 
 # ------------------------------------------------------------------------------------------------ a run's record
 
@@ -124,7 +119,6 @@ def test_readers_of_a_run_stumble_over_nothing(
     quietly(lambda: [track.point(row) for row in record.rows(run).new()])
     quietly(lambda: profile_log.table({"run": found}) if (found := profile_log.window(
         record.rows(run).new(), 1.0)) else None)
-    quietly(lambda: tune_report.summary(run, 9.0))
 
 
 # ------------------------------------------------------------------------------------------------ checkpoints, policies

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import numpy as np
 import pytest
 from controlled import accepted, crowded, hill, large, play, processes
+from simulated import TWO, profile
 
 from ga3c.tuning.comparison import LAST_LOOK
+from ga3c.tuning.controller import Controller
 from ga3c.tuning.fast import OLD, Fast
 from ga3c.tuning.measurement import Measurement, Setting
+from ga3c.tuning.paper import Paper
 from ga3c.tuning.trial import Decision
 
 
@@ -38,6 +43,31 @@ def test_it_finds_the_threads_of_a_large_machine(seed: int) -> None:
     play(controller, large, 600)
     best = max(large((n_a, n_p, n_t)) for n_a in range(1, 400) for n_p in range(1, 10) for n_t in range(1, 10))
     assert large(controller.accepted) > 0.95 * best
+
+
+def simulated(setting: Setting, second: int = 0) -> float:
+    return profile(TWO, setting)["steps_per_second"]
+
+
+def test_on_a_simulated_machine_it_takes_a_quarter_of_the_papers_time() -> None:
+    limits = (16, 2, 2)
+    best = max(simulated((n_a, n_p, n_t)) for n_a in range(1, 17) for n_p in (1, 2) for n_t in (1, 2))
+
+    def seconds(controller: Controller) -> int:
+        """To 95 % of the best."""
+        course = []
+
+        def rate(setting: Setting, second: int) -> float:
+            course.append(simulated(controller.accepted))
+            return simulated(setting)
+
+        play(controller, rate, 1800)
+        assert course[-1] > 0.9 * best
+        return next(second for second, accepted in enumerate(course) if accepted > 0.95 * best)
+
+    fast, paper = (median(seconds(process((1, 1, 1), limits, None, seed)) for seed in range(3))
+                   for process in (Fast, Paper))
+    assert fast < paper / 4
 
 
 def test_threads_that_pay_only_together_are_tried_together_also_in_small_steps() -> None:

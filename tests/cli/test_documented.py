@@ -55,8 +55,7 @@ SHOWN = [(*each, page.name) for page in PAGES for each in commands(page.read_tex
 BLOCKS = [words for words, block, _ in SHOWN if block]
 CARRIED_OUT = {shlex.join(words): page for words, block, page in SHOWN
                if block and not any(word in words for word in ELSEWHERE)}  # command -> the page that shows it
-# tools/release/fuzz.py needs an extra that the tests have not.
-OPTIONS = sorted({shlex.join(words) for words, *_ in SHOWN if len(words) > 1 and words[0] != "tools/release/fuzz.py"})
+OPTIONS = sorted({shlex.join(words) for words, *_ in SHOWN if len(words) > 1})
 
 
 def with_more(words: list[str], more: list[str]) -> list[str]:

@@ -22,7 +22,6 @@ from ga3c.envs.containment import contained, drop_unwritable_output
 from ga3c.envs.factory import make_environment
 from ga3c.envs.process_group import lead_group
 from ga3c.envs.random_streams import seed_global_streams
-from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics
 from ga3c.settings.machine import be_killed_first
 from ga3c.settings.plan import plan, requests_twice
 from ga3c.settings.schema import Settings
@@ -46,11 +45,8 @@ class Grants(Protocol):
         """Writes the agent's state, see `Port.status`."""
 
 
-def drive(player: Player, port: Grants, store: Slots, submitting: Callable[[], None] | None = None) -> None:
-    """Runs `player` until it ends, and passes its requests to the port. Records the seconds of each rollout.
-
-    `submitting` is called before each rollout is submitted.
-    """
+def drive(player: Player, port: Grants, store: Slots) -> None:
+    """Runs `player` until it ends, and passes its requests to the port. Records the seconds of each rollout."""
     seconds = [0.0, 0.0, 0.0]  # waiting for TAKE, waiting for PREDICT, and the rest: playing
     granted, before, ours = 0, time.monotonic(), os.getpid()
     try:
@@ -65,8 +61,6 @@ def drive(player: Player, port: Grants, store: Slots, submitting: Callable[[], N
                 store.requested_at[slot, step] = now
             elif kind == SUBMIT:
                 store.seconds[slot], store.submitted_at[slot] = seconds, now
-                if submitting:
-                    submitting()
                 seconds = [0.0, 0.0, 0.0]
             granted, before = port.grant(request, store), time.monotonic()
             if kind != SUBMIT:
@@ -77,7 +71,7 @@ def drive(player: Player, port: Grants, store: Slots, submitting: Callable[[], N
 
 
 def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.SeedSequence, log: str,
-               statistics: Statistics | None = None, model: Callable[[Port, Slots], Grants] | None = None) -> None:
+               model: Callable[[Port, Slots], Grants] | None = None) -> None:
     """Makes an agent's environments and plays until it is stopped: the entry point of its process.
 
     The process also ends if the main process is gone. Environments that fail are replaced. An exception that nothing
@@ -87,7 +81,6 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
     Args:
         log: a file. It gets the traceback of a failed model, what environments print, and all stacks if the
             interpreter crashes or gets SIGUSR1.
-        statistics: what the wrappers of all agents have seen so far; None if they keep no statistics.
         model: makes the agent's own copy of the model, if it has one.
     """
     lead_group()
@@ -101,13 +94,8 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
         store.last_fault[port.agent] = traceback.format_exc().encode("utf-8", "backslashreplace")[-3900:]
         store.faults[port.agent] += 1
 
-    seen = WrapperStatistics(statistics)
-
     def make() -> Environment:
-        made = make_environment(settings, store.n_envs, alive=lambda: port.alive(store))
-        if statistics is not None:
-            seen.follow(made)
-        return made
+        return make_environment(settings, store.n_envs, alive=lambda: port.alive(store))
 
     with _appending(log) as file, open(os.devnull, "rb") as nothing:
         for ours, standard in ((nothing, 0), (file, 1), (file, 2)):
@@ -129,9 +117,7 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             port.status(store, AgentStatus.PLAYING)
             first = plan(settings).first(port.agent, port.generation)
             drive(play(environment, store, rng, Progress.new(store.n_envs, first, mixed.tolist()),
-                       again=requests_twice(settings), discount=reward_discount(settings.algorithm)), grants, store,
-                  None if statistics is None else
-                  lambda: store.report_statistics(port.agent, seen.seen()))
+                       again=requests_twice(settings), discount=reward_discount(settings.algorithm)), grants, store)
             try:
                 environment.close()
             except BaseException:  # noqa: B036  # all rollouts are submitted, so this harms nothing

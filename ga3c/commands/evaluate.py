@@ -63,8 +63,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     log = None if trained.run is None else str(trained.run / "log.txt")
     seen: list[NDArray] = []
     # The processes make their environments while we import TensorFlow.
-    with playing(settings, protocol, limits, usable_cores() if several else 1, log,
-                 trained.statistics) as players:
+    with playing(settings, protocol, limits, usable_cores() if several else 1, log) as players:
         before_tensorflow(options.verbose)
         with quiet(options.verbose):
             from ga3c.evaluation.scores import record, report, table

@@ -137,11 +137,9 @@ def _played(policy: Policy) -> NDArray:
 
     from ga3c.envs.containment import contained, reraising
     from ga3c.envs.factory import make_environment
-    from ga3c.envs.wrapper_statistics import freeze
     game = repr(policy.trained.settings.env.game)
     with contained(), reraising(f"game: {game} cannot be made", ConfigError):
         environment = make_environment(policy.trained.settings, 1)
-        freeze(environment, policy.trained.statistics)
         environment.reset(0)
     seen = []
     for _ in range(_OBSERVATIONS):

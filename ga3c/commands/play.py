@@ -153,7 +153,7 @@ def _play(options: argparse.Namespace) -> int:
     from ga3c.envs.containment import EnvironmentFailed
     from ga3c.envs.watched import Watched
     settings = trained.settings.changed(serial=True, noop_max=configured().env.noop_max)  # the same as in ga3c-eval
-    watched = Watched(settings, trained.statistics)
+    watched = Watched(settings)
     shown: Shown = (Recording(options.record, watched.fps, options.fps) if options.record else
                     Window(f"{watched.spec.name}  {trained.path}", watched.fps * options.speed))
     failed: list[EnvironmentFailed] = []

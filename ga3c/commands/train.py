@@ -243,10 +243,9 @@ def _run(run: Recorder, model: Learner | SharedLearner, beginning: Beginning, no
         try:
             if settings.run.serial:
                 assert isinstance(model, Learner)
-                reason = run_serial(settings, run, model, interruption, beginning.arrays, evaluations,
-                                    beginning.statistics)
+                reason = run_serial(settings, run, model, interruption, beginning.arrays, evaluations)
             else:
-                reason = Service(settings, run, model, interruption, evaluations, beginning.statistics).run()
+                reason = Service(settings, run, model, interruption, evaluations).run()
         except AgentsLost as error:
             ending = True
             finish("lost agents", unreadable(), error)

@@ -22,8 +22,7 @@ class EnvSpec(NamedTuple):
 
     `observation_shape` and `observation_dtype` describe one environment's observation, channels last. `frames_per_step`
     is the number of emulator frames of one agent step, 1 without an emulator. If the frame skip is drawn for each step,
-    it is the mean. A run counts its frames by it. `n_statistics` is how many numbers the wrappers of one environment
-    keep running statistics of (`wrapper_statistics.py`).
+    it is the mean. A run counts its frames by it.
     """
 
     name: str
@@ -31,7 +30,6 @@ class EnvSpec(NamedTuple):
     observation_dtype: np.dtype
     n_actions: int
     frames_per_step: int
-    n_statistics: int = 0
 
 
 class Transition(NamedTuple):

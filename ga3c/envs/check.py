@@ -18,13 +18,13 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 
-from ga3c.envs import wrapper_statistics
 from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, described, reraising
 from ga3c.envs.factory import make_environment, runs_user_code
-from ga3c.envs.gymnasium import GymnasiumEnvironment
+from ga3c.envs.gymnasium import GymnasiumEnvironment, layers
 from ga3c.envs.process_group import how_it_ended, kill_group, kill_group_when_closed
 from ga3c.settings.imports import python_path
 from ga3c.settings.machine import LONGEST_WAIT
@@ -177,24 +177,39 @@ def serve_answer(examined: Callable[[Settings, Callable[[], None]], tuple[Enviro
 def _examined(settings: Settings, alive: Callable[[], None]) -> tuple[Environment, dict[str, Any]]:
     game = settings.env.game
     environment = make_environment(settings, 1, alive=alive)
-    size_before = wrapper_statistics.count_numbers(environment)
     notes = [environment.note] if isinstance(environment, GymnasiumEnvironment) and environment.note else []
     with reraising(f"game: {game!r} fails at its first step", ConfigError):
         environment.reset(settings.run.seed)
+        before = _numbers_of_wrappers(environment)
         environment.step(np.zeros(1, np.int64))
     alive()
     carried: list[str] = []
-    with contextlib.suppress(Exception):  # the agents will meet the same failure
-        carried = wrapper_statistics.unsaved_attributes(environment, settings.run.seed)
+    if before:
+        with contextlib.suppress(Exception):  # the agents will meet the same failure
+            environment.reset(settings.run.seed)
+            after = _numbers_of_wrappers(environment)
+            carried = [name for name, value in before.items() if value != after.get(name)]
     if carried:
         notes.append(f"{game}: kept from episode to episode, but not saved: {', '.join(carried)}; a resumed run and an "
                      "evaluation begin without it")
-    keeping, size = wrapper_statistics.wrapper_names(environment), wrapper_statistics.count_numbers(environment)
-    if keeping:
-        why_not = wrapper_statistics.cannot_be_kept(environment, size_before)
-        size = 0 if why_not else size
-        notes.append(f"{game}: {', '.join(keeping)} keeps running statistics; " + (
-            f"they {why_not}, so they are not saved: a resumed run and an evaluation start new ones" if why_not else
-            "those of all agents are merged, kept in checkpoints and used by evaluations"))
-    name, shape, dtype, n_actions, frames, _ = environment.spec
-    return environment, {"spec": [name, shape, str(dtype), n_actions, frames, size], "notes": notes}
+    name, shape, dtype, *counts = environment.spec
+    return environment, {"spec": [name, shape, str(dtype), *counts], "notes": notes}
+
+
+def _numbers_of_wrappers(environment: Environment) -> dict[str, bytes]:
+    """Returns the numbers that user wrappers hold, by "Wrapper.attribute". An episode's beginning should set them."""
+    wrappers = layers(environment.envs[0])[:-1] if isinstance(environment, GymnasiumEnvironment) else []
+    return {f"{type(wrapper).__name__}.{name}": value for wrapper in wrappers
+            if not type(wrapper).__module__.startswith("gymnasium.") for name, value in _numbers(wrapper).items()}
+
+
+def _numbers(holder: object, within: bool = True) -> dict[str, bytes]:
+    """Returns the attributes that are numbers or arrays of numbers, as bytes; if `within`, also those of attributes."""
+    numbers = dict[str, bytes]()
+    for name, value in vars(holder).items():
+        if isinstance(value, int | float | np.number | np.ndarray):
+            array = np.asarray(value)
+            numbers |= {name: array.tobytes()} if array.dtype.kind in "biuf" else {}
+        elif within and hasattr(value, "__dict__") and not isinstance(value, gymnasium.Env):
+            numbers |= {f"{name}.{inner}": data for inner, data in _numbers(value, within=False).items()}
+    return numbers

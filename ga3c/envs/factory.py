@@ -19,7 +19,7 @@ from ga3c.envs.atari import AtariEnvironment
 from ga3c.envs.atari_games import atari_game_of, atari_id, atari_names, plain_name
 from ga3c.envs.base import Environment
 from ga3c.envs.containment import reraising
-from ga3c.envs.gymnasium import GymnasiumEnvironment, close_all
+from ga3c.envs.gymnasium import GymnasiumEnvironment, close_all, refuse_normalizing
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -110,6 +110,8 @@ def _look_in_working_directory() -> None:
 
 def _wrapper(name: str) -> Callable[..., Any]:
     wrapper = import_callable(name, "wrappers")
+    if isinstance(wrapper, type):  # one for vectors of environments would fail with another error
+        refuse_normalizing("wrappers", [wrapper])
 
     def wrap(env: gymnasium.Env) -> Any:
         with reraising(f"wrappers: {name!r} cannot wrap {env}", ConfigError):

@@ -10,22 +10,26 @@ import contextlib
 import copy
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit, vector
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec, SavesState, State, Transition, check_same_layout
 from ga3c.envs.forms import flag, form_of, number, parts
-from ga3c.settings.messages import ConfigError
+from ga3c.settings.messages import ConfigError, flag as option
 
 _RESET = ("observation", "info")
 _STEP = ("observation", "reward", "terminated", "truncated", "info")
 _SPACES = ("action_space", "observation_space")
 _LEAVE_REWARDS = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
+_NORMALIZING = {gymnasium.wrappers.NormalizeObservation: "normalize_observations",
+                gymnasium.wrappers.NormalizeReward: "normalize_rewards",
+                vector.NormalizeObservation: "normalize_observations", vector.NormalizeReward: "normalize_rewards"}
+"""The setting that takes the place of a wrapper of Gymnasium."""
 
 
 class _Closes(Protocol):
@@ -38,13 +42,15 @@ class GymnasiumEnvironment:
     The state can be saved if each environment is a `SavesState`. The score is the sum of the innermost environments'
     rewards, before wrappers change them. `at_end` is called when an episode has ended, before the next one begins.
     `alive` is called after each environment that was reset, also at an episode's end. Raises ConfigError if
-    observations or actions are not supported, or not the same in each environment.
+    observations or actions are not supported, or not the same in each environment, or if a wrapper is refused
+    (`refuse_normalizing`).
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env], name: str, alive: Callable[[], None] = lambda: None) -> None:
         self.envs, self._alive = list(envs), alive
         taken = set[int]()
         for env in self.envs:
+            refuse_normalizing(name, map(type, _within(env)))
             _own_spaces(env, taken)
         self.at_end: Callable[[], None] = lambda: None
         first = self.envs[0]
@@ -162,6 +168,31 @@ def layers(env: gymnasium.Env) -> list[gymnasium.Env]:
     while isinstance(found[-1], gymnasium.Wrapper):
         found.append(found[-1].env)
     return found
+
+
+def refuse_normalizing(name: str, kinds: Iterable[type]) -> None:
+    """Raises ConfigError if one of these classes is a normalising wrapper of Gymnasium, or derived from one.
+
+    Each environment would keep statistics of its own, and no checkpoint would hold them.
+    """
+    settings = {kind.__name__: setting for kind in kinds for wrapper, setting in _NORMALIZING.items()
+                if issubclass(kind, wrapper)}
+    if settings:
+        raise ConfigError(f"{name}: {' and '.join(settings)} would keep statistics that no checkpoint holds; use "
+                          f"{' and '.join(map(option, dict.fromkeys(settings.values())))} instead")
+
+
+def _within(env: gymnasium.Env) -> Iterator[gymnasium.Env | gymnasium.vector.VectorEnv]:
+    """Yields the environment and all that it holds, as wrappers and vectors of environments do."""
+    seen, waiting = set[int](), list[Any]([env])
+    while waiting:
+        holder = waiting.pop()
+        if isinstance(holder, list | tuple):
+            waiting.extend(holder)
+        elif isinstance(holder, gymnasium.Env | gymnasium.vector.VectorEnv) and id(holder) not in seen:
+            seen.add(id(holder))
+            yield holder
+            waiting.extend(vars(holder).values())
 
 
 def _alike(space: gymnasium.Space, other: gymnasium.Space) -> bool:

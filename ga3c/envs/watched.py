@@ -15,7 +15,6 @@ from ga3c.envs.factory import make_environment, runs_user_code
 from ga3c.envs.gymnasium import GymnasiumEnvironment
 from ga3c.envs.rendered_frames import NoFrame, RenderedFrames, frames_per_second
 from ga3c.envs.random_streams import GlobalStreams
-from ga3c.envs.wrapper_statistics import Statistics, freeze
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -28,13 +27,11 @@ class Watched:
     are shown. If it renders nothing later, its last frame is shown again. `lives` is None for games other than Atari.
     `action_names` has one name for each action.
 
-    `statistics` are those of the policy's wrappers, which stop learning.
-
     User code may run in this process, because a window needs that. Its errors become a ConfigError in the constructor
     and an EnvironmentFailed of one line in every method.
     """
 
-    def __init__(self, settings: Settings, statistics: Statistics | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         settings = settings.changed(life_loss=False)
         self._game, self._user_code = repr(settings.env.game), runs_user_code(settings)
         with contained(), reraising(f"game: {self._game} cannot be made", ConfigError):
@@ -42,7 +39,6 @@ class Watched:
                 self.environment = make_environment(settings, 1, "rgb_array")
             except ConfigError:  # the game takes no `render_mode`, so it renders nothing
                 self.environment = make_environment(settings, 1)
-            freeze(self.environment, statistics)
         self.frames: list[NDArray[np.uint8]] = []
         self.lives: int | None = None
         self._last: list[NDArray[np.uint8]] = []  # the last frame of an episode that ended in this step

@@ -27,7 +27,6 @@ from ga3c.envs.base import EnvSpec
 from ga3c.envs.factory import make_environment, runs_user_code
 from ga3c.envs.gymnasium import close_all
 from ga3c.envs.random_streams import GlobalStreams
-from ga3c.envs.wrapper_statistics import Statistics, freeze
 from ga3c.settings.schema import Settings
 
 
@@ -143,14 +142,13 @@ class Rows:
 
     Args:
         rows: their numbers in the batch.
-        statistics: running statistics for the policy's wrappers, which no longer update them.
         alive: called after an environment is made or starts an episode, and about once a second during play.
 
     Raises ConfigError, as `make_environment` does.
     """
 
     def __init__(self, settings: Settings, protocol: Protocol, limits: Limits, rows: Sequence[int],
-                 alive: Callable[[], object] = lambda: None, statistics: Statistics | None = None) -> None:
+                 alive: Callable[[], object] = lambda: None) -> None:
         self._protocol, self._limits, self._alive = protocol, limits, alive
         self._user_code = runs_user_code(settings)
         self._environments = []
@@ -160,7 +158,6 @@ class Rows:
             self._streams.append(self._drawing(seed))
             with self._streams[-1]:
                 self._environments.append(make_environment(settings, 1))
-                freeze(self._environments[-1], statistics)
             alive()
         self._reported_at = time.monotonic()
         self.spec = self._environments[0].spec

@@ -29,7 +29,6 @@ from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import EnvironmentFailed, described, drop_unwritable_output
 from ga3c.envs.factory import runs_user_code
 from ga3c.envs.process_group import how_it_ended, kill_leader, lead_group
-from ga3c.envs.wrapper_statistics import Statistics
 from ga3c.evaluation.episodes import Limits, Players, Protocol, Rows, Turn
 from ga3c.settings.machine import LONGEST_WAIT
 from ga3c.settings.messages import ConfigError
@@ -46,13 +45,12 @@ class _Failed(NamedTuple):
 
 @contextlib.contextmanager
 def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: int = 1,
-            log: str | None = None, statistics: Statistics | None = None) -> Iterator[Players]:
+            log: str | None = None) -> Iterator[Players]:
     """Yields the rows that play `settings.env.game`. A lost life ends no episode.
 
     Args:
         processes: the most processes in which environments step. Scores do not depend on it.
         log: the file that gets the output of users' code; None means standard error.
-        statistics: running statistics for the policy's wrappers.
 
     A turn in other processes raises EnvironmentFailed if an environment fails, blocks or ends its process. If an
     environment cannot be made, `playing` or `spec` raises ConfigError. Raises OSError if no process can be started.
@@ -60,10 +58,10 @@ def playing(settings: Settings, protocol: Protocol, limits: Limits, processes: i
     settings = settings.changed(life_loss=False)
     parts = shares(protocol, processes)
     if len(parts) == 1 and not runs_user_code(settings):
-        with contextlib.closing(Rows(settings, protocol, limits, parts[0], statistics=statistics)) as rows:
+        with contextlib.closing(Rows(settings, protocol, limits, parts[0])) as rows:
             yield rows
         return
-    with _Processes(settings, protocol, limits, parts, log, statistics) as players:
+    with _Processes(settings, protocol, limits, parts, log) as players:
         yield players
 
 
@@ -76,9 +74,9 @@ class _Processes:
     """The processes that play `parts` of the rows. They make environments while this process does something else."""
 
     def __init__(self, settings: Settings, protocol: Protocol, limits: Limits, parts: list[range],
-                 log: str | None, statistics: Statistics | None) -> None:
+                 log: str | None) -> None:
         self._settings, self._arguments, self._parts = settings, (settings, protocol, limits), parts
-        self._log, self._statistics = log, statistics
+        self._log = log
         self._order = np.argsort([row for part in parts for row in part])
         self._players: list[tuple[Connection, Any]] = []
         self._spec: EnvSpec | None = None
@@ -89,7 +87,7 @@ class _Processes:
             for part in self._parts:
                 ours, theirs = context.Pipe()
                 # Not a daemon: an environment may start processes of its own.
-                arguments = theirs, *self._arguments, part, self._log, self._statistics
+                arguments = theirs, *self._arguments, part, self._log
                 process = context.Process(target=_play, args=arguments, daemon=False)
                 start(process, theirs, self._settings.env, len(self._parts[0]))
                 self._players.append((ours, process))
@@ -167,7 +165,7 @@ def _end_of(process: Any) -> str:
 # ------------------------------------------------------------------------------------------------ in the process
 
 def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limits, rows: range,
-          log: str | None, statistics: Statistics | None) -> None:
+          log: str | None) -> None:
     """Entry point of a process that plays some of the rows, until the other end of the pipe is closed."""
     lead_group()
     for number in (signal.SIGINT, signal.SIGUSR1):  # programs that games start inherit a mask, but no handler
@@ -182,7 +180,7 @@ def _play(pipe: Connection, settings: Settings, protocol: Protocol, limits: Limi
         pipe.send(None)
 
     def make() -> EnvSpec:
-        made.append(Rows(settings, protocol, limits, rows, alive, statistics))
+        made.append(Rows(settings, protocol, limits, rows, alive))
         return made[0].spec
 
     try:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from ga3c.agents.heads import sample
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.check import probe
-from ga3c.envs.wrapper_statistics import SAVED, Statistics
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import CheckpointError
 from ga3c.learner.tensorflow_import import before_tensorflow
@@ -45,9 +44,8 @@ class Trained(NamedTuple):
 
     `settings` has at least what playing, building the network and reading its values need. `weights` are by name:
     `network.00`, ... float32; with `normalize_observations` also the running moments `observation.00`, ... float64.
-    `progress` is as `runs.checkpoints` wrote it. `run` is the run's directory, or None. `statistics` are those of the
-    wrappers, if they keep any (`envs/wrapper_statistics.py`). `passed_over` says why newer checkpoints of the run were
-    not used, one line each.
+    `progress` is as `runs.checkpoints` wrote it. `run` is the run's directory, or None. `passed_over` says why newer
+    checkpoints of the run were not used, one line each.
     """
 
     path: Path
@@ -56,12 +54,6 @@ class Trained(NamedTuple):
     progress: dict[str, Any]
     run: Path | None
     passed_over: list[str]
-    statistics: Statistics | None = None
-
-    @property
-    def arrays(self) -> dict[str, NDArray]:
-        """All arrays that a policy file holds."""
-        return self.weights | ({} if self.statistics is None else {SAVED: self.statistics})
 
 
 class Choice(NamedTuple):
@@ -202,7 +194,7 @@ def _of_run(run: Path, loaded: checkpoint.Checkpoint, path: Path, passed_over: l
     settings = from_flat(settings.flat() | {name: saved[name] for name in _CHECKPOINT_SETTINGS if name in saved},
                          str(path))
     weights = {name: array for name, array in loaded.arrays.items() if name.startswith(("network.", "observation."))}
-    return Trained(path, settings, weights, progress, run, passed_over, loaded.arrays.get(SAVED))
+    return Trained(path, settings, weights, progress, run, passed_over)
 
 
 def write_policy(path: Path, trained: Trained) -> None:
@@ -211,11 +203,11 @@ def write_policy(path: Path, trained: Trained) -> None:
     own = ("algorithm",) if ":" in settings["algorithm"] else ()  # users' own may act differently; ours act alike
     metadata = {"format": _FORMAT, "settings": {name: settings[name] for name in (*_SETTINGS, *own)},
                 "progress": {name: trained.progress[name] for name in _PROGRESS if name in trained.progress}}
-    metadata["sha256"] = _digest(metadata, trained.arrays)
+    metadata["sha256"] = _digest(metadata, trained.weights)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(aside, "xb") as file:
-            np.savez_compressed(file, allow_pickle=False, **trained.arrays,
+            np.savez_compressed(file, allow_pickle=False, **trained.weights,
                                 metadata=np.frombuffer(json.dumps(metadata).encode(), np.uint8))
         aside.replace(path)
     finally:
@@ -242,8 +234,7 @@ def read_policy(path: Path) -> Trained:
             raise CheckpointError(f"{path} is damaged: its sha256 does not match the recorded one")
         settings = from_flat({**BEHAVIOUR_BEFORE_0_9, **metadata["settings"]},
                              f"{path}: made by another version of ga3c")
-        statistics = weights.pop(SAVED, None)
-        return Trained(path, settings, weights, dict(metadata["progress"]), None, [], statistics)
+        return Trained(path, settings, weights, dict(metadata["progress"]), None, [])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 

@@ -17,7 +17,6 @@ from ga3c.settings.messages import ConfigError, flag
 from ga3c.settings.schema import Settings
 
 if TYPE_CHECKING:
-    from ga3c.envs.wrapper_statistics import Statistics
     from ga3c.learner.learner import Model
 
 
@@ -26,14 +25,12 @@ class Beginning(NamedTuple):
 
     Attributes:
         path, progress, arrays: of the checkpoint that the run resumes from.
-        statistics: the wrappers' statistics of that checkpoint, or of the one that a new run takes its weights from.
         notes: lines for the user.
     """
 
     path: Path | None = None
     progress: Mapping[str, Any] = MappingProxyType({})
     arrays: Mapping[str, NDArray] = MappingProxyType({})
-    statistics: Statistics | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -57,16 +54,14 @@ def resume_from_checkpoint(settings: Settings, spec: EnvSpec, model: Model, dire
         model.learning_rate_factor = progress.get("learning_rate_factor", 1.0)
     except ValueError as error:
         raise ConfigError(f"--resume: {path}: {error}") from None
-    statistics, notes = _statistics(checkpoint, spec)
-    return Beginning(path, progress, checkpoint.arrays, statistics, (*passed_over, *notes))
+    return Beginning(path, progress, checkpoint.arrays, tuple(passed_over))
 
 
 def start_from_weights(settings: Settings, spec: EnvSpec, model: Model, directory: Path,
                        named: Path | None) -> Beginning:
     """Gives a new model the weights of the newest whole checkpoint, or of `named`.
 
-    The result has the wrappers' statistics, too, because the weights were trained with them. Raises ConfigError,
-    CheckpointError.
+    Raises ConfigError, CheckpointError.
     """
     checkpoint, path, passed_over = _loaded(directory, named)
     _check_contrast(settings, spec, path, checkpoint.progress)
@@ -74,8 +69,7 @@ def start_from_weights(settings: Settings, spec: EnvSpec, model: Model, director
         model.start_from(checkpoint.arrays)
     except ValueError as error:
         raise ConfigError(f"--weights-only: {path}: {error}") from None
-    statistics, notes = _statistics(checkpoint, spec)
-    return Beginning(statistics=statistics, notes=(*passed_over, f"Begins with the weights of {path}", *notes))
+    return Beginning(notes=(*passed_over, f"Begins with the weights of {path}"))
 
 
 def _loaded(directory: Path, named: Path | None) -> tuple[Checkpoint, Path, list[str]]:
@@ -92,13 +86,3 @@ def _check_contrast(settings: Settings, spec: EnvSpec, path: Path, progress: dic
     theirs = settings_of(progress).get("contrast", ours)
     if ours != theirs and len(spec.observation_shape) == 3:
         raise ConfigError(f"--contrast: {yaml_scalar(ours)}, but {path} was trained with {yaml_scalar(theirs)}")
-
-
-def _statistics(checkpoint: Checkpoint, spec: EnvSpec) -> tuple[Statistics | None, list[str]]:
-    """Returns the wrappers' statistics, and notes. Removes them from the checkpoint's arrays if they do not fit."""
-    from ga3c.envs.wrapper_statistics import SAVED  # imports gymnasium, which `--help` does not need
-    found = checkpoint.arrays.get(SAVED)
-    if found is None or found.shape == (spec.n_statistics, 3):
-        return found, []
-    del checkpoint.arrays[SAVED]
-    return None, ["The checkpoint's wrapper statistics do not fit these wrappers: they start again from zero."]

@@ -108,13 +108,12 @@ class CheckpointWriter:
 def newest_finite(directory: Path) -> tuple[Path, dict[str, NDArray]] | None:
     """Returns the newest whole checkpoint in `directory` without NaN or infinity, and its arrays; None: there is none.
 
-    The state of games and the wrappers' statistics are not checked: they may contain an infinity.
+    The state of games is not checked: it may contain an infinity.
     """
-    from ga3c.envs.wrapper_statistics import SAVED  # imports gymnasium, which `--help` does not need
     for path in checkpoint.saved(directory):
         with contextlib.suppress(checkpoint.CheckpointError):
             arrays = checkpoint.load(path).arrays
             if all(np.isfinite(array).all() for name, array in arrays.items()
-                   if not name.startswith(("serial.", SAVED))):
+                   if not name.startswith("serial.")):
                 return path, arrays
     return None

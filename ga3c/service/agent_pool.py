@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import multiprocessing
 import os
 import signal
@@ -15,13 +14,11 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from statistics import median
 
-import numpy as np
 
 from ga3c.agents.loop import agent_seed
 from ga3c.agents.forkserver import forkserver_ended, start
 from ga3c.agents.process import MODEL_FAILED
 from ga3c.envs.process_group import kill_group, kill_leader, signal_name
-from ga3c.envs.wrapper_statistics import Statistics, merged
 from ga3c.runs.recorder import Recorder
 from ga3c.service import workers
 from ga3c.service.environment_faults import EnvironmentFaults
@@ -51,13 +48,12 @@ class AgentPool:
 
     Args:
         resumed_at: agent steps when the process began; agents' seeds depend on it.
-        statistics: the wrappers' statistics (n, 3) so far, of a resumed run.
         entry: the entry point of an agent's process.
         waiting: makes the context in which the pool waits for a start; Interrupted ends the wait.
     """
 
     def __init__(self, settings: Settings, store: Slots, channel: Channel, recorder: Recorder,
-                 resumed_at: int, statistics: Statistics | None, entry: Callable[..., None],
+                 resumed_at: int, entry: Callable[..., None],
                  waiting: Callable[[], AbstractContextManager[None]]) -> None:
         self._entry, self._waiting = entry, waiting
         self._settings, self._store, self._channel, self._recorder = settings, store, channel, recorder
@@ -69,8 +65,6 @@ class AgentPool:
         self._faults, self._last_fault = EnvironmentFaults(recorder), ""
         self._oom_kills = deque([oom_kills()], maxlen=2)  # at the last two looks, a second apart
         self._looked_at = self._watching_since = time.monotonic()
-        n = recorder.spec.n_statistics
-        self._ended_statistics: Statistics = np.zeros((n, 3)) if statistics is None else statistics  # of ended agents
         self._start_times: deque[float] = deque(maxlen=START_TIMES)
 
     # ------------------------------------------------------------------------------------ what there is
@@ -119,11 +113,6 @@ class AgentPool:
     def start_seconds(self) -> float | None:
         """Median of the newest start-up times, from a process's start to its first step; None before the first."""
         return median(self._start_times) if self._start_times else None
-
-    def statistics(self) -> Statistics:
-        """Returns the merged wrapper statistics of all agents, (n, 3); n is 0 if wrappers keep none."""
-        alive = [agent.number for agent in self.agents if agent.alive and len(self._ended_statistics)]
-        return functools.reduce(merged, map(self._store.reported_statistics, alive), self._ended_statistics)
 
     def next_start(self, wanted: int) -> float | None:
         """Returns when the next missing agent may be started (monotonic seconds).
@@ -188,7 +177,7 @@ class AgentPool:
         process = multiprocessing.get_context("forkserver").Process(
             target=self._entry,
             args=(port, self._store, s, agent_seed(s, agent.number, port.generation, self._resumed_at),
-                  self._recorder.log_path, self.statistics() if len(self._ended_statistics) else None),
+                  self._recorder.log_path),
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
         try:
             agent.forked_from = start(process, port, s.env, s.agents.envs_per_agent, self._waiting)
@@ -281,8 +270,6 @@ class AgentPool:
             if process is None or code is None:
                 continue
             agent.process = None
-            if len(self._ended_statistics):
-                self._ended_statistics = merged(self._ended_statistics, self._store.reported_statistics(agent.number))
             # Ends what its environments started, and the agent: with 255 only the fork server may have died.
             kill_group(process.pid or 0)
             process.join()

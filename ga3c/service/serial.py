@@ -19,9 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.agents.fault_tolerant import RETRIES
-from ga3c.envs import wrapper_statistics
 from ga3c.envs.containment import ProcessState, described
-from ga3c.envs.wrapper_statistics import Statistics
 from ga3c.learner.learner import Diverged, Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
@@ -39,12 +37,11 @@ _MIN_VALID_VERSION = f"{PREFIX}min_valid_version"
 
 
 def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals: Signals,
-               saved: Mapping[str, NDArray] | None = None, evaluations: Evaluations | None = None,
-               statistics: Statistics | None = None) -> str:
+               saved: Mapping[str, NDArray] | None = None, evaluations: Evaluations | None = None) -> str:
     """Plays and trains until a limit is reached or a signal arrives; returns which one.
 
     saved: arrays of the checkpoint that `learner` was restored from. If they hold fitting agents of serial mode, these
-    continue; else new ones begin. statistics: the wrappers' statistics so far, for new agents. Raises AgentsLost.
+    continue; else new ones begin. Raises AgentsLost.
     """
     faults = EnvironmentFaults(recorder)
 
@@ -58,7 +55,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     try:
         agents = (_restored(settings, recorder, learner, saved or {}, failed, stopping)
                   or Agents(settings, recorder.spec, learner.outputs, learner.agent_steps, failed=failed,
-                            statistics=statistics, stopping=stopping))
+                            stopping=stopping))
     except Interrupted:
         recorder.start()
         return signals.name or ""
@@ -84,7 +81,7 @@ def _state(agents: Agents, learner: Learner) -> dict[str, NDArray]:
     rollouts = agents.state()
     if rollouts:
         rollouts[_MIN_VALID_VERSION] = np.array(learner.min_valid_version)
-    return rollouts | agents.statistics()
+    return rollouts
 
 
 def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: Mapping[str, NDArray],
@@ -96,8 +93,7 @@ def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: M
         return None
     try:
         began_at = json.loads(saved[f"{PREFIX}places"].tobytes())["began_at"]
-        restored = Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed,
-                          saved.get(wrapper_statistics.SAVED), stopping)
+        restored = Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed, stopping)
         learner.min_valid_version = int(saved.get(_MIN_VALID_VERSION, 0))
         return restored
     except (ValueError, LookupError, TypeError, AttributeError, zlib.error, OverflowError) as error:
@@ -139,7 +135,7 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
             predictions, calls = agents.go_on(learner.predict, update,
                                               lambda: recorder.reached(learner.agent_steps) is not None)
         except BaseException:
-            recorder.checkpoints.extra_arrays = agents.statistics  # an agent in the middle of a step cannot be saved
+            recorder.checkpoints.extra_arrays = dict  # an agent in the middle of a step cannot be saved
             raise
         count.predictions += predictions
         count.calls += calls

@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from ga3c.agents.fault_tolerant import FaultTolerantEnvironment
 from ga3c.agents.loop import Player, Progress, agent_seed, play, reward_discount, seeded
 from ga3c.agents.random_start import play_randomly
-from ga3c.envs import wrapper_statistics
 from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.containment import contained, described, reraising
 from ga3c.envs.factory import make_environment
 from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
-from ga3c.envs.wrapper_statistics import Statistics, WrapperStatistics, merged
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.orders import Learn, Predict, make_order, slots_needed
 from ga3c.service.signals import Interrupted
@@ -37,10 +35,9 @@ PREFIX = "serial."  # before the names of what `Agents.state` adds to a checkpoi
 
 @dataclasses.dataclass
 class _SerialAgent:
-    """One agent. seen: its wrappers' statistics. pending: slot and step of the prediction it waits for."""
+    """One agent. pending: slot and step of the prediction it waits for."""
 
     environment: FaultTolerantEnvironment
-    seen: WrapperStatistics
     rng: np.random.Generator
     progress: Progress
     player: Player | None = None
@@ -56,37 +53,35 @@ class Agents:
         saved: a `state` from which the agents continue.
         failed: called with an agent's number while the exception of its environment is handled. The environment is
             replaced.
-        statistics: the wrappers' statistics so far, of a resumed run.
         stopping: whether to stop; asked after each agent's environments are made. Then the constructor raises
             Interrupted.
     """
 
     def __init__(self, settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], began_at: int,
                  saved: Mapping[str, NDArray] | None = None, failed: Callable[[int], None] = lambda agent: None,
-                 statistics: Statistics | None = None, stopping: Callable[[], bool] = lambda: False) -> None:
+                 stopping: Callable[[], bool] = lambda: False) -> None:
         self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
-        self._began_at, self._keeps_statistics = began_at, spec.n_statistics > 0
+        self._began_at = began_at
         self._order, schedule = make_order(settings), plan(settings)
         self.store = Slots(spec, schedule.segment, self._n_envs, slots_needed(settings, self.n), outputs=outputs,
                            discounted=settings.algorithm.normalize_rewards)
         self.free = deque(range(self.store.n_slots))
         random_steps = 0 if began_at else settings.agents.random_start_steps
-        self._base, self._agents = statistics, list[_SerialAgent]()
+        self._agents = list[_SerialAgent]()
         seed_global_streams(int(agent_seed(settings, self.n, 1, began_at).generate_state(1)[0]))
         with contextlib.ExitStack() as undo:
             for agent in range(self.n):
                 seed = agent_seed(settings, agent, 1, began_at)
                 environment_seed, rng = seeded(seed)
-                seen = WrapperStatistics(statistics)
                 with contained():
-                    environment = FaultTolerantEnvironment(functools.partial(self._make, settings, seen),
+                    environment = FaultTolerantEnvironment(functools.partial(make_environment, settings, self._n_envs),
                                                            functools.partial(failed, agent))
                     undo.callback(_closed, environment)
                     with reraising(f"game: {settings.env.game!r} fails when it is reset", AgentsLost):
                         environment.reset(environment_seed)
                     with reraising(f"game: {settings.env.game!r} fails in its random first steps", AgentsLost):
                         mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
-                self._agents.append(_SerialAgent(environment, seen, rng, Progress.new(
+                self._agents.append(_SerialAgent(environment, rng, Progress.new(
                     self._n_envs, schedule.first(agent), mixed.tolist())))
                 if stopping():
                     raise Interrupted
@@ -99,20 +94,6 @@ class Agents:
                 self._advance(agent, None, lambda agent, slot: None)
             self._order.begin(self)
             undo.pop_all()
-
-    def _make(self, settings: Settings, seen: WrapperStatistics) -> Environment:
-        made = make_environment(settings, self._n_envs)
-        if self._keeps_statistics:
-            seen.follow(made)
-        return made
-
-    def statistics(self) -> dict[str, NDArray]:
-        """Returns the merged wrapper statistics of all agents, for checkpoints; {} if wrappers keep none."""
-        if not self._keeps_statistics:
-            return {}
-        known = [] if self._base is None else [self._base]
-        known += [each.seen.seen() for each in self._agents]
-        return {wrapper_statistics.SAVED: functools.reduce(merged, known)}
 
     def _advance(self, agent: int, granted: int | None, submitted: Callable[[int, int], None]) -> None:
         """Resumes one agent until it asks for a prediction."""

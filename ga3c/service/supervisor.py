@@ -38,7 +38,6 @@ import traceback
 from collections import deque
 from multiprocessing.connection import wait
 
-from ga3c.envs.wrapper_statistics import SAVED, Statistics
 from ga3c.learner.learner import Diverged, Learner, Model, UpdateStats, stuck
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
@@ -97,13 +96,10 @@ class _StallAlarm:
 
 
 class Service:
-    """The workers and the supervisor of one run. `run` blocks.
-
-    statistics: the wrappers' statistics so far, of a resumed run.
-    """
+    """The workers and the supervisor of one run. `run` blocks."""
 
     def __init__(self, settings: Settings, recorder: Recorder, learner: Learner | SharedLearner, signals: Signals,
-                 evaluations: Evaluations | None = None, statistics: Statistics | None = None) -> None:
+                 evaluations: Evaluations | None = None) -> None:
         self._settings, self._recorder, self._signals, self._evaluations = settings, recorder, signals, evaluations
         self._learner: Model = learner
         recorder.statistics.skips = learner.skips
@@ -116,10 +112,8 @@ class Service:
         self._schedule = schedule = make_schedule(
             settings, self._channel, self._store, learner, recorder, self._on_update, self._on_halved)
         self._agents = AgentPool(
-            settings, self._store, self._channel, recorder, learner.agent_steps, statistics, schedule.entry,
+            settings, self._store, self._channel, recorder, learner.agent_steps, schedule.entry,
             signals.interruptible)
-        if recorder.spec.n_statistics:
-            recorder.checkpoints.extra_arrays = lambda: {SAVED: self._agents.statistics()}
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tunes else None
         self._wanted = (self._tuner.setting if self._tuner else
                         (settings.agent_count, schedule.predictors, schedule.trainers))

@@ -144,8 +144,6 @@ class Channel:
             store.requested_at[end.slots] = 0.0
             store.state[agent], store.heartbeat[agent] = AgentStatus.STARTING, end.opened_at
             store.faults[agent] = 0
-            if "statistics" in vars(store):
-                store.statistics[agent] = 0.0
             return Port(agent, end.slots, end.generation, self._predictions.writer, self._rollouts.writer, replies)
 
     def stop(self, agent: int) -> None:

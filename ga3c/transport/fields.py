@@ -75,18 +75,14 @@ def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping
     }
 
 
-def status_fields(env: EnvSpec) -> dict[str, Field]:
-    """Returns the fields of one agent's status. Only its process writes them while it lives; the supervisor reads them.
+STATUS_FIELDS = {
+    "state": Field((), np.int64),            # an `AgentStatus`
+    "heartbeat": Field((), np.float64),      # monotonic seconds of the last heartbeat
+    "playing_since": Field((), np.float64),  # monotonic seconds when its environments were made
+    "faults": Field((), np.int64),           # failures of its environments
+    "last_fault": Field((), "S4000"),        # traceback of the last failure
+}
+"""One agent's status. Only its process writes it while it lives; the supervisor reads it.
 
-    `Channel.open` resets them before the process starts. Statistics exist only if wrappers keep any. There are two
-    copies, the last report and the one before; `statistics_at` is the index of the last.
-    """
-    running = {"statistics": Field((2, env.n_statistics, 3), np.float64), "statistics_at": Field((), np.int64)}
-    return {
-        "state": Field((), np.int64),            # an `AgentStatus`
-        "heartbeat": Field((), np.float64),      # monotonic seconds of the last heartbeat
-        "playing_since": Field((), np.float64),  # monotonic seconds when its environments were made
-        "faults": Field((), np.int64),           # failures of its environments
-        "last_fault": Field((), "S4000"),        # traceback of the last failure
-        **(running if env.n_statistics else {}),
-    }
+`Channel.open` resets it before the process starts.
+"""

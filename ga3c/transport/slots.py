@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
 from ga3c.transport.block import ALIGNMENT, Block
-from ga3c.transport.fields import (PER_REQUEST, PER_ROLLOUT, Field, Outputs, actor_critic_outputs, slot_fields,
-                                   status_fields)
+from ga3c.transport.fields import (PER_REQUEST, PER_ROLLOUT, STATUS_FIELDS, Field, Outputs, actor_critic_outputs,
+                                   slot_fields)
 
 
 class AgentStatus(enum.IntEnum):
@@ -134,8 +134,6 @@ class Slots(_Facts):
     playing_since: NDArray[np.float64]
     faults: NDArray[np.int64]
     last_fault: NDArray[np.bytes_]
-    statistics: NDArray[np.float64]     # only if wrappers keep any; see `report_statistics`
-    statistics_at: NDArray[np.int64]
 
     def __init__(self, env: EnvSpec, rollout_length: int, n_envs: int, n_slots: int, n_agents: int = 1,
                  outputs: Mapping[str, Field] | None = None, discounted: bool = False) -> None:
@@ -143,10 +141,9 @@ class Slots(_Facts):
         outputs = outputs or actor_critic_outputs(env)
         self.outputs = tuple(outputs)
         self._fields = slot_fields(env, rollout_length, n_envs, outputs, discounted)
-        status = status_fields(env)
         self._block = Block("rollouts", {
             **{name: Field((n_slots, *field.shape), field.dtype) for name, field in self._fields.items()},
-            **{name: Field((n_agents, *field.shape), field.dtype) for name, field in status.items()}})
+            **{name: Field((n_agents, *field.shape), field.dtype) for name, field in STATUS_FIELDS.items()}})
         self._find()
 
     def _find(self) -> None:
@@ -163,17 +160,6 @@ class Slots(_Facts):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._find()
-
-    def report_statistics(self, agent: int, statistics: NDArray[np.float64]) -> None:
-        """Writes an agent's wrapper statistics (n, 3) into the spare copy, then makes that copy the current one."""
-        spare = 1 - self.statistics_at[agent]
-        self.statistics[agent, spare] = statistics
-        self.statistics_at[agent] = spare
-
-    def reported_statistics(self, agent: int) -> NDArray[np.float64]:
-        """Returns a copy of the last statistics (n, 3) that the agent has reported; zeros if there are none."""
-        last: NDArray[np.float64] = self.statistics[agent, self.statistics_at[agent]].copy()
-        return last
 
     def empty_batch(self, n_rollouts: int, rollout_length: int | None = None) -> Batch:
         """Returns a batch for `n_rollouts` rollouts, to be filled by `gather`, or by `append` if a length is given."""
@@ -243,5 +229,5 @@ class Slots(_Facts):
 
 def taken_names(env: EnvSpec) -> set[str]:
     """Returns names that no output of a model may have: facts, status rows, and attributes of `Slots` and `Batch`."""
-    own = Slots(env._replace(n_statistics=1), 1, 1, 1, discounted=True)
+    own = Slots(env, 1, 1, 1, discounted=True)
     return ({*dir(own), *dir(own.empty_batch(1, 1))} - {*own.outputs})

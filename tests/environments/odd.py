@@ -21,6 +21,7 @@ import numpy as np
 from effects import EFFECTS, HARMLESS
 from given import RESETS, STEPS
 from gymnasium.spaces import Box
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from plain import Plain, Step
 from troubled import RaisesInNoText, SlowToMake, SlowToPlay, StopsItsHelper  # noqa: F401  # registered below
 
@@ -203,23 +204,6 @@ class Sometimes(Plain):
         return super().reset(seed=seed)
 
 
-class Signs(Plain):
-    """Ten steps whose observation is 5,000 + 1 or - 1; naming the sign pays 1. Without normalising nobody sees it."""
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self.observation_space, self.sign = Box(-np.inf, np.inf, (1,), np.float32), 0
-
-    def seen(self) -> np.ndarray:
-        self.sign = int(self.np_random.integers(2))
-        return np.array([4999 + 2 * self.sign], np.float32)
-
-    def step(self, action: int) -> Step:
-        self.time += 1
-        reward = float(action == self.sign)
-        return self.seen(), reward, self.time == 10, False, {}
-
-
 # ------------------------------------------------------------------------------------------------ side effects
 
 PLACES = ("making", "reset", "step", "later", "always", "agent", "close")
@@ -267,6 +251,14 @@ for _name, _act in EFFECTS.items():
     for _place in PLACES:
         gymnasium.register(f"{_name}-{_place}-v0", Acts, disable_env_checker=True,
                            kwargs={"act": _act, "where": _place})
+
+
+def normalizes(render_mode: str | None = None) -> gymnasium.Env:
+    """What a user's own function may make."""
+    return gymnasium.wrappers.TimeLimit(NormalizeReward(NormalizeObservation(Plain(render_mode))), 100)
+
+
+gymnasium.register("normalizes-v0", normalizes, disable_env_checker=True)
 
 
 # ------------------------------------------------------------------------------------------------ that give odd things

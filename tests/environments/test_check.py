@@ -10,8 +10,10 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import psutil
 import pytest
@@ -74,6 +76,30 @@ def test_what_fails_to_close_is_played_all_the_same_and_said() -> None:
     checked = check(configured(game="odd:FailsToClose-v0"))
     note, = checked.notes
     assert note.startswith("odd:FailsToClose-v0 fails when it is closed, which harms nothing: RuntimeError: the close ")
+
+
+class Scales(gymnasium.RewardWrapper):
+    """Divides rewards by the largest so far, which it has in two places."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self.largest, self.now, self.kept = 1e-9, 0.0, SimpleNamespace(mean=np.zeros(1))
+
+    def reset(self, **options: Any) -> Any:
+        self.now = 0.0
+        return super().reset(**options)
+
+    def reward(self, reward: Any) -> float:
+        self.now = float(reward)
+        self.largest = max(self.largest, self.now)
+        self.kept.mean = self.kept.mean + self.now
+        return self.now / self.largest
+
+
+def test_what_a_wrapper_carries_on_and_nobody_saves_is_said() -> None:
+    checked = check(configured(game="odd:Plain-v0", wrappers=("test_check:Scales",)))
+    note, = checked.notes
+    assert "not saved: Scales.largest, Scales.kept.mean; a resumed run and an evaluation begin without it" in note
 
 
 def test_each_part_of_the_check_may_take_as_long_as_a_step() -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from ga3c.envs.containment import contained, described
-from ga3c.envs.wrapper_statistics import SAVED
 from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import Learner
@@ -78,20 +77,6 @@ def test_a_game_that_fails_in_its_random_first_steps_ends_the_run(
     with pytest.raises(AgentsLost, match="'odd:exit-always-v0' fails in its random first steps: SystemExit") as lost:
         run_serial(run.settings, run, Learner(run.settings, run.spec), interruption)
     assert "effects.py, line" in described(lost.value) and "contextlib" not in described(lost.value)
-
-
-def test_a_run_that_its_game_has_ended_keeps_what_wrappers_have_seen(
-        make_run: Callable[..., Recorder], interruption: Signals, tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("odd.Acts.steps", 0)
-    run = make_run(configured(
-        game="odd:exit-always-v0", wrappers=("gymnasium.wrappers:NormalizeObservation",), serial=True,
-        tensorboard=False, agents=2, envs_per_agent=2, rollout_length=5, training_batch_min=20, seed=5))
-    model = Learner(run.settings, run.spec)
-    with pytest.raises(AgentsLost):
-        run_serial(run.settings, run, model, interruption)
-    assert checkpoint.load(run.checkpoints.save(model)).arrays[SAVED][0, 0] >= 59
 
 
 def test_what_a_step_changes_for_the_process_is_put_back(

@@ -168,7 +168,7 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
     *((f"    def outputs(self, env):\n        found = super().outputs(env)\n"
        f"        return found | {{'{name}': found['value']}}",
        f"`outputs` of 'mine:Mine' returns an output '{name}', but a slot already has a field of that name")
-      for name in ("action", "state", "statistics", "answer", "filled")),
+      for name in ("action", "state", "answer", "filled")),
     ("    def outputs(self, env):\n        return {'value': super().outputs(env)['value']}",
      "`outputs` of 'mine:Mine' must return 'policy' of the shape (2,), which agents read, but returns no field"),
     ("    def outputs(self, env):\n        found = super().outputs(env)\n"

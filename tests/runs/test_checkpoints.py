@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from recording import Clock, learned, model, rows, tick
 
-from ga3c.envs.wrapper_statistics import SAVED
 from ga3c.learner import checkpoint
 from ga3c.learner.learner import DeviceFailed
 from ga3c.runs.recorder import Recorder
@@ -86,12 +85,12 @@ def test_going_back_needs_a_checkpoint_that_is_whole_and_finite(
     assert (arrays["weights"].tolist(), now.learning_rate_factor) == ([2, 2, 2], 0.5)
 
 
-def test_going_back_asks_nothing_of_what_games_and_wrappers_keep(
+def test_going_back_asks_nothing_of_what_games_keep(
         tmp_path: Path, begin: Callable[..., Recorder]) -> None:
     record, ours = begin(), cast(Any, model(1))
     record.start()
-    ours.state = lambda: ({"weights": np.ones(3), "serial.0.best": np.full(1, -np.inf), "serial.0.name": np.array("ab"),
-                           SAVED: np.full((1, 3), np.inf)}, 1, 10)
+    ours.state = lambda: ({"weights": np.ones(3), "serial.0.best": np.full(1, -np.inf),
+                           "serial.0.name": np.array("ab")}, 1, 10)
     record.checkpoints.save(ours)
     ours.learning_rate_factor, ours.go_back = 1.0, lambda arrays: None
     assert record.checkpoints.back_to_finite(ours) == tmp_path / "checkpoints/000000000010"

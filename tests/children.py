@@ -1,0 +1,116 @@
+"""Functions that tests call in a child process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ga3c.envs.child_process import Caller
+from ga3c.settings.messages import ConfigError
+
+
+def echoes(caller: Caller, *arguments: Any) -> int:
+    """Sends its arguments, then all messages until the caller hangs up."""
+    caller.send(arguments)
+    while True:
+        try:
+            caller.send(caller.receive())
+        except EOFError:
+            return 3
+
+
+def says(caller: Caller, *messages: Any) -> None:
+    for message in messages:
+        caller.send(message)
+
+
+def says_and_hangs(caller: Caller, *messages: Any) -> None:
+    says(caller, *messages)
+    time.sleep(600)
+
+
+def says_what_it_is(caller: Caller, variable: str) -> None:
+    caller.send({"group": os.getpgrp() == os.getpid(), "directory": os.getcwd(), "path": sys.path,
+                 "variable": os.environ.get(variable), "input": sys.stdin.read()})
+
+
+def exits(caller: Caller, code: int) -> None:
+    os._exit(code)
+
+
+def kills_itself(caller: Caller, number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def raises(caller: Caller) -> None:
+    raise RuntimeError("of our own code")
+
+
+def closes_its_pipe(caller: Caller) -> None:
+    os.closerange(3, 256)
+    time.sleep(600)
+
+
+def hangs(caller: Caller) -> None:
+    """Also deaf to signals, with a thread that goes on and a program that it has started."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    caller.send(subprocess.Popen(["sleep", "600"]).pid)
+    time.sleep(600)
+
+
+def shows_signs_of_life(caller: Caller, seconds: float, signs: int) -> None:
+    for _ in range(signs):
+        time.sleep(seconds)
+        caller.alive()
+    caller.send("done")
+
+
+def prints(caller: Caller) -> None:
+    print("said aloud")
+    os.write(1, b"written\n")
+    print("complained", file=sys.stderr)
+
+
+def leaves_a_thread(caller: Caller) -> int:
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return 4
+
+
+def leaves_a_process(caller: Caller, file: str) -> None:
+    """It has another group, and all that it has inherited, the pipe to the caller, too."""
+    if os.fork() == 0:
+        os.setsid()
+        Path(file).write_text(str(os.getpid()), encoding="ascii")
+        time.sleep(600)
+    while not Path(file).exists() or not Path(file).read_text(encoding="ascii"):
+        time.sleep(0.01)
+
+
+def forks(caller: Caller) -> None:
+    """Both go on, as far as they may."""
+    copied = os.fork()
+    if copied:
+        os.waitpid(copied, 0)
+    caller.send("copy" if copied == 0 else "original")
+
+
+def attempts(caller: Caller, name: str, tracebacks: bool) -> None:
+    def exits_by_system_exit() -> None:
+        raise SystemExit("enough")
+
+    def mistaken() -> None:
+        raise ConfigError("game: this is one line")
+
+    works: dict[str, Callable[[], Any]] = {
+        "succeeds": lambda: 7, "divides": lambda: 1 / 0, "exits": exits_by_system_exit, "mistaken": mistaken}
+    caller.tracebacks = tracebacks
+    caller.send(caller.attempt("it failed", works[name]))

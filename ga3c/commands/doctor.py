@@ -31,6 +31,7 @@ from ga3c.tuning.memory import cache_file, entries
 
 if TYPE_CHECKING:
     from ga3c.envs.base import Environment
+    from ga3c.envs.child_process import Caller
 
 START_SECONDS, MEASURED = 20.0, 1.0   # seconds: limit for the start of an agent; length of a measurement
 _CUDA = ("libcuda.so.1", "libcudart.so.12", "libcublas.so.12", "libcufft.so.11", "libcusparse.so.12",
@@ -175,7 +176,7 @@ def _cores() -> list[Finding]:
 def _environments(settings: Settings) -> list[Finding]:
     """Measures the agent steps a second of one process that only plays. Raises ConfigError for an unknown game."""
     from ga3c.envs.atari_games import atari_id, atari_roms
-    from ga3c.envs.check import check, run_in_own_process
+    from ga3c.envs.check import check, examine
     from ga3c.envs.factory import runs_user_code
     if atari_id(settings.env.game):
         there, known = atari_roms()
@@ -186,27 +187,25 @@ def _environments(settings: Settings) -> list[Finding]:
         found = []
     spec = check(settings).spec
     if not runs_user_code(settings):
-        environment, found_rate = _played(settings)
+        environment, rate = _played(settings)
         environment.close()
-        rate = found_rate["rate"]
     else:
         try:
-            rate = run_in_own_process(settings, "from ga3c.commands.doctor import measure; measure()",
-                                      settings.agents.agent_timeout, f"played for {MEASURED:g} s")["rate"]
+            rate = examine(settings, "ga3c.commands.doctor:measure", f"played for {MEASURED:g} s")[0]
         except ConfigError as error:
             return [*found, Finding("environments", False, str(error), "fix the game")]
     return [*found, Finding("environments", True, f"{rate:,.0f} agent steps/s of {spec.name} by one core that does "
                             "nothing else", "")]
 
 
-def measure() -> None:
-    """Measures a user's game. Entry point of the process that plays it."""
-    from ga3c.envs.check import serve_answer
-    serve_answer(_played)
+def measure(caller: Caller, settings: Settings) -> None:
+    """Measures a user's game, in a child process."""
+    from ga3c.envs.check import send_facts
+    send_facts(caller, settings, _played)
 
 
-def _played(settings: Settings, alive: Callable[[], None] = lambda: None) -> tuple[Environment, dict[str, float]]:
-    """Plays one agent's environments with random actions. Returns them, and `rate`: the agent steps a second."""
+def _played(settings: Settings, alive: Callable[[], None] = lambda: None) -> tuple[Environment, float]:
+    """Plays one agent's environments with random actions. Returns them, and the agent steps a second."""
     from ga3c.envs.containment import reraising
     from ga3c.envs.factory import make_environment
     with reraising(f"game: {settings.env.game!r} fails while it is played", ConfigError):
@@ -217,7 +216,7 @@ def _played(settings: Settings, alive: Callable[[], None] = lambda: None) -> tup
             environment.step(rng.integers(0, environment.spec.n_actions, settings.agents.envs_per_agent))
             alive()
             steps += settings.agents.envs_per_agent
-    return environment, {"rate": steps / seconds}
+    return environment, steps / seconds
 
 
 class _Uniform:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ import psutil
 import pytest
 
 from ga3c.envs import check as check_module
-from ga3c.envs.check import check, probe, run_in_own_process
+from ga3c.envs.check import check, examine, probe
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
@@ -103,50 +102,18 @@ def test_what_a_wrapper_carries_on_and_nobody_saves_is_said() -> None:
 
 
 def test_each_part_of_the_check_may_take_as_long_as_a_step() -> None:
-    program = ("import os, sys, time; answer = int(sys.argv[1])\n"
-               "for part in (*[b' '] * 5, b'{}\\n', b'\"\"\\n'):\n  time.sleep(0.5); os.write(answer, part)")
-    assert run_in_own_process(configured(), program, 2.0, "been played") == {"closing": ""}
     signs: list[None] = []
     check_module._examined(configured(game="odd:Plain-v0"), lambda: signs.append(None))
     assert len(signs) == 3, "made, reset and stepped"
 
 
-def test_a_process_that_ends_before_it_has_read_what_to_check_is_told_as_any_other(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    class Ended(subprocess.Popen):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            self.wait()
-
-    monkeypatch.setattr(subprocess, "Popen", Ended)
-    with pytest.raises(ConfigError, match="ended its process with exit code 3 before it had been played"):
-        run_in_own_process(configured(), "import os; os._exit(3)", 20.0, "been played")
-
-
-def test_the_fork_of_a_game_does_not_answer() -> None:
-    program = """
-import os
-from ga3c.envs.check import serve_answer
-from ga3c.envs.factory import make_environment
-
-def examined(settings, alive):
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-    return make_environment(settings, 1), {"forked": not child}
-
-serve_answer(examined)
-"""
-    assert run_in_own_process(configured(game="toy:catch"), program, 60.0, "been played") == {
-        "forked": False, "closing": ""}
-
-
-def test_a_close_that_blocks_or_ends_the_process_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seconds, then, told in ((0.5, "time.sleep(600)", "it takes more than 0.5 s"),
-                                (20.0, "os._exit(1)", "it ended its process")):
-        monkeypatch.setattr(check_module, "_CLOSE_SECONDS", seconds)
-        program = f"import os, sys, time; os.write(int(sys.argv[1]), b'{{}}\\n'); {then}"
-        assert run_in_own_process(configured(), program, 20.0, "been played") == {"closing": told}
+@pytest.mark.parametrize(("seconds", "function", "told"), [
+    (0.5, "says_and_hangs", "it takes more than 0.5 s"), (60.0, "says", "it ended its process")])
+def test_a_close_that_blocks_or_ends_the_process_harms_nothing(
+        monkeypatch: pytest.MonkeyPatch, seconds: float, function: str, told: str) -> None:
+    monkeypatch.setattr(check_module, "_CLOSE_SECONDS", seconds)
+    settings = configured(game="toy:catch")
+    assert examine(settings, f"children:{function}", "been played") == (settings, told)
 
 
 def test_what_a_game_has_started_ends_with_the_check() -> None:

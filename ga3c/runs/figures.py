@@ -203,8 +203,8 @@ def _add_legend(figure: Figure) -> None:
     figure.set_size_inches(width, height + max(0.0, more))
 
 
-def figure_by_game(games: Mapping[str, Sequence[Group]], panel: str, frames: bool = False) -> Figure:
-    """Draws one panel for each game, with a legend of its own. `frames`: the legend gives each curve's mean frames."""
+def figure_by_game(games: Mapping[str, Sequence[Group]], panel: str) -> Figure:
+    """Draws one panel for each game, with a legend of its own."""
     import matplotlib
     from matplotlib.figure import Figure
     with matplotlib.rc_context(STYLE):
@@ -213,10 +213,6 @@ def figure_by_game(games: Mapping[str, Sequence[Group]], panel: str, frames: boo
         figure = Figure(figsize=(3.8 * columns + 0.3, 2.8 * lines + 0.3), layout="constrained")
         axes = figure.subplots(lines, columns, squeeze=False).ravel()
         for (game, groups), axis in zip(games.items(), axes, strict=False):
-            if frames:
-                played = [np.mean([rows[-1]["frames"] for rows in group.runs]) / 1e6 for group in groups]
-                groups = [group._replace(label=f"{group.label}: {millions:.1f} M frames")
-                          for group, millions in zip(groups, played, strict=True)]
             _draw(axis, groups, panel, 30.0)
             axis.set_title(game.replace("$", r"\$"))
             axis.set_ylabel(PANELS[panel].title)

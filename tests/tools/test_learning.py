@@ -16,15 +16,12 @@ import learning
 import pytest
 from programs import TOOLS
 
-from ga3c.runs.directory import lock_directory
-from ga3c.settings.files import configured, to_yaml
+from ga3c.settings.files import to_yaml
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.presets import PRESETS
 from ga3c.settings.schema import Settings
 
 TABLES = TOOLS / "figures/tables"
-REPORT = {"mean": 1234.5, "mean_interval": (1000.0, 1500.25), "human_normalised": 0.831,
-          "run": {"agent_steps": 5_000_000, "minutes": 61.5, "steps_per_second": 1360.2, "lag": 1.25}}
+REPORT = {"mean": 1234.5, "mean_interval": (1000.0, 1500.25), "human_normalised": 0.831}
 
 
 def table(tmp_path: Path, text: str) -> Path:
@@ -65,7 +62,8 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_a_rows_flags_come_after_the_tables(tmp_path: Path) -> None:
     one, two = learning.rows_of(table(tmp_path, TWO))
-    assert (one.name, one.game, one.settings.tuning.agents, one.settings.run.steps) == ("one", "toy:catch", 2, 100)
+    assert (one.name, one.settings.env.game, one.settings.tuning.agents) == ("one", "toy:catch", 2)
+    assert one.settings.run.steps == 100
     assert (two.settings.tuning.agents, two.settings.run.steps, two.settings.run.seed) == (3, 200, 3)
     assert not two.settings.tuning.remember
 
@@ -75,7 +73,7 @@ def test_a_rows_flags_come_after_the_tables(tmp_path: Path) -> None:
     ("row: []", "unknown 'row'; known are flags, steps, rows"), ("rows: [", "while parsing"),
     ("rows: [{name: a, game: Pong}]", "row 1: has no 'steps'"), ("steps: 5\nrows: [{game: Pong}]", "has no 'name'"),
     ("steps: 5\nrows: [{name: ../a, game: Pong}]", "name of one directory"),
-    ("steps: 5\nrows: [{name: a, game: Pong}, {name: a, game: Pong}]", r"row 2: name: 'a' .* no other row's"),
+    ("steps: 5\nrows: [{name: a, game: Pong}, {name: a, game: Pong}]", "row 2: name: another row is 'a', too"),
     ("steps: 5\nrows: [{name: a, game: Pong, seed: x}]", "seed: 'x' is to be of type int"),
     ("steps: 5\nrows: [{name: a, game: Pong, flags: --gama 1}]", r"row 1 \(a\): .*--gama"),
     ("steps: 5\nflags: --steps 9\nrows: [{name: a, game: Pong}]", "--steps")])
@@ -84,29 +82,11 @@ def test_a_mistake_in_a_table_is_told_before_anything_is_trained(tmp_path: Path,
         learning.rows_of(table(tmp_path, text))
 
 
-def test_the_tables_that_come_with_it_are_what_they_say() -> None:
-    one_pass, entropy, long, passes, nature = learning.rows_of(TABLES / "qbert-changes.yaml")
-
-    def changed(row: learning.Row) -> dict[str, Any]:
-        before = one_pass.settings.flat()
-        return {name: value for name, value in row.settings.flat().items() if value != before[name]}
-
-    assert one_pass.settings.run.steps == 5_000_000 and one_pass.game == "Qbert"
-    assert changed(entropy) == {"entropy_coef": 0.01, "entropy_coef_final": None}
-    assert changed(long) == {"rollout_length": 64, "training_batch_min": 1024}
-    assert changed(passes) == {"algorithm": "appo", "passes": 3} and changed(nature) == {"network": "nature"}
-    games = learning.rows_of(TABLES / "twelve-games.yaml")
-    assert len({row.game for row in games}) == 12 and len(games) == 12 + 3 * 2
-    for row in games:
-        assert row.settings == configured(game=row.game, seed=row.settings.run.seed, steps=10_000_000, remember=False)
-    compared = learning.rows_of(TOOLS.parent / "docs/examples/compare.yaml")
-    assert len(compared) == 6 and {row.settings.run.seed for row in compared} == {0, 1, 2}
-    assert {row.settings.algorithm.algorithm for row in compared} == {"appo", "a3c"}
-    presets = [row.settings.run.preset for row in learning.rows_of(TABLES / "presets-catch.yaml")]
-    assert sorted([*presets, "default", "fast", "quality", "paper", "ga3c"]) == sorted(PRESETS)
-    quality = learning.rows_of(TABLES / "quality.yaml")
-    assert {row.game for row in quality} == {"Qbert", "Breakout", "UpNDown"} and len(quality) == 3
-    assert {row.settings.run.preset for row in quality} == {"quality"}
+@pytest.mark.parametrize("path", [*sorted(TABLES.glob("*.yaml")), TOOLS.parent / "docs/examples/compare.yaml"],
+                         ids=lambda path: path.stem)
+def test_a_table_that_comes_with_it_has_runs_that_differ(path: Path) -> None:
+    settings = [row.settings for row in learning.rows_of(path)]
+    assert len(settings) > 1 and all(one not in settings[:place] for place, one in enumerate(settings))
 
 
 def test_every_row_is_trained_and_evaluated_and_listed(
@@ -118,8 +98,8 @@ def test_every_row_is_trained_and_evaluated_and_listed(
     text = capsys.readouterr().out
     assert text == (tmp_path / "learning.md").read_text()
     assert text.splitlines()[2:] == [
-        f"| {name} | {game} | {seed} | 1,234.5 | 1,000.0 - 1,500.2 | 83% | - | 5,000,000 | 61.5 | 1,360.2 | 1.25 |"
-        for name, game, seed in (("one", "toy:catch", 0), ("two", "Pong", 3))]
+        "| one | toy:catch | 0 | 1,234.5 | 1,000.0 - 1,500.2 | 83% | - | - | 100.0 | 100 | 1.67 | 1.0 | 1.5 |",
+        "| two | Pong | 3 | 1,234.5 | 1,000.0 - 1,500.2 | 83% | 18 | 3.33 | 200.0 | 200 | 3.33 | 1.0 | 1.5 |"]
     numbers = json.loads((tmp_path / "learning.json").read_text())
     assert numbers.keys() == {"one", "two"} and numbers["one"]["mean"] == 1234.5
     curve = numbers["two"]["curve"]
@@ -131,33 +111,18 @@ def test_every_row_is_trained_and_evaluated_and_listed(
     assert (tmp_path / "learning.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_the_curves_of_a_game_are_in_one_panel_and_seeds_are_one_curve(
-        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: dict[str, Any] = {}
-
-    class Figure:
-        savefig = staticmethod(lambda file, dpi: None)
-
-    monkeypatch.setattr(learning, "figure_by_game", lambda games, panel: (drawn.update(games), Figure)[1])
-    four = "steps: 9\nrows:\n  - {name: a, game: Pong}\n  - {name: b, game: Boxing}\n" \
-           "  - {name: c, game: Pong, seed: 1}\n  - {name: d, game: Pong, flags: --passes 1}\n"
-    assert not learning.make(table(tmp_path, four), tmp_path, 30)
-    assert {game: [(group.label, len(group.runs)) for group in groups] for game, groups in drawn.items()} == {
-        "Pong": [("Pong (2 seeds)", 2), ("Pong --passes 1", 1)], "Boxing": [("Boxing", 1)]}
-
-
 def test_a_run_that_is_interrupted_is_shown_as_far_as_it_came(
         tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(run: Path, settings: Settings) -> None:
         played(run, settings, 90 if run.name == "one" else 0)
-        raise SystemExit("it was interrupted")
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(learning, "train", stop)
     with pytest.raises(KeyboardInterrupt):
         learning.make(table(tmp_path, TWO), tmp_path, 30)
     lines = (tmp_path / "learning.md").read_text().splitlines()[2:]
-    assert lines == ["| one | toy:catch | 0 | - | - | - | 90.0 | 90 | 1.5 | 1.0 | 1.5 |",
-                     "| two | Pong | 3 | - | - | - | - | - | - | - | - |"]
+    assert lines == ["| one | toy:catch | 0 | - | - | - | - | - | 90.0 | 90 | 1.5 | 1.0 | 1.5 |",
+                     "| two | Pong | 3 | - | - | - | 18 | - | - | - | - | - | - |"]
     assert (tmp_path / "learning.png").exists()
     assert json.loads((tmp_path / "learning.json").read_text())["one"]["curve"]["score"][-1] == 90
 
@@ -175,23 +140,6 @@ def test_numbers_outlive_their_runs(
     called.clear()
     assert not learning.make(table(tmp_path, TWO.replace("100", "150")), tmp_path, 5)
     assert called[:2] == [("one", 150), ("one", "played", 5)]
-
-
-def test_numbers_of_rows_to_come_stand_when_a_run_is_interrupted_and_those_of_another_table_stay(
-        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not learning.make(table(tmp_path, TWO), tmp_path, 5)
-
-    def stop(run: Path, settings: Settings) -> None:
-        raise SystemExit("it was interrupted")
-
-    monkeypatch.setattr(learning, "train", stop)
-    one = "flags: --agents 2\nsteps: 100\nrows:\n  - {name: one, game: toy:catch}\n"
-    for text in (TWO, one):
-        with pytest.raises(KeyboardInterrupt):
-            learning.make(table(tmp_path, text), tmp_path, 5)
-        numbers = json.loads((tmp_path / "learning.json").read_text())
-        assert "mean" not in numbers["one"] and numbers["two"]["mean"] == 1234.5
-    assert "two" not in (tmp_path / "learning.md").read_text()
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"one": 3}'])
@@ -213,34 +161,8 @@ def test_a_run_that_fails_is_left_out_and_told(
     monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path)])
     assert learning.main() == 1 and called == [("two", "played", 30)]
     printed = capsys.readouterr()
-    assert "| one | toy:catch | 0 | - | - | - | - | - | - | - | - |" in printed.out and "it diverged" in printed.err
-
-
-def test_a_run_that_cannot_be_evaluated_is_shown_all_the_same(
-        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(run: Path, episodes: int) -> None:
-        raise learning.ga3c.CommandFailed("ended with exit code 3: no display")
-
-    monkeypatch.setattr(learning, "evaluated", fail)
-    assert len(learning.make(table(tmp_path, TWO), tmp_path, 5)) == 2
-    numbers = json.loads((tmp_path / "learning.json").read_text())
-    assert numbers["one"]["run"]["agent_steps"] == 100 and numbers["two"]["run"]["agent_steps"] == 200
-    assert numbers["one"]["curve"]["score"][-1] == 100.0 and "mean" not in numbers["one"]
-
-
-def test_a_full_disk_leaves_the_numbers_as_they_were(
-        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    learning.make(table(tmp_path, TWO), tmp_path, 5)
-    before = (tmp_path / "learning.json").read_text()
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    monkeypatch.setattr(learning, "evaluated", lambda run, episodes: {**REPORT, "mean": 1.0})
-    monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path)])
-    assert learning.main() == 1 and (tmp_path / "learning.json").read_text() == before
-    assert "learning: [Errno 28] No space left on device" in capsys.readouterr().err
+    assert "| one | toy:catch | 0 | - | - | - | - | - | - | - | - | - | - |" in printed.out
+    assert "it diverged" in printed.err
 
 
 def test_a_run_that_went_on_elsewhere_names_all_machines_and_commits(tmp_path: Path, called: list[Any]) -> None:
@@ -249,8 +171,7 @@ def test_a_run_that_went_on_elsewhere_names_all_machines_and_commits(tmp_path: P
     starts = [{"event": "start", "time": time, "versions": {"commit": commit, "processor": processor, "cores": 1}}
               for time, commit, processor in ((0, "c0ffee", "Z80"), (40, "decade", "Z80"), (50, "decade", "6502"))]
     (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in starts))
-    told = learning.entry_of(row, run, REPORT)
-    assert (told["commit"], told["processor"], told["cores"]) == ("c0ffee, decade", "Z80, 6502", 1)
+    assert tuple(learning._origin(run).values()) == ("c0ffee, decade", "Z80, 6502", 1)
 
 
 def test_time_that_is_up_while_the_run_ends_does_not_end_it_at_once(
@@ -267,7 +188,7 @@ def test_time_that_is_up_while_the_run_ends_does_not_end_it_at_once(
                 signals.append(number)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        raise SystemExit("it was interrupted")
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(learning, "train", train)
     monkeypatch.setattr(sys, "argv", ["x", str(table(tmp_path, TWO)), "--out", str(tmp_path)])
@@ -278,17 +199,6 @@ def test_time_that_is_up_while_the_run_ends_does_not_end_it_at_once(
         for number, handler in kept.items():
             signal.signal(number, handler)
     assert signals == [signal.SIGTERM]
-
-
-def test_a_run_that_another_process_trains_is_left_alone(tmp_path: Path, called: list[Any]) -> None:
-    (tmp_path / "one").mkdir()
-    held = lock_directory(tmp_path / "one")
-    try:
-        with pytest.raises(ConfigError, match=str(os.getpid())):
-            learning.make(table(tmp_path, TWO), tmp_path, 5)
-    finally:
-        os.close(held)
-    assert called == [] and (tmp_path / "one").is_dir()
 
 
 @pytest.mark.parametrize("ends", ["in time", "with its steps"])
@@ -302,7 +212,7 @@ def test_an_interrupt_ends_the_call_with_the_run_that_is_on(
             signal.raise_signal(signal.SIGALRM)
         except KeyboardInterrupt:  # as `ga3c.train` does
             if ends == "in time":
-                raise SystemExit("it was interrupted") from None
+                raise
 
     timers: list[tuple[int, float]] = []
     monkeypatch.setattr(signal, "setitimer", lambda *timer: timers.append(timer))
@@ -348,33 +258,3 @@ def test_a_table_of_real_runs_is_interrupted_and_goes_on_where_it_stopped(tmp_pa
     program += ["--minutes-left", "10"]
     again = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
     assert again.returncode == 0 and "training" not in again.stdout and again.stdout.splitlines()[-2:] == lines
-
-
-def test_numbers_of_a_game_that_is_spelled_otherwise_are_remembered(
-        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "evaluated", lambda run, episodes: (
-        called.append((run.name, "played", episodes)), {**REPORT, "game": "Pong" if run.name == "two" else "toy:catch"}
-        )[1])
-    spelled = table(tmp_path, TWO.replace("Pong", "pong"))
-    assert not learning.make(spelled, tmp_path, 5)
-    assert json.loads((tmp_path / "learning.json").read_text())["two"]["game"] == "Pong"
-    shutil.rmtree(tmp_path / "two")
-    called.clear()
-    assert not learning.make(spelled, tmp_path, 5)
-    assert called == [("one", 100), ("one", "played", 5)]
-    assert not learning.make(table(tmp_path, TWO.replace("Pong", "Boxing")), tmp_path, 5)
-    assert ("two", 200) in called, "another game is trained"
-
-
-def test_a_mean_of_0_is_an_evaluation_and_stands_when_the_next_one_is_interrupted(
-        tmp_path: Path, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "evaluated", lambda run, episodes: {**REPORT, "mean": 0.0})
-    assert not learning.make(table(tmp_path, TWO), tmp_path, 5)
-
-    def interrupted(run: Path, episodes: int) -> dict[str, Any]:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(learning, "evaluated", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        learning.make(table(tmp_path, TWO), tmp_path, 5)
-    assert json.loads((tmp_path / "learning.json").read_text())["one"]["mean"] == 0.0

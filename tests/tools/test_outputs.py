@@ -26,11 +26,11 @@ def test_an_output_that_cannot_be_written_is_reported_before_the_work(
 
 @pytest.mark.parametrize(("tool", "flags"), [
     ("roofline", "--game Boxing"), ("roofline", "--minutes 1"), ("roofline", "--run-dir x"),
-    ("speed_figures", "--agents 3"), ("speed_figures", "--network large"), ("speed_figures", "--no-dynamic")])
+    ("speed", "--agents 3"), ("speed", "--network large"), ("speed", "--no-dynamic")])
 def test_flags_that_a_tool_of_speed_sets_itself_are_refused(
         tool: str, flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--out", str(tmp_path / "out")] if tool == "speed_figures" else ["--runs", "0"]
+    given = ["workers", "--out", str(tmp_path / "out")] if tool == "speed" else ["--runs", "0"]
     monkeypatch.setattr(sys, "argv", [tool, *given, "--", *flags.split()])
     assert importlib.import_module(tool).main() == 2
     told = capsys.readouterr().err

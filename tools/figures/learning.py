@@ -20,7 +20,7 @@ It writes three files to DIR, after each run and when it is interrupted:
 
 learning.md: a line for each run. It is printed, too.
 learning.json: the numbers, a hundred points of each curve, and the commit and the machine of each run.
-learning.png: the curves, a panel for each game.
+learning.png: the curves, a panel for each game. `ga3c-plot DIR/*/ --panels ...` draws other columns.
 
 The numbers outlive the runs: what stands complete in learning.json is not trained again when its run has been deleted,
 or was made on another machine. To train it again, delete its line.
@@ -34,34 +34,40 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from figure_runs import Variant, curve, exit_code, points, run_numbers, settings_for, train
-from learning_figures import evaluated, goal
+from figure_runs import PUBLISHED, curve, exit_code, markdown, points, run_numbers, train
 
 import ga3c
+from ga3c.commands.train import parser as train_parser
+from ga3c.learner import checkpoint
 from ga3c.runs import reader
 from ga3c.runs.directory import lock_directory
 from ga3c.runs.figures import Group, figure_by_game
-from ga3c.settings.flags import number
+from ga3c.settings.flags import number, settings_of_run
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 from ga3c.settings.whole_files import write_whole
 
-_ROW = {"name": str, "game": str, "seed": int, "steps": int, "flags": str}
 _TABLE = {"flags": str, "steps": int, "rows": list}
+_ROW = {"name": str, "game": str, "seed": int, "steps": int, "flags": str}
+_OWN = ("game", "minutes", "steps", "frames", "episodes", "run_dir")
+_COLUMNS = {"run": "{name}", "game": "{game}", "seed": "{seed}", "score, mean": "{mean:,.1f}",
+            "95 % interval": "{interval}", "human-normalised": "{human_normalised:.0%}", "GA3C paper": "{paper:,.0f}",
+            "minutes to it": "{minutes_to_paper:,}", "last hundred games": "{score:,}",
+            "agent steps": "{agent_steps:,}", "minutes": "{minutes:,}",
+            "agent steps/s": "{steps_per_second:,}", "policy lag": "{lag:,}"}
 
 
 class Row(NamedTuple):
-    """One run of a table. label: of the curve over seeds. asked: game, seed, steps and flags, as in learning.json."""
+    """One run of a table. label: of the curve over seeds. wanted: game, seed, steps and flags, as in learning.json."""
 
     name: str
-    game: str
     label: str
-    asked: dict[str, Any]
+    wanted: dict[str, Any]
     settings: Settings
 
 
@@ -71,151 +77,154 @@ def rows_of(path: Path) -> list[Row]:
         table = _checked(yaml.safe_load(path.read_text(encoding="utf-8")), _TABLE, str(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
-    found: list[Row] = []
-    for place, given in enumerate(table.get("rows", []), 1):
+    rows: list[Row] = []
+    for place, line in enumerate(table.get("rows", []), 1):
         where = f"{path}: row {place}"
-        row = {"steps": table.get("steps"), "seed": 0, "flags": "", **_checked(given, _ROW, where)}
-        for name in ("name", "game", "steps"):
-            if row.get(name) in (None, ""):
-                raise ConfigError(f"{where}: has no '{name}'")
-        if Path(row["name"]).name != row["name"] or row["name"] in {each.name for each in found}:
-            raise ConfigError(f"{where}: name: {row['name']!r} is to be the name of one directory, and no other row's")
-        try:
-            variant = Variant(row["name"], row["name"], tuple(shlex.split(row["flags"])))
-            settings = settings_for(variant, row["game"], row["seed"], shlex.split(table.get("flags", "")), None,
-                                    row["steps"])
-        except (ConfigError, ValueError) as error:
-            raise ConfigError(f"{where} ({row['name']}): {error}") from None
-        found.append(Row(row["name"], row["game"], f"{row['game']} {row['flags']}".strip(), {
-            "game": row["game"], "seed": row["seed"], "steps": row["steps"],
-            "flags": f"{table.get('flags', '')} {row['flags']}".strip()}, settings))
-    if not found:
+        row = _row({"steps": table.get("steps"), **_checked(line, _ROW, where)}, table.get("flags", ""), where)
+        if row.name in {other.name for other in rows}:
+            raise ConfigError(f"{where}: name: another row is {row.name!r}, too")
+        rows.append(row)
+    if not rows:
         raise ConfigError(f"{path}: has no rows")
-    return found
+    return rows
 
 
-def _checked(given: Any, kinds: dict[str, type], where: str) -> dict[str, Any]:
-    """Returns `given` if it is a mapping with known names and values of their types. Raises ConfigError if not."""
-    if not isinstance(given, dict):
+def _checked(entry: Any, kinds: dict[str, type], where: str) -> dict[str, Any]:
+    """Returns `entry` if it is a mapping with known names and values of their types. Raises ConfigError if not."""
+    if not isinstance(entry, dict):
         raise ConfigError(f"{where}: is to have some of {', '.join(kinds)}")
-    for name, value in given.items():
+    for name, value in entry.items():
         if name not in kinds:
             raise ConfigError(f"{where}: unknown '{name}'; known are {', '.join(kinds)}")
         if type(value) is not kinds[name]:
             raise ConfigError(f"{where}: {name}: {value!r} is to be of type {kinds[name].__name__}")
-    return given
+    return entry
 
 
-def make(table: Path, out: Path, episodes: int, stopped: Callable[[], bool] = lambda: False) -> list[str]:
+def _row(line: dict[str, Any], common: str, where: str) -> Row:
+    for name in ("name", "game", "steps"):
+        if line.get(name) in (None, ""):
+            raise ConfigError(f"{where}: has no '{name}'")
+    if Path(line["name"]).name != line["name"]:
+        raise ConfigError(f"{where}: name: {line['name']!r} is to be the name of one directory")
+    seed, own = line.get("seed", 0), line.get("flags", "")
+    flags = f"{common} {own}".strip()
+    try:
+        settings = settings_of_run(train_parser(), ["--seed", str(seed), "--no-remember", *shlex.split(flags)], _OWN,
+                                   game=line["game"]).changed(steps=line["steps"])
+    except (ConfigError, ValueError) as error:
+        raise ConfigError(f"{where} ({line['name']}): {error}") from None
+    wanted = {"game": line["game"], "seed": seed, "steps": line["steps"], "flags": flags}
+    return Row(line["name"], f"{line['game']} {own}".strip(), wanted, settings)
+
+
+def make(table: Path, out: Path, episodes: int, interrupted: Callable[[], bool] = lambda: False) -> list[str]:
     """Trains, evaluates and shows all runs of the table. Returns the failures.
 
-    stopped: returns whether an interrupt has come. An interrupt just as a run reaches its steps shows only here.
+    interrupted: says whether an interrupt has come. An interrupt just as a run reaches its steps shows only here.
 
     Raises ConfigError if the table is wrong, or if another process trains a run; KeyboardInterrupt.
     """
     rows = rows_of(table)
     for run in filter(Path.exists, (out / row.name for row in rows)):
         os.close(lock_directory(run))  # raises if a process trains in it
-    found = remembered(out, rows)
+    entries = _remembered(out / "learning.json", rows)
     out.mkdir(parents=True, exist_ok=True)
     failures: list[str] = []
     for row in rows:
         run = out / row.name
-        if not run.exists() and "mean" in found.get(row.name, {}):
+        if "mean" in entries.get(row.name, {}) and not run.exists():
             continue
         try:
-            train(run, row.settings)
-            if "mean" not in found.get(row.name, {}):
-                found[row.name] = entry_of(row, run, {"run": run_numbers(run, goal(row.game))})
-                write(out, rows, found)  # the evaluation may fail
-            if stopped():
-                raise KeyboardInterrupt
-            found[row.name] = entry_of(row, run, evaluated(run, episodes))
+            for report in _reports(run, row.settings, episodes, interrupted):
+                if (run / "metrics.jsonl").exists():
+                    entries[row.name] = {**entries.get(row.name, {}), **_origin(run), **report, **row.wanted,
+                                         "run": run_numbers(run, row.wanted["game"]), "curve": curve(run)}
+                write(out, rows, entries)
         except (ConfigError, ga3c.CommandFailed) as failure:
             failures.append(f"{run}: {failure}")
-            continue
-        except SystemExit:  # the run was interrupted and has a checkpoint
-            if (run / "metrics.jsonl").exists() and (played := run_numbers(run, goal(row.game))):
-                found[row.name] = entry_of(row, run, {"run": played})
-                write(out, rows, found)
-            raise KeyboardInterrupt from None
-        write(out, rows, found)
-    write(out, rows, found)
-    print(listed(rows, found), end="", flush=True)
+    write(out, rows, entries)
+    print(listed(rows, entries), end="", flush=True)
     return failures
 
 
-def remembered(out: Path, rows: list[Row]) -> dict[str, dict[str, Any]]:
-    """Reads the reports in learning.json, by row name, without those of changed rows. Raises ConfigError."""
-    file = out / "learning.json"
-    asked = {row.name: row.asked for row in rows}
+def _reports(run: Path, settings: Settings, episodes: int, interrupted: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+    """Trains and evaluates a run. Yields {} after the training, because the evaluation may fail, then its report."""
+    try:
+        train(run, settings)
+    except KeyboardInterrupt:
+        yield {}
+        raise
+    yield {}
+    if interrupted():
+        raise KeyboardInterrupt
+    yield evaluated(run, episodes)
+
+
+def _remembered(file: Path, rows: list[Row]) -> dict[str, dict[str, Any]]:
+    """Reads the entries of a learning.json, by row, without those of rows that have changed. Raises ConfigError."""
+    wanted = {row.name: row.wanted for row in rows}
     try:
         known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        return {name: report for name, report in known.items() if _is_of(report, asked.get(name, {}))}
+        return {name: entry for name, entry in known.items() if entry == {**entry, **wanted.get(name, {})}}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file}: not as learning.py writes it; move it away ({error})") from None
 
 
-def _is_of(report: dict[str, Any], asked: dict[str, Any]) -> bool:
-    """Says whether the report is of the run `asked`. The report's `asked` has the game as the table spelled it."""
-    known = {**report, "game": report.get("asked", report.get("game"))}
-    return {**known, **asked} == known
-
-
-def entry_of(row: Row, run: Path, report: dict[str, Any]) -> dict[str, Any]:
-    """Returns the entry of a run in learning.json."""
-    made = {}
+def _origin(run: Path) -> dict[str, Any]:
+    """Returns commit, processor and cores of a run, at its start and at each later resume."""
+    starts = [json.loads((run / "versions.json").read_text(encoding="utf-8"))]
+    if (run / "events.jsonl").exists():
+        starts += [event["versions"] for event in reader.lasting_events(run) if isinstance(event.get("versions"), dict)]
+    origin = {}
     for name in ("commit", "processor", "cores"):
-        known = list(dict.fromkeys(each[name] for each in _versions(run) if each.get(name)))
-        made[name] = known[0] if len(known) == 1 else ", ".join(map(str, known)) or None
-    found = {**row.asked, **made, **report, "curve": curve(run)}
-    return found if found["game"] == row.asked["game"] else {**found, "asked": row.asked["game"]}
+        known = list(dict.fromkeys(versions[name] for versions in starts if versions.get(name)))
+        origin[name] = known[0] if len(known) == 1 else ", ".join(map(str, known)) or None
+    return origin
 
 
-def _versions(run: Path) -> list[dict[str, Any]]:
-    """Returns the versions at the start of a run and at each later resume."""
-    first = json.loads((run / "versions.json").read_text(encoding="utf-8"))
-    starts = reader.lasting_events(run) if (run / "events.jsonl").exists() else []
-    return [first, *(event["versions"] for event in starts if isinstance(event.get("versions"), dict))]
+def evaluated(run: Path, episodes: int) -> dict[str, Any]:
+    """Evaluates the newest checkpoint once, keeps the report in the run, and returns it."""
+    file = run / "evaluation.json"
+    newest = checkpoint.saved(run / "checkpoints")[:1]
+    report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"scores": []}
+    if len(report["scores"]) != episodes or [Path(report["checkpoint"]).name] != [path.name for path in newest]:
+        report = ga3c.evaluate(run, episodes=episodes)
+        write_whole(file, json.dumps(report, indent=1) + "\n")
+    return report
 
 
-def write(out: Path, rows: list[Row], found: dict[str, dict[str, Any]]) -> None:
-    """Writes the numbers, the table and the curves of the runs in `found`."""
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(report)}" for name, report in found.items())
+def write(out: Path, rows: list[Row], entries: dict[str, dict[str, Any]]) -> None:
+    """Writes the numbers, the table and the curves of the runs in `entries`."""
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries.items())
     write_whole(out / "learning.json", f"{{\n{lines}\n}}\n")
-    write_whole(out / "learning.md", listed(rows, found))
-    if games := curves(rows, found):
+    write_whole(out / "learning.md", listed(rows, entries))
+    if games := curves(rows, entries):
         figure_by_game(games, "score-steps").savefig(out / "learning.png", dpi=150)
 
 
-def curves(rows: list[Row], found: dict[str, dict[str, Any]]) -> dict[str, list[Group]]:
+def curves(rows: list[Row], entries: dict[str, dict[str, Any]]) -> dict[str, list[Group]]:
     """Returns the curves of each game's panel. All seeds form one curve."""
     runs: dict[str, dict[str, list[list[dict[str, Any]]]]] = {}
     for row in rows:
-        drawn = found.get(row.name, {}).get("curve", {"score": []})
+        drawn = entries.get(row.name, {}).get("curve", {"score": []})
         if drawn["score"]:
-            runs.setdefault(row.game, {}).setdefault(row.label, []).append(points(drawn))
+            runs.setdefault(row.wanted["game"], {}).setdefault(row.label, []).append(points(drawn))
     return {game: [Group(label if len(seeds) == 1 else f"{label} ({len(seeds)} seeds)", seeds, {}, [[]] * len(seeds))
                    for label, seeds in by_label.items()] for game, by_label in runs.items()}
 
 
-def listed(rows: list[Row], found: dict[str, dict[str, Any]]) -> str:
-    """Formats a Markdown table, a line per run. found: by row name, the values of `evaluated`, or only some of them."""
-    lines = ["| run | game | seed | score, mean | 95 % interval | human-normalised | last hundred games | agent steps "
-             "| minutes | agent steps/s | policy lag |", "|---|---|---|---|---|---|---|---|---|---|---|"]
+def listed(rows: list[Row], entries: dict[str, dict[str, Any]]) -> str:
+    """Formats a Markdown table, a line for each run."""
+    lines = []
     for row in rows:
-        report = found.get(row.name, {})
-        cells = ["-", "-", "-"]
-        if "mean" in report:
-            low, high = report["mean_interval"]
-            normalised = report.get("human_normalised")
-            cells = [f"{report['mean']:,.1f}", f"{low:,.1f} - {high:,.1f}",
-                     "-" if normalised is None else f"{normalised:.0%}"]
-        ran = report.get("run", {})
-        cells += ["-" if ran.get(name) is None else f"{ran[name]:,}"
-                  for name in ("score", "agent_steps", "minutes", "steps_per_second", "lag")]
-        lines.append("| " + " | ".join([row.name, row.game, str(row.settings.run.seed), *cells]) + " |")
-    return "\n".join(lines) + "\n"
+        entry = entries.get(row.name, {})
+        line = {**row.wanted, **entry, **entry.get("run", {}), "name": row.name,
+                "paper": PUBLISHED.get(row.wanted["game"])}
+        if "mean_interval" in entry:
+            line["interval"] = " - ".join(f"{bound:,.1f}" for bound in entry["mean_interval"])
+        lines.append(line)
+    return markdown(lines, _COLUMNS)
 
 
 def main() -> int:
@@ -235,12 +244,11 @@ def main() -> int:
         if len(interrupts) == 1 or number == signal.SIGINT:
             raise KeyboardInterrupt
 
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-        signal.signal(each, interrupt)
+    for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(kind, interrupt)
     if options.minutes_left is not None:
         signal.setitimer(signal.ITIMER_REAL, max(1e-3, 60.0 * options.minutes_left))
-    return exit_code("learning", lambda: make(options.table, options.out, options.episodes, lambda: bool(interrupts)),
-                     "some runs are missing")
+    return exit_code("learning", lambda: make(options.table, options.out, options.episodes, lambda: bool(interrupts)))
 
 
 if __name__ == "__main__":

@@ -103,9 +103,8 @@ class FaultTolerantEnvironment:
         return None if state is None else {**state, _STATE_KEY: np.array([self._seed, self._in_a_row])}
 
     def restore(self, state: State) -> None:
-        """Restores the environments and our own numbers. A state of an earlier version lacks our numbers."""
-        if _STATE_KEY in state:
-            self._seed, self._in_a_row = map(int, state[_STATE_KEY])
+        """Restores the environments and our own numbers."""
+        self._seed, self._in_a_row = map(int, state[_STATE_KEY])
         self._environment.restore({name: array for name, array in state.items() if name != _STATE_KEY})
 
     def close(self) -> None:

@@ -107,7 +107,7 @@ class Followed:
         elif kind == "end":
             self.ended = f"ended by {event['reason']}"
         elif kind == "trial":
-            decision = event.get("decision") or event["verdict"]  # before version 0.9
+            decision = event["decision"]
             compared = event["rate_from"] and event["seconds"] and decision not in ("aborted", "given up")
             gain = f" {event['rate'] / event['rate_from'] - 1:+.0%}" if compared else ""
             self._tuning = f"{event['to']} {decision}{gain}"

@@ -157,7 +157,7 @@ def _track(options: argparse.Namespace) -> int:
 
 def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]:
     """Returns the tracker and the number of rows it has. Raises ConfigError if it is missing or fails to start."""
-    known, sent = _noted(note, project).get(project, (None, 0))
+    known, sent = _noted(note).get(project, (None, 0))
     try:
         return TRACKERS[name](project, run.resolve().name, record.settings(run), known), sent
     except ImportError as error:
@@ -166,12 +166,11 @@ def _open(name: str, project: str, run: Path, note: Path) -> tuple[Tracker, int]
         raise ConfigError(f"--to: {name} does not begin: {type(error).__name__}: {error}") from error
 
 
-def _noted(note: Path, project: str) -> dict[str, tuple[str, int]]:
-    """Returns by project the tracker's run and the number of rows it has. A note of 0.8 is of `project`."""
+def _noted(note: Path) -> dict[str, tuple[str, int]]:
+    """Returns by project the tracker's run and the number of rows it has."""
     with suppress(FileNotFoundError):
         try:
             noted = json.loads(note.read_text(encoding="utf-8"))
-            noted = {project: noted} if isinstance(noted.get("id"), str) else noted
             return {name: (str(each["id"]), int(each["rows"])) for name, each in noted.items()}
         except (ValueError, LookupError, TypeError, AttributeError):
             raise ConfigError(f"{note} is damaged; remove it to send everything again") from None
@@ -189,7 +188,7 @@ def _sole(note: Path) -> Iterator[None]:
 
 def _remember(note: Path, project: str, identity: str, rows: int) -> None:
     with _sole(note):
-        noted = _noted(note, project) | {project: (identity, rows)}
+        noted = _noted(note) | {project: (identity, rows)}
         write_whole(note, json.dumps({name: {"id": identity, "rows": rows}
                                       for name, (identity, rows) in noted.items()}) + "\n")
 

@@ -27,7 +27,6 @@ from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs.reader import located
 from ga3c.settings.files import from_flat, recorded, settings_of
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.earlier import BEHAVIOUR_BEFORE_0_9
 from ga3c.settings.schema import Settings
 
 SHIPPED = Path(__file__).parent / "policies"
@@ -215,7 +214,7 @@ def write_policy(path: Path, trained: Trained) -> None:
 
 
 def read_policy(path: Path) -> Trained:
-    """Reads and verifies a policy file, also one of version 0.8.
+    """Reads and verifies a policy file.
 
     Raises ConfigError if the file is something else or of a newer version, CheckpointError if it is damaged.
     """
@@ -232,8 +231,7 @@ def read_policy(path: Path) -> Trained:
             raise foreign
         if metadata.pop("sha256") != _digest(metadata, weights):
             raise CheckpointError(f"{path} is damaged: its sha256 does not match the recorded one")
-        settings = from_flat({**BEHAVIOUR_BEFORE_0_9, **metadata["settings"]},
-                             f"{path}: made by another version of ga3c")
+        settings = from_flat(metadata["settings"], f"{path}: made by another version of ga3c")
         return Trained(path, settings, weights, dict(metadata["progress"]), None, [])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {' '.join(str(error).split())}") from None

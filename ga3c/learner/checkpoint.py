@@ -120,13 +120,12 @@ def unusable(progress: Any) -> str:
     """Returns what is wrong with the counters of a checkpoint that a run resumes from; "" if nothing is."""
     if not isinstance(progress, dict):
         return "progress.json is no JSON object"
-    progress = {"dropped_steps": 0, "learning_rate_factor": 1.0, **progress}  # earlier versions did not save these
     for name in ("version", "agent_steps", "episodes", "predictions", "dropped_steps", "time"):
         value: Any = progress.get(name)
         if type(value) is not int and (type(value) is not float or name != "time") or not 0 <= value < 1e15:
             kind = "a number" if name == "time" else "an integer"
             return f"{name} is {str(value)[:40]!r}, but must be {kind} from 0 to 1e15"
-    factor = progress["learning_rate_factor"]
+    factor = progress.get("learning_rate_factor")
     if type(factor) is not float or not 0 < factor <= 1:
         return f"learning_rate_factor is {str(factor)[:40]!r}, but must be over 0 and at most 1"
     scores = progress.get("recent_scores")
@@ -184,11 +183,11 @@ def hourly(directory: Path) -> list[str]:
 
 
 class Best(NamedTuple):
-    """The `checkpoint` with the best score of all evaluated under one `protocol` (None: from an earlier version)."""
+    """The `checkpoint` with the best score of all evaluated under one `protocol`."""
 
     checkpoint: str
     mean: float
-    protocol: dict[str, Any] | None = None
+    protocol: dict[str, Any]
 
 
 def set_best(directory: Path, best: Best) -> None:
@@ -200,8 +199,7 @@ def best(directory: Path) -> Best | None:
     """Returns the note of `set_best`. Returns None if there is none, or if its checkpoint is gone."""
     try:
         note = json.loads((directory / "best.json").read_text(encoding="utf-8"))
-        protocol = note.get("protocol")
-        noted = Best(str(note["checkpoint"]), float(note["mean"]), protocol if isinstance(protocol, dict) else None)
+        noted = Best(str(note["checkpoint"]), float(note["mean"]), dict(note["protocol"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return noted if noted.checkpoint in (path.name for path in saved(directory)) else None

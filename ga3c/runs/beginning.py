@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError, load, newest, unusable
-from ga3c.settings.earlier import current_names
 from ga3c.settings.files import settings_of, yaml_scalar
 from ga3c.settings.messages import ConfigError, flag
 from ga3c.settings.schema import Settings
@@ -42,16 +41,15 @@ def resume_from_checkpoint(settings: Settings, spec: EnvSpec, model: Model, dire
     wrong = unusable(progress)
     if wrong:
         raise CheckpointError(f"{path} cannot be resumed from: {wrong}")
-    trained_on = current_names(progress)
     for name, ours in (("game", settings.env.game), ("rollout_length", settings.algorithm.rollout_length)):
-        theirs = trained_on.get(name, ours)
+        theirs = progress.get(name)
         if ours != theirs:
             raise ConfigError(f"{flag(name)}: {ours}, but {path} was trained on {theirs}; "
                               "--weights-only begins a new run with its weights")
     _check_contrast(settings, spec, path, progress)
     try:
         model.restore(checkpoint.arrays, progress["version"], progress["agent_steps"])
-        model.learning_rate_factor = progress.get("learning_rate_factor", 1.0)
+        model.learning_rate_factor = progress["learning_rate_factor"]
     except ValueError as error:
         raise ConfigError(f"--resume: {path}: {error}") from None
     return Beginning(path, progress, checkpoint.arrays, tuple(passed_over))

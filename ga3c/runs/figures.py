@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ga3c.runs import policy_lag as lag
 from ga3c.runs import reader as record
-from ga3c.runs.reader import column, find_run, is_number, whole_settings
+from ga3c.runs.reader import column, find_run, is_number
 from ga3c.settings.messages import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
         rows = [row for row in record.lasting(record.rows(find_run(run)).new()) if row["agents"]]
         if not rows:
             raise ConfigError(f"{run} has no row of training in its metrics.jsonl")
-        settings = whole_settings(run)
+        settings = record.settings(run)
         compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
         key = repr(sorted(compared.items(), key=str)) if compared else str(run)
         _, group, lags, seeds = found.setdefault(

@@ -1,7 +1,7 @@
 """The reader of runs: finds them and reads their files, during a run or later, for `ga3c-top`, `ga3c-plot` and tools.
 
 It skips lines torn by a crash, a last line that is still being written, and lines that are neither a row of metrics nor
-an event. Rows of earlier versions get None for the columns that they lack.
+an event. A row gets None for the usual columns that it lacks.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.learner import checkpoint
-from ga3c.settings.earlier import ALGORITHM_BEFORE_0_9, BEHAVIOUR_BEFORE_0_9
 from ga3c.settings.files import recorded_values
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schema import Settings
 
 Entry = dict[str, Any]
 
@@ -40,10 +38,10 @@ def is_number(value: Any) -> bool:
 def _row(entry: Entry) -> Entry | None:
     if not all(is_number(entry.get(name)) for name in _NUMBERS):
         return None
-    diagnosis = entry.get("bottleneck", entry.get("limit"))  # its name before version 0.9
+    diagnosis = entry.get("bottleneck")
     # Interned: a run of a day has some 90,000 rows.
     numbers = {sys.intern(name): value for name, value in entry.items()
-               if name not in ("bottleneck", "limit") and is_number(value)}
+               if name != "bottleneck" and is_number(value)}
     return {**dict.fromkeys(_NUMBERS_OR_NONE), **numbers,
             **({"bottleneck": diagnosis} if isinstance(diagnosis, str) else {})}
 
@@ -148,15 +146,8 @@ def column(rows: Iterable[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
 
 
 def settings(run: Path) -> dict[str, Any]:
-    """Returns the settings in a run's config.yaml, of any version, by name; {} without a file. Raises ConfigError."""
+    """Returns the settings in a run's config.yaml, by name; {} without a file. Raises ConfigError."""
     return recorded_values(run / "config.yaml")
-
-
-def whole_settings(run: Path) -> dict[str, Any]:
-    """Returns `settings` with the missing ones added: as the run's version of ga3c behaved, else today's defaults."""
-    found = settings(run)
-    lacked = {} if "algorithm" in found else {**ALGORITHM_BEFORE_0_9, **BEHAVIOUR_BEFORE_0_9}
-    return json.loads(json.dumps(Settings().flat())) | lacked | found if found else {}
 
 
 def find_run(where: Path | None) -> Path:

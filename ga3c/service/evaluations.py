@@ -99,7 +99,7 @@ class Evaluations:
         """Returns whether it beats the best so far, or that one comes from another protocol, before a resume."""
         so_far = self._recorder.checkpoints.best
         return math.isfinite(candidate.mean) and (
-            so_far is None or candidate.mean > so_far.mean or so_far.protocol not in (None, candidate.protocol))
+            so_far is None or candidate.mean > so_far.mean or so_far.protocol != candidate.protocol)
 
     def _failed(self, path: Path, cause: str) -> None:
         self._recorder.event("evaluation_failed", checkpoint=str(path.relative_to(self._recorder.directory)),

@@ -102,7 +102,7 @@ class Queue:
     def restore(self, state: dict[str, Any], n: int) -> None:
         """See `Order.restore`."""
         self.moved, self._submitted = int(state["moved"]), deque(state["submitted"])
-        self._recent = deque(map(list, state.get("recent", ())))  # earlier versions had none
+        self._recent = deque(map(list, state["recent"]))
         if not 0 <= self.moved <= n:
             raise ValueError("the checkpoint has another number of agents")
 

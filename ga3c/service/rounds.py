@@ -175,8 +175,7 @@ class Rounds:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continues from a `state`; agents ask again. Raises ValueError if it belongs to another plan."""
-        of = state.get("plan", list(self.plan))  # some saved states have none
-        if of != list(self.plan) or len(state["played"]) != self.plan.turns:
+        if state["plan"] != list(self.plan) or len(state["played"]) != self.plan.turns:
             raise ValueError("they are of another schedule")
         self.updates, self._turn, self._played = int(state["updates"]), int(state["turn"]), list(state["played"])
         submitted = {int(agent): list(slots) for agent, slots in state["submitted"]}

@@ -94,7 +94,7 @@ def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: M
     try:
         began_at = json.loads(saved[f"{PREFIX}places"].tobytes())["began_at"]
         restored = Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed, stopping)
-        learner.min_valid_version = int(saved.get(_MIN_VALID_VERSION, 0))
+        learner.min_valid_version = int(saved[_MIN_VALID_VERSION])
         return restored
     except (ValueError, LookupError, TypeError, AttributeError, zlib.error, OverflowError) as error:
         recorder.log(f"New episodes begin: those of the checkpoint do not fit, {' '.join(str(error).split())[:200]}.")

@@ -182,8 +182,7 @@ class Agents:
                                       if name.startswith(own)})
             each.rng.bit_generator.state = places["rngs"][agent]
             each.progress = Progress(**places["progress"][agent])
-        if "global_streams" in places:  # earlier versions did not seed them
-            restore_global_streams(places["global_streams"])
+        restore_global_streams(places["global_streams"])
         facts, at = self.store.facts(), 0
         size = sum(array.nbytes for array in facts.values())
         data = zlib.decompressobj().decompress(saved[f"{PREFIX}facts"].tobytes(), size + 1)

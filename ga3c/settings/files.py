@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from ga3c.settings.earlier import ALGORITHM_BEFORE_0_9, BEHAVIOUR_BEFORE_0_9, REMOVED, RENAMED, current_names
 from ga3c.settings.messages import ConfigError, nearest, shown
 from ga3c.settings.plan import plan
 from ga3c.settings.presets import PRESETS, starting_values, values_by_size
@@ -93,26 +92,15 @@ def _entries(path: str, node: yaml.Node, wanted: str) -> list[tuple[str, int, ya
 
 
 def _not_a_group(name: str) -> str:
-    if name in REMOVED or name in RENAMED or name in ALL:
-        return moved(name)
+    if name in ALL:
+        return f"'{name}' stands in the group '{ALL[name].group}'; ga3c-train --print-config shows the form"
     return f"unknown group '{name}'{nearest(name, list(GROUPS))}; the groups are {', '.join(GROUPS)}"
 
 
 def _not_in_group(name: str, group: str) -> str:
-    if name in RENAMED or name in REMOVED:
-        return moved(name)
     if name in ALL:
         return f"'{name}' stands in the group '{ALL[name].group}', not in '{group}'"
     return f"unknown setting '{name}'{nearest(name, list(ALL))}"
-
-
-def moved(name: str) -> str:
-    """Says which group and name a setting of versions before 0.9 has now. Those versions had no groups."""
-    if name in REMOVED:
-        return f"'{name}' is gone since 0.9: {REMOVED[name]}"
-    if name in RENAMED:
-        return f"'{name}' is '{RENAMED[name]}' in the group '{ALL[RENAMED[name]].group}' since 0.9"
-    return f"'{name}' stands in the group '{ALL[name].group}' since 0.9; ga3c-train --print-config shows the form"
 
 
 # ------------------------------------------------------------------------------------------------ checking
@@ -128,8 +116,7 @@ def check(values: Mapping[str, Any], strict: bool) -> tuple[str, str] | None:
     """Returns the first mistake in values by setting as (setting, explanation), or None. strict: without conversion."""
     for name in values:
         if name not in ALL:
-            known = name in RENAMED or name in REMOVED
-            return name, moved(name) if known else f"unknown setting '{name}'{nearest(name, list(ALL))}"
+            return name, f"unknown setting '{name}'{nearest(name, list(ALL))}"
     try:
         Settings.model_validate(_nested(values), strict=strict)
     except ValidationError as error:
@@ -307,41 +294,29 @@ def configured(file: str | None = None, /, **settings: Any) -> Settings:
 
 
 def recorded(path: Path, given: Mapping[str, Any] | None = None) -> Settings:
-    """Reads the settings in a run's config.yaml, also of version 0.8; `given` overrides them. Raises ConfigError.
+    """Reads the settings in a run's config.yaml; `given` overrides them. Raises ConfigError.
 
     The run may come from another machine. A caller that trains must also call `check_agents`.
     """
-    if "env" in _read_plain(path):
-        return _resolved(given or {}, str(path))
-    found = recorded_values(path)
-    settings = from_flat({**ALGORITHM_BEFORE_0_9, **BEHAVIOUR_BEFORE_0_9, **_over(found, given or {})}, str(path))
-    if "game" not in found:
+    if "game" not in recorded_values(path):
         raise ConfigError(f"{path}: these are no run's settings, they name no game")
-    return settings
+    return _resolved(given or {}, str(path))
 
 
 def recorded_values(path: Path) -> dict[str, Any]:
-    """Reads the values by setting in a run's config.yaml of any version, unchecked; {} if the file is missing.
-
-    Raises ConfigError.
-    """
-    found = _read_plain(path)
-    groups = [group for group in found.values() if isinstance(group, dict)]
-    return current_names({name: value for group in groups for name, value in group.items()} if groups else found)
+    """Reads the values by setting in a run's config.yaml, unchecked; {} if the file is missing. Raises ConfigError."""
+    groups = [group for group in _read_plain(path).values() if isinstance(group, dict)]
+    return {name: value for group in groups for name, value in group.items()}
 
 
 def settings_of(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values by setting in a checkpoint's progress, unchecked; {} if there are none.
-
-    Settings that the checkpoint's version did not have get the values of its behaviour.
-    """
+    """Returns the values by setting in a checkpoint's progress, unchecked; {} if there are none."""
     found = progress.get("settings")
-    return {**BEHAVIOUR_BEFORE_0_9, **current_names(found)} if isinstance(found, dict) else {}
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def from_flat(values: Mapping[str, Any], source: str) -> Settings:
     """Builds settings from values by setting that a program wrote to the file `source`. Raises ConfigError."""
-    values = current_names(values)
     wrong = check(values, strict=False)
     if wrong:
         raise ConfigError(f"{source}: {wrong[1]}")

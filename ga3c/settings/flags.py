@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 from ga3c import __version__
 from ga3c.settings.files import check, require, resolve, yaml_scalar
 from ga3c.settings.messages import ConfigError, flag, nearest
-from ga3c.settings.earlier import REMOVED, RENAMED
 from ga3c.settings.schema import ALL, GROUPS, Settings
 
 
@@ -57,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action="version", version=f"ga3c {__version__}",
                           help="print the version and end")
         self.hints: dict[str, str] = {}
-        """Messages for options of earlier versions or other programs, by option."""
+        """Messages for options of other programs, by option."""
         self.stray = ""
         """Text added to the message about a word that belongs to no option."""
 
@@ -111,9 +110,7 @@ def add_settings(parser: Parser) -> None:
                 section.add_argument(flag(name), action=argparse.BooleanOptionalAction, dest=name, help=text)
             else:
                 section.add_argument(flag(name), dest=name, metavar=ALL[name].metavar, help=text)
-    parser.hints = {flag(old): f"{flag(old)} is {flag(new)} since 0.9" for old, new in RENAMED.items()}
-    parser.hints |= {flag(old): f"{flag(old)} is gone since 0.9: {instead}" for old, instead in REMOVED.items()}
-    parser.hints |= {other: f"unknown option {other}; here it is {ours}" for other, ours in _ELSEWHERE.items()}
+    parser.hints = {other: f"unknown option {other}; here it is {ours}" for other, ours in _ELSEWHERE.items()}
     parser.hints |= dict.fromkeys(("--gpu", "--cpu", "--device"), "the device is no option: TensorFlow takes a GPU if "
                                   "it finds one; CUDA_VISIBLE_DEVICES= hides them")
     parser.hints |= {word: f"{word!r} belongs to no option; a switch stands alone, as --serial or --no-serial"

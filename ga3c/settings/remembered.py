@@ -42,8 +42,6 @@ def entries(name: str) -> list[Entry]:
         return []
     except RecursionError as error:
         raise ValueError(str(error)) from None
-    if isinstance(found, dict):  # the format before version 0.9
-        return []
     if not isinstance(found, list):
         raise ValueError("not a list of entries")
     return [entry for entry in found if isinstance(entry, dict)]

@@ -155,7 +155,6 @@ def test_after_a_restore_the_next_ones_begin_with_the_seed_that_was_next() -> No
     again.restore(first.state() or {})
     again.step(np.zeros(2, np.int64))
     assert np.diff(seeds).tolist() == [7919, -7919, 2 * 7919]
-    again.restore({"place": np.zeros(1)})  # of an earlier version
 
 
 def test_a_replacement_that_cannot_begin_is_one_more_failure_and_is_replaced_in_turn() -> None:

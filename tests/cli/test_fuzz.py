@@ -153,7 +153,7 @@ def test_checkpoint_directories_are_read_or_refused_and_nothing_outside_is_touch
     directory = base / "run" / "checkpoints"
     path = checkpoint.save(directory, "000000000007", Checkpoint(
         {"network.00": np.arange(4, dtype=np.float32)}, PROGRESS), 2)
-    (base / "run" / "config.yaml").write_text("game: Pong\n")
+    (base / "run" / "config.yaml").write_text("env:\n  game: Pong\n")
     file = path / data.draw(st.sampled_from(FILES))
     sealed = file.name != "manifest.json" and data.draw(st.booleans())
     if sealed and data.draw(st.booleans()):  # or hardly a case gets behind the first checks

@@ -1,8 +1,7 @@
-"""Going on with a run, also of version 0.8: from its newest sound checkpoint, with its settings and counts."""
+"""Going on with a run: from its newest sound checkpoint, with its settings and counts."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -15,8 +14,6 @@ from ga3c.learner import checkpoint
 from ga3c.runs.directory import lock_directory
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.supervisor import Service
-from ga3c.settings.files import recorded_values
-from ga3c.settings.earlier import RENAMED
 from ga3c.tuning.tuner import Tuner
 
 pytestmark = pytest.mark.usefixtures("own_directory")
@@ -266,45 +263,3 @@ def test_a_lowered_learning_rate_is_not_raised_by_a_resume(
     for steps in ("10000", "14000"):
         assert train_here("--resume", "run", "--steps", steps).returncode == 0
     assert factors == [1.0, 0.5]
-
-
-# ------------------------------------------------------------------------------------------------ runs of version 0.8
-
-CONTROLLER_OF_08 = {"process": "Fast", "setting": [2, 1, 1], "searching": True, "of": "version 0.8"}
-
-
-@pytest.fixture
-def run_of_08(run_with_two_checkpoints: list[Path]) -> list[Path]:
-    """The checkpoints of `run`, whose files are made as version 0.8 wrote them."""
-    old = {new: name for name, new in RENAMED.items()}
-
-    def before(values: dict[str, object]) -> dict[str, object]:
-        return {old.get(name, name): value for name, value in values.items()} | {"agents_per_process": 1}
-
-    settings = before(recorded_values(RUN / "config.yaml"))
-    (RUN / "config.yaml").write_text("".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items()))
-    for path in run_with_two_checkpoints:
-        saved = checkpoint.load(path)
-        progress = {old.get(name, name): value for name, value in saved.progress.items()}
-        progress |= {"ga3c": "0.8.0", "settings": before(saved.progress["settings"]), "controller": CONTROLLER_OF_08}
-        checkpoint.save(path.parent, path.name, checkpoint.Checkpoint(saved.arrays, progress), 9)
-    return run_with_two_checkpoints
-
-
-def test_a_run_of_version_08_goes_on(run_of_08: list[Path], train_here: Command) -> None:
-    assert "t_max" in (RUN / "config.yaml").read_text() and "rollout_length" not in (RUN / "config.yaml").read_text()
-    done = train_here("--resume", "run", "--steps", "10000")
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    start = [event for event in events(RUN) if event["event"] == "start"][-1]
-    assert start["resumed_at"] == int(run_of_08[1].name) and "Skipped an unusable checkpoint" not in done.stdout
-    assert "\nalgorithm:" in (RUN / "config.yaml").read_text() and "t_max:" not in (RUN / "config.yaml").read_text()
-
-
-def test_a_run_of_version_08_is_evaluated_or_refused_as_one_of_today(
-        run_of_08: list[Path], train_here: Command, evaluate_here: Command) -> None:
-    assert evaluate_here("run", "--episodes", "2", "--json").returncode == 0
-    refused = train_here("--resume", "run", "--rollout-length", "7", "--steps", "10000")
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "was trained on 20; --weights-only begins a new run with its weights" in refused.stderr
-    old_flag = train_here("--resume", "run", "--t-max", "7")
-    assert (old_flag.returncode, old_flag.stderr) == (2, "ga3c-train: --t-max is --rollout-length since 0.9\n")

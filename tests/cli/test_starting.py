@@ -113,7 +113,7 @@ def test_a_run_goes_on_from_a_checkpoint_that_is_named_or_was_chosen(monkeypatch
     assert located("run/checkpoints/000000000020") == (Path("run"), Path("run/checkpoints/000000000020"))
     with pytest.raises(ConfigError, match="run/checkpoints/best: no evaluation"):
         located("run/checkpoints/best")
-    set_best(Path("run/checkpoints"), Best("000000000010", 1.0, None))
+    set_best(Path("run/checkpoints"), Best("000000000010", 1.0, {}))
     assert located("run/checkpoints/best") == (Path("run"), Path("run/checkpoints/000000000010"))
     for nothing in (".", "run/checkpoints", "run/checkpoints/7", "run/config.yaml", "run/checkpoints/config.yaml"):
         assert located(nothing) is None, nothing

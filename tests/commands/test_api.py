@@ -93,7 +93,6 @@ print("returned", run.events()[-1]["reason"])
 
 
 @pytest.mark.parametrize(("call", "told"), [
-    (lambda: ga3c.Config(t_max=5), "'t_max' is 'rollout_length' in the group 'algorithm' since 0.9"),
     (lambda: configured(gama=0.9), "unknown setting 'gama'; did you mean gamma?"),
     (lambda: configured(gamma=2), "gamma: 2 is not allowed"),
     (lambda: configured(minutes="1"), "minutes: '1' is not allowed"),

@@ -82,14 +82,6 @@ def test_seconds_behind_which_a_resumed_run_went_back_are_not_drawn(tmp_path: Pa
     assert y == pytest.approx(np.where(x < 80.2 / 60, 6.0 * x, 5.0 + 6.0 * (x + 0.5 / 60)))
 
 
-def test_a_run_of_a_version_with_fewer_settings_is_of_the_same_group(tmp_path: Path) -> None:
-    runs = [written(tmp_path / f"{seed}", game="Pong", seed=seed) for seed in (0, 1)]
-    config = (runs[0] / "config.yaml").read_text()
-    (runs[0] / "config.yaml").write_text("".join(
-        line for line in config.splitlines(keepends=True) if not line.startswith("training_delay")))
-    assert [group.label for group in grouped(runs)] == ["Pong (2 seeds)"]
-
-
 def test_runs_of_one_seed_are_not_called_seeds_and_another_start_is_another_curve(tmp_path: Path) -> None:
     runs = [written(tmp_path / f"{number}", game="Pong") for number in range(2)]
     runs.append(written(tmp_path / "from-one", game="Pong", start="1/1/1"))

@@ -34,7 +34,7 @@ class Written:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir()
-        (path / "config.yaml").write_text("game: Boxing\nsteps: 400000\n")
+        (path / "config.yaml").write_text("env:\n  game: Boxing\nrun:\n  steps: 400000\n")
         (path / "versions.json").write_text('{"cores": 2}')
         (path / "metrics.jsonl").touch()
         self._keep_fresh()
@@ -153,7 +153,7 @@ def test_it_follows_a_run_to_its_end(run: Written, opened: Callable[..., Termina
 @pytest.mark.parametrize(("envs", "advised"), [("1", True), ("16", False), ("many", False)])
 def test_agents_of_few_environments_are_advised_to_have_more(run: Written, envs: str, advised: bool) -> None:
     with open(run.path / "config.yaml", "a") as file:
-        file.write(f"envs_per_agent: {envs}\n")
+        file.write(f"agents:\n  envs_per_agent: {envs}\n")
     for row in rows(5, **BUSY):
         run.row(row)
     assert ("envs_per_agent" in top(run.path, "--once").stdout) == advised

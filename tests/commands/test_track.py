@@ -50,7 +50,7 @@ def write_rows(run: Path, *numbers: int, end: bool = False) -> None:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run/config.yaml").write_text("game: toy:catch\nseed: 3\n")
+    (tmp_path / "run/config.yaml").write_text("env:\n  game: toy:catch\nrun:\n  seed: 3\n")
     return tmp_path / "run"
 
 
@@ -256,8 +256,6 @@ def test_mlflow_gets_a_run_in_the_experiment_and_goes_on_with_it(run: Path, mlfl
     mlflow.clear()
     assert track([str(run), "--to", "mlflow", "--project", "atari"]) == 0
     assert [call[0] for call in mlflow] == ["update_run", "set_terminated"], "it has all rows"
-    for _ in range(2):  # the note of 0.8 has a key of this name
-        assert track([str(run), "--to", "mlflow", "--project", "id"]) == 0
 
 
 def test_mlflow_gets_at_most_a_thousand_metrics_at_a_time(mlflow: list[tuple]) -> None:
@@ -320,7 +318,7 @@ def test_two_projects_keep_their_notes_though_they_write_them_at_the_same_time(r
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(many, ["one", "two"]))
-    assert module._noted(run / "track-mlflow.json", "") == {"one": ("run of one", 49), "two": ("run of two", 49)}
+    assert module._noted(run / "track-mlflow.json") == {"one": ("run of one", 49), "two": ("run of two", 49)}
 
 
 def test_a_run_is_followed_though_its_disk_is_full(

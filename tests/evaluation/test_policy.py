@@ -23,7 +23,6 @@ from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint, CheckpointError
 from ga3c.settings.files import check_agents, configured
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.earlier import BEHAVIOUR_BEFORE_0_9
 from ga3c.settings.schema import EnvSettings, Settings
 
 CATCH = configured(game="toy:catch", seed=3)
@@ -53,18 +52,11 @@ def refused(where: str | Path, kind: type[Exception] = ConfigError) -> str:
 
 # ------------------------------------------------------------------------------------------------ files
 
-def test_a_policy_file_keeps_how_the_game_was_played_and_one_of_an_earlier_version_is_read(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_file_keeps_how_the_game_was_played(tmp_path: Path) -> None:
     variant = {"game": "PongNoFrameskip-v0", "mode": 1, "difficulty": 2, "frame_skip": 3}
     trained = Trained(tmp_path, configured(**variant), {"network.00": np.zeros(3, np.float32)}, {}, None, [])
     write_policy(tmp_path / "new.npz", trained)
     assert read_policy(tmp_path / "new.npz").settings == configured(**variant)
-    monkeypatch.setattr(policy, "_SETTINGS",
-                        tuple(name for name in policy._SETTINGS
-                              if name not in ("mode", "difficulty", *BEHAVIOUR_BEFORE_0_9)))
-    write_policy(tmp_path / "old.npz", trained)
-    assert read_policy(tmp_path / "old.npz").settings == configured(
-        game="PongNoFrameskip-v0", frame_skip=3, contrast=False)
 
 
 def test_a_policy_file_keeps_all_settings_of_the_game_but_those_of_training_alone() -> None:
@@ -134,7 +126,7 @@ def test_a_checkpoint_is_found_by_its_path_from_anywhere(run: Path, monkeypatch:
 
 def test_the_best_checkpoint_is_found_once_there_is_one(run: Path) -> None:
     assert "has chosen a best" in refused(run / "checkpoints/best")
-    checkpoint.set_best(run / "checkpoints", checkpoint.Best("000000000020", 1.0))
+    checkpoint.set_best(run / "checkpoints", checkpoint.Best("000000000020", 1.0, {}))
     assert find(run / "checkpoints/best").progress["agent_steps"] == 20
 
 
@@ -165,17 +157,6 @@ def test_a_policy_file_carries_what_its_values_are_expectations_of(tmp_path: Pat
     assert (algorithm.gamma, algorithm.reward_clip) == (0.9, 0.5)
 
 
-def test_a_policy_file_of_version_0_8_is_read(tmp_path: Path, whole: bytes) -> None:
-    (tmp_path / "whole.npz").write_bytes(whole)
-    with np.load(tmp_path / "whole.npz") as file:
-        arrays = dict(file)
-    metadata = json.loads(arrays.pop("metadata").tobytes())
-    del metadata["sha256"], metadata["settings"]["gamma"], metadata["settings"]["reward_clip"]
-    metadata["sha256"] = policy._digest(metadata, arrays)
-    np.savez(tmp_path / "old.npz", metadata=np.frombuffer(json.dumps(metadata).encode(), np.uint8), **arrays)
-    assert find(tmp_path / "old.npz").settings.algorithm.gamma == 0.99
-
-
 def test_a_file_holds_weights_and_no_optimiser(tmp_path: Path, whole: bytes) -> None:
     (tmp_path / "catch.npz").write_bytes(whole)
     assert {name.split(".")[0] for name in read_policy(tmp_path / "catch.npz").weights} == {"network"}
@@ -203,7 +184,7 @@ def test_a_run_of_other_software_or_without_checkpoints_is_refused(tmp_path: Pat
     (tmp_path / "other/checkpoints/000000000001").mkdir(parents=True)
     assert "manifest.json is missing" in refused(tmp_path / "other", CheckpointError)
     checkpoint.save(tmp_path / "other/checkpoints", "000000000001", Checkpoint({}, {"game": "Pong"}), 1)
-    assert "unknown setting 'total_timesteps'" in refused(tmp_path / "other")
+    assert "these are no run's settings" in refused(tmp_path / "other")
 
 
 def test_a_checkpoint_of_another_game_or_network_is_refused(tmp_path: Path) -> None:

@@ -326,15 +326,15 @@ def test_a_note_that_is_damaged_or_of_a_branch_left_is_none(tmp_path: Path, note
 def test_a_failure_while_noting_leaves_the_old_note(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, function: str) -> None:
     save(tmp_path, "000000000010", some(10), 5)
-    set_best(tmp_path, Best("000000000010", 1.0))
+    set_best(tmp_path, Best("000000000010", 1.0, {}))
 
     def full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
         patch.setattr(owner, function, full)
-        set_best(tmp_path, Best("000000000010", 2.0))
-    assert best(tmp_path) == Best("000000000010", 1.0)
+        set_best(tmp_path, Best("000000000010", 2.0, {}))
+    assert best(tmp_path) == Best("000000000010", 1.0, {})
 
 
 def test_the_first_after_each_full_hour_of_training_is_told(tmp_path: Path) -> None:
@@ -367,10 +367,10 @@ def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Pat
 def test_the_best_of_a_branch_that_was_left_is_not_that_of_another_with_its_name(tmp_path: Path) -> None:
     for steps in (10, 20):
         save(tmp_path, f"{steps:012d}", some(steps), 9)
-    set_best(tmp_path, Best("000000000020", 12.0))
+    set_best(tmp_path, Best("000000000020", 12.0, {}))
     set_aside_after(tmp_path / "000000000010")
     save(tmp_path, "000000000020", some(21), 9)
     assert best(tmp_path) is None
-    set_best(tmp_path, Best("000000000010", 3.0))
+    set_best(tmp_path, Best("000000000010", 3.0, {}))
     set_aside_after(tmp_path / "000000000010")
-    assert best(tmp_path) == Best("000000000010", 3.0)
+    assert best(tmp_path) == Best("000000000010", 3.0, {})

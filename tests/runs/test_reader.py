@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from ga3c.settings.messages import ConfigError
-from ga3c.runs.reader import (Follower, column, episodes, events, find_run, lasting, lasting_events, rows, settings,
-                              whole_settings)
+from ga3c.runs.reader import Follower, column, episodes, events, find_run, lasting, lasting_events, rows, settings
 
 
 def test_lines_are_told_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> None:
@@ -34,9 +33,9 @@ def test_what_a_crash_has_torn_is_passed_over(tmp_path: Path) -> None:
 LEAST = dict.fromkeys(("time", "agent_steps", "frames", "episodes", "agents", "predictors", "trainers"), 1)
 
 
-def test_a_row_has_numbers_and_none_where_an_earlier_version_measured_nothing(tmp_path: Path) -> None:
+def test_a_row_has_numbers_and_none_where_nothing_was_measured(tmp_path: Path) -> None:
     odd = [LEAST, {"time": 1}, LEAST | {"agents": "many"}, LEAST | {"frames": float("nan")}, LEAST | {"time": True},
-           LEAST | {"pps": 7, "tps": "fast", "score": 10**400, "limit": "device", "odd": [1]},
+           LEAST | {"pps": 7, "tps": "fast", "score": 10**400, "bottleneck": "device", "odd": [1]},
            LEAST | {"bottleneck": 3}, LEAST | {"bottleneck": "agents"}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in odd))
     first, second, third, last = rows(tmp_path).new()
@@ -82,19 +81,13 @@ def test_a_column_has_nan_where_nothing_was_measured() -> None:
     np.testing.assert_array_equal(column([{"lag": 1}, {"lag": None}, {}], "lag"), [1.0, np.nan, np.nan])
 
 
-def test_settings_are_those_of_the_file_of_any_version(tmp_path: Path) -> None:
+def test_settings_are_those_of_the_file(tmp_path: Path) -> None:
     assert settings(tmp_path) == {}
-    (tmp_path / "config.yaml").write_text("game: Pong\na_setting_of_tomorrow: 1\n")
+    (tmp_path / "config.yaml").write_text("env:\n  game: Pong\n  a_setting_of_tomorrow: 1\n")
     assert settings(tmp_path) == {"game": "Pong", "a_setting_of_tomorrow": 1}
     (tmp_path / "config.yaml").write_text("game: [")
     with pytest.raises(ConfigError, match="config.yaml cannot be read"):
         settings(tmp_path)
-
-
-def test_what_a_run_of_08_did_not_say_it_did_as_08_does(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("game: Pong\nt_max: 20\n")
-    did = {"rollout_length": 20, "algorithm": "a3c", "passes": 1, "minibatches": 1, "contrast": False}
-    assert whole_settings(tmp_path).items() >= did.items()
 
 
 def test_no_run_named_is_the_one_written_to_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

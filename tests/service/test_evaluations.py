@@ -204,22 +204,6 @@ def test_a_best_under_another_protocol_is_no_measure(
     assert best is not None and (best.mean, best.protocol) == (19.0, {"episodes": 30})
 
 
-def test_a_best_of_a_version_that_noted_no_protocol_is_a_measure(
-        tmp_path: Path, clock: Clock, evaluated: Callable[..., Evaluated]) -> None:
-    record, evaluator, ours = evaluated()
-    seconds(record, ours, clock, 1, 3)
-    evaluator.end(3.0)
-    ours.stop()
-    end(record, model(3), "--steps 30")
-    record.close()
-    (tmp_path / "checkpoints/best.json").write_text('{"checkpoint": "000000000030", "mean": 3.0}')
-    again, evaluator, ours = evaluated(resumed={"agent_steps": 30, "time": 3.0})
-    seconds(again, ours, clock, 4, 6)
-    evaluator.end(2.0)
-    seconds(again, ours, clock, 7, 7)
-    assert again.checkpoints.best == checkpoint.Best("000000000030", 3.0)
-
-
 def test_the_end_stops_an_evaluation_but_takes_one_that_is_ready(
         tmp_path: Path, clock: Clock, evaluated: Callable[..., Evaluated],
         capsys: pytest.CaptureFixture[str]) -> None:

@@ -184,16 +184,6 @@ def test_where_another_schedule_is_asked_for_new_episodes_begin(
     assert learned("toy:catch", 1000, last, schedule=after)[1].count("New episodes") == 0
 
 
-def test_a_state_of_rounds_without_a_plan_is_gone_on_from_if_it_fits(
-        learned: Callable[..., tuple[Checkpoint, str]]) -> None:
-    before, _ = learned("toy:catch", 600, schedule="synchronous")
-    found = json.loads(before.arrays[f"{PREFIX}places"].tobytes())
-    del found["rounds"]["plan"]
-    before.arrays[f"{PREFIX}places"] = np.frombuffer(json.dumps(found).encode(), np.uint8)
-    assert "New episodes" not in learned("toy:catch", 900, before, schedule="synchronous")[1]
-    assert "New episodes begin" in learned("toy:catch", 900, before, schedule="alternating")[1]
-
-
 def test_multi_batch_with_other_groups_begins_new_episodes(learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     one = {"schedule": "multi-batch", "rollout_length": 8, "update_groups": 4, "steps_per_update": 2, "agents": 4}
     first, _ = learned("toy:catch", 600, **one)

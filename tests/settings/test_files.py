@@ -1,4 +1,4 @@
-"""Files of settings: there and back, files of earlier versions, and one line for every mistake."""
+"""Files of settings: there and back, and one line for every mistake."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from parsing import any_settings, mistake, settled
 import ga3c
 from ga3c.settings.files import configured, recorded, recorded_values, resolve, to_yaml
 from ga3c.settings.messages import ConfigError, shown
-from ga3c.settings.earlier import REMOVED, RENAMED
 from ga3c.settings.schema import ALL, GROUPS, Settings
 
 Write = Callable[[str], str]
@@ -60,52 +58,6 @@ def test_settings_from_python_go_over_preset_and_file(write: Write) -> None:
     assert made == configured(preset="paper", game="Boxing", wrappers=["a:B"], gamma=0.8)
 
 
-# ------------------------------------------------------------------------------------------------ earlier versions
-
-OF_08 = """# Every setting of ga3c-train. Change them in a file (--config FILE) or by flags (--learning-rate 1e-4).
-
-# Game
-preset: paper                 # starting values
-game: Boxing                  # Atari game
-envs_per_agent: 1             # environments that an agent plays together
-wrappers: []                  # wrappers around each environment
-sticky_actions: 0.25          # probability that the emulator repeats the last action
-agents: 12                    # N_A
-agents_per_process: 3         # agents that take turns in one process
-t_max: 7                      # agent steps of each environment in a rollout
-learning_rate: 1.0e-04        # learning rate at the start
-learning_rate_end: null       # learning rate after anneal_steps
-beta: 0.03                    # weight of the entropy
-beta_end: 0.002               # entropy weight after anneal_steps
-value_loss_factor: 0.25       # weight of the value loss
-gradient_clip_norm: 40.0      # largest norm
-max_lag: null                 # ceiling of the policy lag
-trainers: 4                   # N_T
-"""
-AS_OF_TODAY: dict[str, Any] = {
-    "preset": "paper", "game": "Boxing", "envs_per_agent": 1, "sticky_actions": 0.25, "agents": 12, "rollout_length": 7,
-    "learning_rate": 1e-4, "learning_rate_final": None, "entropy_coef": 0.03, "entropy_coef_final": 0.002,
-    "value_coef": 0.25, "max_grad_norm": 40.0, "max_lag": None, "trainers": 4}
-
-
-def test_the_settings_of_a_run_of_version_08_are_found_by_their_names_of_today(write: Write) -> None:
-    path = Path(write(OF_08))
-    assert recorded(path) == configured(**AS_OF_TODAY)
-    assert recorded(path, {"gamma": 0.5}) == configured(**AS_OF_TODAY, gamma=0.5)
-    assert recorded_values(path) == AS_OF_TODAY | {"wrappers": []}
-    assert set(yaml.safe_load(OF_08)) >= {*RENAMED, *REMOVED}
-
-
-def test_a_run_of_version_08_learned_by_the_one_algorithm_of_its_day(write: Write) -> None:
-    was = recorded(Path(write("game: Boxing\nt_max: 20\n")))
-    assert was == configured(game="Boxing", algorithm="a3c") and was.algorithm.passes == 1
-    assert not was.algorithm.contrast, "as its network saw images"
-    whole = recorded(Path(write("game: Boxing\nt_max: 20\npreset: default\n")))  # as its config.yaml has it
-    assert (whole.algorithm.passes, whole.algorithm.minibatches, whole.algorithm.algorithm) == (1, 1, "a3c")
-    path = Path(write("game: Boxing\npreset: paper\n"))
-    assert recorded(path, {"contrast": True}).algorithm.contrast
-
-
 def test_counts_from_python_go_over_the_start_of_a_file(write: Write) -> None:
     path = write("tuning: {start: 3/2/1}")
     assert configured(path).tuning.start == configured(path, seed=1).tuning.start == "3/2/1"
@@ -113,14 +65,17 @@ def test_counts_from_python_go_over_the_start_of_a_file(write: Write) -> None:
     assert configured(path, agents=5, start="7/1/1").agent_count == 7
 
 
-def test_the_settings_of_a_run_of_today_take_what_is_given_besides(write: Write) -> None:
-    path = Path(write(to_yaml(configured(**AS_OF_TODAY))))
-    assert recorded(path, {"seed": 3}) == configured(**AS_OF_TODAY, seed=3)
+def test_the_settings_of_a_run_take_what_is_given_besides(write: Write) -> None:
+    values = {"preset": "paper", "game": "Boxing", "sticky_actions": 0.25, "agents": 12, "learning_rate_final": None}
+    path = Path(write(to_yaml(configured(**values))))
+    assert recorded(path, {"seed": 3}) == configured(**values, seed=3)
 
 
 @pytest.mark.parametrize(("text", "told"), [
-    ("t_max: 0", "rollout_length: 0 is not allowed: input should be greater than or equal to 1"),
-    ("of_tomorrow: 1", "unknown setting 'of_tomorrow'"), ("game: [", "cannot be read"), ("game: 3", "game: 3 is not")])
+    ("env: {game: Pong}\nalgorithm: {rollout_length: 0}",
+     "rollout_length: 0 is not allowed: input should be greater than or equal to 1"),
+    ("env: {game: Pong, of_tomorrow: 1}", "unknown setting 'of_tomorrow'"), ("env: {game: [", "cannot be read"),
+    ("env: {game: 3}", "game: 3 is not")])
 def test_a_damaged_record_is_one_line(write: Write, text: str, told: str) -> None:
     path = Path(write(text))
     with pytest.raises(ConfigError) as caught:
@@ -128,31 +83,15 @@ def test_a_damaged_record_is_one_line(write: Write, text: str, told: str) -> Non
     assert told in str(caught.value) and str(path) in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
-@pytest.mark.parametrize("place", ["", "algorithm:\n  ", "env:\n  "])
-def test_an_old_name_in_a_file_is_told_with_the_new_one(write: Write, old: str, new: str, place: str) -> None:
-    path = write(f"{place}{old}: 1")
-    line = 2 if place else 1
-    assert mistake("--config", path) == f"{path}:{line}: '{old}' is '{new}' in the group 'algorithm' since 0.9"
-
-
-@pytest.mark.parametrize("old", REMOVED)
-@pytest.mark.parametrize("place", ["", "agents:\n  "])
-def test_a_name_that_is_gone_is_told_with_what_takes_its_place(write: Write, old: str, place: str) -> None:
-    assert f"'{old}' is gone since 0.9: {REMOVED[old]}" in mistake("--config", write(f"{place}{old}: 1"))
-
-
 @pytest.mark.parametrize("name", [name for name in ALL if name not in GROUPS])
 def test_a_setting_outside_its_group_is_told_with_the_group(write: Write, name: str) -> None:
-    assert f"1: '{name}' stands in the group '{ALL[name].group}' since 0.9" in mistake("--config", write(f"{name}: 1"))
+    assert f"1: '{name}' stands in the group '{ALL[name].group}';" in mistake("--config", write(f"{name}: 1"))
     other = next(group for group in GROUPS if group != ALL[name].group)
     assert (f"2: '{name}' stands in the group '{ALL[name].group}', not in '{other}'"
             in mistake("--config", write(f"{other}:\n  {name}: 1")))
 
 
 @pytest.mark.parametrize(("given", "told"), [
-    ({"t_max": 5}, "'t_max' is 'rollout_length' in the group 'algorithm' since 0.9"),
-    ({"agents_per_process": 2}, "'agents_per_process' is gone since 0.9"),
     ({"gama": 1.0}, "unknown setting 'gama'; did you mean gamma?"),
     ({"gamma": 2}, "gamma: 2 is not allowed: input should be less than or equal to 1"),
     ({"seed": "1"}, "seed: '1' is not allowed: input should be a valid integer"),

@@ -16,7 +16,6 @@ from ga3c.commands.train import parser, train
 from ga3c.settings.files import resolve, to_yaml
 from ga3c.settings.flags import parse, settings_of_run
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.earlier import REMOVED, RENAMED
 from ga3c.settings.schema import ALL, GROUPS, Settings
 
 
@@ -109,22 +108,6 @@ def test_a_value_after_a_switch_is_refused(argv: tuple[str, ...]) -> None:
 ])
 def test_a_mistake_on_the_command_line_names_the_flag(argv: tuple[str, ...], told: str) -> None:
     assert told in mistake(*argv)
-
-
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
-def test_an_old_flag_is_told_with_the_new_one(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
-    flag = "--" + old.replace("_", "-")
-    told = f"{flag} is --{new.replace('_', '-')} since 0.9"
-    assert mistake(flag, "1") == mistake(f"{flag}=1") == mistake("--seed", "1", flag, "null") == told
-    assert train([flag, "1"]) == 2
-    assert capsys.readouterr() == ("", f"ga3c-train: {told}\n")
-
-
-@pytest.mark.parametrize("old", REMOVED)
-def test_a_flag_that_is_gone_is_told_with_what_takes_its_place(old: str, capsys: pytest.CaptureFixture[str]) -> None:
-    flag = "--" + old.replace("_", "-")
-    assert train([flag, "1"]) == 2
-    assert capsys.readouterr() == ("", f"ga3c-train: {flag} is gone since 0.9: {REMOVED[old]}\n")
 
 
 @pytest.mark.parametrize("flag", ["--gam", "--learning-rat", "--life", "--print", "--conf"])

@@ -11,7 +11,6 @@ from parsing import mistake, settled
 from ga3c.service.batches import notes_on_minibatches
 from ga3c.settings.files import check_agents, recorded, to_yaml, yaml_scalar
 from ga3c.settings.machine import usable_cores
-from ga3c.settings.earlier import REMOVED, RENAMED
 from ga3c.settings.presets import PRESETS, notes_on_lag, notes_on_steps
 from ga3c.settings.plan import plan, rollouts_per_batch
 from ga3c.settings.schema import ALL, Settings
@@ -33,11 +32,9 @@ def test_the_paper_preset_is_the_papers_own_values() -> None:
     }
 
 
-def test_presets_and_old_names_are_of_settings_that_there_are() -> None:
+def test_presets_are_of_settings_that_there_are() -> None:
     assert list(PRESETS) == ALL["preset"].choices
     assert all(name in ALL for preset in PRESETS.values() for name in preset)
-    assert all(old not in ALL and new in ALL for old, new in RENAMED.items())
-    assert not set(REMOVED) & {*ALL, *RENAMED}
 
 
 def test_command_line_beats_file_beats_preset_beats_default(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def train(run: Path, settings: Settings) -> None:
 
 def _compare(run: Path, settings: Settings) -> None:
     """Raises ConfigError if the run was trained with other settings."""
-    before = reader.whole_settings(run)
+    before = reader.settings(run)
     wanted = json.loads(json.dumps(settings.flat()))
     # The default of a setting without effect here may have changed since the run began.
     unused = ineffective(settings, atari_game_of(settings.env) is not None).keys()

@@ -121,7 +121,7 @@ def compiled_emulator() -> None:
 @pytest.fixture
 def called_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[[Callable], Command]:
     """Makes of a command a call in this process, which has its TensorFlow already: for what is not about processes."""
-    monkeypatch.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)
+    monkeypatch.setattr("ga3c.learner.backend.start", lambda settings: None)
 
     def made(command: Callable[[Sequence[str]], int]) -> Command:
         def call(*arguments: str) -> CompletedProcess[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import multiprocessing
 import os
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from ga3c import __version__
 from ga3c.commands.entry import guarded, quiet, run_command
-from ga3c.learner.tensorflow_import import before_tensorflow, cuda_libraries
+from ga3c.learner import backend
 from ga3c.service.resources import Finding, preflight, raise_limits
 from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from ga3c.envs.child_process import Caller
 
 START_SECONDS, MEASURED = 20.0, 1.0   # seconds: limit for the start of an agent; length of a measurement
-_CUDA = ("libcuda.so.1", "libcudart.so.12", "libcublas.so.12", "libcufft.so.11", "libcusparse.so.12",
-         "libcusolver.so.11", "libcudnn.so.9")  # TensorFlow 2.21 loads these before it uses a GPU
 
 
 def main() -> NoReturn:
@@ -113,23 +110,16 @@ def _python() -> list[Finding]:
 
 
 def _tensorflow() -> list[Finding]:
-    before_tensorflow()
+    backend.prepare()
     try:
         with quiet(False):
-            import tensorflow as tf
-
-            from ga3c.learner.device import share_gpus
-            share_gpus()
-            gpus = tf.config.list_physical_devices("GPU")
-            names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
-            wrong = {device: why for device in ["CPU:0", *(f"GPU:{number}" for number in range(len(gpus)))]
-                     if (why := _failure(tf, device))}
+            version, gpus, failures = backend.examine()
     except Exception as error:  # a broken installation raises anything
         return [Finding("TensorFlow", False, f"cannot be imported: {type(error).__name__}: {error}",
                         "pip install --force-reinstall tensorflow")]
-    return [Finding("TensorFlow", True, tf.__version__, ""), _gpus(names),
-            Finding("computing", not wrong, "; ".join(f"{device}: {why}" for device, why in wrong.items()) or
-                    f"right on {' and '.join(['the CPU', *names])}",
+    return [Finding("TensorFlow", True, version, ""), _gpus(gpus),
+            Finding("computing", not failures, "; ".join(f"{device}: {why}" for device, why in failures.items()) or
+                    f"right on {' and '.join(['the CPU', *gpus])}",
                     "CUDA_VISIBLE_DEVICES=-1 leaves the GPU out; nvidia-smi may tell more")]
 
 
@@ -141,28 +131,9 @@ def _gpus(names: list[str]) -> Finding:
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if hidden in ("", "-1"):
         return Finding("GPU", True, f"{cards} NVIDIA, hidden by CUDA_VISIBLE_DEVICES={hidden}", "")
-    missing = []
-    for name in _CUDA:
-        try:
-            ctypes.CDLL(str(next(iter(cuda_libraries(name)), name)))
-        except OSError as error:
-            missing.append(str(error).split(":")[0])
+    missing = backend.missing_libraries()
     return Finding("GPU", False, f"{cards} NVIDIA, but TensorFlow sees none"
                    + f"; cannot be loaded: {', '.join(missing)}" * bool(missing), "pip install -e '.[gpu]'")
-
-
-def _failure(tf: Any, device: str) -> str:
-    """Computes something small on the device and returns what is wrong with it; "" if nothing."""
-    try:
-        with tf.device(device):
-            ones = tf.ones((64, 64))
-            found = float(tf.reduce_sum(ones @ ones))
-            # Convolutions use another library than matrix products.
-            convolved = float(tf.reduce_sum(tf.nn.conv2d(tf.ones((1, 8, 8, 1)), tf.ones((3, 3, 1, 1)), 1, "VALID")))
-    except Exception as error:  # a broken device raises anything
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    return ("" if (found, convolved) == (64**3, 6 * 6 * 9) else
-            f"64 x 64 ones, multiplied, add up to {found:g}, 8 x 8, convolved with 3 x 3, to {convolved:g}")
 
 
 def _cores() -> list[Finding]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ga3c.commands.entry import guarded, print_skipped_checkpoints, quiet, run_command
-from ga3c.learner.tensorflow_import import before_tensorflow
+from ga3c.learner import backend
 from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser, number
 from ga3c.settings.machine import be_killed_first, usable_cores
@@ -64,11 +64,10 @@ def _evaluate(options: argparse.Namespace) -> int:
     seen: list[NDArray] = []
     # The processes make their environments while we import TensorFlow.
     with playing(settings, protocol, limits, usable_cores() if several else 1, log) as players:
-        before_tensorflow(options.verbose)
+        backend.prepare(options.verbose)
         with quiet(options.verbose):
             from ga3c.evaluation.scores import record, report, table
-            from ga3c.learner.device import start_tensorflow
-            start_tensorflow(settings)
+            backend.start(settings)
         spec = players.spec
         # A user's network may print, and standard output must hold the JSON report only.
         with quiet(options.verbose), contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):

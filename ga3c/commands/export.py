@@ -20,7 +20,7 @@ import os
 import shutil
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 
 from ga3c.commands.entry import guarded, print_skipped_checkpoints, quiet, run_command
-from ga3c.learner.tensorflow_import import before_tensorflow
+from ga3c.learner import backend
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
 from ga3c.settings.messages import ConfigError, printable
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ga3c.evaluation.policy import Policy, Trained
 
 TOLERANCE = 1e-5
-_ONNX_OPSET = 17
 _OBSERVATIONS = 64  # played for the comparison
 
 
@@ -81,7 +80,7 @@ def _export(options: argparse.Namespace) -> int:
     if directory.exists():
         raise ConfigError(f"DIRECTORY: {directory} exists; name a new one")
     onnx = options.onnx and all(importlib.util.find_spec(name) for name in ("tf2onnx", "onnxruntime"))
-    before_tensorflow(options.verbose)
+    backend.prepare(options.verbose)
     final = directory.absolute()  # a user's game may change the working directory
     aside = final.with_name(f".{final.name}.{os.getpid()}")
     try:
@@ -111,24 +110,24 @@ def write(directory: Path, policy: Policy, onnx: bool) -> dict[str, float]:
     import numpy as np
 
     from ga3c.evaluation.policy import write_policy
+    from ga3c.runs.directory import plain_path
     observation = _played(policy)
-    models = {"saved_model": _write_saved_model(directory / "saved_model", policy)}
-    if onnx:
-        models["model.onnx"] = _write_onnx(directory / "model.onnx", policy)
-    expected = policy.predict(observation)
+    with plain_path(directory) as plain:
+        models = {"saved_model": backend.write_saved_model(Path(plain, "saved_model"), policy.inference)}
+        if onnx:
+            models["model.onnx"] = backend.write_onnx(Path(plain, "model.onnx"), policy.inference)
+    expected = policy.inference.predict(observation)
     differences = {}
     for name, model in models.items():
-        differences[name] = float(np.max([abs(answer - right).max() / max(1.0, abs(right).max())
-                                          for answer, right in zip(model(observation), expected, strict=True)]))
+        answers = model(observation)
+        differences[name] = float(np.max([abs(answers[output] - right).max() / max(1.0, abs(right).max())
+                                          for output, right in expected.items()]))
         if not differences[name] <= TOLERANCE:
             raise ExportDiffers(f"{name} differs from the policy by {differences[name]:.1e}, more than {TOLERANCE:.0e}")
     write_policy(directory / "policy.npz", policy.trained)
     (directory / "preprocessing.json").write_text(json.dumps(preprocessing(policy), indent=1) + "\n", encoding="utf-8")
     (directory / "README.md").write_text(model_card(policy.trained, policy.spec.name, list(models)), encoding="utf-8")
     return differences
-
-
-Answer = Callable[["NDArray"], Sequence[Any]]
 
 
 def _played(policy: Policy) -> NDArray:
@@ -150,40 +149,6 @@ def _played(policy: Policy) -> NDArray:
     with reraising(f"{game} failed when it was closed"):
         environment.close()
     return np.stack(seen)
-
-
-def _write_saved_model(path: Path, policy: Policy) -> Answer:
-    import tensorflow as tf
-    from ga3c.runs.directory import plain_path
-    module = tf.Module()
-    module.variables_of_the_network = policy.network.variables
-    serve = policy.function()
-    with plain_path(path.parent) as parent:
-        tf.saved_model.save(module, f"{parent}/{path.name}", signatures={"serving_default": serve})
-        loaded = tf.saved_model.load(f"{parent}/{path.name}").signatures["serving_default"]
-
-    def answer(observation: NDArray) -> Sequence[Any]:
-        found = loaded(tf.constant(observation))
-        return found["policy"].numpy(), found["value"].numpy()
-
-    return answer
-
-
-def _write_onnx(path: Path, policy: Policy) -> Answer:
-    import onnxruntime
-    import tf2onnx
-    from ga3c.runs.directory import plain_path
-    function = policy.function()
-    with plain_path(path.parent) as parent:
-        tf2onnx.convert.from_function(function, input_signature=function.input_signature, opset=_ONNX_OPSET,
-                                      output_path=f"{parent}/{path.name}")
-        session = onnxruntime.InferenceSession(f"{parent}/{path.name}", providers=["CPUExecutionProvider"])
-
-    def answer(observation: NDArray) -> Sequence[Any]:
-        found: Sequence[Any] = session.run(["policy", "value"], {"observation": observation})
-        return found
-
-    return answer
 
 
 def preprocessing(policy: Policy) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ga3c.commands.entry import code_after, fail, guarded, print_skipped_checkpoints, quiet, run_command
 from ga3c.evaluation.moments import Moment, Painter, moments
 from ga3c.evaluation.video import SUFFIXES, Recording
-from ga3c.learner.tensorflow_import import before_tensorflow
+from ga3c.learner import backend
 from ga3c.settings.files import configured
 from ga3c.settings.flags import Parser, number, output_file
 from ga3c.settings.messages import ConfigError
@@ -159,10 +159,9 @@ def _play(options: argparse.Namespace) -> int:
     failed: list[EnvironmentFailed] = []
     code = 0
     try:
-        before_tensorflow()
+        backend.prepare()
         with quiet(False):
-            from ga3c.learner.device import start_tensorflow
-            start_tensorflow(settings)
+            backend.start(settings)
             policy = Policy(trained, spec=watched.spec)
         try:
             _show(moments(policy.predict, watched, options.seed, options.episodes, options.greedy), shown,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ga3c.commands.entry import fail, guarded, quiet, run_command
 from ga3c.envs.containment import described
 from ga3c.learner.checkpoint import clean, saved, set_aside_after
-from ga3c.learner.tensorflow_import import before_tensorflow
+from ga3c.learner import backend
 from ga3c.runs.beginning import Beginning, resume_from_checkpoint, start_from_weights
 from ga3c.runs.reader import located
 from ga3c.service.signals import Interrupted, Signals
@@ -137,7 +137,6 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, checkpo
     from ga3c.envs.atari_games import notes_at_start
     from ga3c.envs.check import check
     from ga3c.envs.which_emulator import emulator_notes
-    from ga3c.learner.kernels import choose
     from ga3c.runs.directory import check_unused
     from ga3c.service.resources import preflight
     from ga3c.transport.fields import Field
@@ -155,18 +154,18 @@ def _train(settings: Settings, notes: list[str], directory: Path | None, checkpo
     if not settings.run.serial:
         # The fork server loads what agents need while this process imports TensorFlow.
         start_forkserver(settings.env, settings.agents.envs_per_agent)
-    kernel = choose(settings, spec, notes.append, lambda line: _print(f"{spec.name}: {line}"), [interruption.fileno()])
+    kernel = backend.choose_kernel(
+        settings, spec, notes.append, lambda line: _print(f"{spec.name}: {line}"), [interruption.fileno()])
     if settings.run.kernels == "remeasure":  # a resume must not measure again
         settings = settings.changed(kernels="auto")
-    before_tensorflow(verbose, kernel.library)
+    backend.prepare(verbose, kernel.library)
     _print(f"{spec.name}: loading TensorFlow and compiling the model")
     with quiet(verbose):
-        from ga3c.learner.device import start_tensorflow
         from ga3c.learner.learner import Learner
         from ga3c.learner.shared_learner import SharedLearner
         from ga3c.runs.directory import create_directory, lock_directory
         from ga3c.runs.recorder import Recorder
-        start_tensorflow(settings)
+        backend.start(settings)
         learns_here = settings.run.serial or not settings.workers_learn
         model = (Learner if learns_here else SharedLearner)(settings.changed(precision=kernel.precision), spec)
 

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from ga3c.agents.heads import sample
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.check import probe
-from ga3c.learner import checkpoint
+from ga3c.learner import backend, checkpoint
 from ga3c.learner.checkpoint import CheckpointError
-from ga3c.learner.tensorflow_import import before_tensorflow
 from ga3c.runs.reader import located
 from ga3c.settings.files import from_flat, recorded, settings_of
 from ga3c.settings.messages import ConfigError
@@ -71,7 +70,8 @@ class Choice(NamedTuple):
 class Policy:
     """A policy to play with: `policy(observation)` chooses actions, `predict` gives the network's outputs.
 
-    `trained` says where the policy comes from, and `spec` which environments it plays. `network` is the Keras model.
+    `trained` says where the policy comes from, and `spec` which environments it plays. `inference` computes its
+    outputs; `network` is the Keras model.
     `predict` may be called from any thread. `seed` is for the sampled actions.
 
     Without a `spec` the constructor makes the game to find out. A game of users' code is made in another process, and
@@ -79,58 +79,18 @@ class Policy:
     """
 
     def __init__(self, trained: Trained, seed: int = 0, spec: EnvSpec | None = None) -> None:
-        before_tensorflow()
-        import tensorflow as tf
-
-        from ga3c.algorithms.networks import build_network
-        from ga3c.algorithms.normalizing import RunningMoments, scaling
-        from ga3c.learner.device import share_gpus
+        backend.prepare()
         from ga3c.learner.learner import make_algorithm
-        share_gpus()
         if spec is None:
             spec = probe(trained.settings)
         self.trained, self.spec = trained, spec
         self._rng = np.random.default_rng(seed)
-        # float32 gives the same scores and exported numbers on every machine, whatever precision the training used.
-        network = build_network(trained.settings, self.spec, "float32")
-        variables = {f"network.{number:02d}": variable for number, variable in enumerate(network.weights)}
-        moments = (RunningMoments("observation", self.spec.observation_shape)
-                   if trained.settings.algorithm.normalize_observations else None)
-        variables |= moments.variables if moments else {}
-        shapes = {name: (tuple(variable.shape), np.dtype(variable.dtype)) for name, variable in variables.items()}
-        if shapes != {name: (weight.shape, weight.dtype) for name, weight in trained.weights.items()}:
-            raise ConfigError(f"{trained.path}: its weights are not those of a '{network.name}' network for "
-                              f"{self.spec.name}{', its observations normalised' if moments else ''}, which its "
-                              "settings ask for")
-        for name, variable in variables.items():
-            variable.assign(trained.weights[name])
-        self.network = network
-        self._algorithm = make_algorithm(trained.settings)
-        # Arrays, so that they become constants of the exported function.
-        self._scaling = [np.asarray(each) for each in scaling(moments.now())] if moments else []
-        self._constant = tf.constant
-        self._infer = self.function().get_concrete_function()
-
-    def function(self) -> Any:
-        """Returns the acting part as a `tf.function`: observation (n, *shape) -> {"policy": (n, A), "value": (n,)}.
-
-        Observations are as the game gives them. With `normalize_observations` the function normalises them.
-        """
-        import tensorflow as tf
-
-        from ga3c.algorithms.normalizing import normalized
-
-        def network(observation: Any, training: bool = False) -> Any:
-            observation = normalized(observation, *self._scaling) if self._scaling else observation
-            return self.network(observation, training=training)
-
-        def infer(observation: Any) -> dict[str, Any]:
-            outputs = self._algorithm.act(network, observation)
-            return {name: outputs[name] for name in ("policy", "value")}
-
-        shape, dtype = self.spec.observation_shape, self.spec.observation_dtype
-        return tf.function(infer, autograph=False,
-                           input_signature=[tf.TensorSpec((None, *shape), dtype, name="observation")])
+        algorithm = make_algorithm(trained.settings)
+        try:
+            self.inference = backend.make_inference(trained.settings, spec, algorithm, trained.weights)
+        except ValueError as error:
+            raise ConfigError(f"{trained.path}: {error}, which its settings ask for") from error
+        self.network = self.inference.network
 
     def __call__(self, observation: NDArray, greedy: bool = False) -> Choice:
         """Chooses actions for observations (n, *shape), or for one (*shape): sampled, or the most likely if `greedy`.
@@ -151,8 +111,8 @@ class Policy:
 
     def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Returns probabilities (n, A) and values (n,) for `observation` (n, *shape) of the spec's dtype."""
-        found = self._infer(self._constant(observation))
-        return found["policy"].numpy(), found["value"].numpy()
+        outputs = self.inference.predict(observation)
+        return outputs["policy"], outputs["value"]
 
 
 def load_policy(where: str | os.PathLike[str], seed: int = 0) -> Policy:

@@ -2,8 +2,8 @@
 
 It owns the update lock, the version, and the rates that follow agent steps: learning rate, entropy_coef, clip range.
 
-Predictions do not wait for an update to end, as in the paper. Updates run one at a time. `backend.UpdatingBackend` does
-the computation. The algorithm defines what is learned, see `algorithms.base`.
+Predictions do not wait for an update to end, as in the paper. Updates run one at a time. A backend
+(`learner.backend`) does the computation. The algorithm defines what is learned, see `algorithms.base`.
 
 Next hop of an observation after `predict`: `transport.channel.Channel.answer`, back to its agent. `update` is the last
 hop.
@@ -25,11 +25,9 @@ from ga3c.algorithms.own import OwnAlgorithm
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import contained, reraising
 from ga3c.envs.factory import import_callable
-from ga3c.learner.backend import UpdatingBackend
-from ga3c.learner.compiler import Observed
-from ga3c.learner.failures import DeviceFailed, TooLarge, on_device
+from ga3c.learner.backend import Observed, Weights, make_updating
+from ga3c.learner.failures import DeviceFailed, TooLarge
 from ga3c.learner.skips import Diverged, Skips
-from ga3c.learner.variables import Weights
 from ga3c.settings.algorithms import facts
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import AlgorithmSettings, Settings
@@ -135,21 +133,21 @@ class Learner:
         self._settings, self._seed = settings.algorithm, settings.run.seed
         algorithm = make_algorithm(settings)
         self.outputs = algorithm.outputs(env)
-        self._backend = UpdatingBackend(settings, env, algorithm)
+        self._backend = make_updating(settings, env, algorithm)
         self.precision, self.device = self._backend.precision, self._backend.device
         self.version = self.min_valid_version = self.agent_steps = 0
         self.learning_rate_factor, self.ending_early = 1.0, False
         self.skips = Skips()
         self.minibatch_seconds = 0.0
         self._update_lock, self._ended, self._last_took = threading.Lock(), 0, 0.0  # updates ended; seconds of the last
-        self._snapshot = Snapshot(0, self._backend.variables.weights())
+        self._snapshot = Snapshot(0, self._backend.publish())
 
     def snapshot(self) -> Snapshot:
         """Returns the snapshot that predictions use now."""
         return self._snapshot
 
     def shared(self, observation: NDArray) -> Observed:
-        """Wraps an array that is overwritten between predictions, for `predict`. See `Compiler.shared`."""
+        """Wraps an array that is overwritten between predictions, for `predict`. See `Backend.shared`."""
         return self._backend.shared(observation)
 
     def predict(self, observation: Observed) -> tuple[Outputs, int]:
@@ -171,27 +169,25 @@ class Learner:
         """
         if not batch.steps.any():
             return None
-        what = f"an update of {batch.size} agent steps"
-        with on_device(what):
-            inputs = self._backend.inputs(batch)
+        inputs = self._backend.inputs(batch)
         before = time.monotonic()
-        with on_device(what), self._updating():
+        with self._updating():
             waited = time.monotonic() - before
             if self.ending_early or (batch.version[batch.steps > 0, 0] < self.min_valid_version).any():
                 return None
             rates = rates_at(self._settings, self.agent_steps, self.learning_rate_factor)
             try:
-                metrics, weights, skipped, minibatches = self._backend.update(
-                    inputs, rates, self._snapshot.weights, (self._seed, self.version), lambda: self.ending_early)
+                metrics, skipped, minibatches = self._backend.update(
+                    inputs, rates, (self._seed, self.version), lambda: self.ending_early)
             except Exception:  # earlier minibatches have changed the weights
-                self._snapshot = Snapshot(self.version, self._backend.variables.weights())
+                self._snapshot = Snapshot(self.version, self._backend.publish())
                 raise
             if not all(map(math.isfinite, metrics.values())):
                 self.skips.record_skip(self.version + 1, metrics)
                 return None
             self.version += 1
             self.skips.record_update(self.version, skipped)
-            self._snapshot = Snapshot(self.version, weights)
+            self._snapshot = Snapshot(self.version, self._backend.publish())
             self.agent_steps += batch.agent_steps
             self.minibatch_seconds = (time.monotonic() - before - waited) / minibatches
             return UpdateStats(self.version, self.agent_steps, batch.size,
@@ -225,8 +221,8 @@ class Learner:
 
         Raises DeviceFailed, also if an update takes longer than `UPDATE_TIMEOUT` and than twice the last update.
         """
-        with self._between_updates(), on_device("a checkpoint"):
-            return self._backend.variables.arrays(), self.version, self.agent_steps
+        with self._between_updates():
+            return self._backend.arrays(), self.version, self.agent_steps
 
     def can_read_state(self) -> bool:
         """Returns whether `state` works: no update is stuck, and the weights can be read from their device."""
@@ -244,17 +240,16 @@ class Learner:
 
         Raises ValueError, changing nothing, if they do not fit.
         """
-        variables = self._backend.variables
-        variables.assign(variables.matching_arrays(arrays, only=("network.", "observation.")))
-        self._snapshot = Snapshot(self.version, self._backend.variables.weights())
+        self._backend.assign(self._backend.matching_arrays(arrays, only=("network.", "observation.")))
+        self._snapshot = Snapshot(self.version, self._backend.publish())
 
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
-        """Continues from a `state`. Ignores arrays of other owners, as `Variables.matching_arrays` does.
+        """Continues from a `state`. Ignores arrays of other owners, as `Backend.matching_arrays` does.
 
         Raises ValueError, changing nothing, if the state is of another network. Raises DeviceFailed as `state` does.
         """
-        arrays = self._backend.variables.matching_arrays(arrays)
-        with self._between_updates(), on_device("a checkpoint"):
+        arrays = self._backend.matching_arrays(arrays)
+        with self._between_updates():
             self.agent_steps = agent_steps
             self._go_on_from(arrays, version)
 
@@ -264,17 +259,17 @@ class Learner:
         `min_valid_version` becomes the version of these weights, so that rollouts of the abandoned weights can be
         rejected. An update in progress uses the abandoned weights, so it ends early. Raises as `restore` does.
         """
-        arrays, ending_early = self._backend.variables.matching_arrays(arrays), self.ending_early
+        arrays, ending_early = self._backend.matching_arrays(arrays), self.ending_early
         self.ending_early = True
         try:
-            with self._between_updates(), on_device("a checkpoint"):
+            with self._between_updates():
                 self._go_on_from(arrays, self.version + 1)
                 self.min_valid_version = self.version
         finally:
             self.ending_early = ending_early
 
     def _go_on_from(self, arrays: dict[str, NDArray], version: int) -> None:
-        self._backend.variables.assign(arrays)
+        self._backend.assign(arrays)
         self.version = version
-        self._snapshot = Snapshot(version, self._backend.variables.weights())
+        self._snapshot = Snapshot(version, self._backend.publish())
         self.skips.in_a_row = 0

@@ -10,7 +10,7 @@ import math
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.backend import GradientBackend
+from ga3c.learner.backend import make_differentiating
 from ga3c.learner.learner import UpdateStats, make_algorithm
 from ga3c.learner.shared_weights import SharedWeights, WorkerReport
 from ga3c.learner.skips import Skips
@@ -27,12 +27,12 @@ class SharedLearner:
 
     def __init__(self, settings: Settings, env: EnvSpec) -> None:
         algorithm = make_algorithm(settings)
-        self._backend = GradientBackend(settings, env, algorithm)
+        self._backend = make_differentiating(settings, env, algorithm)
         self.precision, self.device = self._backend.precision, self._backend.device
         self.settings, self.outputs = settings.changed(precision=self.precision), algorithm.outputs(env)
         self._metrics = (*self._backend.metrics, "passes", "learning_rate")
         workers = settings.agent_capacity
-        self.shared = SharedWeights(self._backend.variables.arrays(), self._backend.variables.statistics(), workers,
+        self.shared = SharedWeights(self._backend.arrays(), self._backend.statistics(), workers,
                                     workers * settings.agents.slots_per_agent, len(self._metrics))
         self.skips, self.minibatch_seconds = Skips(), 0.0  # none is in this process
 
@@ -80,17 +80,17 @@ class SharedLearner:
 
     def start_from(self, arrays: dict[str, NDArray]) -> None:
         """As `Learner.start_from`."""
-        fitting = self._backend.variables.matching_arrays(arrays, only=("network.", "observation."))
+        fitting = self._backend.matching_arrays(arrays, only=("network.", "observation."))
         self.shared.restart_from({**self.shared.arrays(), **fitting}, 0, 0, 0)
 
     def restore(self, arrays: dict[str, NDArray], version: int, agent_steps: int) -> None:
         """As `Learner.restore`."""
-        self.shared.restart_from(self._backend.variables.matching_arrays(arrays), version, agent_steps,
+        self.shared.restart_from(self._backend.matching_arrays(arrays), version, agent_steps,
                                  self.shared.min_valid_version)
 
     def go_back(self, arrays: dict[str, NDArray]) -> None:
         """As `Learner.go_back`. Workers push no more updates of the abandoned weights."""
-        arrays = self._backend.variables.matching_arrays(arrays)
+        arrays = self._backend.matching_arrays(arrays)
         version = self.version + 1  # as late as possible: workers go on pushing until the restart begins
         self.shared.restart_from(arrays, version, self.agent_steps, version)
         self.skips.in_a_row = 0

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from ga3c.agents.process import ModelFailed, agent_main
 from ga3c.envs.base import EnvSpec
+from ga3c.learner.backend import Library, fixed_library, make_differentiating, prepare, start
 from ga3c.learner.shared_weights import SharedWeights, WorkerReport
-from ga3c.learner.tensorflow_import import Library, before_tensorflow, fixed_library
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, Request
 from ga3c.transport.slots import AgentStatus, Slots
@@ -40,12 +40,11 @@ class LocalModel:
     """
 
     def __init__(self, port: Port, store: Slots, settings: Settings, env: EnvSpec, shared: SharedWeights) -> None:
-        # After `before_tensorflow`, and never in the fork server: a process with TensorFlow's threads must not fork.
-        from ga3c.learner.backend import GradientBackend
+        # After `prepare`, and never in the fork server: a process with the framework's threads must not fork.
         from ga3c.learner.learner import make_algorithm, rates_at
         self._port, self._store, self._shared, self._settings = port, store, shared, settings.algorithm
         self._rates = functools.partial(rates_at, settings.algorithm)
-        self._backend = GradientBackend(settings, env, make_algorithm(settings))
+        self._backend = make_differentiating(settings, env, make_algorithm(settings))
         self._predictions = self._calls = 0
         self._pull()
 
@@ -78,7 +77,11 @@ class LocalModel:
         self._version, self._pulled = self._shared.pull(self._port.agent)
         self._state: dict[str, NDArray] = {}  # variables that no gradient changes, after own updates
         self._steps = self._shared.steps(self._settings, self._pulled) if self._settings.local_updates > 1 else None
-        self._weights = self._backend.variables.assign_and_fold(self._pulled)
+        self._take_weights()
+
+    def _take_weights(self) -> None:
+        self._backend.assign(self._pulled)
+        self._weights = self._backend.publish()
 
     def _share(self) -> None:
         """Adds the worker's own updates to the shared weights, unless they began from discarded weights."""
@@ -98,7 +101,7 @@ class LocalModel:
         """Makes an update from a rollout and records its result in shared memory. Pushes and pulls when due."""
         batch, shared, began = self._store.view(slot), self._shared, time.monotonic()
         rates = self._rates(shared.agent_steps, shared.learning_rate_factor)
-        found = self._backend.gradients(self._backend.inputs(batch), rates, self._weights)
+        found = self._backend.gradients(self._backend.inputs(batch), rates)
         metrics, version, agent_steps = [*found.metrics.values(), 1.0, rates.learning_rate], 0, 0
         # Gradients of discarded weights are useless. Numbers that are not finite would spoil the shared weights.
         if all(map(math.isfinite, metrics)) and self._version >= shared.min_valid_version:
@@ -112,7 +115,7 @@ class LocalModel:
                 version, agent_steps = shared.push(self._port.agent, self._settings, rates.learning_rate,
                                                    found.gradients, found.state, batch.agent_steps)
         if version and self._steps and self._steps.taken < self._settings.local_updates:
-            self._weights = self._backend.variables.assign_and_fold(self._pulled)
+            self._take_weights()
         else:
             self._share()
             self._pull()
@@ -131,10 +134,9 @@ def worker(shared: SharedWeights, settings: Settings, env: EnvSpec) -> Callable[
 
 def _model(shared: SharedWeights, settings: Settings, env: EnvSpec, library: Library | None, port: Port,
            store: Slots) -> LocalModel:
-    before_tensorflow(library=library)
+    prepare(library=library)
     with _as_model_failure(), _signs_of_life(lambda: port.status(store, AgentStatus.STARTING)):
-        from ga3c.learner.device import start_tensorflow
-        start_tensorflow(settings)
+        start(settings)
         return LocalModel(port, store, settings, env, shared)
 
 

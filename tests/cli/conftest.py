@@ -23,7 +23,7 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two checkpoints, for `run_with_two_checkpoints`."""
     run = tmp_path_factory.mktemp("trained") / "run"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)
+        patched.setattr("ga3c.learner.backend.start", lambda settings: None)
         for how in ([*QUICK, "--run-dir", str(run), "--steps", "2000"], ["--resume", str(run), "--steps", "6000"]):
             assert cli.train(how) == 0
     return run

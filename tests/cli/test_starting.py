@@ -16,7 +16,7 @@ from ga3c.commands import evaluate
 from ga3c.commands import train as cli
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import Best, set_best
-from ga3c.learner.kernels import Kernel
+from ga3c.learner.tensorflow.kernels import Kernel
 from ga3c.runs.reader import located
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
@@ -137,7 +137,7 @@ def test_a_run_computes_with_the_kernel_that_was_chosen_and_says_so(
         tell("Kernels: what was measured")
         return Kernel("onednn", "bfloat16")
 
-    monkeypatch.setattr("ga3c.learner.kernels.choose", choose)
+    monkeypatch.setattr("ga3c.learner.backend.choose_kernel", choose)
     done = train_here(*QUICK, "--serial", "--steps", "100", "--run-dir", "run")
     assert done.returncode == 0 and "Kernels: what was measured" in done.stdout, done.stderr
     begun, = recorded("start")
@@ -173,8 +173,7 @@ def test_the_fork_server_is_told_what_one_process_will_play(
 
     monkeypatch.setattr("ga3c.agents.forkserver.start_forkserver", lambda env, n_envs: told.append((env.game, n_envs)))
     monkeypatch.setattr("ga3c.evaluation.players.start", process_comes_next)
-    for module in (cli, evaluate):
-        monkeypatch.setattr(module, "before_tensorflow", tensorflow_comes_next)
+    monkeypatch.setattr("ga3c.learner.backend.prepare", tensorflow_comes_next)
     monkeypatch.setattr(evaluate, "usable_cores", lambda: 2)
     assert (cli.train if command[0] == "train" else evaluate.evaluate)(command[1:]) == 2
     assert told == asked

@@ -33,7 +33,7 @@ from ga3c.settings.schema import Settings
 @pytest.fixture(autouse=True)
 def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)
+    monkeypatch.setattr("ga3c.learner.backend.start", lambda settings: None)
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def test_a_run_is_recorded_from_the_command_line(tmp_path: Path) -> None:
 
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> int:
     """The exit code of `ga3c-play --record film.gif` with a new policy of that odd game."""
-    monkeypatch.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)
+    monkeypatch.setattr("ga3c.learner.backend.start", lambda settings: None)
     monkeypatch.chdir(tmp_path)
     make_trained(tmp_path / "run", configured(game="odd:Plain-v0"), says=configured(game=f"odd:{name}-v0"),
                  game=f"odd:{name}-v0")
@@ -332,5 +332,5 @@ def test_games_are_opened_as_in_an_evaluation_whatever_the_training_did(
 
     make_trained(tmp_path / "run", configured(game="toy:catch", noop_max=3))
     monkeypatch.setattr("ga3c.envs.watched.Watched", Noted)
-    monkeypatch.setattr("ga3c.learner.device.start_tensorflow", lambda settings: None)  # it has begun
+    monkeypatch.setattr("ga3c.learner.backend.start", lambda settings: None)  # it has begun
     assert play([str(tmp_path / "run"), "--record", str(tmp_path / "film.gif")]) == 0 and opened == [30]

@@ -16,11 +16,11 @@ from batches import IMAGE, VECTOR, random_batch, settings, weights
 
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.backend import UpdatingBackend
-from ga3c.learner.device import precision
 from ga3c.learner.failures import DeviceFailed, TooLarge
 from ga3c.learner.learner import Learner
-from ga3c.learner.optimizers import Adam, build_optimizer
+from ga3c.learner.tensorflow.backend import Updating
+from ga3c.learner.tensorflow.device import precision
+from ga3c.learner.tensorflow.optimizers import Adam, build_optimizer
 from ga3c.transport.fields import Field
 from ga3c.transport.slots import aligned
 
@@ -141,7 +141,7 @@ import time
 import numpy as np
 from ga3c.settings.files import configured
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.device import start_tensorflow
+from ga3c.learner.tensorflow.device import start_tensorflow
 from ga3c.learner.learner import Learner
 from ga3c.transport.slots import Slots
 
@@ -253,7 +253,7 @@ def test_predictions_are_the_networks_own_after_updates_and_restoring(kind: str,
     close = {"rtol": 0, "atol": 1e-3 if precision == "bfloat16" and kind != "dense" else 1e-5}
 
     def own(of: Learner) -> list[np.ndarray]:
-        compiled = tf.function(lambda given: of._backend.variables.network(given, training=False), autograph=False)
+        compiled = tf.function(lambda given: of._backend._variables.network(given, training=False), autograph=False)
         return [each.numpy() for each in compiled(tf.constant(observation))]
 
     before = np.zeros(())
@@ -301,15 +301,15 @@ class Guesser:
 
 
 def test_an_algorithm_brings_its_own_outputs_loss_metrics_and_state() -> None:
-    backend, batch = UpdatingBackend(settings(optimizer="adam"), VECTOR, Guesser()), random_batch()
-    weights, errors = backend.variables.weights(), []
+    backend, batch = Updating(settings(optimizer="adam"), VECTOR, Guesser()), random_batch()
+    errors = []
     for _ in range(30):
-        metrics, weights, *_ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
+        metrics, *_ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0))
         assert metrics.keys() == {"error", "gradient_norm", "passes"}
         errors.append(metrics["error"])
-    assert errors[-1] < 0.5 * errors[0] and backend.variables.arrays()["guesser.00"] == 30
-    guess, = backend.predict(batch.observation.reshape(-1, 3), weights).values()
+    assert errors[-1] < 0.5 * errors[0] and backend.arrays()["guesser.00"] == 30
+    guess, = backend.predict(batch.observation.reshape(-1, 3), backend.publish()).values()
     assert guess.shape == (24,) and np.mean((guess - batch.reward.ravel())**2) < errors[-1]
     batch.reward[0] = np.nan
-    metrics, *_ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0), weights)
-    assert np.isnan(metrics["error"]) and backend.variables.arrays()["guesser.00"] == 30, "it was not finite"
+    metrics, *_ = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.0))
+    assert np.isnan(metrics["error"]) and backend.arrays()["guesser.00"] == 30, "it was not finite"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ga3c.learner import device
+from ga3c.learner.tensorflow import device
 from ga3c.settings.files import configured
 
 

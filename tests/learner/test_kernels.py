@@ -14,8 +14,8 @@ import pytest
 from batches import IMAGE, VECTOR
 
 from ga3c.envs.base import EnvSpec
-from ga3c.learner import kernels, tensorflow_import
-from ga3c.learner.kernels import Answers, Kernel, choose, fastest, measured, minibatch, usual
+from ga3c.learner.tensorflow import kernels, loading
+from ga3c.learner.tensorflow.kernels import Answers, Kernel, choose, fastest, measured, minibatch, usual
 from ga3c.settings import remembered
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
@@ -29,7 +29,7 @@ SETTINGS = configured(game="Pong")
 def processor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Sets what the processor has; at first AVX2 alone. Nothing is decided yet in this process."""
     def has(*flags: str) -> None:
-        for where in (tensorflow_import, kernels):
+        for where in (loading, kernels):
             monkeypatch.setattr(where, "processor_flags", lambda: frozenset(flags))
 
     monkeypatch.setattr(kernels, "fixed_library", lambda: None)
@@ -175,7 +175,7 @@ _PROCESS = """
 import sys
 import numpy as np
 from multiprocessing.connection import Connection
-from ga3c.learner.kernels import Answers
+from ga3c.learner.tensorflow.kernels import Answers
 connection = Connection(int(sys.argv[1]))
 settings, spec, library = connection.recv()
 while True:
@@ -235,7 +235,7 @@ def test_a_library_that_cannot_be_had_any_more_is_told_in_one_line(monkeypatch: 
     pytest.param("0", "onednn", "eigen", marks=pytest.mark.slow), ("1", "eigen", "onednn")])
 def test_tensorflow_computes_with_the_library_unless_the_user_has_decided(
         switch: str, asked: str, library: str) -> None:
-    program = ("from ga3c.learner.tensorflow_import import before_tensorflow, fixed_library\n"
+    program = ("from ga3c.learner.tensorflow.loading import before_tensorflow, fixed_library\n"
                f"before_tensorflow(library={asked!r})\n"
                "from tensorflow.python.framework.test_util import IsMklEnabled\n"
                "print(fixed_library(), 'onednn' if IsMklEnabled() else 'eigen')")
@@ -252,9 +252,9 @@ def test_where_tensorflow_was_imported_it_has_decided_by_the_processor(
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     monkeypatch.setitem(sys.modules, "tensorflow", sys)
     processor(*flags)
-    assert tensorflow_import.fixed_library() == library
+    assert loading.fixed_library() == library
     monkeypatch.delitem(sys.modules, "tensorflow")
-    assert tensorflow_import.fixed_library() is None
+    assert loading.fixed_library() is None
 
 
 @pytest.mark.slow

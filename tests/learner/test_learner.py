@@ -14,7 +14,6 @@ import tensorflow as tf
 from batches import VECTOR, random_batch, settings, weights
 
 from ga3c.learner.learner import DeviceFailed, Diverged, Learner, TooLarge, scheduled
-from ga3c.transport.slots import Batch
 
 
 def test_going_back_marks_what_the_weights_that_are_gone_have_predicted() -> None:
@@ -123,13 +122,13 @@ def test_going_back_ends_an_update_that_is_under_way(monkeypatch: pytest.MonkeyP
     model, begun = Learner(settings(), VECTOR), threading.Event()
     state, right = model.state()[0], model._backend.update
 
-    def update(inputs: Any, rates: Any, weights: Any, seed: Any, over: Callable[[], bool]) -> Any:
+    def update(inputs: Any, rates: Any, seed: Any, over: Callable[[], bool]) -> Any:
         begun.set()
         deadline = time.monotonic() + 60
         while not over():
             assert time.monotonic() < deadline
             time.sleep(0.001)
-        return right(inputs, rates, weights, seed, over)
+        return right(inputs, rates, seed, over)
 
     monkeypatch.setattr(model._backend, "update", update)
     thread = threading.Thread(target=model.update, args=(random_batch(),))
@@ -231,10 +230,10 @@ def test_the_size_of_an_update_that_the_device_has_no_memory_for_is_told_also_of
         monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = Learner(settings(), VECTOR), random_batch()
 
-    def full(batch: Batch) -> None:
+    def full(arrays: Any) -> None:
         raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
 
-    monkeypatch.setattr(model._backend, "inputs", full)
+    monkeypatch.setattr(model._backend._compiler, "tensors", full)
     with pytest.raises(TooLarge, match=f"no memory for an update of {batch.size} agent steps"):
         model.update(batch.again())
 

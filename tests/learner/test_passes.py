@@ -14,7 +14,7 @@ from batches import VECTOR, random_batch, settings, weights
 
 from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.backend import UpdatingBackend
+from ga3c.learner.tensorflow.backend import Updating
 from ga3c.learner.learner import Diverged, Learner, TooLarge
 from ga3c.settings.messages import ConfigError
 from ga3c.transport.fields import Field
@@ -60,22 +60,22 @@ class Counting:
 def test_each_filled_row_is_in_one_minibatch_of_each_pass_and_targets_stay_as_they_were(
         passes: int, minibatches: int, steps: list[int]) -> None:
     counting = Counting()
-    backend = UpdatingBackend(settings(optimizer="adam", passes=passes, minibatches=minibatches), VECTOR, counting)
-    batch, weights = random_batch(), backend.variables.weights()
+    backend = Updating(settings(optimizer="adam", passes=passes, minibatches=minibatches), VECTOR, counting)
+    batch, weights = random_batch(), backend.publish()
     batch.steps[:] = steps
     filled = np.broadcast_to(batch.filled, batch.reward.shape).ravel()
     value = backend.predict(batch.observation.reshape(-1, 3), weights)["value"]
-    updated = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.1), weights, (0, 0))
-    counts = backend.variables.arrays()["counted.00"]
+    updated = backend.update(backend.inputs(batch), Rates(0.01, 0.0, 0.1), (0, 0))
+    counts = backend.arrays()["counted.00"]
     if passes * minibatches > 1:  # in one call of everything rows are not picked: the loss weighs them
         assert counts.tolist() == np.where(filled, passes, 0).tolist()
         parts = min(max(1, round(minibatches * filled.sum() / ROWS)), filled.sum())
         assert updated.metrics["size"] == pytest.approx(filled.sum() / parts)
         if filled.sum() % parts == 0:
             assert updated.metrics["target"] == pytest.approx((value + batch.reward.ravel())[filled].mean(), rel=1e-4)
-    assert backend.variables.arrays()["counted.01"] == 1.0 and updated.metrics["passes"] == passes
+    assert backend.arrays()["counted.01"] == 1.0 and updated.metrics["passes"] == passes
     now, then = (backend.predict(batch.observation.reshape(-1, 3), each)["value"]
-                 for each in (updated.weights, weights))
+                 for each in (backend.publish(), weights))
     assert np.abs(now - then).max() > 1e-3 and np.array_equal(then, value), "a snapshot never changes"
 
 

@@ -13,7 +13,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from ga3c.agents.forkserver import start_forkserver
-from ga3c.learner.optimizers import build_optimizer
+from ga3c.learner.tensorflow.optimizers import build_optimizer
 from ga3c.learner.numpy_optimizers import MultiStepAdam
 from ga3c.learner.shared_weights import SharedWeights, WorkerReport
 from ga3c.settings.files import configured

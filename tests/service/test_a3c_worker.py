@@ -20,7 +20,7 @@ from ga3c.agents.loop import Progress, agent_seed, play, seeded
 from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
-from ga3c.learner.backend import GradientBackend
+from ga3c.learner.backend import make_differentiating
 from ga3c.learner.learner import Diverged, Learner, UpdateStats, make_algorithm, rates_at
 from ga3c.learner.shared_learner import SharedLearner
 from ga3c.learner.skips import SKIPS_MAX
@@ -42,9 +42,10 @@ MakeRun = Callable[..., Recorder]
 
 def gradients_by(arrays: dict[str, np.ndarray], world: World, batch: Batch) -> list[np.ndarray]:
     """Those of a batch by a model with these weights."""
-    backend = GradientBackend(world.settings, world.spec, make_algorithm(world.settings))
+    backend = make_differentiating(world.settings, world.spec, make_algorithm(world.settings))
     rates = rates_at(world.settings.algorithm, 0, 1.0)
-    return backend.gradients(backend.inputs(batch), rates, backend.variables.assign_and_fold(arrays)).gradients
+    backend.assign(arrays)
+    return backend.gradients(backend.inputs(batch), rates).gradients
 
 
 class World:

@@ -41,8 +41,8 @@ from ga3c.commands.entry import quiet
 from ga3c.commands.train import parser
 from ga3c.envs.check import probe
 from ga3c.envs.factory import make_environment
-from ga3c.learner.kernels import choose
-from ga3c.learner.tensorflow_import import before_tensorflow
+from ga3c.learner.tensorflow.kernels import choose
+from ga3c.learner.tensorflow.loading import before_tensorflow
 from ga3c.runs import reader
 from ga3c.settings.flags import output_file, settings_of_run
 from ga3c.settings.machine import usable_cores
@@ -94,7 +94,7 @@ def _model(settings: Settings, part: str, batch: int, seconds: float) -> float:
     spec = make_environment(settings, 1).spec
     kernel = choose(settings, spec, lambda line: None)
     before_tensorflow(library=kernel.library)
-    from ga3c.learner.device import start_tensorflow
+    from ga3c.learner.tensorflow.device import start_tensorflow
     from ga3c.learner.learner import Learner
     from ga3c.settings.plan import rollouts_per_batch
     settings = settings.changed(device_threads=1, precision=kernel.precision)

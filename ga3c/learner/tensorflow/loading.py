@@ -22,6 +22,8 @@ Library = Literal["onednn", "eigen"]
 BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
 """Flags of processors that multiply bfloat16."""
 
+_CUDA = ("libcuda.so.1", "libcudart.so.12", "libcublas.so.12", "libcufft.so.11", "libcusparse.so.12",
+         "libcusolver.so.11", "libcudnn.so.9")  # TensorFlow 2.21 loads these before it uses a GPU
 # Flags of processors on which TensorFlow 2.21 computes with oneDNN by default.
 _ONEDNN = frozenset({"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"})
 _SWITCH = "TF_ENABLE_ONEDNN_OPTS"
@@ -66,3 +68,14 @@ def cuda_libraries(name: str) -> list[Path]:
     found = importlib.util.find_spec("nvidia")
     places = found.submodule_search_locations if found is not None else None
     return sorted(library for place in places or () for library in Path(place).glob(f"*/lib/{name}"))
+
+
+def missing_libraries() -> list[str]:
+    """Returns the names of CUDA libraries that TensorFlow needs and that cannot be loaded."""
+    missing = []
+    for name in _CUDA:
+        try:
+            ctypes.CDLL(str(next(iter(cuda_libraries(name)), name)))
+        except OSError as error:
+            missing.append(str(error).split(":")[0])
+    return missing

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from ga3c.algorithms.base import Rates, Tensor
 from ga3c.algorithms.networks import folded
-from ga3c.learner.compiler import Compiler
-from ga3c.learner.variables import Variables, Weights
+from ga3c.learner.backend import Gradients, Updated, Weights
+from ga3c.learner.tensorflow.compiler import Compiler
+from ga3c.learner.tensorflow.variables import Variables
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.schema import Settings
 
@@ -29,47 +30,12 @@ class Signature(NamedTuple):
     weights: list[tf.TensorSpec]
 
 
-class Updated(NamedTuple):
-    """The result of one update.
-
-    metrics: means over the finite minibatches of the algorithm's metrics and of `gradient_norm`; also `passes`. Nothing
-    has changed if a metric is not finite. weights: those to predict with after the update. skipped: minibatches that
-    were not finite, in an update that was made from the others. minibatches: all that were trained on.
-
-    With `settings.run.norms` the metrics include `weight_norm`, before a step of the optimizer, and `step_norm`, of the
-    step itself. All norms are Euclidean, over all trained weights together. The gradient's norm is from before
-    clipping.
-    """
-
-    metrics: dict[str, float]
-    weights: Weights
-    skipped: int = 0
-    minibatches: int = 1
-
-
-class Gradients(NamedTuple):
-    """The gradients of one batch, for an update that the caller makes.
-
-    metrics: the algorithm's, and `gradient_norm`. gradients: one for each trainable variable. state: new values of
-    other variables, by name.
-    """
-
-    metrics: dict[str, float]
-    gradients: list[NDArray[np.float32]]
-    state: dict[str, NDArray]
-
-
 class Update(Protocol):
     """The interface of an update."""
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int],
-                 over: Callable[[], bool]) -> Updated:
-        """Makes all passes over a batch. A minibatch with a metric that is not finite changes nothing.
-
-        `seed` shuffles the rows before each pass, if there are several minibatches. A batch that is not full has fewer
-        minibatches, so that none is much smaller than usual. `over` is called after each minibatch: true ends the
-        update early.
-        """
+                 over: Callable[[], bool]) -> tuple[Updated, Weights]:
+        """Makes the update, see `UpdatingBackend.update`. weights: before the update. Returns those after it, too."""
 
 
 class _Descent:
@@ -132,10 +98,10 @@ class OneStep:
         self._update, _ = compiler.compiled(self._updated, [*signature.batch, _RATES, *signature.weights])
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int],
-                 over: Callable[[], bool]) -> Updated:
+                 over: Callable[[], bool]) -> tuple[Updated, Weights]:
         """Makes the update, see `Update`."""
         metrics, *weights = self._update(*inputs, tf.constant(rates, tf.float32), *weights)
-        return Updated(self._descent.named(metrics.numpy()) | {"passes": 1.0}, weights)
+        return Updated(self._descent.named(metrics.numpy()) | {"passes": 1.0}), weights
 
     def _updated(self, *inputs: Tensor) -> list[Tensor]:
         """Inputs: `reads` of a batch, rates, weights. Returns metrics and weights."""
@@ -157,7 +123,7 @@ class Passes:
             self._stepped, [*rows, tf.TensorSpec((None,), tf.int32), _RATES, *signature.weights])
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights, seed: Sequence[int],
-                 over: Callable[[], bool]) -> Updated:
+                 over: Callable[[], bool]) -> tuple[Updated, Weights]:
         """Makes the update, see `Update`."""
         numbers, n, shuffle = tf.constant(rates, tf.float32), len(self._rows), np.random.default_rng(seed)
         prepared, found = self._prepare(*inputs, *weights), list[NDArray]()
@@ -173,10 +139,10 @@ class Passes:
                 break
         finite = [metrics for metrics in found if np.isfinite(metrics).all()]
         if not finite:
-            return Updated(self._descent.named(found[0]), self._variables.weights())
+            return Updated(self._descent.named(found[0])), self._variables.weights()
         self._variables.assign_state(dict(zip(self._kept, kept, strict=True)))
         metrics = self._descent.named(np.mean(finite, axis=0)) | {"passes": len(finite) / parts}
-        return Updated(metrics, self._variables.weights(), len(found) - len(finite), len(found))
+        return Updated(metrics, len(found) - len(finite), len(found)), self._variables.weights()
 
     def _prepared(self, *inputs: Tensor) -> list[Tensor]:
         """Inputs: `reads` of a batch, weights.
@@ -214,6 +180,7 @@ class GradientsOf:
         return tuple(self._descent.metrics)
 
     def __call__(self, inputs: list[Tensor], rates: Rates, weights: Weights) -> Gradients:
+        """Computes them, see `DifferentiatingBackend.gradients`."""
         metrics, *found = (each.numpy() for each in self._gradients(*inputs, tf.constant(rates, tf.float32), *weights))
         n = len(self._variables.network.trainable_variables)
         return Gradients(self._descent.named(metrics), found[:n], dict(zip(self._kept, found[n:], strict=True)))

@@ -6,7 +6,8 @@ import contextlib
 
 import tensorflow as tf
 
-from ga3c.learner.tensorflow_import import BFLOAT16
+from ga3c.learner.backend import Examined
+from ga3c.learner.tensorflow.loading import BFLOAT16
 from ga3c.settings.machine import processor_flags, usable_cores
 from ga3c.settings.schema import AlgorithmSettings, Settings
 
@@ -31,6 +32,30 @@ def start_tensorflow(settings: Settings) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(predictors + 2 * trainers)
     if settings.run.serial:
         tf.config.experimental.enable_op_determinism()
+
+
+def examine() -> Examined:
+    """See `backend.examine`."""
+    share_gpus()
+    gpus = tf.config.list_physical_devices("GPU")
+    names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+    failures = {device: why for device in ["CPU:0", *(f"GPU:{number}" for number in range(len(gpus)))]
+                if (why := _failure(device))}
+    return Examined(tf.__version__, names, failures)
+
+
+def _failure(device: str) -> str:
+    """Computes something small on the device and returns what is wrong with it; "" if nothing."""
+    try:
+        with tf.device(device):
+            ones = tf.ones((64, 64))
+            total = float(tf.reduce_sum(ones @ ones))
+            # Convolutions use another library than matrix products.
+            convolved = float(tf.reduce_sum(tf.nn.conv2d(tf.ones((1, 8, 8, 1)), tf.ones((3, 3, 1, 1)), 1, "VALID")))
+    except Exception as error:  # a broken device raises anything
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return ("" if (total, convolved) == (64**3, 6 * 6 * 9) else
+            f"64 x 64 ones, multiplied, add up to {total:g}, 8 x 8, convolved with 3 x 3, to {convolved:g}")
 
 
 def operation_threads(settings: Settings) -> int:

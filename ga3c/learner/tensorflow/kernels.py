@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.tensorflow_import import BFLOAT16, Library, before_tensorflow, fixed_library
+from ga3c.learner.tensorflow.loading import BFLOAT16, Library, before_tensorflow, fixed_library
 from ga3c.settings import remembered
 from ga3c.settings.algorithms import facts
 from ga3c.settings.imports import python_path
@@ -47,7 +47,7 @@ ROUNDS, SECONDS = 5, 0.15  # rounds, and seconds of each kernel in a round
 DEADLINE = 40.0   # seconds for everything; a busy machine measures again at the next run
 _PREDICTED = 32   # observations of a measured prediction
 
-_PROGRAM = "from ga3c.learner.kernels import main; main()"
+_PROGRAM = "from ga3c.learner.tensorflow.kernels import main; main()"
 _FILE, _WHAT = "kernels.json", "Kernels"
 _SHAPE = ("algorithm", "passes", "minibatches", "network", "large_stride", "precision", "envs_per_agent",
           "rollout_length", "device_threads")
@@ -282,18 +282,18 @@ class _Built:
     """
 
     def __init__(self, settings: Settings, spec: EnvSpec) -> None:
-        from ga3c.learner.backend import UpdatingBackend
+        from ga3c.learner.backend import make_updating
         from ga3c.learner.learner import make_algorithm
         self._passes, (n_rollouts, length) = settings.algorithm.passes, minibatch(settings)
         settings = settings.changed(passes=1, minibatches=1, rollout_length=length, optimizer="rmsprop",
                                     rmsprop_epsilon=1e6)
         algorithm = make_algorithm(settings)
-        self._backend = UpdatingBackend(settings, spec, algorithm)
+        self._backend = make_updating(settings, spec, algorithm)
         self._batch = _batch(settings, spec, algorithm.outputs(spec), n_rollouts)
         self._observation = aligned((_PREDICTED, *spec.observation_shape), spec.observation_dtype)
         self._observation[:] = self._batch.observation.reshape(-1, *spec.observation_shape)[
             np.arange(_PREDICTED) % self._batch.agent_steps]
-        self._weights = self._backend.variables.weights()
+        self._weights = self._backend.publish()
 
     def answers(self) -> Answers | None:
         """Returns outputs and gradient, or None on a GPU. Moves the weights down the gradient."""
@@ -310,11 +310,11 @@ class _Built:
 
     def _update(self, learning_rate: float) -> None:
         from ga3c.algorithms.base import Rates
-        self._weights = self._backend.update(
-            self._backend.inputs(self._batch), Rates(learning_rate, 0.01, 0.1), self._weights).weights
+        self._backend.update(self._backend.inputs(self._batch), Rates(learning_rate, 0.01, 0.1), (), lambda: False)
+        self._weights = self._backend.publish()
 
     def _flat(self) -> NDArray[np.float32]:
-        return np.concatenate([array.ravel() for name, array in self._backend.variables.arrays().items()
+        return np.concatenate([array.ravel() for name, array in self._backend.arrays().items()
                                if name.startswith("network.")])
 
 
@@ -350,7 +350,7 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     settings, spec, library = connection.recv()
     before_tensorflow(library=library)
-    from ga3c.learner.device import start_tensorflow
+    from ga3c.learner.tensorflow.device import start_tensorflow
     start_tensorflow(settings)
     built: dict[str, _Built] = {}
     while True:

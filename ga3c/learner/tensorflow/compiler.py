@@ -9,8 +9,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from ga3c.algorithms.base import Tensor
+from ga3c.learner.backend import Observed
 
-Observed = NDArray | Tensor
 Compiled = Callable[..., list[Tensor]]
 
 _SHARED_FROM = 2**16  # bytes of an array in a batch; copying a smaller one is faster than sharing it

@@ -15,11 +15,9 @@ from ga3c.algorithms.base import Algorithm, Prepared, Tensor
 from ga3c.algorithms.networks import Bound, build_network, folded
 from ga3c.algorithms.normalizing import RunningMoments, inverse_deviation, merged, scaling
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.optimizers import build_optimizer
+from ga3c.learner.backend import Weights
+from ga3c.learner.tensorflow.optimizers import build_optimizer
 from ga3c.settings.schema import Settings
-
-Weights = Sequence[Tensor]
-"""What predictions are made with: the network's weights, folded once an update, and the scaling of observations."""
 
 
 def _difference(variables: dict[str, keras.Variable], arrays: dict[str, NDArray]) -> str:
@@ -133,7 +131,7 @@ class Variables:
         for name, array in arrays.items():
             variables[name].assign(array)
 
-    def matching_arrays(self, arrays: dict[str, NDArray], only: tuple[str, ...] = ("",)) -> dict[str, NDArray]:
+    def matching_arrays(self, arrays: Mapping[str, NDArray], only: tuple[str, ...] = ("",)) -> dict[str, NDArray]:
         """Returns the `arrays` of these variables, or of those whose names begin with one of `only`.
 
         Arrays of other owners are left out; the owner is the first part of a name. Running moments start at zero if

@@ -14,7 +14,7 @@ from batches import IMAGE, VECTOR
 from psutil import _psutil_linux
 
 from ga3c.envs.base import EnvSpec
-from ga3c.learner.tensorflow_import import before_tensorflow
+from ga3c.learner.tensorflow.loading import before_tensorflow
 from ga3c.settings.messages import ConfigError
 
 OWN = '{"floatx": "float64", "image_data_format": "channels_first", "backend": "jax", "epsilon": 0.001}'
@@ -25,7 +25,7 @@ def test_a_policy_is_the_same_whatever_the_users_keras_does(tmp_path: Path, spec
     (tmp_path / "keras.json").write_text(OWN)
     program = (
         "import numpy as np\n"
-        "from ga3c.learner.tensorflow_import import before_tensorflow\n"
+        "from ga3c.learner.tensorflow.loading import before_tensorflow\n"
         "before_tensorflow()\n"
         "from ga3c import Config\n"
         "from ga3c.envs.base import EnvSpec\n"
@@ -60,7 +60,7 @@ def test_the_library_of_cuda_that_tensorflow_does_not_find_is_loaded_before_it(t
     place.mkdir(parents=True)
     shutil.copy(_psutil_linux.__file__, place / "libcusolver.so.11")  # some library
     (place / "libcusolver.so.12").write_text("no library")
-    program = ("from ga3c.learner.tensorflow_import import before_tensorflow, cuda_libraries\n"
+    program = ("from ga3c.learner.tensorflow.loading import before_tensorflow, cuda_libraries\n"
                "print(cuda_libraries('libcudnn.so.*'), len(cuda_libraries('libcusolver.so.*')))\n"
                "before_tensorflow()\nprint('libcusolver.so.11' in open('/proc/self/maps').read())")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True,

@@ -1,0 +1,1 @@
+"""TensorFlow behind `learner.backend`. No other package of ga3c imports TensorFlow."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ga3c.algorithms.actor_critic import DiscreteActorCritic
+from ga3c.algorithms.base import Head
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import Learner
 from ga3c.settings.files import configured
 from ga3c.settings.presets import PRESETS
-from ga3c.settings.schema import Settings
+from ga3c.settings.schema import AlgorithmSettings, Settings
 from ga3c.transport.slots import Batch, Slots
 
 VECTOR = EnvSpec("vector", (3,), np.dtype(np.float32), 4, 1)
@@ -68,3 +70,8 @@ def slow_targets(s: Settings, batch: Batch, value: np.ndarray, following: np.nda
                 returns[i, t, e] = value[i, t, e] + carried
                 worth = value[i, t, e]
     return returns, returns - value
+
+
+def heads(spec: EnvSpec) -> dict[str, Head]:
+    """Those of the actor-critics."""
+    return DiscreteActorCritic(AlgorithmSettings()).heads(spec)

@@ -13,8 +13,8 @@ class PenaltyPPO(PPO):
 
     def loss(self, network, rows, rates):
         """Compiled: tensors in and out. `rows` are the steps of a minibatch."""
-        policy, value = network(rows["observation"], training=True)
+        policy, value = self.trained(network, rows["observation"])
         ratio = (chosen(policy, rows["action"]) + 1e-6) / (rows["proximal"] + 1e-6)
         kl = ratio - 1.0 - ops.log(ratio)
-        return self.whole_loss(policy, value[:, 0], rows["returns"], self.PENALTY * kl - ratio * rows["advantage"],
+        return self.whole_loss(policy, value, rows["returns"], self.PENALTY * kl - ratio * rows["advantage"],
                                rows["filled"], rates, kl=kl)

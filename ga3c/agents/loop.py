@@ -12,15 +12,18 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.agents.heads import sample
 from ga3c.envs.base import Environment, Transition
 from ga3c.settings.schema import AlgorithmSettings, Settings
 from ga3c.transport.port import DRAIN, PREDICT, SUBMIT, TAKE, Request
 from ga3c.transport.slots import Slots
+
+if TYPE_CHECKING:
+    from ga3c.algorithms.acting import Acting
 
 Player = Generator[Request, int, None]
 
@@ -32,7 +35,7 @@ class Progress:
     `slot`, `step`: the place of the next step. `full`: the slot before, which waits for its bootstrap value.
     `length`: steps after which the slot is full; 0: `rollout_length`.
     `score` (E): scores of the episodes under way. `began` (E): the agent steps they began at; -1 if an episode has
-    random steps, so that its score does not count. `now`: agent steps so far.
+    random steps, so that its score does not count. `now`: the agent's own steps so far; `explore` depends on it.
     `final`: whether the final observation of a truncated episode is being predicted. `discounted` (E): the current
     sums for `discounted_reward`; empty if the slots have no such field.
     """
@@ -48,16 +51,18 @@ class Progress:
     discounted: list[float] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def new(cls, n_envs: int, length: int = 0, mixed: Sequence[bool] = ()) -> Progress:
+    def new(cls, n_envs: int, length: int = 0, mixed: Sequence[bool] = (), now: int = 0) -> Progress:
         """Returns the position before the first step.
 
-        length: steps of the first rollout; 0: `rollout_length`. mixed: (E,) what `play_randomly` returns.
+        length: steps of the first rollout; 0: `rollout_length`. mixed: (E,) what `play_randomly` returns. now: own
+        steps that count as taken, of an agent that begins later than others.
         """
-        return cls([0.0] * n_envs, [-1 if each else 0 for each in mixed] or [0] * n_envs, length=length)
+        return cls([0.0] * n_envs, [-1 if random else now for random in mixed] or [now] * n_envs, now, length=length)
 
 
-def play(environment: Environment, store: Slots, rng: np.random.Generator, at: Progress | None = None,
-         resumed: bool = False, again: bool = False, discount: float | None = None) -> Player:
+def play(environment: Environment, store: Slots, rng: np.random.Generator, acting: Acting, agent: int = 0,
+         at: Progress | None = None, resumed: bool = False, again: bool = False,
+         discount: float | None = None) -> Player:
     """Plays until a prediction is granted with DRAIN. The environment must have been reset.
 
         request   granted with
@@ -67,7 +72,11 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
 
     A submitted slot belongs to the trainers. After DRAIN the agent submits its steps and ends, so no step is lost.
 
+    If the model has no output "value", a full rollout is submitted at once, and final observations are not predicted.
+
     Args:
+        acting: how actions are chosen from the outputs.
+        agent: the agent's number, for its exploration.
         at: the agent's position; kept up to date, so that it can be saved at every PREDICT.
         resumed: whether `at` is a saved position. Otherwise the agent first takes a slot.
         again: whether to ask for a second prediction after a full rollout, and act on that one. See
@@ -91,15 +100,17 @@ def play(environment: Environment, store: Slots, rng: np.random.Generator, at: P
         # The prediction is for the next action. At step 0 its value is also the full rollout's bootstrap value.
         if at.full is not None:
             full, at.full = at.full, None
-            yield _filled(store, full, int(store.steps[full]) or T, store.value[at.slot, 0])
+            yield _filled(store, full, int(store.steps[full]) or T, at.slot, 0)
             if again:
                 granted = yield PREDICT, at.slot, at.step
         if granted == DRAIN:
             if at.step:
                 store.following[at.slot] = store.observation[at.slot, at.step]
-                yield _filled(store, at.slot, at.step, store.value[at.slot, at.step])
+                yield _filled(store, at.slot, at.step, at.slot, at.step)
             return
-        _step(environment, store, at, sample(store.policy[at.slot, at.step], rng), discount)
+        outputs = {name: store.__dict__[name][at.slot, at.step] for name in store.outputs}
+        action = acting.choose(outputs, rng, acting.explore(at.now, agent, store.n_envs))
+        _step(environment, store, at, action, discount)
         if not at.final:
             yield from _next_step(environment, store, at)
 
@@ -123,6 +134,8 @@ def _step(environment: Environment, store: Slots, at: Progress, action: NDArray[
             store.score[slot, t, env], store.episode_length[slot, t, env] = at.score[env], at.now - at.began[env]
         for env in np.flatnonzero(transition.score_ended | transition.truncated).tolist():
             at.score[env], at.began[env] = 0.0, at.now
+    if not _keeps_values(store):
+        return
     if transition.dropped:  # the next observation is unknown: use the last one's value
         store.final_value[slot, t] = store.value[slot, t]
     elif transition.final_observation is not None:
@@ -143,7 +156,13 @@ def _next_step(environment: Environment, store: Slots, at: Progress) -> Generato
     if at.step == (at.length or store.rollout_length):
         environment.show(store.following[at.slot])
         store.steps[at.slot] = at.step
-        at.full, at.slot, at.step, at.length = at.slot, (yield from _take(store)), 0, 0
+        full = at.slot
+        if _keeps_values(store):
+            at.full = full
+        else:
+            yield SUBMIT, full, 0
+        at.slot = yield from _take(store)
+        at.step = at.length = 0
     environment.show(store.observation[at.slot, at.step])
 
 
@@ -155,10 +174,16 @@ def _take(store: Slots) -> Generator[Request, int, int]:
     return slot
 
 
-def _filled(store: Slots, slot: int, steps: int, bootstrap_value: NDArray[np.float32]) -> Request:
+def _filled(store: Slots, slot: int, steps: int, next_slot: int, next_step: int) -> Request:
+    """Ends a rollout; the prediction in (next_slot, next_step) is for the observation after it."""
     store.steps[slot] = steps
-    store.bootstrap_value[slot] = bootstrap_value
+    if _keeps_values(store):
+        store.bootstrap_value[slot] = store.value[next_slot, next_step]
     return SUBMIT, slot, 0
+
+
+def _keeps_values(store: Slots) -> bool:
+    return "value" in store.outputs
 
 
 def reward_discount(settings: AlgorithmSettings) -> float | None:

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import BinaryIO, NoReturn, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from ga3c.settings.plan import plan, requests_twice
 from ga3c.settings.schema import Settings
 from ga3c.transport.port import PREDICT, SUBMIT, Port, Request, ServerGone
 from ga3c.transport.slots import AgentStatus, Slots
+
+if TYPE_CHECKING:
+    from ga3c.algorithms.acting import Acting
 
 MODEL_FAILED = 6  # exit code of an agent whose own model failed; the command's for the main model is the same
 
@@ -70,7 +73,8 @@ def drive(player: Player, port: Grants, store: Slots) -> None:
         port.status(store, AgentStatus.DRAINED)
 
 
-def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.SeedSequence, log: str,
+def agent_main(port: Port, store: Slots, settings: Settings, acting: Acting, seed: np.random.SeedSequence, log: str,
+               played: int = 0,
                model: Callable[[Port, Slots], Grants] | None = None) -> None:
     """Makes an agent's environments and plays until it is stopped: the entry point of its process.
 
@@ -79,8 +83,10 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
     ends the process with `MODEL_FAILED`.
 
     Args:
+        acting: how actions are chosen from the model's outputs.
         log: a file. It gets the traceback of a failed model, what environments print, and all stacks if the
             interpreter crashes or gets SIGUSR1.
+        played: steps of each environment that count as played before, for exploration.
         model: makes the agent's own copy of the model, if it has one.
     """
     lead_group()
@@ -116,7 +122,8 @@ def agent_main(port: Port, store: Slots, settings: Settings, seed: np.random.See
             store.playing_since[port.agent] = time.monotonic()
             port.status(store, AgentStatus.PLAYING)
             first = plan(settings).first(port.agent, port.generation)
-            drive(play(environment, store, rng, Progress.new(store.n_envs, first, mixed.tolist()),
+            drive(play(environment, store, rng, acting, port.agent,
+                       Progress.new(store.n_envs, first, mixed.tolist(), played),
                        again=requests_twice(settings), discount=reward_discount(settings.algorithm)), grants, store)
             try:
                 environment.close()

@@ -25,6 +25,6 @@ class A2C(DiscreteActorCritic):
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         """Returns the whole loss. The policy's part of a step is -log(pi(a) + eps) A."""
-        policy, value = network(rows["observation"], training=True)
-        return self.whole_loss(policy, value[:, 0], rows["returns"], losses.policy_loss(
+        policy, value = self.trained(network, rows["observation"])
+        return self.whole_loss(policy, value, rows["returns"], losses.policy_loss(
             policy, rows["action"], rows["advantage"], self.settings.log_epsilon), rows["filled"], rates)

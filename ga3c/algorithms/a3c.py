@@ -35,8 +35,7 @@ class A3C(DiscreteActorCritic):
         action, behaviour = ops.reshape(rows["action"], (-1,)), ops.reshape(rows["policy"], (-1, n_actions))
         filled = filled_samples(rows["filled"], shape)
 
-        policy, value = network(flat(rows["observation"], 3), training=True)
-        value = value[:, 0]
+        policy, value = self.trained(network, flat(rows["observation"], 3))
         ratio = (ops.ones_like(value) if s.correction == "none" else ops.where(
             filled, importance_ratio(policy, behaviour, action, s.log_epsilon), 1.0))  # unfilled rows hold old steps
         returns = self._corrected(network, rows, ops.reshape(value, shape), ops.reshape(ratio, shape))

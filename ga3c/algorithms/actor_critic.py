@@ -12,7 +12,8 @@ import numpy as np
 from keras import ops
 
 from ga3c.algorithms import losses
-from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
+from ga3c.algorithms.acting import BY_POLICY
+from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.algorithms.returns import centred, vtrace_returns
 from ga3c.envs.base import EnvSpec
 from ga3c.settings.schema import AlgorithmSettings
@@ -31,6 +32,7 @@ class DiscreteActorCritic:
     """
 
     decay = 0.99
+    acting = BY_POLICY
 
     def __init__(self, settings: AlgorithmSettings) -> None:
         self.settings = settings
@@ -38,14 +40,24 @@ class DiscreteActorCritic:
         self._advantage_square = keras.Variable(np.zeros(2, np.float32), trainable=False)
         self.variables = {"advantage.00": self._advantage_square}
 
+    def heads(self, env: EnvSpec) -> dict[str, Head]:
+        """Returns the heads: the policy, probabilities of the A actions, and the value."""
+        # A small gain makes the first policy almost uniform.
+        return {"policy": Head(int(env.n_actions), "softmax", 0.01), "value": Head(1)}
+
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
-        """Returns the fields of the outputs."""
+        """Returns the fields of the outputs: policy (A,) and value (), float32."""
         return actor_critic_outputs(env)
 
     def act(self, network: Network, observation: Tensor) -> Outputs:
         """Returns policy (n, A) and value (n,), float32, for observations (n, *shape)."""
-        policy, value = network(observation)
-        return {"policy": policy, "value": ops.reshape(value, (-1,))}
+        heads = network(observation)
+        return {"policy": heads["policy"], "value": ops.reshape(heads["value"], (-1,))}
+
+    def trained(self, network: Network, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns policy (n, A) and value (n,) for observations (n, *shape), with a gradient."""
+        heads = network(observation, training=True)
+        return heads["policy"], heads["value"][:, 0]
 
     def returns(self, batch: Mapping[str, Tensor], value: Tensor, bootstrap_value: Tensor,
                 ratio: Tensor | None) -> Tensor:

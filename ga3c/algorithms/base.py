@@ -1,9 +1,12 @@
 """The interface of an algorithm: its outputs in a slot, what stays fixed over the passes of an update, and a loss.
 
 An algorithm is one file beside this one that fulfils `Algorithm`. Learner, backend, slots and metrics use only this
-interface. An update is one `prepare` and then, for each minibatch of each pass, one `loss`. Agents draw their actions
-from the output `policy` (`agents.heads.sample`), and their loop reads the output `value`. The schedule decides where
-batches come from (`service.batches`, `service.rounds`).
+interface. It declares the heads of the network, the outputs that it makes of them, and how actions are chosen from
+these (`acting`). An update is one `prepare` and then, for each minibatch of each pass, one `loss`. The schedule decides
+where batches come from (`service.batches`, `service.rounds`).
+
+An output named "value" is special: the expected return of an observation. Agents also ask for that of the observation
+after a rollout and of the last one of a truncated episode: the fields `bootstrap_value` and `final_value` of a batch.
 
 Index order: B rollouts, T steps, E environments, A actions; N = B T E steps in a row.
 """
@@ -16,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import keras
 
+from ga3c.algorithms.acting import Acting
 from ga3c.envs.base import EnvSpec
 from ga3c.transport.fields import Field, Outputs
 
@@ -57,11 +61,22 @@ class Loss(NamedTuple):
     state: Mapping[str, Tensor] = MappingProxyType({})
 
 
+class Head(NamedTuple):
+    """A last layer of the network, over the features that all heads share. Its result is (n, units) float32.
+
+    activation: "softmax" for probabilities; None for the numbers as they are. gain: of its orthogonal first weights.
+    """
+
+    units: int
+    activation: str | None = None
+    gain: float = 1.0
+
+
 class Network(Protocol):
     """The network within one prediction or one update."""
 
-    def __call__(self, observation: Tensor, training: bool = False) -> Sequence[Tensor]:
-        """Returns the outputs for observations (n, *shape): [policy (n, A), value (n, 1)], float32.
+    def __call__(self, observation: Tensor, training: bool = False) -> Mapping[str, Tensor]:
+        """Returns what each of `Algorithm.heads` makes of observations (n, *shape), by its name: (n, units), float32.
 
         training=True uses the variables, with a gradient. training=False has no gradient. In `prepare` and in the first
         minibatch it uses the weights before the update, later those after the minibatch before.
@@ -79,8 +94,15 @@ class Algorithm(Protocol):
     def variables(self) -> Mapping[str, keras.Variable]:
         """State beside the network's weights, by its names in a checkpoint, as in "advantage.00"."""
 
+    @property
+    def acting(self) -> Acting:
+        """How actions are chosen from the outputs."""
+
+    def heads(self, env: EnvSpec) -> dict[str, Head]:
+        """Returns the heads of the network by name, at least one. The order gives the order of their weights."""
+
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
-        """Returns the fields of `act` for one observation. They become fields of a slot; an agent draws from them."""
+        """Returns the fields of `act` for one observation. They become fields of a slot; an agent acts on them."""
 
     def act(self, network: Network, observation: Tensor) -> Outputs:
         """Returns the outputs for observations (n, *shape). Compiled: tensors in and out.

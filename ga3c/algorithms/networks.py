@@ -1,4 +1,4 @@
-"""The networks: observations in (bytes stay bytes until here), policy (n, A) and value (n, 1) out.
+"""The networks: observations in (bytes stay bytes until here), the algorithm's heads out, by name.
 
 A layer folds its weights into the form that it multiplies with. Learning folds them within every update, so that
 gradients reach the variables. Acting uses the weights folded after the last update. The forward pass is the same
@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import layers, ops
 
-from ga3c.algorithms.base import Tensor
+from ga3c.algorithms.base import Head, Tensor
 from ga3c.algorithms.fitting import fitting_network
 from ga3c.algorithms.normalizing import normalized
 from ga3c.envs.base import EnvSpec
@@ -147,13 +147,14 @@ class ByteConv2D(StridedConv2D):
         return kernel / 127.5, ops.cast(ops.cast(bias, "float32") - offset, self.compute_dtype)
 
 
-class ActorCritic(keras.Model):  # type: ignore[misc]
-    """Layers in a row, then a policy and a value from the last one's outputs. A call returns [policy, value]."""
+class HeadedNetwork(keras.Model):  # type: ignore[misc]
+    """Layers in a row, the trunk, then heads over the last one's outputs. A call returns (n, units) by head."""
 
     def __init__(self, name: str, observation_shape: tuple[int, ...], trunk: Sequence[FoldedDense | StridedConv2D],
-                 policy: FoldedDense, value: FoldedDense) -> None:
+                 heads: Sequence[FoldedDense]) -> None:
         super().__init__(name=name)
-        self._trunk, self._heads = list(trunk), [policy, value]
+        self._trunk = list(trunk)
+        self._heads = list(heads)
         shape: tuple[int | None, ...] = (None, *observation_shape)
         for layer in self._trunk:
             layer.build(shape)
@@ -166,22 +167,23 @@ class ActorCritic(keras.Model):  # type: ignore[misc]
         """Returns the current kernel and bias of each layer, for `forward`."""
         return [ops.convert_to_tensor(weight) for layer in (*self._trunk, *self._heads) for weight in layer.folded()]
 
-    def forward(self, observation: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-        """Returns [policy (n, A), value (n, 1)], float32, for observations (n, *shape) and `folded` weights."""
+    def forward(self, observation: Tensor, weights: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Returns (n, units) float32 by head, for observations (n, *shape) and `folded` weights."""
         pairs = list(zip(weights[::2], weights[1::2], strict=True))
         hidden, n_hidden = observation, len(self._trunk)
         for layer, pair in zip(self._trunk, pairs[:n_hidden], strict=True):
             hidden = layer.call_with(hidden, pair)
-        return [head.call_with(hidden, pair) for head, pair in zip(self._heads, pairs[n_hidden:], strict=True)]
+        return {head.name: head.call_with(hidden, pair)
+                for head, pair in zip(self._heads, pairs[n_hidden:], strict=True)}
 
-    def call(self, observation: Tensor, training: bool | None = None) -> list[Tensor]:
+    def call(self, observation: Tensor, training: bool | None = None) -> dict[str, Tensor]:
         """Calls `forward` with the current weights."""
         return self.forward(observation, self.folded())
 
 
 def folded(network: keras.Model) -> list[Tensor]:
     """Returns the current weights for `Bound`. Returns [] for a user's network, which may hold anything."""
-    return network.folded() if isinstance(network, ActorCritic) else []
+    return network.folded() if isinstance(network, HeadedNetwork) else []
 
 
 class Bound:
@@ -197,20 +199,21 @@ class Bound:
     def __init__(self, network: keras.Model, weights: Sequence[Tensor], scaling: Sequence[Tensor] = ()) -> None:
         self._network, self._weights, self._scaling = network, weights, scaling
 
-    def __call__(self, observation: Tensor, training: bool = False) -> Sequence[Tensor]:
-        """Returns [policy (n, A), value (n, 1)]. training: from the variables, with a gradient."""
+    def __call__(self, observation: Tensor, training: bool = False) -> Mapping[str, Tensor]:
+        """Returns (n, units) by head. training: from the variables, with a gradient."""
         if self._scaling:
             observation = normalized(observation, *self._scaling)
         if self._weights and not training:
-            found: Sequence[Tensor] = self._network.forward(observation, self._weights)
-            return found
-        found = self._network(observation, training=training)
-        return found if training else [keras.ops.stop_gradient(each) for each in found]
+            heads: Mapping[str, Tensor] = self._network.forward(observation, self._weights)
+            return heads
+        heads = self._network(observation, training=training)
+        return heads if training else {name: ops.stop_gradient(head) for name, head in heads.items()}
 
 
 @our_keras()
-def build_network(settings: Settings, spec: EnvSpec, precision: str = "float32") -> keras.Model:
-    """Builds the network named in `settings.algorithm.network` for environments like `spec`.
+def build_network(settings: Settings, spec: EnvSpec, heads: Mapping[str, Head],
+                  precision: str = "float32") -> keras.Model:
+    """Builds the network named in `settings.algorithm.network` for environments like `spec`, with these heads.
 
     Its weights are drawn from `settings.run.seed` and are orthogonal. The authors' code draws them uniformly, which
     shrinks activations layer by layer and starts slowly.
@@ -223,8 +226,7 @@ def build_network(settings: Settings, spec: EnvSpec, precision: str = "float32")
     dense: two layers of 64 units for vectors.
     module:function: what that function returns, called and checked by `_own_network`.
 
-    precision: "float32" or "bfloat16", for convolutions and the layer after them. Weights, policy and value are always
-    float32.
+    precision: "float32" or "bfloat16", for convolutions and the layer after them. Weights and heads are always float32.
 
     With `normalize_observations` the network takes normalised observations, which are always float32.
 
@@ -234,11 +236,12 @@ def build_network(settings: Settings, spec: EnvSpec, precision: str = "float32")
     if settings.algorithm.normalize_observations:
         spec = spec._replace(observation_dtype=np.dtype(np.float32))
     if ":" in kind:
-        return _own_network(settings, spec)
-    return _actor_critic(settings, spec, kind, precision)
+        return _own_network(settings, spec, heads)
+    return _headed_network(settings, spec, kind, heads, precision)
 
 
-def _actor_critic(settings: Settings, spec: EnvSpec, kind: str, precision: str) -> ActorCritic:
+def _headed_network(settings: Settings, spec: EnvSpec, kind: str, heads: Mapping[str, Head],
+                    precision: str) -> HeadedNetwork:
     shape = spec.observation_shape
     images = len(shape) == 3
     seeds = iter((np.random.SeedSequence(settings.run.seed).generate_state(16) % 2**31).tolist())
@@ -258,14 +261,15 @@ def _actor_critic(settings: Settings, spec: EnvSpec, kind: str, precision: str) 
         trunk.append(FoldedDense(256 if kind == "small" else 512, **options("relu", 2**0.5, inner)))
     else:
         trunk += [FoldedDense(64, **options("tanh", 2**0.5, "float32")) for _ in range(2)]
-    # A small gain makes the first policy almost uniform.
-    policy = FoldedDense(int(spec.n_actions), name="policy", **options("softmax", 0.01, "float32"))
-    value = FoldedDense(1, name="value", **options(None, 1.0, "float32"))
-    return ActorCritic(kind, shape, trunk, policy, value)
+    return HeadedNetwork(kind, shape, trunk, [
+        FoldedDense(head.units, name=name, **options(head.activation, head.gain, "float32"))
+        for name, head in heads.items()])
 
 
-def _own_network(settings: Settings, spec: EnvSpec) -> keras.Model:
+def _own_network(settings: Settings, spec: EnvSpec, heads: Mapping[str, Head]) -> keras.Model:
     """Calls the user's `function(settings, spec)` and tries the network on two observations.
+
+    It must return a dictionary with all `heads`.
 
     Raises ConfigError on any error. `random` and `np.random` keep their state: in a worker of A3C the games draw from
     them.
@@ -281,19 +285,25 @@ def _own_network(settings: Settings, spec: EnvSpec) -> keras.Model:
             if not isinstance(network, keras.Model):
                 raise ConfigError(f"network: {name!r} returned {network!r}; it must return a keras.Model")
             outputs = network(np.zeros((2, *spec.observation_shape), spec.observation_dtype), training=False)
-            outputs = [np.asarray(keras.ops.convert_to_numpy(each)) for each in outputs] if isinstance(
-                outputs, list | tuple) else []
+            returned = {name: np.asarray(ops.convert_to_numpy(output)) for name, output in outputs.items()} if (
+                isinstance(outputs, Mapping)) else {}
         except ConfigError:
             raise
         except BaseException as error:  # noqa: B036  # a user's own code may raise anything, as sys.exit() does
             raise ConfigError(f"network: {name!r} {doing}: {described(error)}") from error
-    shapes = [(each.shape, str(each.dtype)) for each in outputs]
-    n_actions = int(spec.n_actions)
-    if shapes != [((2, n_actions), "float32"), ((2, 1), "float32")]:
-        found = ", ".join(f"{dtype} {('n', *shape[1:])}" for shape, dtype in shapes) or "no list of tensors"
-        raise ConfigError(f"network: {name!r} gives {found}; it must give [policy, value], float32 (n, {n_actions}) "
-                          f"and (n, 1)".replace("'n'", "n"))
-    if (outputs[0] < 0).any() or not np.allclose(outputs[0].sum(axis=1), 1, atol=1e-4):
-        raise ConfigError(f"network: {name!r} returns a policy that is not probabilities, {outputs[0][0]}; end it with "
-                          "softmax")
+    wanted = {name: ((2, head.units), "float32") for name, head in heads.items()}
+    shapes = {name: (output.shape, str(output.dtype)) for name, output in returned.items()}
+    if shapes != wanted:
+        raise ConfigError(f"network: {name!r} gives {_shown(shapes) or 'no dictionary of tensors'}; the algorithm "
+                          f"needs {_shown(wanted)}")
+    for head, output in returned.items():
+        if heads[head].activation == "softmax" and (
+                (output < 0).any() or not np.allclose(output.sum(axis=1), 1, atol=1e-4)):
+            raise ConfigError(f"network: {name!r} returns a {head} that is not probabilities, {output[0]}; end it with "
+                              "softmax")
     return network
+
+
+def _shown(shapes: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    return ", ".join(f"{name} ({', '.join(map(str, ('n', *shape[1:])))}) {dtype}"
+                     for name, (shape, dtype) in shapes.items())

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import TypeVar
 
 import keras
+import numpy as np
 
-from ga3c.algorithms.base import Algorithm, Loss, Network, Prepared, Rates, Tensor
+from ga3c.algorithms.acting import Acting
+from ga3c.algorithms.base import Algorithm, Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.containment import reraising
 from ga3c.settings.messages import ConfigError
-from ga3c.transport.fields import Field, Outputs, actor_critic_outputs
+from ga3c.transport.fields import Field, Outputs
 from ga3c.transport.slots import taken_names
 
 _T = TypeVar("_T")
@@ -39,17 +42,44 @@ class OwnAlgorithm:
         """The user's current `variables`: `outputs` may make them, since it gets the environment's shapes."""
         return self._call("variables", lambda: dict(self._algorithm.variables))
 
+    @property
+    def acting(self) -> Acting:
+        """The user's `acting`, tried on outputs of noise. Its functions reach agents by name, so they must have one."""
+        acting = self._call("acting", lambda: self._algorithm.acting)
+        self._require("acting", isinstance(acting, Acting), f"must be an Acting, but is {type(acting).__name__}")
+        self._call("acting", lambda: pickle.dumps(acting))
+        outputs = {name: np.full((2, *field.shape), 0.5, field.dtype) for name, field in self._outputs.items()}
+        rates = self._call("acting.explore", lambda: np.asarray(acting.explore(0, 0, 2)))
+        self._require("acting.explore", rates.shape == (2,),
+                      f"must return a number for each environment, (2,), but returns {rates.shape}")
+        chosen = self._call("acting.choose", lambda: acting.choose(outputs, np.random.default_rng(0), rates))
+        best = self._call("acting.best", lambda: acting.best(outputs))
+        for name, actions in (("choose", np.asarray(chosen)), ("best", np.asarray(best))):
+            self._require(f"acting.{name}", actions.shape == (2,) and actions.dtype.kind == "i",
+                          f"must return an action for each observation, (2,) integers, but returns {actions.dtype} "
+                          f"{actions.shape}")
+        return acting
+
+    def heads(self, env: EnvSpec) -> dict[str, Head]:
+        """Returns the user's heads, at least one."""
+        heads = self._call("heads", lambda: dict(self._algorithm.heads(env)))
+        self._require("heads", bool(heads) and all(isinstance(head, Head) for head in heads.values()),
+                      f"must return heads by name, but returns {heads}")
+        return heads
+
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
-        """Returns the user's outputs, with those that agents read. No slot may already have a field of their names."""
+        """Returns the user's outputs. No slot may already have a field of their names. A "value" is one number."""
         found = self._call("outputs", lambda: dict(self._algorithm.outputs(env)))
         taken = taken_names(env)
         for name in found:
             self._require("outputs", name not in taken,
                           f"returns an output {name!r}, but a slot already has a field of that name")
-        for name, field in actor_critic_outputs(env).items():
-            shape = tuple(found[name].shape) if isinstance(found.get(name), Field) else "no field"
-            self._require("outputs", shape == field.shape,
-                          f"must return {name!r} of the shape {field.shape}, which agents read, but returns {shape}")
+        for name, field in found.items():
+            self._require("outputs", isinstance(field, Field),
+                          f"must return {name!r} as a Field, but returns {field!r}")
+        if "value" in found:
+            self._require("outputs", found["value"].shape == (),
+                          f"must return 'value' of the shape (), but returns {found['value'].shape}")
         self._outputs = found
         return found
 

@@ -40,10 +40,10 @@ class PPO(DiscreteActorCritic):
         this one, in nats (an estimate that is never below 0: r - 1 - log r).
         """
         s = self.settings
-        policy, value = network(rows["observation"], training=True)
+        policy, value = self.trained(network, rows["observation"])
         ratio = (losses.chosen(policy, rows["action"]) + s.log_epsilon) / (rows["proximal"] + s.log_epsilon)
         clip = rates.clip_range if s.clip_range else float("inf")
         outside = ops.cast(ops.abs(ratio - 1.0) > clip, "float32")
-        return self.whole_loss(policy, value[:, 0], rows["returns"],
+        return self.whole_loss(policy, value, rows["returns"],
                                losses.clipped_loss(ratio, rows["advantage"], clip), rows["filled"], rates,
                                clip_fraction=outside, kl=ratio - 1.0 - ops.log(ratio))

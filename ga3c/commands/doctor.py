@@ -211,6 +211,7 @@ def _transport() -> list[Finding]:
     from ga3c.agents.loop import agent_seed
     from ga3c.agents.forkserver import start
     from ga3c.agents.process import agent_main
+    from ga3c.algorithms.acting import BY_POLICY
     from ga3c.envs.check import probe
     from ga3c.runs.statistics import PredictionCount
     from ga3c.service.predictor import run_predictor
@@ -232,7 +233,7 @@ def _transport() -> list[Finding]:
                threading.Thread(target=collect)]
     port = channel.open(0)
     agent: Any = multiprocessing.get_context("forkserver").Process(
-        target=agent_main, args=(port, store, settings, agent_seed(settings, 0, 1, 0), os.devnull))
+        target=agent_main, args=(port, store, settings, BY_POLICY, agent_seed(settings, 0, 1, 0), os.devnull))
     rate = 0.0
     for thread in threads:
         thread.start()

@@ -79,7 +79,7 @@ def _evaluate(options: argparse.Namespace) -> int:
                 seen.append(observation.copy())
 
         with _progress(protocol.episodes, options.background is None) as on_turn:
-            played = play_episodes(policy.predict, players, protocol, on_turn, watch)
+            played = play_episodes(policy.predict, policy.acting, players, protocol, on_turn, watch)
     found = report(trained, spec, settings, protocol, limits, played)
     if seen:
         from ga3c.evaluation.video import clip

@@ -32,6 +32,7 @@ from ga3c.learner import backend
 from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
 from ga3c.settings.messages import ConfigError, printable
+from ga3c.settings.schema import AlgorithmSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -153,6 +154,8 @@ def _played(policy: Policy) -> NDArray:
 
 def preprocessing(policy: Policy) -> dict[str, Any]:
     """Describes inputs and outputs for programs that use the models, as plain JSON values."""
+    import numpy as np
+
     from ga3c.envs.atari_games import atari_game_of
     settings, spec = policy.trained.settings, policy.spec
     described: dict[str, Any] = {
@@ -160,13 +163,8 @@ def preprocessing(policy: Policy) -> dict[str, Any]:
         "observation": {"name": "observation", "shape": ["n", *spec.observation_shape],
                         "dtype": str(spec.observation_dtype), "scaling": "none: done inside the model",
                         "normalized": settings.algorithm.normalize_observations},
-        "policy": {"name": "policy", "shape": ["n", spec.n_actions], "dtype": "float32",
-                   "meaning": "probability of each action; draw one, or take the likeliest"},
-        "value": {"name": "value", "shape": ["n"], "dtype": "float32",
-                  "meaning": "expected discounted sum of rewards as they were learned from",
-                  "gamma": settings.algorithm.gamma, "reward_clip": settings.algorithm.reward_clip,
-                  "rewards": ("divided by the running deviation of the discounted return, before the clip"
-                              if settings.algorithm.normalize_rewards else "as the game gives them, before the clip")}}
+        **{name: {"name": name, "shape": ["n", *field.shape], "dtype": str(np.dtype(field.dtype)),
+                  **_meaning(name, settings.algorithm)} for name, field in policy.outputs.items()}}
     atari = atari_game_of(settings.env)
     if atari:
         described["atari"] = {
@@ -179,6 +177,18 @@ def preprocessing(policy: Policy) -> dict[str, Any]:
             "sticky_actions": atari.sticky_actions, "mode": settings.env.mode, "difficulty": settings.env.difficulty,
             "full_action_space": settings.env.full_action_space}
     return described
+
+
+def _meaning(output: str, settings: AlgorithmSettings) -> dict[str, Any]:
+    """Says what the numbers of an output are for. Outputs with other names are for who knows the algorithm."""
+    if output == "policy":
+        return {"meaning": "probability of each action; draw one, or take the likeliest"}
+    if output == "value":
+        return {"meaning": "expected discounted sum of rewards as they were learned from",
+                "gamma": settings.gamma, "reward_clip": settings.reward_clip,
+                "rewards": ("divided by the running deviation of the discounted return, before the clip"
+                            if settings.normalize_rewards else "as the game gives them, before the clip")}
+    return {"meaning": f"as --algorithm {settings.algorithm} defines it"}
 
 
 # ------------------------------------------------------------------------------------------------ the model card

@@ -164,7 +164,8 @@ def _play(options: argparse.Namespace) -> int:
             backend.start(settings)
             policy = Policy(trained, spec=watched.spec)
         try:
-            _show(moments(policy.predict, watched, options.seed, options.episodes, options.greedy), shown,
+            steps = moments(policy.predict, policy.acting, watched, options.seed, options.episodes, options.greedy)
+            _show(steps, shown,
                   Painter(options.zoom, watched.action_names if options.overlay else None),
                   round(options.seconds * watched.fps))
         except KeyboardInterrupt as interrupt:  # what is recorded so far is kept

@@ -21,8 +21,8 @@ from typing import Protocol as Interface
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.agents.heads import sample
 from ga3c.agents.loop import seeded
+from ga3c.algorithms.acting import Acting, Outputs
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.factory import make_environment, runs_user_code
 from ga3c.envs.gymnasium import close_all
@@ -78,7 +78,8 @@ class Played(NamedTuple):
     cut: Sequence[int] = ()
 
 
-Predict = Callable[[NDArray], tuple[NDArray[np.float32], NDArray[np.float32]]]
+Predict = Callable[[NDArray], Outputs]
+"""Maps observations (n, *shape) to the model's outputs by name."""
 Turn = tuple[NDArray, list[Ended]]
 """Observations (n, *shape) to act on next, and the episodes that are over."""
 
@@ -90,20 +91,20 @@ class Players(Interface):
     def spec(self) -> EnvSpec:
         """The specification of the game's environment."""
 
-    def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> Turn:
+    def turn(self, actions: NDArray[np.int64], begin: dict[int, int]) -> Turn:
         """Starts the episodes in `begin` (row -> episode). Plays one agent step in all other rows with an episode.
 
-        `policy` holds the probabilities (n, A) for the observations of the last turn. Rows in `begin` ignore theirs.
+        `actions` (n,) follow the observations of the last turn. Rows in `begin` ignore theirs.
         """
 
 
-def play_episodes(predict: Predict, players: Players, protocol: Protocol,
+def play_episodes(predict: Predict, acting: Acting, players: Players, protocol: Protocol,
                   on_turn: Callable[[int, int], object] = lambda over, turns: None,
                   watch: Callable[[NDArray], object] = lambda observation: None) -> Played:
     """Plays the protocol's episodes and returns their scores and lengths.
 
     Args:
-        predict: maps observations (n, *shape) to probabilities (n, A) and values (n,).
+        predict, acting: the policy.
         players: the rows that play, as `players.playing` gives them.
         on_turn: called after each turn with the numbers of ended episodes and of turns.
         watch: called with each observation (*shape) of the first episode.
@@ -112,11 +113,14 @@ def play_episodes(predict: Predict, players: Players, protocol: Protocol,
     """
     over, turns, waiting = 0, 0, iter(range(protocol.episodes))
     scores, lengths, cut = np.zeros(protocol.episodes), np.zeros(protocol.episodes, np.int64), []
-    policy = np.zeros((protocol.n_rows, players.spec.n_actions), np.float32)
+    actions = np.zeros(protocol.n_rows, np.int64)
     begin = {row: next(waiting) for row in range(protocol.n_rows)}
+    rngs: dict[int, np.random.Generator] = {}
     under_way = dict(begin)
     while over < protocol.episodes:
-        observation, ended = players.turn(policy, begin)
+        observation, ended = players.turn(actions, begin)
+        for row, episode in begin.items():
+            _, rngs[row] = seeded(np.random.SeedSequence(protocol.seed, spawn_key=(episode,)))
         begin, turns = {}, turns + 1
         for each in ended:
             episode = under_way[each.row]
@@ -130,7 +134,13 @@ def play_episodes(predict: Predict, players: Players, protocol: Protocol,
         if not lengths[0]:  # after its end, row 0 shows another episode
             watch(observation[0])
         on_turn(over, turns)
-        policy, _ = predict(observation)
+        outputs = predict(observation)
+        if protocol.greedy:
+            actions = acting.best(outputs)
+        else:
+            for row, rng in rngs.items():
+                of_row = {name: output[row:row + 1] for name, output in outputs.items()}
+                actions[row] = acting.choose(of_row, rng, np.zeros(1))[0]
     return Played(scores, lengths, sorted(cut))
 
 
@@ -161,7 +171,7 @@ class Rows:
             alive()
         self._reported_at = time.monotonic()
         self.spec = self._environments[0].spec
-        self._rngs: list[np.random.Generator | None] = [None] * len(rows)  # of an episode under way
+        self._playing = [False] * len(rows)  # whether an episode is under way
         self._scores, self._lengths, self._began = [0.0] * len(rows), [0] * len(rows), [0.0] * len(rows)
 
     def _report_alive(self) -> None:
@@ -171,27 +181,25 @@ class Rows:
     def _drawing(self, seed: int) -> AbstractContextManager[None]:
         return GlobalStreams(seed) if self._user_code else contextlib.nullcontext()
 
-    def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> Turn:
+    def turn(self, actions: NDArray[np.int64], begin: dict[int, int]) -> Turn:
         """Does what `Players.turn` does, for these rows alone, numbered from 0.
 
         Raises what an environment raises, and ValueError if a reward or an observation is not finite.
         """
         ended = []
         for row, environment in enumerate(self._environments):
-            rng = self._rngs[row]
             if row in begin:
-                seed, self._rngs[row] = seeded(np.random.SeedSequence(self._protocol.seed, spawn_key=(begin[row],)))
+                seed, _ = seeded(np.random.SeedSequence(self._protocol.seed, spawn_key=(begin[row],)))
+                self._playing[row] = True
                 self._streams[row] = self._drawing(seed)
                 self._scores[row], self._lengths[row], self._began[row] = 0.0, 0, time.monotonic()
                 with self._streams[row]:
                     environment.reset(seed)
                 self._check_observation(row)
                 self._report_alive()
-            elif rng is not None:
-                said = policy[row:row + 1]
-                action = said.argmax(axis=1) if self._protocol.greedy else sample(said, rng)
+            elif self._playing[row]:
                 with self._streams[row]:
-                    transition = environment.step(action)
+                    transition = environment.step(actions[row:row + 1])
                 if time.monotonic() - self._reported_at > 1.0:
                     self._report_alive()
                 reward = float(transition.scored[0])
@@ -203,7 +211,7 @@ class Rows:
                 cut = not transition.score_ended[0] and self._too_long(row)
                 if transition.score_ended[0] or cut:
                     ended.append(Ended(row, self._scores[row], self._lengths[row], cut))
-                    self._rngs[row] = None
+                    self._playing[row] = False
         return np.concatenate([environment.observation for environment in self._environments]), ended
 
     def _check_observation(self, row: int) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from ga3c.algorithms.acting import Acting, Outputs
     from ga3c.envs.watched import Watched
     from ga3c.evaluation.episodes import Predict
 
@@ -22,11 +23,10 @@ _VALUES = 150        # agent steps that the curve of values shows
 
 
 class Moment(NamedTuple):
-    """One agent step: the frames that it showed, and the policy and value before it. `ended`: it was the last one."""
+    """One agent step: the frames that it showed, and the model's outputs before it. `ended`: it was the last one."""
 
     frames: list[NDArray[np.uint8]]  # (h, w, 3) each
-    policy: NDArray[np.float32]      # (A,)
-    value: float                     # of the observation that the policy saw
+    outputs: Outputs                 # for the observation before it, by name
     action: int
     episode: int
     score: float
@@ -35,28 +35,32 @@ class Moment(NamedTuple):
     ended: bool
 
 
-def moments(predict: Predict, watched: Watched, seed: int, episodes: int, greedy: bool) -> Iterator[Moment]:
+def moments(predict: Predict, acting: Acting, watched: Watched, seed: int, episodes: int,
+            greedy: bool) -> Iterator[Moment]:
     """Plays the episodes of `seed`, one agent step at a time."""
-    from ga3c.agents.heads import sample
     from ga3c.agents.loop import seeded
     for episode in range(episodes):
         environment_seed, rng = seeded(np.random.SeedSequence(seed, spawn_key=(episode,)))
         watched.reset(environment_seed)
         frames, score, length, ended = watched.frames, 0.0, 0, False
         while not ended:
-            policy, value = predict(watched.observation)
-            action = policy.argmax(axis=1) if greedy else sample(policy, rng)
+            outputs = predict(watched.observation)
+            action = acting.best(outputs) if greedy else acting.choose(outputs, rng, np.zeros(1))
             transition = watched.step(action)
             score, length = score + float(transition.scored[0]), length + 1
             ended = bool(transition.score_ended[0])
             frames = frames + (watched.frames[:-1] if ended and len(watched.frames) > 1 else watched.frames)
-            yield Moment(frames, policy[0], float(value[0]), int(action[0]), episode, score, length, watched.lives,
-                         ended)
+            yield Moment(frames, {name: output[0] for name, output in outputs.items()}, int(action[0]), episode, score,
+                         length, watched.lives, ended)
             frames = []
 
 
 class Painter:
-    """A painter of enlarged frames. With `names` of the actions, it draws the policy and the value beside them."""
+    """A painter of enlarged frames. With `names` of the actions, it draws what the model says beside them.
+
+    These are bars for the output with a number per action, as the policy, and a curve of the value: of the output
+    "value", else of the largest of these numbers.
+    """
 
     def __init__(self, zoom: int | None, names: Sequence[str] | None) -> None:
         self._zoom, self._names = zoom, names
@@ -64,7 +68,8 @@ class Painter:
 
     def paint(self, moment: Moment) -> list[NDArray[np.uint8]]:
         """Returns the moment's frames as painted, RGB uint8, all of one size with even sides."""
-        self._values.append(moment.value)
+        numbers = self._numbers(moment)
+        self._values.append(float(moment.outputs.get("value", max(numbers, default=0.0))))
         zoom = self._zoom or max(1, min(round(400 / moment.frames[0].shape[0]), _WIDTH // moment.frames[0].shape[1]))
         frames = [frame.repeat(zoom, axis=0).repeat(zoom, axis=1) for frame in moment.frames]
         if self._names is not None:
@@ -74,12 +79,18 @@ class Painter:
         height, width = frames[0].shape[:2]
         return [np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0))) for frame in frames]
 
+    def _numbers(self, moment: Moment) -> list[float]:
+        """Returns the first output with a number per action; [] if there is none."""
+        per_action = (output.tolist() for output in moment.outputs.values() if output.ndim == 1)
+        return next(per_action, [])
+
     def _side(self, moment: Moment, height: int) -> NDArray[np.uint8]:
         from PIL import Image, ImageDraw, ImageFont
         assert self._names is not None
         image = Image.new("RGB", (_SIDE, height), (24, 26, 32))
         draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
-        facts = [("score", f"{moment.score:,.6g}"), ("step", f"{moment.length:,}"), ("value", f"{moment.value:+.2f}")]
+        facts = [("score", f"{moment.score:,.6g}"), ("step", f"{moment.length:,}"),
+                 ("value", f"{self._values[-1]:+.2f}")]
         if moment.lives:
             facts.insert(1, ("lives", str(moment.lives)))
         y = 10
@@ -96,7 +107,11 @@ class Painter:
         y += 52
         row = max(6, min(18, (height - y - 8) // len(self._names)))
         small = ImageFont.load_default(max(6, min(12, row - 2)))
-        for action, (name, share) in enumerate(zip(self._names, moment.policy.tolist(), strict=True)):
+        numbers = self._numbers(moment)
+        if "policy" not in moment.outputs and numbers:  # of any size: the bars show the differences
+            least, most = min(numbers), max(numbers)
+            numbers = [(number - least) / max(most - least, 1e-6) for number in numbers]
+        for action, (name, share) in enumerate(zip(self._names, numbers, strict=False)):
             chosen = action == moment.action
             draw.text((12, y), name.lower(), (255, 255, 255) if chosen else (150, 155, 165), small)
             length = round((_SIDE - 116) * share)

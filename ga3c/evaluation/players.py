@@ -122,11 +122,11 @@ class _Processes:
                 raise ConfigError(str(error)) from None
         return self._spec
 
-    def turn(self, policy: NDArray[np.float32], begin: dict[int, int]) -> Turn:
+    def turn(self, actions: NDArray[np.int64], begin: dict[int, int]) -> Turn:
         """Does what `Players.turn` does. Raises EnvironmentFailed."""
         for part, (pipe, _) in zip(self._parts, self._players, strict=True):
             with contextlib.suppress(BrokenPipeError):  # it has ended; its answer says why
-                pipe.send((policy[part], {part.index(row): begin[row] for row in begin if row in part}))
+                pipe.send((actions[part], {part.index(row): begin[row] for row in begin if row in part}))
         game = repr(self._settings.env.game)
         answers = [self._answer(pipe, process, game, "it played") for pipe, process in self._players]
         shown = np.concatenate([observation for observation, _ in answers])[self._order]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ga3c.agents.heads import sample
+from ga3c.algorithms.acting import Outputs
 from ga3c.envs.base import EnvSpec
 from ga3c.envs.check import probe
 from ga3c.learner import backend, checkpoint
@@ -55,23 +55,36 @@ class Trained(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A policy's answer to observations (n, *shape): action (n,) int64, probabilities (n, A) and value (n,) float32.
+    """A policy's answer to observations (n, *shape): actions (n,) int64, and the model's outputs (n, ...) by name.
 
-    For one observation (*shape): action (), probabilities (A,), value (). The value is the expected discounted sum of
-    the rewards used for learning, clipped by `reward_clip`. With `normalize_rewards`, rewards were first divided by the
-    running deviation of the discounted return. No policy file keeps that deviation: the value then predicts no score.
+    For one observation (*shape) both are without the first axis.
     """
 
     action: NDArray[np.int64]
-    probabilities: NDArray[np.float32]
-    value: NDArray[np.float32]
+    outputs: dict[str, NDArray]
+
+    @property
+    def probabilities(self) -> NDArray[np.float32]:
+        """The probabilities of the actions, (n, A). Raises KeyError if the algorithm has no output "policy"."""
+        return self.outputs["policy"]
+
+    @property
+    def value(self) -> NDArray[np.float32]:
+        """The expected discounted sum of the rewards used for learning, (n,): clipped by `reward_clip`.
+
+        With `normalize_rewards`, rewards were first divided by the running deviation of the discounted return. No
+        policy file keeps that deviation: the value then predicts no score. Raises KeyError if the algorithm has no
+        output "value".
+        """
+        return self.outputs["value"]
 
 
 class Policy:
     """A policy to play with: `policy(observation)` chooses actions, `predict` gives the network's outputs.
 
     `trained` says where the policy comes from, and `spec` which environments it plays. `inference` computes its
-    outputs; `network` is the Keras model.
+    outputs, and `acting` says how to act on them. `outputs` describes them; `network`
+    is the Keras model.
     `predict` may be called from any thread. `seed` is for the sampled actions.
 
     Without a `spec` the constructor makes the game to find out. A game of users' code is made in another process, and
@@ -91,6 +104,8 @@ class Policy:
         except ValueError as error:
             raise ConfigError(f"{trained.path}: {error}, which its settings ask for") from error
         self.network = self.inference.network
+        self.acting = algorithm.acting
+        self.outputs = algorithm.outputs(spec)
 
     def __call__(self, observation: NDArray, greedy: bool = False) -> Choice:
         """Chooses actions for observations (n, *shape), or for one (*shape): sampled, or the most likely if `greedy`.
@@ -104,15 +119,16 @@ class Policy:
         if batch.shape[1:] != shape or not np.can_cast(batch.dtype, dtype, "same_kind"):
             raise ValueError(f"observation is {np.asarray(observation).dtype} {np.shape(observation)}; "
                              f"{self.spec.name} shows {dtype} {shape}, or n of them")
-        probabilities, value = self.predict(batch.astype(dtype, copy=False))
-        action = probabilities.argmax(axis=1) if greedy else sample(probabilities, self._rng)
-        choice = Choice(action, probabilities, value)
-        return Choice(*(each[0] for each in choice)) if single else choice
+        outputs = dict(self.predict(batch.astype(dtype, copy=False)))
+        action = (self.acting.best(outputs) if greedy else
+                  self.acting.choose(outputs, self._rng, np.zeros(len(batch))))
+        if single:
+            return Choice(action[0], {name: output[0] for name, output in outputs.items()})
+        return Choice(action, outputs)
 
-    def predict(self, observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Returns probabilities (n, A) and values (n,) for `observation` (n, *shape) of the spec's dtype."""
-        outputs = self.inference.predict(observation)
-        return outputs["policy"], outputs["value"]
+    def predict(self, observation: NDArray) -> Outputs:
+        """Returns the model's outputs by name, (n, ...), for `observation` (n, *shape) of the spec's dtype."""
+        return self.inference.predict(observation)
 
 
 def load_policy(where: str | os.PathLike[str], seed: int = 0) -> Policy:

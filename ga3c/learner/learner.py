@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
+from ga3c.algorithms.acting import Acting
 from ga3c.algorithms.base import Algorithm, Rates
 from ga3c.algorithms.own import OwnAlgorithm
 from ga3c.envs.base import EnvSpec
@@ -98,6 +99,7 @@ class Model(Protocol):
     skips: Skips
     minibatch_seconds: float
     outputs: dict[str, Field]
+    acting: Acting
     precision: str
     device: str
 
@@ -125,7 +127,8 @@ class Learner:
     `rates_at` uses it. min_valid_version: the version at the last return to a checkpoint; rollouts of earlier versions
     must not be trained on. learning_rate_factor: multiplies the scheduled learning rate. skips: counts of what was not
     finite. ending_early: whether an update ends after its current minibatch, and no other begins. minibatch_seconds: of
-    the last update, in the mean. outputs: the fields that `predict` returns, for `Slots`. precision: of the network's
+    the last update, in the mean. outputs: the fields that `predict` returns, for `Slots`. acting: how
+    agents act on them. precision: of the network's
     inner layers. device: what computes it.
     """
 
@@ -133,6 +136,7 @@ class Learner:
         self._settings, self._seed = settings.algorithm, settings.run.seed
         algorithm = make_algorithm(settings)
         self.outputs = algorithm.outputs(env)
+        self.acting = algorithm.acting
         self._backend = make_updating(settings, env, algorithm)
         self.precision, self.device = self._backend.precision, self._backend.device
         self.version = self.min_valid_version = self.agent_steps = 0

@@ -30,6 +30,7 @@ class SharedLearner:
         self._backend = make_differentiating(settings, env, algorithm)
         self.precision, self.device = self._backend.precision, self._backend.device
         self.settings, self.outputs = settings.changed(precision=self.precision), algorithm.outputs(env)
+        self.acting = algorithm.acting
         self._metrics = (*self._backend.metrics, "passes", "learning_rate")
         workers = settings.agent_capacity
         self.shared = SharedWeights(self._backend.arrays(), self._backend.statistics(), workers,

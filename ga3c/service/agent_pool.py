@@ -19,6 +19,7 @@ from ga3c.agents.loop import agent_seed
 from ga3c.agents.forkserver import forkserver_ended, start
 from ga3c.agents.process import MODEL_FAILED
 from ga3c.envs.process_group import kill_group, kill_leader, signal_name
+from ga3c.learner.learner import Model
 from ga3c.runs.recorder import Recorder
 from ga3c.service import workers
 from ga3c.service.environment_faults import EnvironmentFaults
@@ -47,17 +48,17 @@ class AgentPool:
     """All agents of a run, one object each.
 
     Args:
-        resumed_at: agent steps when the process began; agents' seeds depend on it.
+        model: the agents act on its outputs; their seeds depend on its agent steps now, when the process begins.
         entry: the entry point of an agent's process.
         waiting: makes the context in which the pool waits for a start; Interrupted ends the wait.
     """
 
     def __init__(self, settings: Settings, store: Slots, channel: Channel, recorder: Recorder,
-                 resumed_at: int, entry: Callable[..., None],
+                 model: Model, entry: Callable[..., None],
                  waiting: Callable[[], AbstractContextManager[None]]) -> None:
-        self._entry, self._waiting = entry, waiting
+        self._entry, self._waiting, self._model = entry, waiting, model
         self._settings, self._store, self._channel, self._recorder = settings, store, channel, recorder
-        self._resumed_at = resumed_at
+        self._resumed_at = model.agent_steps
         self.agents = [Agent(number) for number in range(store.n_agents)]
         self._vacated: deque[int] = deque()  # written by trainers' threads
         self._memory_limit = len(self.agents)  # as many as fit into memory
@@ -176,8 +177,9 @@ class AgentPool:
             s = s.changed(random_start_steps=0)  # a resumed run takes no random steps; a restarted agent does
         process = multiprocessing.get_context("forkserver").Process(
             target=self._entry,
-            args=(port, self._store, s, agent_seed(s, agent.number, port.generation, self._resumed_at),
-                  self._recorder.log_path),
+            args=(port, self._store, s, self._model.acting,
+                  agent_seed(s, agent.number, port.generation, self._resumed_at),
+                  self._recorder.log_path, self._model.agent_steps // (s.agent_count * s.agents.envs_per_agent)),
             name=f"agent-{agent.number}", daemon=False)  # its environments may start processes
         try:
             agent.forked_from = start(process, port, s.env, s.agents.envs_per_agent, self._waiting)

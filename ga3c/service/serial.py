@@ -54,7 +54,7 @@ def run_serial(settings: Settings, recorder: Recorder, learner: Learner, signals
     recorder.statistics.skips = learner.skips
     try:
         agents = (_restored(settings, recorder, learner, saved or {}, failed, stopping)
-                  or Agents(settings, recorder.spec, learner.outputs, learner.agent_steps, failed=failed,
+                  or Agents(settings, recorder.spec, learner, learner.agent_steps, failed=failed,
                             stopping=stopping))
     except Interrupted:
         recorder.start()
@@ -93,7 +93,7 @@ def _restored(settings: Settings, recorder: Recorder, learner: Learner, saved: M
         return None
     try:
         began_at = json.loads(saved[f"{PREFIX}places"].tobytes())["began_at"]
-        restored = Agents(settings, recorder.spec, learner.outputs, began_at, saved, failed, stopping)
+        restored = Agents(settings, recorder.spec, learner, began_at, saved, failed, stopping)
         learner.min_valid_version = int(saved[_MIN_VALID_VERSION])
         return restored
     except (ValueError, LookupError, TypeError, AttributeError, zlib.error, OverflowError) as error:

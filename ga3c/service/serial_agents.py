@@ -21,12 +21,12 @@ from ga3c.envs.base import Environment, EnvSpec
 from ga3c.envs.containment import contained, described, reraising
 from ga3c.envs.factory import make_environment
 from ga3c.envs.random_streams import global_streams, restore_global_streams, seed_global_streams
+from ga3c.learner.learner import Model
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.orders import Learn, Predict, make_order, slots_needed
 from ga3c.service.signals import Interrupted
 from ga3c.settings.plan import plan, requests_twice
 from ga3c.settings.schema import Settings
-from ga3c.transport.fields import Field
 from ga3c.transport.port import GO_ON, PREDICT, SUBMIT, TAKE
 from ga3c.transport.slots import Slots
 
@@ -48,7 +48,7 @@ class Agents:
     """All agents. Between two calls each one waits for its next prediction.
 
     Args:
-        outputs: fields of the model's outputs.
+        model: the agents act on its outputs.
         began_at: agent steps when the agents began; their seeds depend on it.
         saved: a `state` from which the agents continue.
         failed: called with an agent's number while the exception of its environment is handled. The environment is
@@ -57,13 +57,13 @@ class Agents:
             Interrupted.
     """
 
-    def __init__(self, settings: Settings, spec: EnvSpec, outputs: Mapping[str, Field], began_at: int,
+    def __init__(self, settings: Settings, spec: EnvSpec, model: Model, began_at: int,
                  saved: Mapping[str, NDArray] | None = None, failed: Callable[[int], None] = lambda agent: None,
                  stopping: Callable[[], bool] = lambda: False) -> None:
         self.n, self._n_envs, self._shape = settings.agent_count, settings.agents.envs_per_agent, spec.observation_shape
         self._began_at = began_at
         self._order, schedule = make_order(settings), plan(settings)
-        self.store = Slots(spec, schedule.segment, self._n_envs, slots_needed(settings, self.n), outputs=outputs,
+        self.store = Slots(spec, schedule.segment, self._n_envs, slots_needed(settings, self.n), outputs=model.outputs,
                            discounted=settings.algorithm.normalize_rewards)
         self.free = deque(range(self.store.n_slots))
         random_steps = 0 if began_at else settings.agents.random_start_steps
@@ -81,14 +81,16 @@ class Agents:
                         environment.reset(environment_seed)
                     with reraising(f"game: {settings.env.game!r} fails in its random first steps", AgentsLost):
                         mixed = play_randomly(environment, self._n_envs, 0 if saved is not None else random_steps, seed)
+                played = began_at // (self.n * self._n_envs)
                 self._agents.append(_SerialAgent(environment, rng, Progress.new(
-                    self._n_envs, schedule.first(agent), mixed.tolist())))
+                    self._n_envs, schedule.first(agent), mixed.tolist(), played)))
                 if stopping():
                     raise Interrupted
             if saved is not None:
                 self._restore(saved)
-            for each in self._agents:
-                each.player = play(each.environment, self.store, each.rng, each.progress, resumed=saved is not None,
+            for agent, each in enumerate(self._agents):
+                each.player = play(each.environment, self.store, each.rng, model.acting, agent, each.progress,
+                                   resumed=saved is not None,
                                    again=requests_twice(settings), discount=reward_discount(settings.algorithm))
             for agent in range(self.n):
                 self._advance(agent, None, lambda agent, slot: None)

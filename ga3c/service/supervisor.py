@@ -112,7 +112,7 @@ class Service:
         self._schedule = schedule = make_schedule(
             settings, self._channel, self._store, learner, recorder, self._on_update, self._on_halved)
         self._agents = AgentPool(
-            settings, self._store, self._channel, recorder, learner.agent_steps, schedule.entry,
+            settings, self._store, self._channel, recorder, learner, schedule.entry,
             signals.interruptible)
         self._tuner = Tuner(settings, recorder, learner.device == "CPU") if settings.tunes else None
         self._wanted = (self._tuner.setting if self._tuner else

@@ -30,16 +30,17 @@ class Field(NamedTuple):
 Outputs = Mapping[str, Any]
 """A model's outputs for n observations, by name: arrays (n, ...)."""
 
+
+def actor_critic_outputs(env: EnvSpec) -> dict[str, Field]:
+    """Returns the outputs of an actor-critic for one observation: probabilities (A,) and value (), float32."""
+    return {"policy": Field((env.n_actions,), np.float32), "value": Field((), np.float32)}
+
+
 PER_REQUEST = ("version", "requested_at")
 """Facts of a prediction beside its outputs, one for all environments of the agent."""
 
 PER_ROLLOUT = ("following", "bootstrap_value", "submitted_at", "seconds", "steps")
 """Facts of a rollout as a whole. All others have an axis of steps."""
-
-
-def actor_critic_outputs(env: EnvSpec) -> dict[str, Field]:
-    """Returns the outputs of an actor-critic for one observation: probabilities (A,) and value (), float32."""
-    return {"policy": Field((env.n_actions,), np.float32), "value": Field((), np.float32)}
 
 
 def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping[str, Field],
@@ -48,11 +49,16 @@ def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping
 
     Outputs and `PER_REQUEST` have one row more than there are steps. Row T is for the final observation of a
     truncated episode. That observation is put into `following` for a moment and predicted like any other. Only its
-    value is kept, in `final_value`. So `observation` needs no extra row.
+    value is kept, in `final_value`. So `observation` needs no extra row. Without an output "value" there is no
+    `final_value` and no `bootstrap_value`, and no such prediction.
     """
     T, E = rollout_length, n_envs
     # The sum of the episode's rewards so far, each discounted by its age in steps, this step's included.
     sums = {"discounted_reward": Field((T, E), np.float32)} if discounted else {}
+    values = {
+        "final_value": Field((T, E), np.float32),        # V of the final observation of a truncated episode
+        "bootstrap_value": Field((E,), np.float32),      # V of `following`
+    } if "value" in outputs else {}
     return {
         "observation": Field((T, E, *env.observation_shape), env.observation_dtype),
         "following": Field((E, *env.observation_shape), env.observation_dtype),  # the observation after the last step
@@ -63,8 +69,7 @@ def slot_fields(env: EnvSpec, rollout_length: int, n_envs: int, outputs: Mapping
         **sums,
         "terminated": Field((T, E), np.bool_),
         "truncated": Field((T, E), np.bool_),
-        "final_value": Field((T, E), np.float32),        # V of the final observation of a truncated episode
-        "bootstrap_value": Field((E,), np.float32),      # V of `following`
+        **values,
         "score": Field((T, E), np.float64),              # of the episode that ended in this step, else NaN
         "episode_length": Field((T, E), np.int32),       # its agent steps, else 0
         "requested_at": Field((T + 1,), np.float64),     # monotonic seconds; 0: not measured

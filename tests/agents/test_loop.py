@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ga3c.agents.loop import Progress, agent_seed, play, reward_discount, seeded
+from ga3c.algorithms.acting import BY_POLICY
 from ga3c.envs.base import Transition
 from ga3c.envs.factory import make_environment
 from ga3c.envs.toys import Counting
@@ -28,7 +29,7 @@ class Driver:
         self.store = Slots(self.environment.spec, settings.algorithm.rollout_length, n_envs, slots,
                            discounted=settings.algorithm.normalize_rewards)
         self.rng, self.progress = np.random.default_rng(0), Progress.new(n_envs, first)
-        self.player = play(self.environment, self.store, self.rng, self.progress, again=again,
+        self.player = play(self.environment, self.store, self.rng, BY_POLICY, at=self.progress, again=again,
                            discount=reward_discount(settings.algorithm))
         self.policy = policy
         self.submitted: list[int] = []
@@ -231,7 +232,8 @@ def test_an_agent_goes_on_from_its_progress_as_if_it_had_never_been_saved(predic
     for _ in range(predictions):  # each of them a moment at which it may be saved
         driver.answer()
         driver.until_prediction()
-    driver.player = play(driver.environment, driver.store, driver.rng, copy.deepcopy(driver.progress), resumed=True)
+    driver.player = play(driver.environment, driver.store, driver.rng, BY_POLICY, 0, copy.deepcopy(driver.progress),
+                         resumed=True)
     before, driver.request = driver.request, next(driver.player)
     assert driver.request == before
     for each in (driver, undisturbed):

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from batches import IMAGE, VECTOR, settings
+from batches import IMAGE, VECTOR, heads, settings
 
 from ga3c.algorithms.networks import Bound, StridedConv2D, build_network, folded
 from ga3c.envs.base import EnvSpec
@@ -19,9 +19,9 @@ from ga3c.settings.messages import ConfigError
     ("nature", [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (3136, 512), (512, 6), (512, 1)]),
 ])
 def test_the_networks_are_the_papers(network: str, shapes: list[tuple[int, ...]]) -> None:
-    built = build_network(settings(network=network, large_stride=3 if network == "nature" else 4), IMAGE)
+    built = build_network(settings(network=network, large_stride=3 if network == "nature" else 4), IMAGE, heads(IMAGE))
     assert [tuple(w.shape) for w in built.weights if len(w.shape) > 1] == shapes
-    policy, value = built(np.zeros((2, 84, 84, 4), np.uint8))
+    policy, value = built(np.zeros((2, 84, 84, 4), np.uint8)).values()
     assert np.allclose(np.sum(keras.ops.convert_to_numpy(policy), axis=1), 1) and value.shape == (2, 1)
     first = built.layers[0]
     assert first.strides == (4, 4) and first.activation is keras.activations.relu
@@ -29,18 +29,19 @@ def test_the_networks_are_the_papers(network: str, shapes: list[tuple[int, ...]]
 
 @pytest.mark.parametrize("stride", [4, 3, 2, 1])
 def test_the_large_networks_first_stride_is_a_setting(stride: int) -> None:
-    built = build_network(settings(network="large", large_stride=stride), IMAGE._replace(observation_shape=(36, 36, 4)))
+    built = build_network(settings(network="large", large_stride=stride), IMAGE._replace(observation_shape=(36, 36, 4)),
+                          heads(IMAGE))
     assert built.layers[0].strides == (stride, stride)
 
 
 @pytest.mark.parametrize(("network", "spec"), [("small", VECTOR), ("dense", IMAGE)])
 def test_a_network_that_does_not_fit_the_world_is_refused(network: str, spec: EnvSpec) -> None:
     with pytest.raises(ConfigError, match=f"network: '{network}' does not fit"):
-        build_network(settings(network=network), spec)
+        build_network(settings(network=network), spec, heads(spec))
 
 
 def test_equal_seeds_give_equal_weights_and_others_do_not() -> None:
-    one, same, other = (build_network(settings(seed=seed), VECTOR).get_weights() for seed in (1, 1, 2))
+    one, same, other = (build_network(settings(seed=seed), VECTOR, heads(VECTOR)).get_weights() for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
     assert not any(np.array_equal(a, b) for a, b in zip(one, other, strict=True) if a.ndim > 1)
 
@@ -87,11 +88,11 @@ def test_pixels_taken_for_channels_give_the_same_convolution_and_gradients(
 
 @pytest.mark.parametrize(("contrast", "how"), [(True, "float32"), (True, "bfloat16"), (False, "float32")])
 def test_with_contrast_an_even_background_counts_nothing_and_pulls_at_no_filter(contrast: bool, how: str) -> None:
-    built = build_network(settings(network="small", contrast=contrast), IMAGE, how)
+    built = build_network(settings(network="small", contrast=contrast), IMAGE, heads(IMAGE), how)
     values, pulls = [], []
     for brightness in (0, 87, 255):
         with tf.GradientTape() as tape:
-            value = built(np.full((1, 84, 84, 4), brightness, np.uint8))[1]
+            value = built(np.full((1, 84, 84, 4), brightness, np.uint8))["value"]
         values.append(float(value[0, 0]))
         pulls.append(float(tf.reduce_max(tf.abs(tape.gradient(value, built.trainable_variables[0])))))
     assert (np.ptp(values) < 0.01) == contrast and (max(pulls) < 0.01) == contrast
@@ -104,9 +105,9 @@ def test_images_reach_the_network_between_minus_1_and_1_in_either_precision(
     rng = np.random.default_rng(0)
     observation = np.stack([np.zeros((84, 84, 4), np.uint8), np.full((84, 84, 4), 255, np.uint8),
                             rng.integers(0, 256, (84, 84, 4)).astype(np.uint8)])
-    built = build_network(settings(network="small", contrast=contrast), IMAGE, how)
+    built = build_network(settings(network="small", contrast=contrast), IMAGE, heads(IMAGE), how)
     built.set_weights([each if each.ndim > 1 else rng.normal(size=each.shape) for each in built.get_weights()])
-    policy, value = (keras.ops.convert_to_numpy(each) for each in built(observation))
+    policy, value = (keras.ops.convert_to_numpy(head) for head in built(observation).values())
     assert policy.dtype == value.dtype == np.float32 and {str(w.dtype) for w in built.weights} == {"float32"}
     expected_policy, expected_value = plain_small(built, observation, contrast)
     assert np.abs(policy - expected_policy).max() < error and np.abs(value - expected_value).max() < 4 * error
@@ -114,11 +115,12 @@ def test_images_reach_the_network_between_minus_1_and_1_in_either_precision(
 
 def test_without_training_a_network_of_ones_own_has_no_gradient_either() -> None:
     seen = keras.Input((3,))
-    own = keras.Model(seen, [keras.layers.Dense(2, activation="softmax")(seen), keras.layers.Dense(1)(seen)])
-    for network in (own, build_network(settings(), VECTOR)):
+    own = keras.Model(seen, {"policy": keras.layers.Dense(2, activation="softmax")(seen),
+                             "value": keras.layers.Dense(1)(seen)})
+    for network in (own, build_network(settings(), VECTOR, heads(VECTOR))):
         weights = [tf.constant(each) for each in folded(network)]
         for training in (True, False):
             with tf.GradientTape() as tape:
-                policy, value = Bound(network, weights)(tf.ones((2, 3)), training=training)
+                policy, value = Bound(network, weights)(tf.ones((2, 3)), training=training).values()
                 total = tf.reduce_sum(policy[:, 0]) + tf.reduce_sum(value)
             assert (tape.gradient(total, network.trainable_variables[0]) is not None) == training

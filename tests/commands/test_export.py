@@ -58,11 +58,12 @@ def test_an_exported_atari_policy_answers_alike_everywhere_and_is_described(
     expected = policy.predict(observation)
     saved = tf.saved_model.load(str(directory / "saved_model")).signatures["serving_default"](tf.constant(observation))
     session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
-    for name, right, answer in zip(("policy", "value"), expected,
-                                   session.run(["policy", "value"], {"observation": observation}), strict=True):
+    for (name, right), answer in zip(expected.items(), session.run([*expected], {"observation": observation}),
+                                     strict=True):
         np.testing.assert_allclose(saved[name].numpy(), right, atol=1e-5, rtol=0)
         np.testing.assert_allclose(answer, right, atol=1e-5, rtol=0)
-    np.testing.assert_array_equal(load_policy(directory / "policy.npz").predict(observation)[0], expected[0])
+    from_file = load_policy(directory / "policy.npz").predict(observation)
+    np.testing.assert_array_equal(from_file["policy"], expected["policy"])
 
     described = json.loads((directory / "preprocessing.json").read_text())
     assert described["observation"]["shape"] == ["n", 84, 84, 4] and described["atari"]["frame_skip"] == 4
@@ -186,15 +187,16 @@ def test_help_imports_nothing_heavy(name: str) -> None:
 def test_large_values_are_compared_by_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_trained(tmp_path / "run", configured(game="toy:catch"))
     policy = load_policy(tmp_path / "run")
-    predict = policy.predict
+    predict = policy.inference.predict
     off = {"step": 1.5e-5, "wrong": 0.2}
 
     def answers(error: float) -> Callable[..., Any]:
-        return lambda observation: [predict(observation)[0], predict(observation)[1] + 200.0 + error]
+        return lambda observation: {name: output + (200.0 + error) * (name == "value")
+                                    for name, output in predict(observation).items()}
 
-    monkeypatch.setattr(policy, "predict", answers(0.0))
+    monkeypatch.setattr(policy.inference, "predict", answers(0.0))
     for kind, error in off.items():
-        monkeypatch.setattr(module, "_write_saved_model", lambda path, policy, error=error: answers(error))
+        monkeypatch.setattr(module.backend, "write_saved_model", lambda path, inference, error=error: answers(error))
         (tmp_path / kind).mkdir()
         if kind == "step":
             assert write(tmp_path / kind, policy, False)["saved_model"] < 1e-6
@@ -206,11 +208,11 @@ def test_large_values_are_compared_by_their_size(tmp_path: Path, monkeypatch: py
 def test_a_model_that_is_not_finite_is_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_trained(tmp_path / "run", configured(game="toy:catch"))
     policy = load_policy(tmp_path / "run")
-    answer = policy.predict
-    for number in range(2):
-        def answers(observation: np.ndarray, number: int = number) -> list[np.ndarray]:
-            return [output * np.nan if number == index else output for index, output in enumerate(answer(observation))]
+    answer = policy.inference.predict
+    for wrong in ("policy", "value"):
+        def answers(observation: np.ndarray, wrong: str = wrong) -> dict[str, np.ndarray]:
+            return {name: output * np.nan if name == wrong else output for name, output in answer(observation).items()}
 
-        monkeypatch.setattr(module, "_write_saved_model", lambda path, policy, answers=answers: answers)
+        monkeypatch.setattr(module.backend, "write_saved_model", lambda path, inference, answers=answers: answers)
         with pytest.raises(ExportDiffers):
             write(tmp_path / "run", policy, False)

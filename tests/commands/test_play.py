@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 from trained import make_trained
 
+from ga3c.algorithms.acting import BY_POLICY
 from ga3c.commands.play import Window, play
 from ga3c.envs.watched import Watched
 from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
@@ -30,8 +31,7 @@ PLAY = [sys.executable, "-c", "from ga3c.commands.play import main; main()"]
 
 def uniform(actions: int):
     """A policy of no opinion."""
-    return lambda observation: (np.full((len(observation), actions), 1 / actions, np.float32),
-                                observation.reshape(len(observation), -1).mean(axis=1).astype(np.float32))
+    return lambda observation: {"policy": np.full((len(observation), actions), 1 / actions, np.float32)}
 
 
 # ------------------------------------------------------------------------------------------------ the play
@@ -39,9 +39,9 @@ def uniform(actions: int):
 def test_the_episodes_are_those_that_ga3c_eval_plays() -> None:
     settings, protocol = configured(game="toy:catch"), Protocol(40, 7, False, 1)
     watched = Watched(settings)
-    played = list(moments(uniform(3), watched, 7, 40, greedy=False))
+    played = list(moments(uniform(3), BY_POLICY, watched, 7, 40, greedy=False))
     with playing(settings, protocol, Limits()) as players:
-        expected = play_episodes(uniform(3), players, protocol)
+        expected = play_episodes(uniform(3), BY_POLICY, players, protocol)
     assert [moment.score for moment in played if moment.ended] == expected.scores.tolist()
     assert {moment.length for moment in played if moment.ended} == {9} and len(played) == 40 * 9
     assert len(set(expected.scores)) == 2
@@ -52,11 +52,11 @@ def test_they_are_so_though_a_game_draws_from_the_global_streams_and_they_are_le
     settings, protocol = configured(game="odd:Draws-v0"), Protocol(5, 7, False, 1)
     watched = Watched(settings)
     np.random.seed(3)
-    played = list(moments(uniform(2), watched, 7, 5, greedy=False))
+    played = list(moments(uniform(2), BY_POLICY, watched, 7, 5, greedy=False))
     assert np.random.random() == np.random.RandomState(3).random()
     watched.close()
     with playing(settings, protocol, Limits()) as players:
-        expected = play_episodes(uniform(2), players, protocol)
+        expected = play_episodes(uniform(2), BY_POLICY, players, protocol)
     assert [moment.score for moment in played if moment.ended] == expected.scores.tolist()
     assert len(set(expected.scores)) == 5
 
@@ -65,7 +65,7 @@ def test_the_score_is_of_the_innermost_rewards(monkeypatch: pytest.MonkeyPatch) 
     watched = Watched(configured(game="toy:catch"))
     step = watched.step
     monkeypatch.setattr(watched, "step", lambda action: step(action)._replace(score=np.full(1, 3.0, np.float32)))
-    played = list(moments(uniform(3), watched, 0, 1, greedy=False))
+    played = list(moments(uniform(3), BY_POLICY, watched, 0, 1, greedy=False))
     assert [moment.score for moment in played] == [3.0 * step for step in range(1, 10)]
     watched.close()
 
@@ -73,7 +73,7 @@ def test_the_score_is_of_the_innermost_rewards(monkeypatch: pytest.MonkeyPatch) 
 def test_greedy_takes_the_likeliest_action() -> None:
     watched = Watched(configured(game="toy:catch"))
     policy = np.array([[0.3, 0.3, 0.4]], np.float32)
-    taken = {moment.action for moment in moments(lambda _: (policy, np.zeros(1, np.float32)), watched, 0, 3, True)}
+    taken = {moment.action for moment in moments(lambda _: {"policy": policy}, BY_POLICY, watched, 0, 3, True)}
     assert taken == {2}
     watched.close()
 
@@ -85,7 +85,8 @@ ORANGE = (230, 159, 0)
 
 
 def moment(policy: list[float], action: int = 0) -> Moment:
-    return Moment([FRAME, FRAME + 200], np.array(policy, np.float32), 0.5, action, 0, 1.0, 3, 2, False)
+    outputs = {"policy": np.array(policy, np.float32), "value": np.float32(0.5)}
+    return Moment([FRAME, FRAME + 200], outputs, action, 0, 1.0, 3, 2, False)
 
 
 def test_a_picture_is_the_frame_enlarged_with_even_sides() -> None:
@@ -280,7 +281,7 @@ def test_that_there_is_no_policy_is_said_before_the_game_is_made(
 
 
 def test_a_wide_frame_is_not_enlarged_beyond_what_a_screen_has() -> None:
-    wide = Moment([np.zeros((16, 800, 3), np.uint8)], np.ones(2, np.float32) / 2, 0.0, 0, 0, 0.0, 1, None, False)
+    wide = Moment([np.zeros((16, 800, 3), np.uint8)], {}, 0, 0, 0.0, 1, None, False)
     assert Painter(None, None).paint(wide)[0].shape == (16, 800, 3)
 
 

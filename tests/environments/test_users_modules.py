@@ -124,7 +124,7 @@ def test_whatever_a_network_raises_is_told_in_one_line(here: Path, lines: str, s
     from ga3c.algorithms.networks import build_network
     (here / "mine.py").write_text(lines)
     with pytest.raises(ConfigError) as caught:
-        build_network(configured(network="mine:network"), SPEC)
+        build_network(configured(network="mine:network"), SPEC, batches.heads(SPEC))
     assert str(caught.value).startswith("network: 'mine:network' ") and str(caught.value).endswith(says)
 
 
@@ -135,7 +135,7 @@ def test_what_a_network_changes_for_the_whole_process_is_put_back(here: Path) ->
                                   "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    os.umask(0o077)\n")
     before, mask = signal.getsignal(signal.SIGTERM), os.umask(0o022)
     with pytest.raises(ConfigError, match="must return a keras.Model"):
-        build_network(configured(network="mine:network"), SPEC)
+        build_network(configured(network="mine:network"), SPEC, batches.heads(SPEC))
     assert Path.cwd() == here and signal.getsignal(signal.SIGTERM) is before
     assert os.umask(mask) == 0o022
 
@@ -145,11 +145,11 @@ def test_a_network_leaves_the_global_streams_where_they_stood(here: Path) -> Non
     (here / "mine.py").write_text(
         "import keras\ndef network(settings, spec):\n    seen = keras.Input(spec.observation_shape)\n"
         "    policy = keras.layers.Dense(spec.n_actions, activation='softmax')(seen)\n"
-        "    return keras.Model(seen, [policy, keras.layers.Dense(1)(seen)])\n")
+        "    return keras.Model(seen, {'policy': policy, 'value': keras.layers.Dense(1)(seen)})\n")
     seed_global_streams(3)
     expected = random.random(), np.random.random()
     seed_global_streams(3)
-    build_network(configured(network="mine:network"), VECTOR)
+    build_network(configured(network="mine:network"), VECTOR, batches.heads(VECTOR))
     assert (random.random(), np.random.random()) == expected
 
 
@@ -169,22 +169,31 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
        f"        return found | {{'{name}': found['value']}}",
        f"`outputs` of 'mine:Mine' returns an output '{name}', but a slot already has a field of that name")
       for name in ("action", "state", "answer", "filled")),
-    ("    def outputs(self, env):\n        return {'value': super().outputs(env)['value']}",
-     "`outputs` of 'mine:Mine' must return 'policy' of the shape (2,), which agents read, but returns no field"),
+    ("    def heads(self, env):\n        return {}",
+     "`heads` of 'mine:Mine' must return heads by name, but returns {}"),
+    ("    def outputs(self, env):\n        return {'value': 1}",
+     "`outputs` of 'mine:Mine' must return 'value' as a Field, but returns 1"),
+    ("    def outputs(self, env):\n        return {'value': super().outputs(env)['value']}\n"
+     "    def act(self, network, observation):\n        return {'value': network(observation)['value'][:, 0]}",
+     "'mine:Mine' fails in `acting.choose`: KeyError: 'policy' (acting.py, line 51)"),
+    ("    acting = A2C.acting._replace(best=lambda outputs: outputs)",
+     "attribute lookup Mine.<lambda> on mine failed"),
+    ("    acting = A2C.acting._replace(explore=max)",
+     "`acting.explore` of 'mine:Mine' must return a number for each environment, (2,), but returns ()"),
     ("    def outputs(self, env):\n        found = super().outputs(env)\n"
      "        return found | {'value': found['value']._replace(shape=(1,))}",
-     "`outputs` of 'mine:Mine' must return 'value' of the shape (), which agents read, but returns (1,)"),
-    ("    def act(self, network, observation):\n        policy, value = network(observation)\n"
-     "        return {'policy': policy, 'value': value}",
+     "`outputs` of 'mine:Mine' must return 'value' of the shape (), but returns (1,)"),
+    ("    def act(self, network, observation):\n        heads = network(observation)\n"
+     "        return {'policy': heads['policy'], 'value': heads['value']}",
      "`act` of 'mine:Mine' must return value of the shape (n,), but returns (n, 1)"),
-    ("    def act(self, network, observation):\n        policy, value = network(observation)\n"
-     "        return {'policy': policy, 'value': ops.mean(value)}",
+    ("    def act(self, network, observation):\n        heads = network(observation)\n"
+     "        return {'policy': heads['policy'], 'value': ops.mean(heads['value'])}",
      "`act` of 'mine:Mine' must return value of the shape (n,), but returns ()"),
     ("    def act(self, network, observation):\n        return network(observation).policy",
-     "fails in `act`: AttributeError: 'list' object has no attribute 'policy' (mine.py, line 6)"),
-    ("    def act(self, network, observation):\n        return network(observation)",
+     "fails in `act`: AttributeError: 'dict' object has no attribute 'policy' (mine.py, line 6)"),
+    ("    def act(self, network, observation):\n        return list(network(observation))",
      "`act` of 'mine:Mine' must return outputs by name, but returns list"),
-    ("    def act(self, network, observation):\n        return {'policy': network(observation)[0]}",
+    ("    def act(self, network, observation):\n        return {'policy': network(observation)['policy']}",
      "`act` of 'mine:Mine' must return value as a tensor, but returns None"),
     ("    def prepare(self, network, batch):\n        return batch['policy']",
      "fails in `prepare`: KeyError: 'policy' (mine.py, line 6)"),
@@ -216,7 +225,8 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
     ("    def loss(self, network, rows, rates):\n"
      "        return super().loss(network, rows, rates)._replace(state={'mean': 1.0})",
      "`loss` of 'mine:Mine' returns the state ['mean'], but its variables are ['advantage.00']"),
-    ("    def loss(self, network, rows, rates):\n        return Loss(ops.sum(network(rows['observation'])[1]), {})",
+    ("    def loss(self, network, rows, rates):\n"
+     "        return Loss(ops.sum(network(rows['observation'])['value']), {})",
      "the loss depends on no weight of the network; `network(observation, training=True)` gives what does"),
 ])
 def test_a_mistake_in_an_algorithm_is_told_in_one_line(here: Path, lines: str, says: str) -> None:

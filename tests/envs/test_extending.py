@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from batches import heads
 from command_line import Command
 
 from ga3c.envs.base import EnvSpec
@@ -82,13 +83,13 @@ def test_an_algorithm_that_acts_in_its_own_way_does_so_in_evaluations(train_here
     found = find("run")
     ours, plain = Policy(found), Policy(found._replace(settings=found.settings.changed(algorithm="a3c")))
     observations = np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
-    turned, value = ours.predict(observations)
-    straight, same = plain.predict(observations)
+    turned, value = ours.predict(observations).values()
+    straight, same = plain.predict(observations).values()
     np.testing.assert_array_equal(turned, straight[:, ::-1])
     np.testing.assert_array_equal(value, same)
     assert np.abs(turned - straight).max() > 1e-3
     write_policy(Path("turned.npz"), found)
-    np.testing.assert_array_equal(Policy(read_policy(Path("turned.npz"))).predict(observations)[0], turned)
+    np.testing.assert_array_equal(Policy(read_policy(Path("turned.npz"))).predict(observations)["policy"], turned)
 
 
 @pytest.mark.slow
@@ -209,12 +210,14 @@ SPEC = EnvSpec("grid", (7, 7, 3), np.dtype(np.uint8), 4, 1)
     ("", "", None),
     ('activation="softmax"', "activation=None", "returns a policy that is not probabilities"),
     ("layers.Dense(1)(hidden)", "layers.Dense(2)(hidden)",
-     "gives float32 (n, 4), float32 (n, 2); it must give [policy, value], float32 (n, 4) and (n, 1)"),
-    ("int(spec.n_actions)", "3", "gives float32 (n, 3), float32 (n, 1); it must give"),
-    ("[policy, value]", "[value, policy]", "gives float32 (n, 1), float32 (n, 4); it must give"),
-    ("[policy, value]", "policy", "gives no list of tensors; it must give"),
+     "gives policy (n, 4) float32, value (n, 2) float32; "
+     "the algorithm needs policy (n, 4) float32, value (n, 1) float32"),
+    ("int(spec.n_actions)", "3", "gives policy (n, 3) float32, value (n, 1) float32; the algorithm needs"),
+    ('"value": value', '"worth": value', "gives policy (n, 4) float32, worth (n, 1) float32; the algorithm needs"),
+    ('{"policy": policy, "value": value}', "policy", "gives no dictionary of tensors; the algorithm needs"),
     ("keras.Input(spec.observation_shape", "keras.Input((5, 5, 3)", "fails on observations (7, 7, 3) uint8: "),
-    ("return keras.Model(observation, [policy, value], name=", "return str(", "it must return a keras.Model"),
+    ('return keras.Model(observation, {"policy": policy, "value": value}, name=', "return str(",
+     "it must return a keras.Model"),
     ("filters, 2,", "filters, 9,", "fails on observations (7, 7, 3) uint8: ValueError"),
     ("import keras\n", "import kears\n", "cannot be imported: ModuleNotFoundError: No module named 'kears'"),
     ("def build_network", "def other", "cannot be imported: AttributeError: module 'my_network' has no attribute"),
@@ -227,10 +230,10 @@ def test_a_mistake_in_ones_own_network_is_told_in_one_line(here: Path, old: str,
     (here / "my_network.py").write_text(source.replace(old, new))
     settings = configured(network="my_network:build_network")
     if told is None:
-        assert build_network(settings, SPEC).name == "my_network"
+        assert build_network(settings, SPEC, heads(SPEC)).name == "my_network"
         return
     with pytest.raises(ConfigError) as caught:
-        build_network(settings, SPEC)
+        build_network(settings, SPEC, heads(SPEC))
     message = one_line(caught.value)
     assert message.startswith("network: 'my_network:build_network' ") and told in message, message
 
@@ -239,7 +242,7 @@ def test_ones_own_network_draws_the_same_weights_for_the_same_seed() -> None:
     from ga3c.algorithms.networks import build_network
 
     def weights(seed: int) -> list[bytes]:
-        network = build_network(configured(network="my_network:build_network", seed=seed), SPEC)
+        network = build_network(configured(network="my_network:build_network", seed=seed), SPEC, heads(SPEC))
         return [weight.tobytes() for weight in network.get_weights()]
 
     assert weights(1) == weights(1) != weights(2)

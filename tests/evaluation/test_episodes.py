@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ga3c.agents.loop import seeded
+from ga3c.algorithms.acting import BY_POLICY, Outputs
 from ga3c.envs import toys
 from ga3c.envs.factory import make_environment
 from ga3c.envs.containment import EnvironmentFailed
@@ -26,23 +27,23 @@ from ga3c.settings.files import configured
 
 def predict(action: Callable[[NDArray], int], n_actions: int) -> Predict:
     """The policy that is sure of `action(observation)`."""
-    def certain(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def certain(observation: NDArray) -> Outputs:
         chosen = [action(each) for each in observation]
-        return np.eye(n_actions, dtype=np.float32)[chosen], np.zeros(len(chosen), np.float32)
+        return {"policy": np.eye(n_actions, dtype=np.float32)[chosen]}
 
     return certain
 
 
 def uniform(n_actions: int) -> Predict:
-    def policy(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        return np.full((len(observation), n_actions), 1 / n_actions, np.float32), np.zeros(len(observation), np.float32)
+    def policy(observation: NDArray) -> Outputs:
+        return {"policy": np.full((len(observation), n_actions), 1 / n_actions, np.float32)}
 
     return policy
 
 
 def play(predict: Predict, game: str, protocol: Protocol, processes: int = 1, **changed: object) -> Played:
     with playing(configured(**{"game": game, **changed}), protocol, Limits(), processes) as players:
-        return play_episodes(predict, players, protocol)
+        return play_episodes(predict, BY_POLICY, players, protocol)
 
 
 def equal(one: Played, other: Played) -> bool:
@@ -74,7 +75,7 @@ def test_a_perfect_player_has_the_best_score_in_every_episode(
 def test_each_episode_counts_however_long_it_is_and_has_its_own_seed(envs: int) -> None:
     sizes: list[int] = []
 
-    def policy(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def policy(observation: NDArray) -> Outputs:
         sizes.append(len(observation))
         return uniform(2)(observation)
 
@@ -92,9 +93,8 @@ def test_the_same_seed_plays_the_same_and_another_does_not() -> None:
 
 
 def test_a_sampled_action_is_as_likely_as_the_policy_says_and_a_greedy_one_is_the_likeliest() -> None:
-    def leaning(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        policy, value = predict(lambda each: int(each.argmax()), 4)(observation)
-        return 0.6 * policy + 0.1, value
+    def leaning(observation: NDArray) -> Outputs:
+        return {"policy": 0.6 * predict(lambda each: int(each.argmax()), 4)(observation)["policy"] + 0.1}
 
     sampled = play(leaning, "toy:identity", Protocol(100))
     assert abs(sampled.scores.mean() - 0.7) < 4 * math.sqrt(0.7 * 0.3 / 1600)
@@ -118,22 +118,22 @@ def test_atari_scores_whole_games_whatever_the_processes_and_the_life_loss_of_tr
 def test_the_first_episode_is_watched_from_its_first_observation_to_the_last_one_acted_on() -> None:
     protocol, seen = Protocol(5, envs=2), []
     with playing(configured(game="toy:catch"), protocol, Limits()) as players:
-        play_episodes(uniform(3), players, protocol, watch=lambda observation: seen.append(observation.argmax()))
+        play_episodes(uniform(3), BY_POLICY, players, protocol,
+                      watch=lambda observation: seen.append(observation.argmax()))
     rows = [int(ball) // toys.Catch.COLUMNS for ball in seen]
     assert rows == sorted(rows) and rows[0] == 0 and len(seen) == toys.Catch.ROWS - 1
 
 
 def test_several_processes_tell_the_same_as_one() -> None:
-    def leaning(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        policy, value = predict(follow_the_ball, 3)(observation)
-        return 0.7 * policy + 0.1, value
+    def leaning(observation: NDArray) -> Outputs:
+        return {"policy": 0.7 * predict(follow_the_ball, 3)(observation)["policy"] + 0.1}
 
     protocol, told = Protocol(30, envs=5), []
     for processes in (1, 2, 3):
         seen: list[bytes] = []
         ends: list[tuple[int, int]] = []
         with playing(configured(game="toy:catch"), protocol, Limits(), processes) as players:
-            played = play_episodes(leaning, players, protocol, lambda *over, ends=ends: ends.append(over),
+            played = play_episodes(leaning, BY_POLICY, players, protocol, lambda *over, ends=ends: ends.append(over),
                                    lambda shown, seen=seen: seen.append(shown.tobytes()))
         told.append((played.scores.tolist(), played.lengths.tolist(), ends, seen))
     assert told[0] == told[1] == told[2]
@@ -150,7 +150,7 @@ def test_a_toy_plays_in_the_thread_that_asks_if_one_process_is_enough() -> None:
 def test_an_episode_is_cut_short_at_its_limit_of_steps_and_counts_with_its_score(envs: int) -> None:
     protocol = Protocol(12, seed=4, envs=envs)
     with playing(configured(game="odd:Sometimes-v0"), protocol, Limits(steps=40)) as players:
-        played = play_episodes(uniform(2), players, protocol)
+        played = play_episodes(uniform(2), BY_POLICY, players, protocol)
     endless = [episode for episode in range(12)
                if seeded(np.random.SeedSequence(4, spawn_key=(episode,)))[0] % 2]
     assert 0 < len(endless) < 12 and played.cut == endless
@@ -160,12 +160,12 @@ def test_an_episode_is_cut_short_at_its_limit_of_steps_and_counts_with_its_score
 
 def test_an_episode_that_ends_at_its_limit_is_not_cut_short() -> None:
     with playing(configured(game="odd:Plain-v0"), Protocol(3), Limits(steps=5)) as players:
-        assert play_episodes(uniform(2), players, Protocol(3)).cut == []
+        assert play_episodes(uniform(2), BY_POLICY, players, Protocol(3)).cut == []
 
 
 def test_an_episode_is_cut_short_at_its_limit_of_minutes() -> None:
     with playing(configured(game="odd:Endless-v0"), Protocol(2), Limits(minutes=0.01)) as players:
-        played = play_episodes(uniform(2), players, Protocol(2))
+        played = play_episodes(uniform(2), BY_POLICY, players, Protocol(2))
     assert played.cut == [0, 1] and played.scores.tolist() == played.lengths.tolist()
     assert 1 < played.lengths.min() and played.lengths.max() < Limits().steps
 
@@ -215,7 +215,7 @@ def predict(observation):
 
 if __name__ == "__main__":
     with playing(configured(game="Pong"), Protocol(4), Limits(), 2) as players:
-        play_episodes(predict, players, Protocol(4))
+        play_episodes(predict, BY_POLICY, players, Protocol(4))
 """
 
 

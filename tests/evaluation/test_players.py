@@ -14,6 +14,7 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
+from ga3c.algorithms.acting import BY_POLICY, Outputs
 from ga3c.envs.containment import EnvironmentFailed
 from ga3c.evaluation.episodes import Limits, Played, Protocol, play_episodes
 from ga3c.evaluation.players import playing
@@ -21,14 +22,14 @@ from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
 
 
-def uniform(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    return np.full((len(observation), 2), 0.5, np.float32), np.zeros(len(observation), np.float32)
+def uniform(observation: NDArray) -> Outputs:
+    return {"policy": np.full((len(observation), 2), 0.5, np.float32)}
 
 
 def play(name: str, processes: int = 2, log: Path | None = None, **changed: object) -> Played:
     settings, protocol = configured(game=f"odd:{name}-v0", **changed), Protocol(4)
     with playing(settings, protocol, Limits(), processes, str(log) if log else None) as players:
-        return play_episodes(uniform, players, protocol)
+        return play_episodes(uniform, BY_POLICY, players, protocol)
 
 
 @pytest.fixture(autouse=True)

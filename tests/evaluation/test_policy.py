@@ -76,11 +76,11 @@ def test_a_policy_answers_as_the_model_that_was_saved_and_so_does_its_file(
     again = load_policy(tmp_path / "mine.npz")
     observation = np.random.default_rng(0).integers(0, 2, (5, *loaded.spec.observation_shape)).astype(dtype)
     outputs, _ = model.predict(observation)
-    expected = outputs["policy"], outputs["value"]
-    for each in (loaded, again):
-        probabilities, value = each.predict(observation)
-        assert probabilities.shape == (5, loaded.spec.n_actions) and value.shape == (5,)
-        assert probabilities.tobytes() == expected[0].tobytes() and value.tobytes() == expected[1].tobytes()
+    for same in (loaded, again):
+        predicted = same.predict(observation)
+        assert predicted["policy"].shape == (5, loaded.spec.n_actions) and predicted["value"].shape == (5,)
+        assert predicted.keys() == outputs.keys()
+        assert all(predicted[name].tobytes() == outputs[name].tobytes() for name in outputs)
     assert again.spec == loaded.spec and again.trained.progress == loaded.trained.progress
     assert sorted(os.listdir(tmp_path)) == ["mine.npz", "run"]
 
@@ -89,7 +89,7 @@ def test_a_policy_chooses_for_one_observation_and_for_many(run: Path) -> None:
     loaded = load_policy(run)
     batch = np.random.default_rng(0).integers(0, 2, (40, 50)).astype(np.float64)
     many, one = loaded(batch, greedy=True), loaded(batch[3], greedy=True)
-    probabilities, value = loaded.predict(batch.astype(np.float32))
+    probabilities, value = loaded.predict(batch.astype(np.float32)).values()
     np.testing.assert_array_equal(many.probabilities, probabilities)
     assert many.action.tolist() == probabilities.argmax(axis=1).tolist()
     assert (one.action, one.probabilities.shape, one.value.shape) == (many.action[3], (3,), ())

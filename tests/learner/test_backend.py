@@ -12,9 +12,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from batches import IMAGE, VECTOR, random_batch, settings, weights
+from batches import IMAGE, VECTOR, heads, random_batch, settings, weights
 
-from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
+from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.failures import DeviceFailed, TooLarge
 from ga3c.learner.learner import Learner
@@ -254,7 +254,7 @@ def test_predictions_are_the_networks_own_after_updates_and_restoring(kind: str,
 
     def own(of: Learner) -> list[np.ndarray]:
         compiled = tf.function(lambda given: of._backend._variables.network(given, training=False), autograph=False)
-        return [each.numpy() for each in compiled(tf.constant(observation))]
+        return [head.numpy() for head in compiled(tf.constant(observation)).values()]
 
     before = np.zeros(())
     for _ in range(3):
@@ -284,18 +284,21 @@ class Guesser:
     def __init__(self) -> None:
         self.variables = {"guesser.00": keras.Variable(np.zeros(()), trainable=False)}
 
+    def heads(self, env: EnvSpec) -> dict[str, Head]:
+        return heads(env)
+
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
         return {"guess": Field((), np.float32)}
 
     def act(self, network: Network, observation: Tensor) -> dict[str, Tensor]:
-        policy, value = network(observation)
+        policy, value = network(observation).values()
         return {"guess": policy[:, 0] + value[:, 0]}
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         return Prepared(batch)
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
-        policy, value = network(keras.ops.reshape(rows["observation"], (-1, 3)), training=True)
+        policy, value = network(keras.ops.reshape(rows["observation"], (-1, 3)), training=True).values()
         error = keras.ops.mean((keras.ops.reshape(rows["reward"], (-1,)) - policy[:, 0] - value[:, 0])**2)
         return Loss(error, {"error": error}, {"guesser.00": self.variables["guesser.00"] + 1})
 

@@ -122,7 +122,7 @@ def test_a_users_network_gets_normalised_numbers_also_of_bytes(monkeypatch: pyte
         observation = keras.Input(spec.observation_shape, dtype=str(spec.observation_dtype))
         policy = layers.Dense(spec.n_actions, activation="softmax", kernel_initializer="zeros")(observation)
         value = layers.Dense(1, kernel_initializer="ones")(observation)
-        return keras.Model(observation, [policy, value])
+        return keras.Model(observation, {"policy": policy, "value": value})
 
     module.build = build  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "normalised_network", module)

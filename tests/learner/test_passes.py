@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from batches import VECTOR, random_batch, settings, weights
 
-from ga3c.algorithms.base import Loss, Network, Prepared, Rates, Tensor
+from ga3c.algorithms.base import Head, Loss, Network, Prepared, Rates, Tensor
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.tensorflow.backend import Updating
 from ga3c.learner.learner import Diverged, Learner, TooLarge
@@ -32,24 +32,27 @@ class Counting:
         self.variables = {"counted.00": keras.Variable(np.zeros(ROWS), trainable=False, dtype="float32"),
                           "counted.01": keras.Variable(0.0, trainable=False, dtype="float32")}
 
+    def heads(self, env: EnvSpec) -> dict[str, Head]:
+        return {"value": Head(1)}
+
     def outputs(self, env: EnvSpec) -> dict[str, Field]:
         return {"value": Field((), np.float32)}
 
     def act(self, network: Network, observation: Tensor) -> dict[str, Tensor]:
-        return {"value": network(observation)[1][:, 0]}
+        return {"value": network(observation)["value"][:, 0]}
 
     def prepare(self, network: Network, batch: Mapping[str, Tensor]) -> Prepared:
         ops = keras.ops
         observation = ops.reshape(batch["observation"], (-1, 3))
         filled = ops.reshape(ops.broadcast_to(batch["filled"], ops.shape(batch["reward"])), (-1,))
         return Prepared({"observation": observation, "number": ops.arange(ROWS), "filled": filled,
-                         "target": network(observation)[1][:, 0] + ops.reshape(batch["reward"], (-1,))},
+                         "target": network(observation)["value"][:, 0] + ops.reshape(batch["reward"], (-1,))},
                         {"counted.01": ops.convert_to_tensor(self.variables["counted.01"]) + 1.0})
 
     def loss(self, network: Network, rows: Mapping[str, Tensor], rates: Rates) -> Loss:
         ops = keras.ops
-        _, value = network(rows["observation"], training=True)
-        error = ops.mean((value[:, 0] - rows["target"])**2)
+        value = network(rows["observation"], training=True)["value"][:, 0]
+        error = ops.mean((value - rows["target"])**2)
         counted = self.variables["counted.00"] + ops.sum(ops.one_hot(rows["number"], ROWS), axis=0)
         return Loss(error, {"error": error, "target": ops.mean(rows["target"]),
                             "size": ops.cast(ops.shape(rows["number"])[0], "float32")}, {"counted.00": counted})

@@ -29,11 +29,13 @@ MakeRun = Callable[..., Recorder]
 def test_a_worker_whose_model_fails_is_not_said_to_have_a_failing_environment(
         make_run: MakeRun, interruption: Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faulty.importable(tmp_path, monkeypatch, "here_only",
-                      "import multiprocessing\nfrom ga3c.algorithms.networks import build_network\n"
-                      "def network(settings, spec, precision='float32'):\n"
+                      "import multiprocessing\nfrom ga3c.algorithms.base import Head\n"
+                      "from ga3c.algorithms.networks import build_network\n"
+                      "def network(settings, spec):\n"
                       "    if multiprocessing.current_process().name.startswith('agent'):\n"
                       "        raise RuntimeError('no room for it here')\n"
-                      "    return build_network(settings.changed(network='auto'), spec, precision)\n")
+                      "    heads = {'policy': Head(spec.n_actions, 'softmax'), 'value': Head(1)}\n"
+                      "    return build_network(settings.changed(network='auto'), spec, heads)\n")
     chosen = settings(steps=None, minutes=4, agents=1, network="here_only:network")
     run = make_run(chosen)
     died = run.event

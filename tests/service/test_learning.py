@@ -51,8 +51,8 @@ class UntilItPlays(Recorder):
             self._next = self.model.agent_steps + 20_000
             protocol = Protocol(20, 0, False, 20)
             with playing(self.settings.changed(**{"game": self.clean}), protocol, Limits()) as players:
-                played = play_episodes(lambda observation: tuple(self.model.predict(observation)[0].values()), players,
-                                       protocol)
+                played = play_episodes(lambda observation: self.model.predict(observation)[0], self.model.acting,
+                                       players, protocol)
             self.plays = played.scores.mean() >= 0.95 * self.best
         return super().tick(*arguments)
 

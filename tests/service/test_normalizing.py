@@ -113,11 +113,11 @@ def test_a_small_difference_far_from_0_is_learned_only_if_it_is_normalised(train
     policy = load_policy(run.directory)
     protocol = Protocol(20, 0, False, 20)
     with playing(run.settings, protocol, Limits()) as players:
-        played = play_episodes(policy.predict, players, protocol)
+        played = play_episodes(policy.predict, policy.acting, players, protocol)
     assert played.scores.mean() > 9.5
     seen = np.array([[4999.0], [5001.0], [0.0], [1e5]], np.float32)
     outputs, _ = model.predict(seen)
-    np.testing.assert_allclose(policy.predict(seen)[0], outputs["policy"], atol=1e-6)
+    np.testing.assert_allclose(policy.predict(seen)["policy"], outputs["policy"], atol=1e-6)
     assert policy(seen[:2], greedy=True).action.tolist() == [0, 1]
     for name, array in model.state()[0].items():
         np.testing.assert_array_equal(array, arrays[name])

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from ga3c.agents.loop import play
 from ga3c.agents.forkserver import forkserver_running
 from ga3c.agents.process import drive
+from ga3c.algorithms.acting import BY_POLICY
 from ga3c.envs.base import EnvSpec, Transition
 from ga3c.settings.flags import number, output_file
 from ga3c.settings.machine import usable_cores
@@ -102,7 +103,7 @@ class NullLearner:
 def null_agent(port: Port, store: Slots) -> None:
     """Runs an agent. Entry point of its process."""
     try:
-        drive(play(NullEnvironment(store.n_envs), store, np.random.default_rng(port.agent)), port, store)
+        drive(play(NullEnvironment(store.n_envs), store, np.random.default_rng(port.agent), BY_POLICY), port, store)
     except ServerGone:
         os._exit(0)
 

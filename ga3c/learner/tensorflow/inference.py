@@ -32,7 +32,7 @@ class FixedInference:
     def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm,
                  weights: Mapping[str, NDArray]) -> None:
         share_gpus()
-        self.network = build_network(settings, env, "float32")
+        self.network = build_network(settings, env, algorithm.heads(env))
         moments = (RunningMoments("observation", env.observation_shape)
                    if settings.algorithm.normalize_observations else None)
         variables: dict[str, Any] = {f"network.{number:02d}": variable

@@ -37,7 +37,7 @@ class Variables:
 
     def __init__(self, settings: Settings, env: EnvSpec, algorithm: Algorithm, precision: str) -> None:
         self.algorithm = algorithm
-        self.network = build_network(settings, env, precision)
+        self.network = build_network(settings, env, algorithm.heads(env), precision)
         self.optimizer = build_optimizer(settings.algorithm, self.network.trainable_variables)
         self._observations = (RunningMoments("observation", env.observation_shape)
                               if settings.algorithm.normalize_observations else None)

@@ -1,0 +1,63 @@
+"""How actions are chosen from a model's outputs. An algorithm declares its `Acting`; agents and evaluations follow it.
+
+Everything here is NumPy, since agents' processes import no framework. The functions of an `Acting` reach these
+processes by their names. So a user's functions are best defined in a module that imports no framework either.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Outputs = Mapping[str, NDArray]
+"""A model's outputs for n observations, by name: arrays (n, ...)."""
+
+Choose = Callable[[Outputs, np.random.Generator, NDArray[np.float64]], NDArray[np.int64]]
+"""Maps (outputs for n observations, generator, exploration (n,)) to actions (n,) int64."""
+
+Explore = Callable[[int, int, int], NDArray[np.float64]]
+"""Maps (the agent's own steps so far, its number, its environments E) to the exploration of its next step, (E,)."""
+
+
+class Acting(NamedTuple):
+    """How an algorithm acts.
+
+    choose: draws actions while it learns, and in evaluations that sample. best: the same without chance, for greedy
+    evaluations: outputs to actions (n,) int64. explore: how much an agent explores, as its steps go on; what the
+    number means is between `explore` and `choose`, as an epsilon in [0, 1]. Evaluations explore 0.
+    """
+
+    choose: Choose
+    best: Callable[[Outputs], NDArray[np.int64]]
+    explore: Explore
+
+
+def draw_from_policy(outputs: Outputs, rng: np.random.Generator, exploration: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Draws from the probabilities `policy` (n, A), by inverse transform sampling. Exploration is in the policy."""
+    policy = outputs["policy"]
+    actions = []
+    for probabilities, uniform in zip(policy.tolist(), rng.random(len(policy)).tolist(), strict=True):
+        cumulative = list(accumulate(probabilities))
+        # Scaled by the sum, so that rounding cannot pick an action out of range.
+        actions.append(bisect(cumulative, uniform * cumulative[-1], 0, len(cumulative) - 1))
+    return np.array(actions)
+
+
+def likeliest(outputs: Outputs) -> NDArray[np.int64]:
+    """Returns the likeliest actions of `policy` (n, A)."""
+    actions: NDArray[np.int64] = outputs["policy"].argmax(axis=1)
+    return actions
+
+
+def no_exploration(steps: int, agent: int, n_envs: int) -> NDArray[np.float64]:
+    """Returns zeros (E,)."""
+    return np.zeros(n_envs)
+
+
+BY_POLICY = Acting(draw_from_policy, likeliest, no_exploration)
+"""For algorithms with an output `policy` of probabilities."""

@@ -114,6 +114,9 @@ class _Processes:
     @property
     def spec(self) -> EnvSpec:
         """The specification of the game's environment. Waits for all environments; raises ConfigError if one fails."""
+        return self._await_spec()
+
+    def _await_spec(self) -> EnvSpec:
         if self._spec is None:
             game = f"game: {self._settings.env.game!r}"
             try:
@@ -123,7 +126,8 @@ class _Processes:
         return self._spec
 
     def turn(self, actions: NDArray[np.int64], begin: dict[int, int]) -> Turn:
-        """Does what `Players.turn` does. Raises EnvironmentFailed."""
+        """Does what `Players.turn` does. Raises EnvironmentFailed, and ConfigError as `spec` does."""
+        self._await_spec()
         for part, (pipe, _) in zip(self._parts, self._players, strict=True):
             with contextlib.suppress(BrokenPipeError):  # it has ended; its answer says why
                 pipe.send((actions[part], {part.index(row): begin[row] for row in begin if row in part}))

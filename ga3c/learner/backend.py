@@ -231,5 +231,5 @@ def write_onnx(path: Path, inference: Any) -> Answer:
 
 def examine() -> Examined:
     """Computes something small on every device. Raises what a broken installation raises."""
-    from ga3c.learner.tensorflow import device
-    return device.examine()
+    from ga3c.learner.tensorflow.device import examine_devices
+    return examine_devices()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ga3c.commands import doctor as examined
 from ga3c.commands.doctor import Finding, doctor
+from ga3c.learner.tensorflow import device
 from ga3c.settings.files import configured
 from ga3c.tuning.memory import cache_file, remember
 
@@ -73,6 +74,7 @@ def test_a_card_that_tensorflow_does_not_see_is_told_with_the_libraries_that_are
 
 def test_a_broken_tensorflow_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.delitem(sys.modules, "ga3c.learner.tensorflow.device", raising=False)
     found, = examined._tensorflow()
     assert not found.ok and "cannot be imported" in found.numbers and found.remedy.endswith("tensorflow")
 
@@ -82,11 +84,13 @@ def test_a_broken_tensorflow_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     (lambda found: 0.0 if found.ndim == 4 else found.sum(),
      "64 x 64 ones, multiplied, add up to 262144, 8 x 8, convolved with 3 x 3, to 0"),
     (lambda found: json.loads(""), "JSONDecodeError: Expecting value")])
-def test_a_device_that_does_not_compute_is_found(reduce_sum: Callable[[NDArray], float], told: str) -> None:
+def test_a_device_that_does_not_compute_is_found(
+        reduce_sum: Callable[[NDArray], float], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     convolutions = SimpleNamespace(conv2d=lambda *given: np.full((1, 6, 6, 1), 9.0))
     tensorflow = SimpleNamespace(device=contextlib.nullcontext, ones=np.ones, reduce_sum=reduce_sum, nn=convolutions)
-    assert examined._failure(tensorflow, "GPU:0").startswith(told)
-    assert bool(told) == bool(examined._failure(tensorflow, "GPU:0"))
+    monkeypatch.setattr(device, "tf", tensorflow)
+    assert device._failure("GPU:0").startswith(told)
+    assert bool(told) == bool(device._failure("GPU:0"))
 
 
 def test_cores_that_may_not_be_used_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

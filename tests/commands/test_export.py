@@ -20,7 +20,7 @@ from trained import make_trained
 from ga3c.commands import export as module
 from ga3c.commands.export import ExportDiffers, export, model_card, preprocessing, write
 from ga3c.envs.factory import make_environment
-from ga3c.evaluation.policy import Policy, find, load_policy, write_policy
+from ga3c.evaluation.policy import find, load_policy, write_policy
 from ga3c.settings.files import configured
 
 
@@ -86,13 +86,13 @@ def test_an_exported_atari_policy_answers_alike_everywhere_and_is_described(
 
 def test_a_model_that_answers_otherwise_is_not_exported(
         run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    saved_model = module._write_saved_model
+    saved_model = module.backend.write_saved_model
 
-    def wrong(path: Path, policy: Policy) -> module.Answer:
-        answer = saved_model(path, policy)
-        return lambda observation: [each + 2e-5 for each in answer(observation)]
+    def wrong(path: Path, inference: Any) -> Callable[..., Any]:
+        answer = saved_model(path, inference)
+        return lambda observation: {name: output + 2e-5 for name, output in answer(observation).items()}
 
-    monkeypatch.setattr(module, "_write_saved_model", wrong)
+    monkeypatch.setattr(module.backend, "write_saved_model", wrong)
     assert export([str(run), "--no-onnx"]) == 6
     assert capsys.readouterr().err.startswith("ga3c-export: saved_model differs from the policy by 2.0e-05, more than")
     assert "export" not in os.listdir(run) and not [name for name in os.listdir(run) if name.startswith(".")]

@@ -204,6 +204,7 @@ import os
 import time
 import numpy as np
 import psutil
+from ga3c.algorithms.acting import BY_POLICY
 from ga3c.evaluation.episodes import Limits, Protocol, play_episodes
 from ga3c.evaluation.players import playing
 from ga3c.settings.files import configured

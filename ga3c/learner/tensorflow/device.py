@@ -34,7 +34,7 @@ def start_tensorflow(settings: Settings) -> None:
         tf.config.experimental.enable_op_determinism()
 
 
-def examine() -> Examined:
+def examine_devices() -> Examined:
     """See `backend.examine`."""
     share_gpus()
     gpus = tf.config.list_physical_devices("GPU")

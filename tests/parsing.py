@@ -58,21 +58,16 @@ def values_of(name: str, field: FieldInfo) -> st.SearchStrategy:
 def _agreeing(made: Settings) -> Settings:
     """Without what `resolve` refuses though each setting is fine by itself.
 
-    That is a ceiling that is not there, a delay where nothing has an order, and what does not go with a schedule or
-    with agents that learn by themselves.
+    That is what does not go with a schedule or with agents that learn by themselves.
     """
     alone = {"passes": 1, "minibatches": 1, "normalize_rewards": False, "normalize_observations": False, "norms": False}
     if made.workers_learn:
-        made = made.changed(schedule="queues", training_delay=0, batch_reuse=1, drop_stale=False, **alone)
+        made = made.changed(schedule="queues", **alone)
     if not made.workers_learn or made.algorithm.optimizer != "adam" or made.run.serial:
         made = made.changed(local_updates=1)
     if made.batching.schedule == "multi-batch":
         made = made.changed(schedule="synchronous")
-    if made.batching.schedule != "queues":
-        made = made.changed(training_delay=0, batch_reuse=1, drop_stale=False)
-    if not made.run.serial:
-        made = made.changed(training_delay=0)
-    return made.changed(drop_stale=made.batching.drop_stale and made.tuning.max_lag is not None)
+    return made
 
 
 any_settings = st.builds(Settings, **{

@@ -24,7 +24,7 @@ from ga3c.runs import reader as record
 from ga3c.settings.flags import Parser
 from ga3c.settings.messages import for_shell
 from ga3c.settings.schema import Settings
-from ga3c.tuning.bottleneck import Diagnoser, Diagnosis, lag_ceiling
+from ga3c.tuning.bottleneck import Diagnoser, Diagnosis
 
 SILENT = 10.0   # seconds without a row after which a run counts as silent; a run writes one row every second
 GIVEN_UP = 600.0  # seconds without a row after which the command ends, if no key can end it
@@ -68,10 +68,8 @@ class Followed:
         if not isinstance(envs, int):
             envs = Settings().agents.envs_per_agent
         max_lag = known.get("max_lag") if known.get("dynamic") else None
-        reuse = known.get("batch_reuse", 1)
-        if not isinstance(max_lag, float | int) or not isinstance(reuse, int):
-            max_lag, reuse = None, 1
-        self._envs, self._max_lag = envs, lag_ceiling(max_lag, reuse)
+        self._envs = envs
+        self._max_lag = max_lag if isinstance(max_lag, float | int) else None
         self._diagnoser = Diagnoser(cores, envs, self._max_lag) if cores else None
         self._diagnosis: Diagnosis | None = None
         self._tuning = ""

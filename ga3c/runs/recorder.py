@@ -32,7 +32,7 @@ from ga3c.settings.files import to_yaml
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.messages import for_shell
 from ga3c.settings.schema import Settings
-from ga3c.tuning.bottleneck import Diagnoser, Diagnosis, lag_ceiling
+from ga3c.tuning.bottleneck import Diagnoser, Diagnosis
 from ga3c.tuning.controller import Controller
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ class Recorder:
         self.versions = versions()
         self._meter = Meter(runs_user_code(settings))
         self._diagnoser = Diagnoser(usable_cores(), settings.agents.envs_per_agent,
-                                    lag_ceiling(settings.tuning.max_lag, settings.batching.batch_reuse)
-                                    if settings.tunes else None)
+                                    settings.tuning.max_lag if settings.tunes else None)
         self._diagnosis: Diagnosis | None = None
         self._losses, self._skips = _Growth(), _Growth()
         self._log, self._metrics, self._events, self._episodes = self._logs = [

@@ -111,14 +111,6 @@ def _learned(reports: list[_Report]) -> Columns:
         name: float(np.average([each[name] for each in metrics], weights=steps)) for name in metrics[-1]}}
 
 
-def _first_use(reports: list[_Report]) -> Columns:
-    """Returns the mean lag of new batches, None if there is none; {} unless a batch was used again."""
-    if all(report.rows for report in reports):
-        return {}
-    lag = policy_lag.join([report.lag for report in reports if report.rows])
-    return {"lag_first_use": round(float(lag.updates.mean()), 3) if len(lag.updates) else None}
-
-
 _AGENT_TIMES = ("wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms")
 _THREAD_TIMES = ("predictor_busy", "predict_ms", "trainer_busy", "gather_ms", "update_ms")
 
@@ -277,7 +269,7 @@ class Statistics:
         served = {name: total - before.served[name] for name, total in now.served.items()}
         self.lag = policy_lag.join([report.lag for report in reports])
         if reports:
-            self._last = _learned(reports) | policy_lag.columns(self.lag) | _first_use(reports)
+            self._last = _learned(reports) | policy_lag.columns(self.lag)
         own = {"time": round(time, 3), **self._totals(), **workers._asdict(),
                **self._speed(served, trainings, seconds), "cpu_outside": _outside(served, reports, thread, seconds)}
         times = _times(served, reports, seconds, workers)

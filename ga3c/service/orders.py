@@ -6,7 +6,6 @@ holds the slots that wait for an update. `serial_agents.Agents` holds everything
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,7 +38,7 @@ class Order(Protocol):
         """
 
     def held(self) -> list[int]:
-        """Returns the slots that wait for an update, or for a further use in one."""
+        """Returns the slots that wait for an update."""
 
     def state(self) -> dict[str, Any]:
         """Returns everything a resume needs, as plain values."""
@@ -51,17 +50,12 @@ class Order(Protocol):
 class Queue:
     """The order of GA3C's queues. All agents are answered by one inference, then continue one after the other.
 
-    An update is made as soon as its rollouts and `training_delay` more are submitted; the extra ones wait. So an
-    update may fall between the steps of two agents. With `batch_reuse`, updates of earlier batches follow, in the order
-    of `batches.Reused`. Their slots are kept until then.
+    An update is made as soon as its rollouts are submitted. So it may fall between the steps of two agents.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._rollouts = rollouts_per_batch(settings)
-        self._enough = self._rollouts + settings.batching.training_delay
-        self._submitted: deque[int] = deque()
-        self._uses = settings.batching.batch_reuse
-        self._recent: deque[list[int]] = deque()  # slots of batches that are used again, the newest first
+        self._submitted = list[int]()
         self.moved = -1  # agents that have taken their step of this round; -1: before `begin`
 
     def begin(self, agents: Agents) -> None:
@@ -75,13 +69,11 @@ class Queue:
 
         def submitted(agent: int, slot: int) -> None:
             self._submitted.append(slot)
-            if len(self._submitted) == self._enough:
-                self._recent.appendleft([self._submitted.popleft() for _ in range(self._rollouts)])
-                for age, slots in enumerate(self._recent):
-                    agents.store.gather(slots, self._batch, 0)
-                    update(self._batch.again() if age else self._batch)
-                if len(self._recent) == self._uses:
-                    agents.free.extend(self._recent.pop())
+            if len(self._submitted) == self._rollouts:
+                agents.store.gather(self._submitted, self._batch, 0)
+                update(self._batch)
+                agents.free.extend(self._submitted)
+                self._submitted.clear()
 
         if self.moved == agents.n:
             answered = agents.answer(range(agents.n), predict)
@@ -93,16 +85,16 @@ class Queue:
 
     def held(self) -> list[int]:
         """See `Order.held`."""
-        return [*self._submitted, *(slot for slots in self._recent for slot in slots)]
+        return [*self._submitted]
 
     def state(self) -> dict[str, Any]:
         """See `Order.state`."""
-        return {"moved": self.moved, "submitted": list(self._submitted), "recent": list(self._recent)}
+        return {"moved": self.moved, "submitted": [*self._submitted]}
 
     def restore(self, state: dict[str, Any], n: int) -> None:
         """See `Order.restore`."""
-        self.moved, self._submitted = int(state["moved"]), deque(state["submitted"])
-        self._recent = deque(map(list, state["recent"]))
+        self.moved = int(state["moved"])
+        self._submitted = [*state["submitted"]]
         if not 0 <= self.moved <= n:
             raise ValueError("the checkpoint has another number of agents")
 
@@ -212,4 +204,4 @@ def slots_needed(settings: Settings, agents: int) -> int:
     schedule = plan(settings)
     if schedule.in_rounds:
         return agents * (schedule.uses + 1)
-    return 2 * agents + settings.batching.batch_reuse * rollouts_per_batch(settings) + settings.batching.training_delay
+    return 2 * agents + rollouts_per_batch(settings)

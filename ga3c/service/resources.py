@@ -80,13 +80,13 @@ def _memory(settings: Settings, observation_bytes: int) -> Finding:
 
 def _steps_beside_slots(settings: Settings) -> int:
     """Returns the agent steps kept outside slots: in batch buffers, and in serial mode in rollouts that wait."""
-    rollouts, agents, reuse = rollouts_per_batch(settings), settings.agent_count, settings.batching.batch_reuse
+    rollouts, agents = rollouts_per_batch(settings), settings.agent_count
     if settings.run.serial:
         rollouts += max(0, slots_needed(settings, agents) - settings.agents.slots_per_agent * agents)
-    elif settings.workers_learn or rollouts * reuse == 1:
+    elif settings.workers_learn or rollouts == 1:
         return 0
     elif not plan(settings).in_rounds:
-        rollouts *= reuse * max(settings.tuning.trainers, settings.started[2])
+        rollouts *= max(settings.tuning.trainers, settings.started[2])
     return rollouts * settings.algorithm.rollout_length * settings.agents.envs_per_agent
 
 

@@ -14,7 +14,7 @@ from ga3c.learner.shared_learner import SharedLearner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import TrainerTime
 from ga3c.service.a3c_worker import worker
-from ga3c.service.batches import BatchSource, Reused, RolloutQueue, lag_limit, stale_filter
+from ga3c.service.batches import RolloutQueue
 from ga3c.service.conductor import Conductor
 from ga3c.service.counter import run_counter
 from ga3c.service.predictor import run_predictor
@@ -51,7 +51,7 @@ class Schedule:
         """Prepares for the end of a run. Called before the agents get the stop message."""
 
     def end_update_early(self) -> None:
-        """Shortens a slow stop: the update under way ends early, and no batch is used again."""
+        """Shortens a slow stop: the update under way ends early."""
 
     def untrained(self, slots: list[int]) -> list[int]:
         """Returns which of these rollouts were not learned from. They were submitted, but no trainer collected them."""
@@ -66,7 +66,6 @@ class QueueSchedule(Schedule):
         self.predictors, self.trainers = settings.tuning.predictors, settings.tuning.trainers
         self._settings, self._channel, self._store, self._learner = settings, channel, store, learner
         self._statistics, self._report, self._halved = recorder.statistics, report, halved
-        self._ending = False
 
     def predict(self) -> None:
         """See `Schedule.predict`."""
@@ -77,17 +76,10 @@ class QueueSchedule(Schedule):
 
     def train(self) -> None:
         """See `Schedule.train`."""
-        s, learner, dropped = self._settings, self._learner, self._statistics.report_dropped
-        refused = stale_filter(lag_limit(s), lambda: learner.version, lambda: learner.min_valid_version)
-        uses = s.batching.batch_reuse
-        source: BatchSource = RolloutQueue(self._channel, self._store, rollouts_per_batch(s), refused, dropped, uses)
-        if uses > 1:
-            source = Reused(source, uses, refused, lambda: self._ending, lambda: learner.ending_early)
+        learner, dropped = self._learner, self._statistics.report_dropped
+        source = RolloutQueue(self._channel, self._store, rollouts_per_batch(self._settings),
+                              lambda: learner.min_valid_version, dropped)
         run_trainer(source, learner, self._report, self._halved, dropped)
-
-    def drain(self) -> None:
-        """See `Schedule.drain`. Predictors answer until they are dismissed."""
-        self._ending = True
 
     def end_update_early(self) -> None:
         """See `Schedule.end_update_early`."""

@@ -2,7 +2,7 @@
 
 The schedule sets the order (`orders.py`). With the queues, one inference per round answers all agents' pending
 predictions, in the order of the agents. Then each agent plays on to its next prediction. An update is made as soon as
-its rollouts and `training_delay` more have been submitted; the extra ones wait.
+its rollouts have been submitted.
 
 Atari and the toys can save the state of their environments. Then checkpoints hold everything that agents need, and a
 resumed run equals one that never ended. Other games begin new episodes on a resume.
@@ -24,7 +24,7 @@ from ga3c.learner.learner import Diverged, Learner
 from ga3c.runs.recorder import Recorder
 from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
-from ga3c.service.batches import lag_limit, stale_filter
+from ga3c.service.batches import abandoned
 from ga3c.service.divergence import Divergence
 from ga3c.service.environment_faults import EnvironmentFaults
 from ga3c.service.evaluations import Evaluations
@@ -109,10 +109,9 @@ def _play(agents: Agents, recorder: Recorder, learner: Learner, signals: Signals
     recorder.checkpoints.extra_arrays = lambda: _state(agents, learner)
 
     divergence = Divergence(recorder, learner)
-    refused = stale_filter(lag_limit(recorder.settings), lambda: learner.version, lambda: learner.min_valid_version)
 
     def update(batch: Batch) -> None:
-        old = refused(batch)
+        old = abandoned(batch, learner.min_valid_version)
         if old.any():
             recorder.statistics.report_dropped(batch[old])
             batch.clear(old)

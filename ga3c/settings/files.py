@@ -204,23 +204,12 @@ def _merged(given: Mapping[str, Any]) -> Settings:
     environments = settings.agent_count * settings.agents.envs_per_agent
     by_size = values_by_size(preset, environments, settings.algorithm.rollout_length)
     settings = settings.changed(**{name: value for name, value in by_size.items() if name not in given})
-    if settings.batching.training_delay and not settings.run.serial:
-        raise ConfigError("training_delay: needs serial, where a rollout's age is no accident")
-    if settings.batching.training_delay and settings.batching.schedule != "queues":
-        raise ConfigError("training_delay: needs the schedule queues; in the others nothing waits")
-    if settings.batching.drop_stale and settings.batching.schedule != "queues":
-        raise ConfigError("drop_stale: needs the schedule queues; in the others every step's age is the schedule's")
-    if settings.batching.batch_reuse > 1 and settings.batching.schedule != "queues":
-        raise ConfigError(f"batch_reuse: {settings.batching.batch_reuse} needs the schedule queues; passes repeat a "
-                          "batch in any")
     if settings.workers_learn:
         _check_workers(settings, given)
     if settings.algorithm.local_updates > 1:
         _check_local_updates(settings)
     if settings.batching.schedule == "multi-batch":
         _check_multi_batch(settings)
-    if settings.batching.drop_stale and settings.tuning.max_lag is None:
-        raise ConfigError("drop_stale: needs max_lag: times batch_reuse it is how many updates old a rollout may be")
     return settings
 
 
@@ -248,10 +237,8 @@ def _check_local_updates(settings: Settings) -> None:
 def _check_workers(settings: Settings, given: Mapping[str, Any]) -> None:
     """Raises ConfigError if a setting does not work with agents that train their own models (a3c-cpu)."""
     one, moments = "each pushes one gradient of a rollout", "they share no running moments"
-    at_once = "each learns from a rollout at once"
     wanted = {"schedule": ("queues", "no model answers them all"), "passes": (1, one), "minibatches": (1, one),
-              "training_delay": (0, at_once), "drop_stale": (False, at_once), "normalize_rewards": (False, moments),
-              "normalize_observations": (False, moments), "batch_reuse": (1, one),
+              "normalize_rewards": (False, moments), "normalize_observations": (False, moments),
               "norms": (False, "each steps from weights of its own")}
     for name, found in settings.flat().items():
         value, why = wanted.get(name, (found, ""))

@@ -117,13 +117,6 @@ class BatchingSettings(Group):
     steps_per_update: int | None = _setting(
         None, "multi-batch: agent steps of each environment between updates; null: rollout_length / update_groups",
         ge=1, le=1024)
-    drop_stale: bool = _setting(
-        False, "queues only: drop and count rollouts whose mean age exceeds max_lag times batch_reuse")
-    batch_reuse: int = _setting(
-        1, "updates made from each training batch; repeats are mixed with newer batches; only with queues",
-        ge=1, le=64)
-    training_delay: int = _setting(
-        0, "serial only: rollouts held back until so many more are there, for a policy lag on purpose", ge=0, le=256)
 
 
 class AlgorithmSettings(Group):

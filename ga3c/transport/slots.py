@@ -93,10 +93,6 @@ class Batch(_Facts):
         self.steps[rollouts] = self.reused[rollouts] = 0
         self.seconds[rollouts] = 0.0
 
-    def again(self) -> Batch:
-        """Returns a batch of the same rollouts in the same memory, in which all steps are `reused`."""
-        return Batch({**self.arrays, "reused": self.steps, "seconds": np.zeros_like(self.seconds)})
-
     @property
     def size(self) -> int:
         """Returns the filled steps of all environments in the batch."""

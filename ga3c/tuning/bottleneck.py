@@ -52,15 +52,10 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
         values = [row[name] for row in rows if row.get(name) is not None]
         means[name] = fmean(values) if values else usual
     means["cpu_evaluator"] = fmean(row.get("cpu_evaluator") or 0.0 for row in rows)
-    found = [(row.get("lag_first_use", row.get("lag_mean")), row.get("agents")) for row in rows]
+    found = [(row.get("lag_mean"), row.get("agents")) for row in rows]
     lags = [lag * (1 + 1 / agents) for lag, agents in found if lag and agents]
     means["lag_of_one_more"] = fmean(lags) if lags else 0.0  # lag grows with the rollouts under way
     return means
-
-
-def lag_ceiling(max_lag: float | None, batch_reuse: int) -> float | None:
-    """Returns the ceiling of the mean lag in updates. A batch that is used several times is in as many updates."""
-    return max_lag and max_lag * batch_reuse
 
 
 def external_load(measured: Mapping[str, float]) -> float:

@@ -21,9 +21,9 @@ Counts = tuple[int, int, int]
 
 _FILE, _WHAT = "tuned.json", "Counts"
 _SHAPE = ("wrappers", "emulator", "mode", "difficulty", "frame_skip", "network", "large_stride", "precision", "kernels",
-          "device_threads", "algorithm", "passes", "minibatches", "batch_reuse", "envs_per_agent", "agent_nice",
+          "device_threads", "algorithm", "passes", "minibatches", "envs_per_agent", "agent_nice",
           "rollout_length", "prediction_batch_min", "prediction_batch_max", "training_batch_min", "slots_per_agent",
-          "max_lag", "drop_stale")
+          "max_lag")
 
 
 def cache_file() -> Path:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ga3c.envs.base import EnvSpec
 from ga3c.settings.machine import usable_cores
 from ga3c.settings.schema import Settings, TuningSettings
-from ga3c.tuning.bottleneck import external_load, lag_ceiling
+from ga3c.tuning.bottleneck import external_load
 from ga3c.tuning.controller import Controller
 from ga3c.tuning.fast import Fast
 from ga3c.tuning.measurement import Measurement, Setting, name
@@ -74,7 +74,7 @@ class Tuner:
     def __init__(self, settings: Settings, run: Run, on_cores: bool) -> None:
         self._settings, self._run, self._on_cores = settings, run, on_cores
         (first, remembered), most = start(settings, run), limits(settings)
-        ceiling = lag_ceiling(settings.tuning.max_lag, settings.batching.batch_reuse)
+        ceiling = settings.tuning.max_lag
         self.controller: Controller[Any]
         if settings.tuning.controller == "paper":
             self.controller = Paper(first, most, ceiling, settings.run.seed, settings.tuning.window,
@@ -146,7 +146,7 @@ class Tuner:
             self._searched()
 
     def _measurement(self, row: dict[str, Any], rate: float, agent_start_seconds: float) -> Measurement:
-        lag = row.get("lag_first_use", row["lag_mean"])
+        lag = row["lag_mean"]
         return Measurement(
             time=row["time"], rate=rate, lag=lag or 0.0, prediction_queue=row["prediction_queue"],
             training_queue=row["training_queue"], void=self._undisturbed < SETTLED or lag is None,

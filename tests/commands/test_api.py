@@ -233,7 +233,7 @@ def test_an_evaluation_is_asked_for_with_all_that_was_given(monkeypatch: pytest.
 def test_settings_of_a_resume_are_checked_against_its_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
     monkeypatch.setattr(api, "_run", lambda command, arguments, show: asked.append(arguments))
-    ga3c.train(resume="serial", training_delay=3)  # which the defaults, that are not serial, do not go with
-    assert asked == [["--resume", "serial", "--training-delay=3"]]
+    ga3c.train(resume="run", local_updates=3)  # which the algorithm of the defaults does not go with
+    assert asked == [["--resume", "run", "--local-updates=3"]]
     with pytest.raises(ConfigError, match="gamma: 2 is not allowed"):
-        ga3c.train(resume="serial", gamma=2)
+        ga3c.train(resume="run", gamma=2)

@@ -226,8 +226,7 @@ def test_a_batch_without_a_step_is_no_update_and_no_failure() -> None:
     assert after[1:] == before[1:] and all(np.array_equal(before[0][name], after[0][name]) for name in before[0])
 
 
-def test_the_size_of_an_update_that_the_device_has_no_memory_for_is_told_also_of_a_batch_that_is_used_again(
-        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_an_update_that_the_device_has_no_memory_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = Learner(settings(), VECTOR), random_batch()
 
     def full(arrays: Any) -> None:
@@ -235,7 +234,7 @@ def test_the_size_of_an_update_that_the_device_has_no_memory_for_is_told_also_of
 
     monkeypatch.setattr(model._backend._compiler, "tensors", full)
     with pytest.raises(TooLarge, match=f"no memory for an update of {batch.size} agent steps"):
-        model.update(batch.again())
+        model.update(batch)
 
 
 def test_a_snapshot_never_changes_and_an_update_puts_another_in_its_place() -> None:

@@ -175,18 +175,6 @@ def test_lag_is_over_all_steps_of_the_window() -> None:
     assert statistics.row(2.0, NOBODY)[0]["lag_mean"] == 5.0
 
 
-def test_lag_at_the_first_use_is_that_of_new_batches_alone_where_others_are_used_again() -> None:
-    statistics, new = Statistics(4), made_by(203, np.array([4, 2]))
-    statistics.report(update(203), new)
-    assert "lag_first_use" not in statistics.row(1.0, NOBODY)[0], "each batch is new"
-    statistics.report(update(204), made_by(204, np.array([7, 5])))
-    statistics.report(update(207), new.again())
-    row, _ = statistics.row(2.0, NOBODY)
-    assert (row["lag_mean"], row["lag_first_use"]) == (6.5, 6.0)
-    statistics.report(update(211), new.again())
-    assert statistics.row(3.0, NOBODY)[0]["lag_first_use"] is None
-
-
 def test_metrics_are_means_per_agent_step_whatever_their_names() -> None:
     statistics = Statistics(4)
     early = update(1, batch_steps=10, metrics={"policy_loss": 1.0, "surprise": 8.0})

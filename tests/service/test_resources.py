@@ -63,7 +63,7 @@ def test_memory_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("changes", "gigabytes"), [
-    ({}, 0.055), ({"training_batch_min": 65536}, 1.72), ({"training_batch_min": 65536, "batch_reuse": 2}, 3.45),
+    ({}, 0.055), ({"training_batch_min": 65536}, 1.72),
     ({"training_batch_min": 65536, "trainers": 2}, 3.45),
     ({"training_batch_min": 65536, "start": "2/1/2"}, 3.45), ({"schedule": "synchronous"}, 0.055),
     ({"serial": True, "training_batch_min": 65536}, 3.445), ({"training_batch_min": 1}, 0.0),
@@ -74,7 +74,7 @@ def test_memory_of_batches_counts(changes: dict[str, Any], gigabytes: float) -> 
 
 
 def test_small_observations_need_little(tmp_path: Path) -> None:
-    chosen = configured(agents=2, training_batch_min=65536, batch_reuse=4)
+    chosen = configured(agents=2, training_batch_min=65536, trainers=4)
     needs = [float(preflight._memory(chosen, each).numbers.split()[0]) for each in (OBSERVATION_BYTES, 16)]
     assert needs[0] > 6.0 and needs[1] < 1.2
 

@@ -251,8 +251,6 @@ def test_the_plans_of_the_settings_and_what_does_not_go_together() -> None:
                            slots_per_agent=3)) == Plan(2, 5, 2)
     for changes, message in (({"rollout_length": 7}, "update_groups: 5 must divide rollout_length 7; 1 does"),
                              ({"rollout_length": 5, "agents": 4}, "5 groups need as many agents, there are 4"),
-                             ({"steps_per_update": 2}, "slots_per_agent: 3 are needed where each step is in 2"),
-                             ({"training_delay": 1, "serial": True}, "needs the schedule queues"),
-                             ({"batch_reuse": 2}, "batch_reuse: 2 needs the schedule queues")):
+                             ({"steps_per_update": 2}, "slots_per_agent: 3 are needed where each step is in 2")):
         with pytest.raises(ConfigError, match=message):
             configured(**{**many, "rollout_length": 20, **changes})

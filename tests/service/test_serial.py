@@ -20,7 +20,6 @@ from ga3c.learner import checkpoint
 from ga3c.learner.checkpoint import Checkpoint
 from ga3c.learner.learner import Diverged, Learner
 from ga3c.runs.recorder import Recorder
-from ga3c.runs.statistics import Workers
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service import serial_agents
 from ga3c.service.serial import run_serial
@@ -54,9 +53,9 @@ def learned(make_run: MakeRun, interruption: Signals) -> Callable[..., tuple[Che
 # Counting has truncated episodes, whose last observation is predicted in a row of its own; of 1,700 steps the limit
 # falls in the middle of a round.
 @pytest.mark.parametrize(("game", "changes"), [
-    pytest.param("toy:catch", {}, marks=pytest.mark.slow), ("toy:catch", {"training_delay": 3}),
+    pytest.param("toy:catch", {}, marks=pytest.mark.slow), ("toy:catch", {"training_batch_min": 70}),
     pytest.param("toy:counting", {}, marks=pytest.mark.slow),
-    ("toy:counting", {"batch_reuse": 3, "algorithm": "appo", "random_start_steps": 40})])
+    ("toy:counting", {"algorithm": "appo", "random_start_steps": 40})])
 def test_with_breaks_a_run_learns_what_it_learns_without(
         game: str, changes: dict[str, Any], learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     whole, _ = learned(game, 2500, **changes)
@@ -111,27 +110,6 @@ def test_with_breaks_a_run_in_rounds_or_in_turn_learns_what_it_learns_without(
         np.testing.assert_array_equal(array, part.arrays[name], err_msg=name)
 
 
-@pytest.mark.parametrize("algorithm", ["a3c", "appo"])
-def test_rollouts_that_are_too_old_are_dropped_and_counted(
-        algorithm: str, make_run: MakeRun, interruption: Signals) -> None:
-    settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 200, "training_delay": 12, "drop_stale": True,
-                             "max_lag": 3.0, "algorithm": algorithm})
-    run, lags = make_run(settings), list[float]()
-    model = Learner(settings, run.spec)
-    right = model.update
-
-    def update(batch: Batch) -> Any:
-        filled = np.broadcast_to(batch.filled[:, :, 0], batch.version.shape)
-        lags.extend((model.version - batch.version[i][filled[i]]).mean() for i in np.flatnonzero(batch.steps))
-        return right(batch)
-
-    model.update = update  # type: ignore[method-assign]
-    run_serial(settings, run, model, interruption)
-    # Twelve that wait are six updates: only what is dropped makes the others younger.
-    assert run.statistics.dropped_steps > 0 and model.agent_steps >= 200 and 0.0 < max(lags) <= 3.0
-    assert run.statistics.agent_steps == model.agent_steps
-
-
 def test_atari_goes_on_as_if_it_had_never_ended(learned: Callable[..., tuple[Checkpoint, str]]) -> None:
     small = {"agents": 1, "envs_per_agent": 2, "rollout_length": 4, "training_batch_min": 16, "sticky_actions": 0.25}
     whole, _ = learned("Pong", 192, **small)
@@ -148,21 +126,6 @@ def test_a_game_that_cannot_save_its_state_begins_new_episodes_and_says_so_once(
     assert said.count("cannot save its state") == 1 and not [name for name in before.arrays if name.startswith(PREFIX)]
     _, said = learned("CartPole-v1", 400, before)
     assert said.count("New episodes begin") == 1
-
-
-def test_rollouts_held_back_are_older_by_as_many_updates(make_run: MakeRun, interruption: Signals) -> None:
-    def lag(delay: int) -> float:
-        settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 1200, "training_delay": delay})
-        run = make_run(settings)
-        model, seen = Learner(settings, run.spec), []
-        train = model.update
-        model.update = lambda batch: (  # type: ignore[method-assign]
-            seen.append(model.version - batch.version.mean()), train(batch))[1]
-        run_serial(settings, run, model, interruption)
-        return float(np.mean(seen[20:]))
-
-    # An update takes two rollouts: those that waited behind twelve others are six updates older.
-    assert lag(12) - lag(0) == pytest.approx(6, abs=0.2)
 
 
 def test_where_other_agents_are_asked_for_new_episodes_begin(
@@ -276,19 +239,6 @@ def test_environments_that_fail_again_and_again_end_the_run_and_its_agents_are_n
     with pytest.raises(AgentsLost, match="failed 6 times in a row; the last time: SystemExit: the code"):
         run_serial(settings, run, model, interruption)
     assert not [name for name in checkpoint.load(run.checkpoints.save(model)).arrays if name.startswith(PREFIX)]
-
-
-def test_each_step_is_in_as_many_updates_as_wanted_and_what_is_left_waits_for_the_resume(
-        make_run: MakeRun, interruption: Signals) -> None:
-    settings = configured(**{**SERIAL, "game": "toy:counting", "steps": 1200, "batch_reuse": 3})
-    run, model = make_run(settings), CheckingModel()
-    run_serial(settings, run, model, interruption)  # type: ignore[arg-type]
-    played = [count for moments in model.trained.values() for count in moments.values()]
-    # Two rollouts are a batch of 20 steps: the last two batches have been used twice and once.
-    assert sorted(played) == [1] * 20 + [2] * 20 + [3] * 1160 and model.version == 3 * 60 - 3
-    assert run.statistics.agent_steps == model.agent_steps == 1200
-    run.statistics.drain()
-    assert run.statistics.row(1.0, Workers(3, 1, 1, 0, 0))[0]["training_batch"] == 20.0
 
 
 def test_a_run_that_diverges_goes_back_once_as_others_do(

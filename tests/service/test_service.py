@@ -75,19 +75,6 @@ def test_no_agent_waits_much_longer_than_the_others(make_run: MakeRun, interrupt
     assert len(means) == 32 and means.max() < 3 * np.median(means), np.sort(means)
 
 
-def test_with_reuse_every_step_is_in_as_many_updates_as_wanted_and_counts_once(
-        make_run: MakeRun, interruption: Signals) -> None:
-    model = CheckingModel()
-    run = make_run(counting(steps=4000, trainers=2, batch_reuse=3))
-    Service(run.settings, run, model, interruption).run()
-    assert {count for moments in model.trained.values() for count in moments.values()} == {3}
-    model.assert_no_gap()
-    model.assert_nothing_lost()
-    run.statistics.drain()
-    assert run.statistics.agent_steps == model.agent_steps == sum(map(len, model.trained.values()))
-    assert run.statistics.dropped_steps == 0
-
-
 def test_workers_added_and_removed_meanwhile_lose_nothing(
         make_run: MakeRun, interruption: Signals) -> None:
     chance = random.Random(1)
@@ -311,25 +298,3 @@ def test_a_new_agent_is_nice_while_it_makes_its_environments_and_its_start_up_is
     assert set((tmp_path / "niceness").read_text().split()) == {str(os.nice(0) + 7)}
     seconds = service._agents.start_seconds
     assert seconds is not None and 0.5 <= seconds < 10.0, "of two environments"
-
-
-def test_rollouts_older_than_the_ceiling_are_not_trained_on_but_counted(
-        make_run: MakeRun, interruption: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, lags, sizes = CheckingModel(), [], []
-    right = model.update
-
-    def train(batch: Batch) -> UpdateStats:
-        lags.extend((model.version - batch.version.mean(axis=1))[batch.steps == 5].tolist())
-        sizes.append(len(batch))
-        return right(batch)
-
-    monkeypatch.setattr(model, "update", train)
-    settings = counting(training_batch_min=20, slots_per_agent=4, max_lag=1.0, drop_stale=True)
-    run = make_run(settings)
-    assert Service(settings, run, model, interruption).run() == "--steps 6000"
-    run.statistics.drain()
-    dropped, trained = run.statistics.dropped_steps, sum(map(len, model.trained.values()))
-    assert max(lags) <= 1.0 and dropped > 0
-    assert set(sizes[:-1]) == {2}, "what was dropped is made up for"
-    assert sum(map(len, model.predicted.values())) - trained - dropped == 3 * 2, "all but those on which agents drained"
-    model.assert_nothing_doubled()

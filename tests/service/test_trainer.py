@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,16 +10,12 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from counting import busy
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.learner import TooLarge
-from ga3c.runs.statistics import Statistics, TrainerTime
-from ga3c.service.batches import Reused, RolloutQueue, lag_limit, stale, stale_filter
-from ga3c.service.schedules import QueueSchedule
+from ga3c.runs.statistics import TrainerTime
+from ga3c.service.batches import RolloutQueue
 from ga3c.service.trainer import run_trainer
-from ga3c.settings.files import configured
 from ga3c.transport.channel import Channel
 from ga3c.transport.port import SUBMIT, TAKE, Port
 from ga3c.transport.slots import Batch, Slots
@@ -32,7 +27,7 @@ class Learner:
     """Notes what it is given: steps of the rollouts, and rewards of their first step."""
 
     def __init__(self, oldest: int = 0) -> None:
-        self.version, self.min_valid_version, self.ending_early = 7, oldest, False
+        self.min_valid_version = oldest
         self.steps: list[list[int]] = []
         self.first_rewards: list[float] = []
 
@@ -65,12 +60,9 @@ def waiting(rollouts: int, version: Callable[[int], int] = lambda slot: 7) -> It
 
 def run(channel: Channel, store: Slots, learner: Any, n_rollouts: int,
         report: Callable[..., object] = lambda update, batch, spent: None,
-        dropped: Callable[[Batch], object] = lambda batch: None, uses: int = 1, max_lag: float = math.inf,
-        ending: Callable[[], bool] = lambda: True, over: Callable[[], bool] = lambda: False, **more: Any) -> None:
+        dropped: Callable[[Batch], object] = lambda batch: None, **more: Any) -> None:
     """A trainer over the queue."""
-    refused = stale_filter(max_lag, lambda: learner.version, lambda: learner.min_valid_version)
-    queue = RolloutQueue(channel, store, n_rollouts, refused, cast(Any, dropped), uses)
-    source = Reused(queue, uses, refused, ending, over) if uses > 1 else queue
+    source = RolloutQueue(channel, store, n_rollouts, lambda: learner.min_valid_version, cast(Any, dropped))
     run_trainer(source, learner, cast(Any, report), dropped=cast(Any, dropped), **more)
 
 
@@ -120,13 +112,6 @@ def test_a_rollout_that_is_an_update_is_trained_on_in_its_slot_which_is_free_onl
     assert learner.steps[-1] == [2] and port._replied.poll(0)
     port.close()
     channel.close()
-
-
-def test_the_limit_of_age_grows_with_the_uses_of_a_batch() -> None:
-    def limit(**changes: Any) -> float:
-        return lag_limit(configured(max_lag=10.0, **changes))
-
-    assert limit() == math.inf and limit(drop_stale=True) == 10 and limit(drop_stale=True, batch_reuse=4) == 40
 
 
 @pytest.mark.parametrize("n_rollouts", [1, 2])
@@ -232,112 +217,3 @@ def test_what_a_trainer_takes_outside_the_model_is_reported(
         run(channel, store, Slow(), 1, lambda update, batch, time: spent.append(time))
     told, = spent
     assert 2 * outside <= told.outside < 2 * outside + 0.2, "of both updates"
-
-
-class Counts(Learner):
-    """Has a version, and notes of each update which rollouts it was of and how many agent steps were new."""
-
-    def __init__(self, oldest: int = 0) -> None:
-        super().__init__(oldest)
-        self.of, self.new = list[list[int]](), list[int]()
-
-    def update(self, batch: Batch) -> Any:
-        self.of.append(batch.reward[batch.steps > 0, 0, 0].astype(int).tolist())
-        self.new.append(batch.agent_steps)
-        assert batch.seconds.sum() == 1.5 * self.new[-1], "seconds of agents count once"
-        self.version += 1
-        return super().update(batch)
-
-
-@given(st.integers(0, 14), st.integers(1, 4), st.integers(1, 5))
-def test_every_rollout_is_in_as_many_updates_as_wanted_after_each_new_batch_those_before(
-        rollouts: int, n_rollouts: int, uses: int) -> None:
-    learner, dropped = Counts(), list[Batch]()
-    with waiting(rollouts) as (channel, store):
-        run(channel, store, learner, n_rollouts, dropped=dropped.append, uses=uses)
-    whole = [list(range(first, min(first + n_rollouts, rollouts))) for first in range(0, rollouts, n_rollouts)]
-    cycles = [[whole[newest - age] for age in range(uses) if 0 <= newest - age < len(whole)]
-              for newest in range(len(whole) + uses - 1 if whole else 0)]
-    assert learner.of == [batch for cycle in cycles for batch in cycle] and not dropped
-    assert sum(learner.new) == 2 * rollouts and sum(map(bool, learner.new)) == len(whole)
-
-
-def test_a_batch_that_has_become_too_old_is_not_used_again_and_is_not_counted_as_dropped() -> None:
-    learner, dropped = Counts(), list[Batch]()
-    with waiting(6, lambda slot: 1 if slot == 1 else 7) as (channel, store):  # 1 is 6 updates old at the start
-        run(channel, store, learner, 2, dropped=lambda batch: dropped.append(batch[:]), uses=3, max_lag=6.0)
-    # Batches are 0 1, 2 3, 4 5. Rollout 1 is over the limit from the second update on, the others from the eighth.
-    assert learner.of == [[0, 1], [2, 3], [0], [4, 5], [2, 3], [0], [4, 5]] and not dropped
-
-
-def test_what_is_too_old_at_its_first_use_is_dropped_and_counted_also_where_batches_are_reused() -> None:
-    learner, dropped = Counts(), list[int]()
-    with waiting(5, lambda slot: 0 if slot < 2 else 7) as (channel, store):
-        run(channel, store, learner, 1, dropped=lambda batch: dropped.append(batch.agent_steps), uses=2, max_lag=6.0)
-    assert dropped == [2, 2] and learner.of == [[2], [3], [2], [4], [3], [4]]
-
-
-def test_rollouts_of_weights_that_were_given_up_are_not_used_again() -> None:
-    class GoesBack(Counts):
-        def update(self, batch: Batch) -> Any:
-            if self.version == 9:
-                self.min_valid_version = 8
-            return super().update(batch)
-
-    learner = GoesBack()
-    with waiting(4) as (channel, store):
-        run(channel, store, learner, 2, uses=4)
-    assert learner.of == [[0, 1], [2, 3], [0, 1]]
-
-
-def test_only_the_steps_that_are_there_make_a_rollout_old() -> None:
-    store = Slots(SPEC, 3, 1, 2)
-    store.steps[:], store.version[:, :3] = [2, 3], [3, 7, 0]
-    batch = store.empty_batch(2)
-    store.gather(range(2), batch, 0)
-    assert stale(batch, 8, 3.0).tolist() == [False, True], "3 and 4.7 updates in the mean"
-
-
-def test_a_stop_that_takes_long_ends_the_use_of_earlier_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    sources: list[Any] = []
-    monkeypatch.setattr("ga3c.service.schedules.run_trainer", lambda source, *others: sources.append(source))
-    learner, record = cast(Any, Learner()), cast(Any, SimpleNamespace(statistics=Statistics(1)))
-    with waiting(4) as (channel, store):
-        threads = QueueSchedule(configured(batch_reuse=3, algorithm="appo"), channel, store, learner, record,
-                                cast(Any, None), cast(Any, None))
-        threads.train()
-        assert not sources[0]._over() and not sources[0]._ending()
-        threads.drain()
-        assert not sources[0]._over() and sources[0]._ending()
-        threads.end_update_early()
-        assert sources[0]._over() and learner.ending_early
-        channel.dismiss_trainer()
-        with channel.collect(9):
-            pass
-
-
-def test_a_trainer_that_is_dismissed_in_the_midst_of_a_run_leaves_the_uses_that_are_left() -> None:
-    learner = Counts()
-    with waiting(4) as (channel, store):
-        run(channel, store, learner, 2, uses=4, ending=lambda: False)
-    assert learner.of == [[0, 1], [2, 3], [0, 1]]
-
-
-def test_where_time_is_up_a_trainer_ends_with_what_is_new() -> None:
-    learner = Counts()
-    with waiting(6) as (channel, store):
-        run(channel, store, learner, 2, uses=4, over=lambda: learner.version > 8)
-    assert learner.of == [[0, 1], [2, 3], [4, 5]]
-
-
-def test_batches_that_are_reused_are_kept_in_memory_that_is_there_and_free_their_slots_at_once() -> None:
-    class Looking(Learner):
-        def update(self, batch: Batch) -> Any:
-            assert not np.shares_memory(batch.observation, store.observation) and not channel._ends[0].collected
-            places.append(batch.observation.ctypes.data)
-            return super().update(batch)
-
-    learner, places = Looking(), list[int]()
-    with waiting(9) as (channel, store):
-        run(channel, store, learner, 1, uses=3)
-    assert len(set(places)) == 3 and len(places) == 27

@@ -35,8 +35,7 @@ def lines(atari: bool = True, **given: Any) -> list[str]:
     ({"dynamic": False, "start": "2/1/1"},
      "No effect: --start; with --no-dynamic the numbers of workers are fixed"),
     ({"dynamic": False, "max_lag": 4.0},
-     "No effect: --max-lag; with --no-dynamic the numbers of workers are fixed, and nothing is dropped without "
-     "--drop-stale"),
+     "No effect: --max-lag; with --no-dynamic the numbers of workers are fixed"),
     ({"agents": 8, "agents_max": 4}, "No effect: --agents-max; there is room for the 8 to begin with"),
     ({"serial": True, "device_threads": 4, "trainers": 2},
      "No effect: --trainers, --device-threads; --serial is one thread"),
@@ -90,7 +89,7 @@ def test_what_only_atari_has_is_told_where_the_game_is_another() -> None:
     {"agents": 4, "clip_range": 0.2, "adam_epsilon": 1e-6}, {"algorithm": "a3c", "correction": "none"},
     {"anneal_steps": 5}, {"learning_rate_final": None, "anneal_steps": 5},
     {"algorithm": "my:Own", "learning_rate_final": None, "entropy_coef_final": None, "anneal_steps": 5},
-    {"controller": "paper", "window": 10.0}, {"dynamic": False, "drop_stale": True, "max_lag": 4.0, "agents": 3},
+    {"controller": "paper", "window": 10.0}, {"dynamic": False, "agents": 3},
     {"schedule": "multi-batch", "update_groups": 8, "steps_per_update": 8, "agents": 8, "dynamic": False},
     {"serial": True, "training_batch_min": 512, "envs_per_agent": 4}, {"algorithm": "my:Own", "correction": "none"},
     {"evaluation_minutes": 5.0, "evaluation_episodes": 50}, {"network": "large", "large_stride": 2},

@@ -86,8 +86,8 @@ def test_what_was_found_by_another_version_or_machine_is_not_recalled(
 @pytest.mark.parametrize("changed", [
     {"network": "large"}, {"precision": "float32"}, {"envs_per_agent": 1}, {"training_batch_min": 40},
     {"rollout_length": 5}, {"slots_per_agent": 4}, {"max_lag": None}, {"algorithm": "a3c"}, {"passes": 2},
-    {"minibatches": 4}, {"emulator": "own"}, {"frame_skip": 1}, {"batch_reuse": 8}, {"wrappers": ("mine:Slow",)},
-    {"device_threads": 3}, {"prediction_batch_max": 16}, {"agent_nice": 0}, {"drop_stale": True},
+    {"minibatches": 4}, {"emulator": "own"}, {"frame_skip": 1}, {"wrappers": ("mine:Slow",)},
+    {"device_threads": 3}, {"prediction_batch_max": 16}, {"agent_nice": 0},
     {"large_stride": 2}, {"kernels": "onednn"}, {"prediction_batch_min": 2}, {"mode": 1}, {"difficulty": 1}])
 def test_what_was_found_for_another_shape_of_work_is_not_recalled(
         cache: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]) -> None:

@@ -69,17 +69,6 @@ def test_it_starts_where_told_else_as_given_else_as_remembered_else_by_default(
     assert remembered == (first == (7, 2, 1))
 
 
-@pytest.mark.parametrize(("lag_of_one", "least", "most"), [(4.0, 7, 10), (15.0, 1, 2)])
-def test_where_batches_are_used_again_the_ceiling_is_of_their_first_use(
-        make_run: MakeRun, lag_of_one: float, least: int, most: int) -> None:
-    settings = toy(batch_reuse=4, max_lag=10.0, start="4/1/1", agents_max=32, remember=False)
-    seconds = Seconds(Tuner(settings, make_run(settings), True))
-    for _ in range(300):
-        lag = lag_of_one * seconds.tuner.setting[0]  # of 40 that may be
-        seconds.pass_by(1, lag=lag + 7.5, lag_first_use=lag)
-    assert least <= seconds.tuner.controller.accepted[0] <= most
-
-
 def test_what_is_remembered_is_brought_into_bounds(cache: Path, make_run: MakeRun) -> None:
     settings = toy(agents_max=9)
     run = make_run(settings)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import math
 import os
 import sys
 import time
@@ -112,13 +111,12 @@ def measure(agents: int, envs: int, rollout_length: int, batch: int, seconds: fl
     """Makes one run and returns its measurements, without its first two seconds."""
     from ga3c.learner.learner import Learner, UpdateStats
     from ga3c.runs.statistics import Statistics, TrainerTime
-    from ga3c.service.batches import RolloutQueue, stale_filter
+    from ga3c.service.batches import RolloutQueue
     from ga3c.service.predictor import run_predictor
     from ga3c.service.trainer import run_trainer
     store = Slots(SPEC, rollout_length, envs, 2 * agents, agents)
     channel, learner, statistics = Channel(store, 2), NullLearner(), Statistics(1)
-    source = RolloutQueue(channel, store, -(-batch // (rollout_length * envs)),
-                          stale_filter(math.inf, lambda: learner.version, lambda: 0), lambda batch: None)
+    source = RolloutQueue(channel, store, -(-batch // (rollout_length * envs)), lambda: 0, lambda batch: None)
     threads, count, gathered = ThreadPoolExecutor(2), statistics.new_count(), 0.0
 
     def report(update: UpdateStats, trained: Batch, spent: TrainerTime) -> None:

@@ -12,8 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ga3c.envs.base import EnvSpec
 from ga3c.envs.child_process import Caller
 from ga3c.settings.messages import ConfigError
+from ga3c.settings.schema import Settings
 
 
 def echoes(caller: Caller, *arguments: Any) -> int:
@@ -41,12 +45,12 @@ def says_what_it_is(caller: Caller, variable: str) -> None:
                  "variable": os.environ.get(variable), "input": sys.stdin.read()})
 
 
-def exits(caller: Caller, code: int) -> None:
-    os._exit(code)
+def exits(caller: Caller, *code: Any) -> None:
+    os._exit(code[0] if len(code) == 1 else 1)
 
 
-def kills_itself(caller: Caller, number: int) -> None:
-    os.kill(os.getpid(), number)
+def kills_itself(caller: Caller, *arguments: Any) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def raises(caller: Caller) -> None:
@@ -64,6 +68,10 @@ def hangs(caller: Caller) -> None:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=time.sleep, args=(600,)).start()
     caller.send(subprocess.Popen(["sleep", "600"]).pid)
+    time.sleep(600)
+
+
+def hangs_whatever_it_is_given(caller: Caller, *arguments: Any) -> None:
     time.sleep(600)
 
 
@@ -114,3 +122,28 @@ def attempts(caller: Caller, name: str, tracebacks: bool) -> None:
         "succeeds": lambda: 7, "divides": lambda: 1 / 0, "exits": exits_by_system_exit, "mistaken": mistaken}
     caller.tracebacks = tracebacks
     caller.send(caller.attempt("it failed", works[name]))
+
+
+# ------------------------------------------------------------------------------------------------ kernels
+
+def _measures(build: Callable[[str], Any]) -> Callable[..., None]:
+    """A stand-in for `kernels.measure`. `build` makes the answers of a library."""
+    def measures(caller: Caller, settings: Settings, spec: EnvSpec, library: str) -> None:
+        while True:
+            what, _ = caller.receive()
+            caller.send(build(library) if what == "build" else 1e-4)
+
+    return measures
+
+
+def _answers(outputs: float) -> Any:
+    from ga3c.learner.tensorflow.kernels import Answers
+    return Answers(np.full(3, outputs, np.float32), np.ones(3, np.float32))
+
+
+measures_equal = _measures(lambda library: _answers(1.0))
+measures_opposite = _measures(lambda library: _answers(1.0 if library == "eigen" else -1.0))
+measures_rounded = _measures(lambda library: _answers(1.0 if library == "eigen" else 1.01))
+measures_failing = _measures(lambda library: _answers(1.0 / (library != "eigen")))
+measures_hanging = _measures(lambda library: _answers(1.0) if library == "eigen" else time.sleep(600))
+measures_nothing = _measures(lambda library: None)  # as on a GPU

@@ -162,50 +162,33 @@ def test_a_remembered_kernel_that_cannot_be_had_any_more_is_not_taken(
     assert chosen()[0] == Kernel("eigen", "float32") and len(bench) == 1, "there is nothing to choose"
 
 
-@pytest.mark.parametrize("program", ["import sys; sys.exit(1)", "import os; os.kill(os.getpid(), 11)",
-                                     "import time; time.sleep(600)"])
-def test_a_process_that_fails_or_hangs_leaves_the_usual_kernel(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    monkeypatch.setattr(kernels, "_PROGRAM", program)
-    monkeypatch.setattr(kernels, "DEADLINE", 2.0)
+@pytest.mark.parametrize("function", ["exits", "kills_itself", "hangs_whatever_it_is_given"])
+def test_a_process_that_fails_or_hangs_leaves_the_usual_kernel(monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+    monkeypatch.setattr(kernels, "_MEASURING", f"children:{function}")
+    monkeypatch.setattr(kernels, "DEADLINE", 2.0 if function.startswith("hangs") else 100.0)
     assert chosen() == (Kernel("onednn", "auto"), ["No kernel could be measured; taken: onednn auto"])
     assert not remembered.cache_file("kernels.json").exists(), "the next run tries again"
 
 
-_PROCESS = """
-import sys
-import numpy as np
-from multiprocessing.connection import Connection
-from ga3c.learner.tensorflow.kernels import Answers
-connection = Connection(int(sys.argv[1]))
-settings, spec, library = connection.recv()
-while True:
-    what, precision = connection.recv()
-    ones = np.ones(3, np.float32)
-    connection.send(({}) if what == "build" else 1e-4)
-"""
-
-
-@pytest.mark.parametrize(("answers", "left"), [
-    ("Answers(ones, ones)", [EIGEN, ONEDNN, BF16]), ("Answers(ones, ones if library == 'eigen' else -ones)", [EIGEN]),
-    ("Answers(ones * (1.01 if library == 'onednn' else 1), ones)", [EIGEN, BF16]),
-    ("1 / 0 if library == 'eigen' else Answers(ones, ones)", [ONEDNN, BF16]),
-    ("__import__('time').sleep(600) if library == 'onednn' else Answers(ones, ones)", [])])
+@pytest.mark.parametrize(("kind", "left"), [
+    ("equal", [EIGEN, ONEDNN, BF16]), ("opposite", [EIGEN]), ("rounded", [EIGEN, BF16]), ("failing", [ONEDNN, BF16]),
+    ("hanging", [])])
 def test_a_kernel_that_computes_something_else_is_left_out(
-        monkeypatch: pytest.MonkeyPatch, answers: str, left: list[Kernel]) -> None:
-    monkeypatch.setattr(kernels, "_PROGRAM", _PROCESS.format(answers))
+        monkeypatch: pytest.MonkeyPatch, kind: str, left: list[Kernel]) -> None:
+    monkeypatch.setattr(kernels, "_MEASURING", f"children:measures_{kind}")
     monkeypatch.setattr(kernels, "DEADLINE", 100.0 if left else 2.0)
     assert measured(SETTINGS, IMAGE, [EIGEN, ONEDNN, BF16]) == {kernel: pytest.approx(100.0) for kernel in left}
 
 
 def test_on_a_gpu_the_usual_kernel_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_PROGRAM", _PROCESS.format("None"))
+    monkeypatch.setattr(kernels, "_MEASURING", "children:measures_nothing")
     assert chosen() == (Kernel("onednn", "auto"), [])
-    monkeypatch.setattr(kernels, "_PROGRAM", "it is not started again")
+    monkeypatch.setattr(kernels, "_MEASURING", "it is not started again")
     assert chosen() == (Kernel("onednn", "auto"), [])
 
 
 def test_a_stop_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_PROGRAM", "import time; time.sleep(600)")
+    monkeypatch.setattr(kernels, "_MEASURING", "children:hangs_whatever_it_is_given")
     monkeypatch.setattr(kernels, "DEADLINE", 600.0)  # by which the test would have run out of time
     reader, writer = os.pipe()
     os.write(writer, b"x")

@@ -2,25 +2,20 @@
 
 A kernel is a library and a precision, as in "onednn bfloat16". TensorFlow uses one library for the whole life of a
 process. Its default is oneDNN where the processor has instructions for neural networks, else its own code, Eigen's. So
-each library is measured in a temporary process of its own, before this process imports TensorFlow. The result is kept
+each library is measured in a child process, before this process imports TensorFlow. The result is kept
 in `kernels.json` beside the tuned counts, for this processor, network and size of update:
 
     {"machine": "host", "processor": "AMD EPYC", "network": "small", ..., "kernel": ["onednn", "float32"]}
 
-`choose` is for the command, `main` for the measuring processes.
+`choose` is for the command, `measure` for the child processes.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -28,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga3c.envs.base import EnvSpec
+from ga3c.envs.child_process import Caller, ChildEnded, ChildProcess, ChildSilent
 from ga3c.learner.tensorflow.loading import BFLOAT16, Library, before_tensorflow, fixed_library
 from ga3c.settings import remembered
 from ga3c.settings.algorithms import facts
-from ga3c.settings.imports import python_path
 from ga3c.settings.machine import processor, processor_flags
 from ga3c.settings.messages import ConfigError
 from ga3c.settings.plan import rollouts_per_batch
@@ -47,7 +42,7 @@ ROUNDS, SECONDS = 5, 0.15  # rounds, and seconds of each kernel in a round
 DEADLINE = 40.0   # seconds for everything; a busy machine measures again at the next run
 _PREDICTED = 32   # observations of a measured prediction
 
-_PROGRAM = "from ga3c.learner.tensorflow.kernels import main; main()"
+_MEASURING = "ga3c.learner.tensorflow.kernels:measure"
 _FILE, _WHAT = "kernels.json", "Kernels"
 _SHAPE = ("algorithm", "passes", "minibatches", "network", "large_stride", "precision", "envs_per_agent",
           "rollout_length", "device_threads")
@@ -175,47 +170,8 @@ def _candidates(settings: Settings, spec: EnvSpec) -> list[Kernel]:
 
 # ------------------------------------------------------------------------------------------- in this process
 
-class _BenchFailed(Exception):
-    """A measuring process has ended, or its results differ from the reference's."""
-
-
-class _BenchStopped(Exception):
-    """The measurement takes too long, or the run is to end."""
-
-
-class _Bench:
-    """A process that measures kernels of one library."""
-
-    def __init__(self, deadline: float, stop: Sequence[int]) -> None:
-        self._deadline, self._stop = deadline, stop
-        self._connection, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno())], stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": python_path(os.getcwd())})
-
-    def ask(self, *question: Any) -> None:
-        """Sends a question. Raises _BenchFailed."""
-        try:
-            self._connection.send(question)
-        except OSError:
-            raise _BenchFailed from None
-
-    def answer(self) -> Any:
-        """Returns the answer to the oldest open question. Raises _BenchFailed, _BenchStopped."""
-        if self._connection not in wait([self._connection, *self._stop], max(0.0, self._deadline - time.monotonic())):
-            raise _BenchStopped
-        try:
-            return self._connection.recv()
-        except (EOFError, OSError):
-            raise _BenchFailed from None
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.kill()
-        self._process.wait()
-        self._connection.close()
+class _Differs(Exception):
+    """The results of a kernel differ from the reference's."""
 
 
 def measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
@@ -227,50 +183,53 @@ def measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
     """
     try:
         return _measured(settings, spec, kernels, stop)
-    except _BenchStopped:
+    except ChildSilent:
         return {}
 
 
 def _measured(settings: Settings, spec: EnvSpec, kernels: Sequence[Kernel],
               stop: Sequence[int]) -> dict[Kernel, float] | None:
     times: dict[Kernel, list[float]] = {}
+    deadline = time.monotonic() + DEADLINE
+
+    def answer(child: ChildProcess) -> Any:
+        return child.receive(max(0.0, deadline - time.monotonic()), stop=stop)
+
     with ExitStack() as held:
-        benches: dict[Kernel, _Bench] = {}
-        by_library: dict[Library, _Bench] = {}
-        deadline = time.monotonic() + DEADLINE
+        children: dict[Kernel, ChildProcess] = {}
+        by_library: dict[Library, ChildProcess] = {}
         for kernel in kernels:  # the processes import TensorFlow and build in parallel
-            with _left_out(benches, kernel):
+            with _left_out(children, kernel):
                 if kernel.library not in by_library:
-                    bench = by_library[kernel.library] = _Bench(deadline, stop)
-                    held.callback(bench.close)
-                    bench.ask(settings, spec, kernel.library)
-                benches[kernel] = by_library[kernel.library]
-                benches[kernel].ask("build", kernel.precision)
+                    by_library[kernel.library] = held.enter_context(
+                        ChildProcess(_MEASURING, settings, spec, kernel.library))
+                children[kernel] = by_library[kernel.library]
+                children[kernel].send(("build", kernel.precision))
         reference: Answers | None = None
-        for kernel in list(benches):
-            with _left_out(benches, kernel):
-                answers = benches[kernel].answer()
+        for kernel in list(children):
+            with _left_out(children, kernel):
+                answers = answer(children[kernel])
                 if answers is None:
                     return None
                 reference = reference or answers
                 if not answers.agree(reference, kernel.precision):
-                    raise _BenchFailed
+                    raise _Differs
         for number in range(ROUNDS):
             if number and time.monotonic() > deadline - DEADLINE / 4:
                 break
-            for kernel in list(benches):
-                with _left_out(benches, kernel):
-                    benches[kernel].ask("time", kernel.precision)
-                    times.setdefault(kernel, []).append(benches[kernel].answer())
-        return {kernel: 1e6 * median(seconds) for kernel, seconds in times.items() if kernel in benches}
+            for kernel in list(children):
+                with _left_out(children, kernel):
+                    children[kernel].send(("time", kernel.precision))
+                    times.setdefault(kernel, []).append(answer(children[kernel]))
+        return {kernel: 1e6 * median(seconds) for kernel, seconds in times.items() if kernel in children}
 
 
 @contextmanager
-def _left_out(benches: dict[Kernel, _Bench], kernel: Kernel) -> Iterator[None]:
+def _left_out(children: dict[Kernel, ChildProcess], kernel: Kernel) -> Iterator[None]:
     try:
         yield
-    except (_BenchFailed, OSError):
-        benches.pop(kernel, None)
+    except (ChildEnded, OSError, _Differs):
+        children.pop(kernel, None)
 
 
 # ------------------------------------------------------------------------------------------- in the measuring processes
@@ -345,21 +304,16 @@ def _seconds(call: Callable[[], object]) -> float:
     return (time.process_time() - began) / count
 
 
-def main() -> None:
-    """Runs a measuring process. Answers questions on the descriptor in `sys.argv[1]` until that is closed."""
-    connection = Connection(int(sys.argv[1]))
-    settings, spec, library = connection.recv()
+def measure(caller: Caller, settings: Settings, spec: EnvSpec, library: Library) -> None:
+    """Answers questions in a child process: ("build" or "time", precision)."""
     before_tensorflow(library=library)
     from ga3c.learner.tensorflow.device import start_tensorflow
     start_tensorflow(settings)
     built: dict[str, _Built] = {}
     while True:
-        try:
-            what, precision = connection.recv()
-        except EOFError:
-            return
+        what, precision = caller.receive()
         if what == "build":
             built[precision] = _Built(settings.changed(precision=precision), spec)
-            connection.send(built[precision].answers())
+            caller.send(built[precision].answers())
         else:
-            connection.send(built[precision].seconds())
+            caller.send(built[precision].seconds())

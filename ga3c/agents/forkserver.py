@@ -1,4 +1,4 @@
-"""The fork server: the process that agents and evaluations are forked from. `start` starts a process from it."""
+"""The fork server: the process that agents are forked from. `start` starts a process from it."""
 
 from __future__ import annotations
 
@@ -44,9 +44,8 @@ def forkserver_running(settings: EnvSettings, n_envs: int) -> Iterator[None]:
     starts another one in the same way.
     """
     context = multiprocessing.get_context("forkserver")
-    # By name: it also forks the processes of commands and evaluations, which this package must not import.
-    context.set_forkserver_preload(["ga3c.agents.process", "ga3c.commands.launch", "ga3c.evaluation.players",
-                                    "ga3c.envs.preload"])
+    # By name: commands are imported again in each process, and this package must not import them.
+    context.set_forkserver_preload(["ga3c.agents.process", "ga3c.commands.launch", "ga3c.envs.preload"])
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_DIRECTORY:
         tempfile.tempdir = "/tmp"
     with safe_path():

@@ -81,6 +81,18 @@ def preload(settings: EnvSettings, n_envs: int) -> None:
         compile_kernels()
 
 
+def compile_emulator(settings: EnvSettings) -> None:
+    """Compiles our emulator, if it plays this game and its machine code is not kept on disk yet.
+
+    Call it before several processes begin to play, as each would compile.
+    """
+    game = atari_game_of(settings)
+    if game is not None and is_own(settings, game):
+        from ga3c.envs.emulator.compiled import compile_kernels, is_compiled
+        if not is_compiled():
+            compile_kernels()
+
+
 class AtariEnvironment:
     """E consoles of one game, one after the other in the agent's own thread, as Mnih et al. (2015) describe it.
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import shutil
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +12,17 @@ from pathlib import Path
 
 import numpy as np
 
+from ga3c.envs.child_process import Caller, ChildProcess
 from ga3c.envs.emulator.consoles import compile_consoles
 from ga3c.envs.emulator.jit import CACHE
 from ga3c.envs.emulator.observe import area, observe, scratch
-from ga3c.envs.process_group import kill_group_when_closed
-from ga3c.settings.imports import python_path
 
-_PROGRAM = "from ga3c.envs.emulator.compiled import compile_for_others; compile_for_others()"
 _MONTH = 30 * 86_400  # seconds
+
+
+def is_compiled() -> bool:
+    """Returns whether the machine code is kept on disk."""
+    return CACHE is not None and (CACHE / "compiled").exists()
 
 
 @functools.cache
@@ -30,7 +31,7 @@ def compile_kernels() -> None:
 
     Compiles it if it is not kept on disk, with a line on stderr. The exception of a signal handler ends that soon.
     """
-    done = CACHE is not None and (CACHE / "compiled").exists()
+    done = is_compiled()
     began = time.monotonic()
     if not done:
         once = ", once on this machine" if CACHE is not None else ""
@@ -69,23 +70,15 @@ def _load() -> None:
 def _compile_in_own_process() -> None:
     """Compiles to disk in a process that can be killed. If it fails, what it left out is compiled when it is loaded."""
     try:
-        process = subprocess.Popen([sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
-                                   env={**os.environ, "PYTHONPATH": python_path(os.getcwd())})
+        child = ChildProcess("ga3c.envs.emulator.compiled:load")
     except (OSError, TypeError):  # no process, or one of a user's own sys.path that cannot be handed on
         return
-    with process:
-        try:
-            process.wait()
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
+    with child:
+        child.join()
 
 
-def compile_for_others() -> None:
-    """Runs in that process, which ends with the one that started it: then its standard input is closed."""
-    kill_group_when_closed(sys.stdin.fileno())
+def load(caller: Caller) -> None:
+    """Compiles the functions, in a child process."""
     _load()
 
 

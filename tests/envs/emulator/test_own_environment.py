@@ -134,30 +134,6 @@ def test_a_signal_where_the_compiler_calls_python_is_not_lost(monkeypatch: pytes
     goes_on.set()
 
 
-@pytest.mark.usefixtures("compiled_emulator")
-def test_the_process_that_compiles_for_others_does_and_ends_with_the_one_that_waits(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = list[int]()
-
-    class Noting(subprocess.Popen):
-        def wait(self, timeout: float | None = None) -> int:
-            if interrupts and not ended:
-                ended.append(0)
-                raise interrupts
-            ended.append(super().wait(timeout))
-            return ended[-1]
-
-    monkeypatch.setattr(subprocess, "Popen", Noting)
-    interrupts = None
-    compiled._compile_in_own_process()
-    assert set(ended) == {0}, "it found the machine code on disk"
-    ended.clear()
-    interrupts = TimeoutError("of a user's signal handler")
-    with pytest.raises(TimeoutError):
-        compiled._compile_in_own_process()
-    assert set(ended[1:]) == {-signal.SIGKILL}
-
-
 @pytest.mark.slow
 def test_it_compiles_once_says_so_and_does_without_a_cache(tmp_path: Path) -> None:
     program = ("from ga3c.envs.factory import make_environment; from ga3c.settings.files import configured;"

@@ -12,8 +12,7 @@ import pytest
 @pytest.mark.parametrize(("command", "says"), [
     ("transport --json .", "cannot be written"),
     ("roofline --json nowhere/x.json", "is no directory"), ("emulator_cuda --json nowhere/x.json", "is no directory"),
-    ("roofline --plot x.gif", "none of .png, .svg by its name"),
-    ("profile_log run --plot nowhere/x.png", "is no directory")])
+    ("emulator --json x.gif", "none of .json by its name")])
 def test_an_output_that_cannot_be_written_is_reported_before_the_work(
         command: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> None:

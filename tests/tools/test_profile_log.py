@@ -6,11 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-import profile_log
-import pytest
 from programs import tool_here
-
-from ga3c.runs import reader
 
 
 def written_run(path: Path, seconds: int, pps: float) -> Path:
@@ -79,29 +75,6 @@ def test_only_the_last_minutes_count_if_asked(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     assert "1,000.0 (1,000.0 - 1,000.0)" in profile(run, "--last-minutes", 0.45).stdout
     assert "1,000.0 (1,000.0 - 1,000.0)" not in profile(run).stdout
-
-
-def test_it_draws(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "runs.png"
-    done = profile(written_run(tmp_path / "one", 60, 1000.0), "--plot", picture)
-    assert done.returncode == 0, done.stderr
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_split_of_an_agents_wait_is_drawn_as_it_was_measured(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "runs.svg"
-    rows = profile_log.window(reader.rows(written_run(tmp_path / "one", 60, 1000.0)).new(), None)
-    from matplotlib.axes import Axes
-    drawn: list[list[float]] = []
-    real = Axes.barh
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Axes, "barh", lambda axis, names, width, left, **rest: (
-            drawn.append([float(left[0]), float(width[0])]), real(axis, names, width, left=left, **rest))[1])
-        late = [{**row, "queue_ms": 4.0} for row in rows[-5:]]
-        profile_log.plot({"one": [{**row, "queue_ms": 400.0} for row in rows]}, {"one": late}, picture)
-    assert drawn == [[0.0, 4.0], [4.0, 3.0], [7.0, 2.0], [0.0, 2.5], [2.5, 20.0], [0.0, 0.25], [0.25, 0.75]]
 
 
 def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:

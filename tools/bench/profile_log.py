@@ -1,6 +1,6 @@
-"""Prints and plots the records of runs: PPS, TPS, batches, queues, lag, memory, score. Compares runs side by side.
+"""Prints the records of runs: PPS, TPS, batches, queues, lag, memory, score. Compares runs side by side.
 
-    python tools/bench/profile_log.py RUN [RUN ...] [--last-minutes 5] [--plot runs.png]
+    python tools/bench/profile_log.py RUN [RUN ...] [--last-minutes 5]
 
 PPS and TPS are medians over the seconds of the window, with the quartiles beside them. steps/s: agent steps trained per
 second over the whole window.
@@ -19,27 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from ga3c.runs import reader
-from ga3c.settings.flags import output_file
 
 _SPREAD = ("pps", "tps", "prediction_batch", "training_batch", "lag_mean", "lag_p95", "lag_in_flight",
            "lag_queued", "lag_in_flight_ms", "lag_queued_ms", "prediction_queue", "training_queue",
            "wait_ms", "queue_ms", "service_ms", "reply_ms", "slot_wait_ms", "play_ms", "predict_ms", "gather_ms",
            "update_ms", "predictor_busy", "trainer_busy", "cpu_agents", "cpu_server", "cpu_outside", "cpu_machine")
-
-
-# The paper's section 5.1: the parts of an agent's wait for a prediction, and of an update.
-_SPLITS = (
-    ("An agent's wait for a prediction", "milliseconds",
-     (("queue_ms", "in the queue"), ("service_ms", "served"), ("reply_ms", "reply"))),
-    ("A training", "milliseconds", (("gather_ms", "gathering"), ("update_ms", "update"))),
-    ("Busy", "share of a thread's time, one on the other",
-     (("predictor_busy", "a predictor"), ("trainer_busy", "a trainer"))))
-
-
-def _median(rows: list[dict[str, Any]], name: str) -> float:
-    """Returns the median of a column; 0 if no row has it."""
-    values = reader.column(rows, name)
-    return float(np.nanmedian(values)) if not np.isnan(values).all() else 0.0
 
 
 def window(rows: list[dict[str, Any]], last_minutes: float | None) -> list[dict[str, Any]]:
@@ -91,71 +75,25 @@ def table(runs: dict[str, list[dict[str, Any]]]) -> Table:
     return made
 
 
-_PANELS = (
-    ("score_mean", "score, mean of the last 100 episodes"), ("pps", "predictions per second"),
-    ("tps", "trainings per second"), ("prediction_batch", "observations in a prediction"),
-    ("prediction_queue", "agents waiting for a predictor"), ("training_queue", "rollouts waiting for a trainer"),
-    ("lag_mean", "policy lag, updates"), ("cpu_machine", "cores in use"), ("memory_mb", "private memory, MB"))
-
-
-def plot(runs: dict[str, list[dict[str, Any]]], windows: dict[str, list[dict[str, Any]]], file: Path) -> None:
-    """Draws the runs over time. For their windows, draws the parts of waits and updates and the busy shares."""
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    figure, axes = pyplot.subplots(4, 3, figsize=(13, 10 + 0.3 * len(runs)), constrained_layout=True,
-                                   height_ratios=(2.5, 2.5, 2.5, 1 + 0.25 * len(runs)))
-    for axis, (name, title) in zip(axes.flat[:9], _PANELS, strict=True):
-        for run, rows in runs.items():
-            points = [(row["time"] / 60, row[name]) for row in rows if row.get(name) is not None]
-            if points:
-                axis.plot(*zip(*points, strict=True), label=run, linewidth=1.2)
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel("minutes", fontsize=9)
-        axis.grid(alpha=0.3)
-        if name != "score_mean":
-            axis.set_ylim(bottom=0)
-    axes[0, 0].legend(fontsize=8)
-    for axis, (title, unit, parts) in zip(axes[3], _SPLITS, strict=True):
-        left = np.zeros(len(runs))
-        for name, label in parts:
-            width = np.array([_median(rows, name) for rows in windows.values()])
-            axis.barh(list(runs), width, left=left, label=label, height=0.6)
-            left += width
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel(f"{unit}, median of the seconds", fontsize=9)
-        axis.invert_yaxis()
-        axis.tick_params(axis="y", labelsize=8)
-        axis.legend(fontsize=8, ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.45))
-    figure.savefig(file, dpi=110)
-    pyplot.close(figure)
-
-
 def main() -> int:
     """Runs the command and returns its exit code."""
-    parser = argparse.ArgumentParser(description="Summarise, compare and plot runs.")
+    parser = argparse.ArgumentParser(description="Summarise and compare runs.")
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path)
     parser.add_argument("--last-minutes", type=float, metavar="M",
-                        help="of the table and the bars: only the last M minutes of each run")
-    parser.add_argument("--plot", type=output_file(".png", ".svg"), metavar="FILE",
-                        help="also draw, as PNG or SVG by its name")
+                        help="only the last M minutes of each run")
     options = parser.parse_args()
-    everything, windows = {}, {}
+    windows = {}
     for run in options.runs:
         name = str(run) if [other.name for other in options.runs].count(run.name) > 1 else run.name
         try:
-            everything[name] = window(reader.lasting(reader.rows(run).new()), None)
+            windows[name] = window(reader.lasting(reader.rows(run).new()), options.last_minutes)
         except OSError as error:
             print(f"profile_log: {run} is not a run: {error.filename}: {error.strerror}", file=sys.stderr)
             return 2
-        windows[name] = window(everything[name], options.last_minutes)
         if not windows[name]:
             print(f"profile_log: {run} has no row of training in its metrics.jsonl", file=sys.stderr)
             return 2
     Console().print(table(windows))
-    if options.plot:
-        plot(everything, windows, options.plot)
-        print(f"drawn: {options.plot}")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Measures the share of the hardware limit that training reaches, and where the rest goes.
 
-    python tools/bench/roofline.py [--games Pong Boxing Breakout] [--minutes 2] [--runs 3] [--json FILE] [--plot FILE]
-                                   [--keep DIR] [-- any flags of ga3c-train]
+    python tools/bench/roofline.py [--games Pong Boxing Breakout] [--minutes 2] [--runs 3] [--json FILE]
+                                   [-- any flags of ga3c-train]
 
 For each game it measures what an agent step costs one core: the environment alone, inference alone, training alone.
 Each part is the service's own code, run on all cores at once. The limit is cores / (sum of the costs): no core is ever
@@ -210,7 +210,7 @@ def benchmark(game: str, flags: list[str], options: argparse.Namespace) -> dict[
     before = costs()
     with tempfile.TemporaryDirectory() as scratch:
         for number in range(options.runs):
-            run = serve(game, flags, options.minutes, (options.keep or Path(scratch)) / f"{game}-{number}")
+            run = serve(game, flags, options.minutes, Path(scratch) / f"{game}-{number}")
             after = costs()
             run["costs_us"] = {part: (before[part] + after[part]) / 2 for part in before}
             run["limit"] = cores * 1e6 / sum(run["costs_us"].values())
@@ -263,24 +263,6 @@ def show(result: dict[str, Any]) -> None:
           f"{result['predict_ms']:.2f}), {result['reply_ms']:.2f} until it is awake", flush=True)
 
 
-def plot(results: list[dict[str, Any]], file: Path) -> None:
-    """Draws a stacked bar for each game."""
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    figure, axis = pyplot.subplots(figsize=(9, 1.2 + 0.8 * len(results)), constrained_layout=True)
-    for number, part in enumerate(PARTS):
-        widths = [max(0.0, result["attribution_us"][part]) for result in results]
-        starts = [sum(max(0.0, result["attribution_us"][p]) for p in PARTS[:number]) for result in results]
-        names = [f"{result['game']}\n{100 * result['share_of_limit']:.0f} % of the limit" for result in results]
-        axis.barh(names, widths, left=starts, label=part, height=0.55, color=pyplot.get_cmap("tab20")(number))
-    axis.invert_yaxis()
-    axis.set_xlabel("core-microseconds per agent step")
-    axis.legend(fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.25))
-    figure.savefig(file, dpi=120, bbox_inches="tight")
-    pyplot.close(figure)
-
-
 def main() -> int:
     """Runs the command and returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -291,9 +273,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement alone [10]")
     parser.add_argument("--prediction-batch", type=int, default=32, help="batch the limit assumes for inference [32]")
     parser.add_argument("--json", type=output_file(), metavar="FILE", help="keep all measurements")
-    parser.add_argument("--plot", type=output_file(".png", ".svg"), metavar="FILE",
-                        help="draw it, as PNG or SVG by its name")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the runs themselves, in a new directory")
     parser.add_argument("--part", choices=("environment", "inference", "training"), help=argparse.SUPPRESS)
     parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="of ga3c-train, after --")
     options = parser.parse_args()
@@ -308,8 +287,6 @@ def main() -> int:
         for game in options.games:  # finds a mistake in the last game before the first is measured
             settings = train_settings(game, options.flags)
             choose(settings, probe(settings), print)  # measured once, while this process does nothing else
-        if options.keep and options.keep.exists():
-            parser.error(f"--keep: {options.keep} is there already")
         before_tensorflow()
         with quiet(False):
             import tensorflow as tf  # slow; mistakes in the flags are reported before
@@ -334,9 +311,6 @@ def main() -> int:
     except ConfigError as error:
         print(f"roofline: {error}", file=sys.stderr)
         return 2
-    if options.plot and options.runs:
-        plot(results, options.plot)
-        print(f"drawn: {options.plot}")
     return 0
 
 

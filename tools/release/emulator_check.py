@@ -2,12 +2,11 @@
 
     python tools/release/emulator_check.py                              all games with rules, 20,000 frames, three seeds
     python tools/release/emulator_check.py --frames 500 --seeds 1 pong  one game, quickly
-    python tools/release/emulator_check.py --policy boxing              a trained policy plays: a run, a file or a name
     python tools/release/emulator_check.py --modes --frames 500 pong    in each mode and difficulty that ale-py has
     python tools/release/emulator_check.py --write                      and writes the games found exact
 
 Compared are RAM, reward, lives, game over and every pixel, and every `--registers` frames the 6507, timer, TIA,
-cartridge and colours. Actions are random and held for four frames, or a policy's; an episode's end begins another. A
+cartridge and colours. Actions are random and held for four frames; an episode's end begins another. A
 difference prints the game, mode and difficulty if they are set, seed and frame, what differs, and the program counter
 at the frame's begin. Exit code 1 if anything differs. A game of 20,000 frames takes about 4 s a seed.
 """
@@ -18,7 +17,7 @@ import argparse
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +26,6 @@ import numpy as np
 from ale_py import roms
 from numpy.typing import NDArray
 
-from ga3c.envs.atari_games import atari_game_of
 from ga3c.envs.emulator.console import new_log, play_frame
 from ga3c.envs.emulator.controls import press
 from ga3c.envs.emulator.dump import read_dump
@@ -35,11 +33,7 @@ from ga3c.envs.emulator.games import GAMES
 from ga3c.envs.emulator.judge import begin, judge
 from ga3c.envs.emulator.machine import cartridge, machine_from
 from ga3c.envs.emulator.palette import GREY, RGB
-from ga3c.envs.frames import FRAME_SIZE, FrameResizer
-from ga3c.evaluation.policy import find, load_policy
-from ga3c.learner.checkpoint import CheckpointError
 from ga3c.settings.flags import number
-from ga3c.settings.messages import ConfigError
 
 PROVEN = Path(__file__).parents[2] / "ga3c" / "envs" / "emulator" / "proven.txt"
 _HELD = 4  # frames
@@ -153,9 +147,6 @@ class Pair:
         return found
 
 
-Player = Callable[[Pair, int], Iterator[ale_py.Action]]  # (pair, seed) -> the action of each frame
-
-
 def random_actions(pair: Pair, seed: int) -> Iterator[ale_py.Action]:
     """Yields random actions of all 18, each held for four frames."""
     random = np.random.default_rng(seed)
@@ -163,31 +154,10 @@ def random_actions(pair: Pair, seed: int) -> Iterator[ale_py.Action]:
         yield from itertools.repeat(pair.actions[random.integers(len(pair.actions))], _HELD)
 
 
-def policy_actions(pair: Pair, choose: Callable[[NDArray[np.uint8]], int], fires: bool) -> Iterator[ale_py.Action]:
-    """Yields the actions that `choose` takes for observations (84, 84, 4). An episode starts with FIRE if `fires`."""
-    actions, resizer = pair.ale.getMinimalActionSet(), FrameResizer(*pair.ale.getScreenDims())
-    last, before = resizer.screens[:2]
-    while True:
-        yield ale_py.Action.FIRE if fires and ale_py.Action.FIRE in actions else ale_py.Action.NOOP
-        frames = [np.zeros(FRAME_SIZE, np.uint8)] * 4
-        pair.ale.getScreenGrayscale(before)
-        while not pair.ale.game_over():
-            pair.ale.getScreenGrayscale(last)
-            np.maximum(last, before, out=last)
-            frames = [*frames[1:], np.zeros(FRAME_SIZE, np.uint8)]
-            resizer.resize(frames[-1:])
-            action = actions[choose(np.stack(frames, 2))]
-            for _ in range(_HELD):
-                if not pair.ale.game_over():
-                    pair.ale.getScreenGrayscale(before)
-                    yield action
-
-
-def check(game: str, seed: int, frames: int, registers: int, player: Player = random_actions,
-          variant: Variant = DEFAULT) -> str:
+def check(game: str, seed: int, frames: int, registers: int, variant: Variant = DEFAULT) -> str:
     """Returns the first difference of a game as text; "" if there is none."""
     pair = Pair(game, seed, variant=variant)
-    for frame, action in enumerate(itertools.islice(player(pair, seed), frames)):
+    for frame, action in enumerate(itertools.islice(random_actions(pair, seed), frames)):
         if found := pair.play(action, frame % registers == 0):
             return f"{variant}seed {seed}, frame {frame}: " + "; ".join(found[:6])
     return ""
@@ -198,24 +168,6 @@ def variants(game: str) -> list[Variant]:
     ale = Pair(game, 0).ale
     return [Variant(*each) for each in itertools.product(
         sorted(ale.getAvailableModes()), sorted(ale.getAvailableDifficulties()))]
-
-
-def trained(where: str) -> tuple[str, Player, Variant]:
-    """Returns the game of a trained policy, the policy as a player, and the game variant of its training.
-
-    Raises ConfigError if there is no such policy, or if its game is no Atari game that our emulator knows.
-    """
-    settings = find(where).settings.env
-    game = atari_game_of(settings)
-    if game is None or game.rom not in GAMES or game.frame_skip != (_HELD, _HELD) or settings.full_action_space:
-        raise ConfigError(f"{where} plays {settings.game}; wanted is an Atari game with rules in games.py, played with "
-                          f"its own actions and a frame skip of {_HELD}")
-
-    def player(pair: Pair, seed: int) -> Iterator[ale_py.Action]:
-        policy = load_policy(where, seed)
-        return policy_actions(pair, lambda observation: int(policy(observation).action), settings.fire_reset)
-
-    return game.rom, player, Variant(settings.mode, settings.difficulty)
 
 
 def proven_exact(exact: list[str], checked: list[str], command: str) -> str:
@@ -233,31 +185,21 @@ def main() -> int:
     parser.add_argument("--seeds", type=number(int, 1, 10**6), default=3, help="how many, from 1 on")
     parser.add_argument("--registers", type=number(int, 1, 10**9), default=50,
                         help="compare all registers every so many frames")
-    parser.add_argument("--policy", metavar="RUN|FILE|NAME", help="which plays its game, instead of random actions")
     parser.add_argument("--modes", action="store_true", help="in each mode and difficulty that ale-py has")
     parser.add_argument("--write", action="store_true",
                         help=f"write the games found exact to {PROVEN.name}, where those not checked stay")
     options = parser.parse_args()
-    if options.write and (options.policy or options.modes):
+    if options.write and options.modes:
         parser.error("--write is of random actions in the default mode, as `auto` takes the games that it lists")
-    player: Player = random_actions
-    games, variant = options.games or list(GAMES), DEFAULT
+    games = options.games or list(GAMES)
     if unknown := sorted(set(games) - set(GAMES)):
         parser.error(f"{unknown[0]!r} has no rules in games.py")
-    if options.policy:
-        try:
-            game, player, variant = trained(options.policy)
-        except (ConfigError, CheckpointError) as error:
-            parser.error(str(error))
-        if options.games not in ([], [game]):
-            parser.error(f"{options.policy} plays {game} only")
-        games = [game]
     exact = []
     for game in games:
         begun, differences = time.perf_counter(), []
-        played_in = variants(game) if options.modes else [variant]
-        for each, seed in itertools.product(played_in, range(1, options.seeds + 1)):
-            if difference := check(game, seed, options.frames, options.registers, player, each):
+        played_in = variants(game) if options.modes else [DEFAULT]
+        for variant, seed in itertools.product(played_in, range(1, options.seeds + 1)):
+            if difference := check(game, seed, options.frames, options.registers, variant):
                 differences.append(difference)
         exact += [] if differences else [game]
         found = "; ".join(differences) or "exact" + (f" in {len(played_in)} variants" if options.modes else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ale_py
 import numpy as np
 import pytest
-from emulator_rules import Referees, play, stand_still
+from referees import Referees, play, stand_still
 
 from ga3c.envs.emulator.games import RULES
 

@@ -1,23 +1,15 @@
-"""Compares the emulator's rules with ale-py's: reward, lives and game over of every game, frame by frame.
-
-    python tools/release/emulator_rules.py                        all games, 20,000 frames and 4,000 pokes each
-    python tools/release/emulator_rules.py --frames 500 pong      one game, quickly
+"""The emulator's rules beside ale-py's: reward, lives and game over, frame by frame.
 
 Three ways, each against ale-py's answers after every frame: random play; random play while random bytes of the
 console's memory are overwritten; and a console that stands still, whose CPU waits in a loop of four bytes, so that the
-whole memory is ours to write. The last reaches scores and endings that random play never sees. With --sweep every byte
-takes every value once, in a memory of a new episode and in one at its end.
+whole memory is ours to write. The last reaches scores and endings that random play never sees.
 
-The tool prints a line for each game and every first difference, and ends with exit code 1 if there is one. It takes
-about five seconds a game, with --sweep ten. "Illegal Instruction" is ale-py's, about a game whose memory was spoiled.
+"Illegal Instruction" is ale-py's, about a game whose memory was spoiled.
 """
 
 from __future__ import annotations
 
-import argparse
 import struct
-import sys
-import time
 
 import ale_py
 import numpy as np
@@ -28,7 +20,6 @@ from ga3c.envs.emulator.dump import NO, read_dump
 from ga3c.envs.emulator.games import GAMES, RULES
 from ga3c.envs.emulator.judge import begin, judge
 from ga3c.envs.emulator.machine import MACHINE
-from ga3c.envs.emulator.rules import DIFFERS
 
 _LOOP = (0x85, 0x02, 0x10, 0xFC)  # waits for the end of the line, forever
 _SHOWN = 3  # most differences printed for each game
@@ -45,7 +36,6 @@ class Referees:
         self._machine = np.zeros(1, MACHINE)
         self.actions = self._ale.getMinimalActionSet()
         self.different = 0
-        self.looping = -4  # where the loop of a still console begins
         self._still: ale_py.ALEState | None = None
         self.restart()
 
@@ -71,7 +61,6 @@ class Referees:
     def stand_still(self, at: int) -> None:
         """Keeps the CPU in a loop of four bytes, which starts at index `at` of the memory."""
         state = bytearray(self._ale.cloneState(include_rng=False).serialize())
-        self.looping = at
         registers = state.index(b"M6502Low") + 8
         struct.pack_into("<i", state, registers + 20, 128 + at)
         struct.pack_into("<i", state, registers + 24, NO)  # the negative flag
@@ -82,9 +71,6 @@ class Referees:
     def poke(self, ram: NDArray[np.uint8]) -> None:
         for index, value in enumerate(ram.tolist()):
             self._ale.setRAM(index, value)
-
-    def poke_one(self, index: int, value: int) -> None:
-        self._ale.setRAM(index, int(value))
 
     def step(self, action: ale_py.Action) -> None:
         """Plays one frame in ale-py and judges it. Prints a difference and restarts the rules from ale-py's state."""
@@ -160,62 +146,3 @@ def stand_still(referees: Referees, rng: np.random.Generator, pokes: int) -> int
             referees.restart()
             ram[:] = first
     return ended
-
-
-def sweep(referees: Referees) -> int:
-    """Tries every value of every byte, one at a time, in two memories; returns the number of frames.
-
-    Call it after `stand_still`. One memory is that of a new episode. The other has the bytes that end the game.
-    """
-    referees.restart()
-    first, noop, frames = referees.ram.copy(), referees.actions[0], 0
-    first[referees.looping:referees.looping + 4] = _LOOP
-    ended = first.copy()
-    for test in RULES[referees.game].ends[0] if RULES[referees.game].ends else ():
-        index, value = test.address & 127, test.value if test.how != DIFFERS else ~test.value & test.mask
-        ended[index] = int(ended[index]) & ~test.mask & 255 | value
-    for base in (first, ended):
-        for index in range(128):
-            if referees.looping <= index < referees.looping + 4:
-                continue
-            referees.restart()
-            referees.poke(base)
-            referees.step(noop)
-            for value in range(256):
-                if referees.over:
-                    referees.restart()
-                    referees.poke(base)
-                referees.poke_one(index, value)
-                referees.step(noop)
-                frames += 1
-            referees.poke_one(index, base[index])
-    return frames
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("games", nargs="*", help="names of ale-py's ROMs; all if none is given")
-    parser.add_argument("--frames", type=int, default=20_000, help="of random play (%(default)s); half as many poked")
-    parser.add_argument("--pokes", type=int, default=4_000, help="of the whole memory (%(default)s)")
-    parser.add_argument("--sweep", action="store_true", help="also every value of every byte, one at a time")
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    if unknown := [game for game in arguments.games if game not in RULES]:
-        parser.error(f"{unknown[0]!r} has no rules in games.py")
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    wrong = 0
-    for game in arguments.games or RULES:
-        began = time.perf_counter()
-        referees, rng = Referees(game, arguments.seed), np.random.default_rng(arguments.seed)
-        ends = (play(referees, rng, arguments.frames, False), play(referees, rng, arguments.frames // 2, True),
-                stand_still(referees, rng, arguments.pokes))
-        swept = sweep(referees) if arguments.sweep else 0
-        wrong += bool(referees.different)
-        print(f"{game}: {f'WRONG {referees.different} times' if referees.different else 'right'}; games that ended in "
-              f"play, poked, still: {ends}; {swept} bytes swept; {time.perf_counter() - began:.0f} s", flush=True)
-    print(f"{wrong} games wrong")
-    return bool(wrong)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -112,6 +112,17 @@ def nothing_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """The file of counts that runs of this test remember."""
+    return tmp_path / "cache/ga3c/tuned.json"
+
+
+@pytest.fixture
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
 def compiled_emulator() -> None:
     """Compiles the emulator, so that a command under test is not the first on this machine and does not say so."""
     from ga3c.envs.emulator.compiled import compile_kernels

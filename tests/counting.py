@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,9 +45,10 @@ def counting_with_faults(**changes: object) -> Settings:
     return counting(**{"steps": 4000, "agent_nice": 0, "minutes": 0.7, "agents_max": 3, **changes})
 
 
-def events(run: Recorder, kind: str) -> list[dict]:
+def events(run: Recorder | Path, kind: str) -> list[dict]:
     """The events of a kind in the record of a run."""
-    lines = (run.directory / "events.jsonl").read_text().splitlines()
+    directory = run if isinstance(run, Path) else run.directory
+    lines = (directory / "events.jsonl").read_text().splitlines()
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 

@@ -13,11 +13,6 @@ from command_line import QUICK, RUN, Started, checkpoints
 from ga3c.commands import train as cli
 
 
-@pytest.fixture
-def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture(scope="session")
 def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two checkpoints, for `run_with_two_checkpoints`."""

@@ -25,10 +25,7 @@ from ga3c.settings.schema import Settings
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "examples" / "first_steps.ipynb"
 
-
-@pytest.fixture(autouse=True)
-def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_directory")
 
 
 def python(program: str) -> subprocess.CompletedProcess[str]:

@@ -21,11 +21,6 @@ pytestmark = pytest.mark.usefixtures("own_directory")
 NOT_TEXT = os.fsdecode(b"\xff [bold]'s \"run\"")  # a byte that is no UTF-8, markup of rich, quotes
 
 
-@pytest.fixture
-def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def ended(work: str, redirected: str = "", before: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
     """A process that does the lines of `work` as a command. A shell does `before`, and redirects its streams."""
     lines = "".join(f"    {line}\n" for line in work.splitlines())

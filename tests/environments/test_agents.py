@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from counting import CheckingModel, agent_processes, end_run
+from counting import CheckingModel, agent_processes, end_run, events
 
 from ga3c.runs.recorder import Recorder
 from ga3c.service.agent_pool import AgentsLost
@@ -51,12 +50,6 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[..
         return run
 
     return serve
-
-
-def events(run: Recorder | Path, kind: str) -> list[dict]:
-    directory = run if isinstance(run, Path) else run.directory
-    lines = (directory / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 # ------------------------------------------------------------------------------------------------ ends

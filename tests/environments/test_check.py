@@ -24,10 +24,7 @@ from ga3c.settings.messages import ConfigError
 
 SECONDS = 3.0
 
-
-@pytest.fixture(autouse=True)
-def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_directory")
 
 
 @pytest.mark.parametrize(("game", "says"), [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import json
 import signal
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from counting import events
 
 from ga3c.envs.containment import contained, described
 from ga3c.learner import checkpoint
@@ -38,11 +38,6 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[
         return checkpoint.load(run.checkpoints.save(model)), run
 
     return trained
-
-
-def events(directory: Path, kind: str) -> list[dict]:
-    lines = (directory / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 def test_one_seed_is_one_run_to_the_byte_though_a_game_draws_from_the_global_streams(

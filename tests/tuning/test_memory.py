@@ -17,12 +17,6 @@ from ga3c.tuning.memory import Counts, entries, recall, remember
 SETTINGS = configured(game="toy:catch", precision="bfloat16")
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "ga3c" / "tuned.json"
-
-
 class Lines(list[str]):
     """What was said."""
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from counting import events
 
 from ga3c.runs.recorder import Recorder
 from ga3c.settings.files import configured
@@ -19,12 +20,6 @@ from ga3c.tuning.memory import recall, remember
 from ga3c.tuning.tuner import SETTLED, WARM_UP, Tuner, limits, start
 
 MakeRun = Callable[..., Recorder]
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "ga3c" / "tuned.json"
 
 
 def toy(**changed: Any) -> Settings:
@@ -47,11 +42,6 @@ class Seconds:
                                "training_queue": 0, "cpu_agents": ours - 0.25, "cpu_server": 0.25,
                                "cpu_machine": ours + others * usable_cores(), **more}, settled,
                               self.tuner.controller._limits[0] if most is None else most)
-
-
-def events(run: Recorder, kind: str) -> list[dict]:
-    lines = (run.directory / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 # ------------------------------------------------------------------------------------------------ the start, the bounds

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil
 
+from ga3c.algorithms.acting import BY_POLICY
 from ga3c.envs.toys import Counting
 from ga3c.learner.learner import UpdateStats
 from ga3c.learner.skips import Skips
@@ -92,6 +93,7 @@ class CheckingModel:
         self.version = self.min_valid_version = 0
         self.device = "CPU"
         self.outputs = {"policy": Field((2,), np.float32), "value": Field((), np.float32)}
+        self.acting = BY_POLICY
         self.agent_steps = 0
         self.learning_rate_factor, self.ending_early, self.skips, self.minibatch_seconds = 1.0, False, Skips(), 0.0
         self.on_update = on_update

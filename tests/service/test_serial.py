@@ -296,6 +296,6 @@ def test_a_run_that_goes_on_takes_no_random_steps_though_its_episodes_are_new() 
     settings = configured(**{**SERIAL, "game": "toy:counting", "random_start_steps": 50})
     spec = make_environment(settings, 1).spec
     for began_at, random in ((0, True), (600, False)):
-        agents = Agents(settings, spec, CheckingModel().outputs, began_at)
+        agents = Agents(settings, spec, CheckingModel(), began_at)
         seen = np.concatenate([decode(agents.store.observation[agents.pending(agent)]) for agent in range(agents.n)])
         assert bool(seen[:, 1:].any()) == random

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
-from statistics import median
 from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +19,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", os.path.expanduser("~/.cache/ga3c"))
 
 import psutil
 import pytest
-from command_line import Command, stop_seconds
+from command_line import Command
 from counting import noticed
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
@@ -42,22 +41,6 @@ examples.register_profile("long", deadline=None, max_examples=20_000, suppress_h
 examples.load_profile("same")
 
 PR_SET_CHILD_SUBREAPER = 36
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["stop_seconds"] = stop_seconds
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    stop_seconds.extend(getattr(node, "workeroutput", {}).get("stop_seconds", []))
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if stop_seconds:
-        terminalreporter.write_line(f"{len(stop_seconds)} runs told to stop: median {median(stop_seconds):.1f} s, "
-                                    f"longest {max(stop_seconds):.1f} s")
 
 
 def pytest_configure() -> None:

@@ -28,7 +28,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_is_grouped_has_examples_and_imports_nothing_heavy(name: str) -> None:
+def test_help_is_grouped_has_examples_and_imports_little(name: str) -> None:
     done = run(*command(name, "--help"))
     assert (done.returncode, done.stderr) == (0, ""), "nothing heavy is imported"
     about, examples, *groups = done.stdout.split("\n\n")
@@ -41,8 +41,13 @@ def test_help_is_grouped_has_examples_and_imports_nothing_heavy(name: str) -> No
     assert name == "ga3c-train" or len(done.stdout.splitlines()) <= 45, "short"
 
 
+def test_settings_are_printed_without_heavy_imports() -> None:
+    done = run(*command("ga3c-train", "--print-config"))
+    assert (done.returncode, done.stderr) == (0, "") and "\n  game: " in done.stdout
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_has_a_version_and_tells_of_a_wrong_option_in_one_line(name: str) -> None:
+def test_each_has_a_version_and_one_line_for_a_wrong_option(name: str) -> None:
     done = run(*command(name, "--version"))
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("ga3c 0.")
     done = run(*command(name, "--versio", "run"))

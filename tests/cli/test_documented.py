@@ -52,7 +52,6 @@ def commands(text: str) -> list[tuple[list[str], bool]]:
 
 
 SHOWN = [(*each, page.name) for page in PAGES for each in commands(page.read_text(encoding="utf-8"))]
-BLOCKS = [words for words, block, _ in SHOWN if block]
 CARRIED_OUT = {shlex.join(words): page for words, block, page in SHOWN
                if block and not any(word in words for word in ELSEWHERE)}  # command -> the page that shows it
 OPTIONS = sorted({shlex.join(words) for words, *_ in SHOWN if len(words) > 1})
@@ -64,14 +63,8 @@ def with_more(words: list[str], more: list[str]) -> list[str]:
     return [*words[:at], *more, *words[at:]]
 
 
-def test_commands_are_found() -> None:
-    assert len(OPTIONS) > 50 and {words[0] for words in BLOCKS} >= {*COMMANDS}
-    assert commands("`ga3c-top X`\n```bash\ncd d && ga3c-eval A  # b\n```\n```python\nga3c-eval\n```\n") == [
-        (["ga3c-eval", "A"], True), (["ga3c-top", "X"], False)]
-
-
 @pytest.mark.parametrize("command", OPTIONS)
-def test_a_documented_command_has_no_option_that_there_is_not(
+def test_documented_options_exist(
         command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(command)
     if "--" in words:  # for ga3c-train
@@ -113,13 +106,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_all_commands_are_among_those_carried_out() -> None:
-    assert {shlex.split(command)[0] for command in CARRIED_OUT} >= {*COMMANDS} - {"ga3c-track"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("command", CARRIED_OUT)
-def test_a_documented_command_does_as_it_is_told(command: str, place: Path) -> None:
+def test_documented_commands_work(command: str, place: Path) -> None:
     words = [re.sub("^runs/CartPole.*[.]{3}", "cart", re.sub("^runs/Boxing-[.]{3}", "box", word))
              for word in shlex.split(command)]
     where, more = place, LESS.get(words[0], [])

@@ -21,14 +21,10 @@ pytestmark = pytest.mark.usefixtures("own_directory")
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
-    ([], "the following arguments are required: POLICY"),
     (["nothing"], "nothing is not a run, checkpoint (RUN/checkpoints/N or best), policy file or shipped policy"),
-    (["run", "--episode", "3"], "unknown option --episode; did you mean --episodes?"),
-    (["run", "--episodes", "0"], "argument --episodes: '0' is not allowed: a number from 1 to 100,000"),
-    (["run", "--sticky-actions", "nan"], "argument --sticky-actions: 'nan' is not allowed"),
-])
-def test_a_mistake_about_what_to_evaluate_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
-    done = evaluate(*arguments)
+    (["run", "--episodes", "0"], "argument --episodes: '0' is not allowed: a number from 1 to 100,000")])
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str, evaluate_here: Command) -> None:
+    done = evaluate_here(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("ga3c-eval: ") and says in done.stderr, done.stderr
 
@@ -38,7 +34,7 @@ def test_a_mistake_about_what_to_evaluate_is_one_line_and_exit_code_2(arguments:
     ("toy:catch", {"layer/kernel": np.zeros((3, 4), np.float32)}, "its weights are not those of a 'dense' network"),
     (None, {}, "000000000010 is not a whole checkpoint: arrays.npz is missing"),
 ])
-def test_a_foreign_or_damaged_checkpoint_is_refused_in_one_line(
+def test_a_foreign_or_damaged_checkpoint_is_one_line(
         game: str | None, weights: dict[str, Any], says: str, evaluate_here: Command) -> None:
     Path("run").mkdir()
     Path("run/config.yaml").write_text("env:\n  game: toy:catch\n")
@@ -51,10 +47,8 @@ def test_a_foreign_or_damaged_checkpoint_is_refused_in_one_line(
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("ga3c-eval: ") and says in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("game", ["toy:catch", pytest.param("CartPole-v1", marks=pytest.mark.slow)])
-def test_the_same_checkpoint_and_seed_give_the_same_scores_twice_and_the_run_a_record(
-        game: str, train_here: Command, evaluate_here: Command) -> None:
-    made = train_here("--game", game, "--serial", "--agents", "2", "--no-tensorboard", "--steps", "2000",
+def test_the_same_seed_gives_the_same_scores_and_a_record(train_here: Command, evaluate_here: Command) -> None:
+    made = train_here("--game", "toy:catch", "--serial", "--agents", "2", "--no-tensorboard", "--steps", "2000",
                       "--run-dir", "run")
     assert made.returncode == 0, made.stderr
     newest, = checkpoints(Path("run"))
@@ -71,7 +65,7 @@ def test_the_same_checkpoint_and_seed_give_the_same_scores_twice_and_the_run_a_r
 
     shown = evaluate_here("run", "--seed", "1", "--greedy", "--no-record")
     assert (shown.returncode, shown.stderr) == (0, "")
-    for text in (game, str(newest), "30 episodes, seed 1, likeliest actions", "Mean", "Median", "Interquartile mean",
+    for text in ("toy:catch", str(newest), "30 episodes, seed 1, likeliest actions", "Mean", "Median", "Interquartile mean",
                  "95 % interval", "Least, most", "Length"):
         assert text in shown.stdout
     assert len([event for event in events(Path("run")) if event["event"] == "evaluation"]) == 2
@@ -106,11 +100,11 @@ def evaluation(each: Started) -> list[psutil.Process]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["--serial", "--no-serial"])
-def test_the_last_checkpoint_of_a_run_that_has_had_its_budget_is_evaluated(
+def test_the_last_checkpoint_is_evaluated_after_the_last_step(
         mode: str, started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run", "--evaluation-minutes", "9", "--evaluation-episodes", "3", mode,
                    "--steps", "2000")
-    out, err, _ = each.end()
+    out, err = each.end()
     assert (each.process.returncode, err) == (0, "") and "Training is over" in out
     evaluation, = recorded("evaluation")
     assert Path("run", evaluation["checkpoint"]) == checkpoint.saved(Path("run/checkpoints"))[0] and evaluation["best"]
@@ -119,7 +113,7 @@ def test_the_last_checkpoint_of_a_run_that_has_had_its_budget_is_evaluated(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["--serial", "--no-serial"])
-def test_evaluations_while_it_trains_keep_the_best_checkpoint_and_end_with_it(
+def test_evaluations_keep_the_best_checkpoint_and_end_with_the_run(
         mode: str, started: Callable[..., Started]) -> None:
     each = started(*EVALUATING, mode, "--checkpoints-kept", "1", "--checkpoint-minutes", "0.01")
     # What is left for it may be little.
@@ -127,8 +121,8 @@ def test_evaluations_while_it_trains_keep_the_best_checkpoint_and_end_with_it(
     process, = evaluation(each)
     each.wait_for(lambda: process.nice() == psutil.Process(each.process.pid).nice() + 5)
     os.killpg(each.process.pid, signal.SIGINT)
-    out, err, seconds = each.end()
-    assert (each.process.returncode, err) == (130, "") and seconds < 10
+    out, err = each.end()
+    assert (each.process.returncode, err) == (130, "")
     assert not process.is_running()
     assert "Best evaluation" in out and len(recorded("evaluation") + recorded("evaluation_stopped")) >= 2
     best = max(recorded("evaluation"), key=lambda event: event["mean"])  # the first of equals
@@ -140,7 +134,7 @@ def test_evaluations_while_it_trains_keep_the_best_checkpoint_and_end_with_it(
     assert json.loads(again.stdout)["scores"] == best["scores"]
 
 
-def test_an_evaluation_that_is_killed_is_told_and_a_killed_main_process_takes_one_along(
+def test_a_killed_evaluation_is_told_and_ends_with_a_killed_run(
         started: Callable[..., Started]) -> None:
     each = started(*EVALUATING)
     each.wait_for(lambda: bool(evaluation(each)))

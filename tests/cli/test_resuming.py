@@ -14,12 +14,11 @@ from ga3c.learner import checkpoint
 from ga3c.runs.directory import lock_directory
 from ga3c.service.agent_pool import AgentsLost
 from ga3c.service.supervisor import Service
-from ga3c.tuning.tuner import Tuner
 
 pytestmark = pytest.mark.usefixtures("own_directory")
 
 
-def test_two_serial_runs_give_equal_weights_byte_for_byte_one_of_them_with_a_break(
+def test_a_serial_run_with_a_break_has_the_same_weights(
         train_here: Command) -> None:
     for name, steps in (("one", "3000"), ("two", "1400")):
         done = train("--serial", "--seed", "0", *QUICK, "--steps", steps, "--run-dir", name)
@@ -34,7 +33,7 @@ def test_two_serial_runs_give_equal_weights_byte_for_byte_one_of_them_with_a_bre
     assert (one / "arrays.npz").read_bytes() != (checkpoints(Path("three"))[-1] / "arrays.npz").read_bytes()
 
 
-def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with(train_here: Command) -> None:
+def test_a_run_leaves_its_record_and_goes_on(train_here: Command) -> None:
     first = train_here(*QUICK, "--steps", "4000", "--run-dir", "run", "--tensorboard")
     assert (first.returncode, first.stderr) == (0, "")
     run = Path("run")
@@ -63,7 +62,7 @@ def test_a_run_leaves_its_whole_record_and_can_be_gone_on_with(train_here: Comma
     assert {path.name for path in (run / "tensorboard").iterdir()} == shown, "a new one would hide later steps"
 
 
-def test_a_corrupt_newest_checkpoint_is_named_and_the_next_older_one_used(
+def test_a_corrupt_newest_checkpoint_is_passed_over(
         run_with_two_checkpoints: list[Path], train_here: Command) -> None:
     older, newest = run_with_two_checkpoints
     flip(newest / "arrays.npz")
@@ -84,12 +83,19 @@ def test_a_corrupt_newest_checkpoint_is_named_and_the_next_older_one_used(
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_another_game_is_not_gone_on_with(train_here: Command) -> None:
-    game = train_here("--resume", "run", "--game", "toy:identity", "--steps", "10000")
-    assert game.returncode == 2 and "was trained on toy:catch" in game.stderr and game.stderr.count("\n") == 1
+@pytest.mark.parametrize(("flags", "says"), [
+    (["--game", "toy:identity"], "--game: toy:identity, but .*run/checkpoints/.* was trained on toy:catch; "),
+    (["--rollout-length", "7"], "--rollout-length: 7, but .* was trained on 20; --weights-only begins a new run with "),
+    (["--optimizer", "rmsprop"], r"--resume: .*: its state is of another optimizer: optimizer\..*; --weights-only "),
+    (["--weights-only", "--game", "toy:identity", "--run-dir", "other"], "--weights-only: .* another network: network.0"),
+    (["--run-dir", "other"], "--run-dir: --resume goes on with its own directory")])
+def test_what_a_checkpoint_does_not_fit_is_refused_in_one_line(flags: list[str], says: str, train_here: Command) -> None:
+    refused = train_here("--resume", "run", *flags, "--steps", "10000")
+    assert refused.returncode == 2 and re.fullmatch(f"ga3c-train: {says}.*\n", refused.stderr), refused.stderr
+    assert not Path("other").exists()
 
 
-def test_checkpoints_newer_than_the_one_gone_on_from_are_set_aside(
+def test_newer_checkpoints_are_set_aside(
         run_with_two_checkpoints: list[Path], train_here: Command) -> None:
     older, newest = run_with_two_checkpoints
     done = train_here("--resume", str(older), "--steps", str(int(older.name) + 100))
@@ -100,7 +106,7 @@ def test_checkpoints_newer_than_the_one_gone_on_from_are_set_aside(
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_a_run_that_another_process_trains_is_not_gone_on_with(train_here: Command) -> None:
+def test_a_run_in_use_is_not_resumed(train_here: Command) -> None:
     held = lock_directory(RUN)
     try:
         refused = train_here("--resume", "run", "--steps", "10000")
@@ -109,7 +115,7 @@ def test_a_run_that_another_process_trains_is_not_gone_on_with(train_here: Comma
     assert refused.returncode == 2 and str(os.getpid()) in refused.stderr and refused.stderr.count("\n") == 1
 
 
-def test_a_new_run_begins_with_the_weights_that_it_was_given(
+def test_weights_only_begins_a_new_run(
         run_with_two_checkpoints: list[Path], train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[tuple[dict[str, np.ndarray], int, int]] = []
 
@@ -137,31 +143,13 @@ def test_without_agents_the_exit_code_is_3(train_here: Command, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_a_new_run_with_those_weights_has_neither_the_limits_nor_the_directory_of_theirs(train_here: Command) -> None:
+def test_weights_only_takes_neither_limits_nor_directory(train_here: Command) -> None:
     theirs, own = (train_here("--resume", "run", *more, "--print-config").stdout for more in ([], ["--weights-only"]))
     assert re.search(r"^  steps: \d+", theirs, re.MULTILINE) and re.search(r"^  steps: null", own, re.MULTILINE)
     assert re.search(r"^  run_dir: null", own, re.MULTILINE) and re.search(r"^  game: toy:catch", own, re.MULTILINE)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_what_shapes_learning_is_refused_on_resume_and_allowed_for_a_new_run_with_those_weights() -> None:
-    before = sorted(str(path) for path in Path("run").rglob("*"))
-    refused = train("--resume", "run", "--rollout-length", "7", "--steps", "10000")
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
-    assert re.search("--rollout-length: 7, but .*run/checkpoints/.*--weights-only", refused.stderr)
-    done = train("--resume", "run", "--weights-only", "--rollout-length", "7", "--steps", "700", "--run-dir", "fine")
-    assert done.returncode == 0 and re.search("Begins with the weights of .*run/checkpoints/", done.stdout), done.stderr
-    assert rows(Path("fine"))[-1]["agent_steps"] < 2000, "it counts from 0"
-    assert before == sorted(str(path) for path in Path("run").rglob("*"))
-    other = train("--resume", "run", "--weights-only", "--game", "toy:identity", "--steps", "700", "--run-dir", "other")
-    assert other.returncode == 2 and "another network: network.0" in other.stderr and other.stderr.count("\n") == 1
-    assert not Path("other").exists()
-    alone = train("--weights-only")
-    assert alone.returncode == 2 and "--weights-only: goes with --resume" in alone.stderr
-
-
-def test_weights_of_a_network_that_sees_otherwise_are_refused(train_here: Command) -> None:
+def test_weights_that_see_with_other_contrast_are_refused(train_here: Command) -> None:
     short = ("--steps", "64", "--serial", "--preset", "fast", "--emulator", "ale", "--agents", "1", "--envs-per-agent",
              "4", "--rollout-length", "4", "--training-batch-min", "16")
     begun = train_here("--game", "Pong", *short, "--run-dir", "pong")
@@ -172,20 +160,9 @@ def test_weights_of_a_network_that_sees_otherwise_are_refused(train_here: Comman
         assert re.fullmatch("ga3c-train: --contrast: true, but .*pong/checkpoints/.* was trained with false\n",
                             refused.stderr)
     assert not Path("other").exists()
-    large = train_here("--resume", "pong", "--network", "large", "--steps", "128")
-    assert large.returncode == 2, large.stdout
-    assert re.fullmatch(r"ga3c-train: --resume: .*pong/checkpoints/\d+: its weights are of another network: network.00 "
-                        r"is .*\n", large.stderr)
 
 
-@pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_a_resumed_run_keeps_its_directory(train_here: Command) -> None:
-    done = train_here("--resume", "run", "--run-dir", "other", "--steps", "10000")
-    assert done.returncode == 2 and "--run-dir: --resume goes on with its own directory" in done.stderr
-    assert not Path("other").exists()
-
-
-def test_counts_that_are_given_to_a_resume_win_over_the_start_of_the_run(
+def test_counts_at_a_resume_win_over_the_start_of_the_run(
         run_with_two_checkpoints: list[Path], train_here: Command) -> None:
     written = Path("run/config.yaml")
     text = written.read_text()
@@ -199,21 +176,13 @@ def test_counts_that_are_given_to_a_resume_win_over_the_start_of_the_run(
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_another_optimizer_is_refused_by_its_name(train_here: Command) -> None:
-    refused = train_here("--resume", "run", "--optimizer", "rmsprop", "--steps", "10000")
-    assert refused.returncode == 2
-    assert re.fullmatch(r"ga3c-train: --resume: .*: its state is of another optimizer: optimizer\..*; --weights-only "
-                        r"begins a new run with its weights\n", refused.stderr)
-
-
-@pytest.mark.usefixtures("run_with_two_checkpoints")
-def test_what_a_resumed_run_was_told_holds_for_the_next_resume_too(train_here: Command) -> None:
+def test_settings_of_a_resume_hold_for_the_next(train_here: Command) -> None:
     assert train_here("--resume", "run", "--steps", "10000", "--gamma", "0.9").returncode == 0
     printed = train_here("--resume", "run", "--print-config").stdout
     assert "\n  gamma: 0.9 " in printed and "\n  steps: 10000 " in printed
 
 
-def test_a_refused_resume_from_an_older_checkpoint_leaves_the_newer_ones(
+def test_a_refused_resume_leaves_the_newer_checkpoints(
         run_with_two_checkpoints: list[Path], train_here: Command) -> None:
     before = run_with_two_checkpoints
     refused = train_here("--resume", str(before[0]), "--steps", "1000")
@@ -222,30 +191,6 @@ def test_a_refused_resume_from_an_older_checkpoint_leaves_the_newer_ones(
 
 
 # ------------------------------------------------------------------------------------------------ what it goes on with
-
-def minutes_more() -> str:
-    """A limit, which counts from the run's beginning, three seconds from where it is."""
-    return str(rows(Path("run"))[-1]["time"] / 60 + 0.05)
-
-
-@pytest.mark.slow
-def test_a_resumed_run_goes_on_with_the_counts_its_controller_had(
-        train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def second(tuner: Tuner, *arguments: object) -> None:
-        tuner.controller._state.accepted = (3, 1, 1)  # as if it had found them
-
-    common = ["--dynamic", "--agents-max", "4", "--no-tensorboard", "--no-remember"]
-    with monkeypatch.context() as patched:
-        patched.setattr(Tuner, "second", second)
-        assert train_here("--game", "toy:catch", *common, "--start", "1/1/1", "--minutes", "0.05",
-                          "--run-dir", "run").returncode == 0
-    before = len(rows(Path("run")))
-    assert train_here("--resume", "run", "--minutes", minutes_more()).returncode == 0
-    assert rows(Path("run"))[before:] and max(row["agents"] for row in rows(Path("run"))[before:]) == 3
-    before = len(rows(Path("run")))
-    told = train_here("--resume", "run", "--start", "2/1/1", "--minutes", minutes_more())
-    assert "starts again at 2/1/1, the counts that were given" in told.stdout
-    assert rows(Path("run"))[before]["agents"] == 2
 
 
 @pytest.mark.usefixtures("run_with_two_checkpoints")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 from command_line import QUICK, Command, recorded, told, train
 from trained import make_trained
 
-from ga3c.commands import evaluate
 from ga3c.commands import train as cli
 from ga3c.envs.base import EnvSpec
 from ga3c.learner.checkpoint import Best, set_best
@@ -20,45 +17,21 @@ from ga3c.learner.tensorflow.kernels import Kernel
 from ga3c.runs.reader import located
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
-from ga3c.settings.schema import EnvSettings, Settings
+from ga3c.settings.schema import Settings
 
 pytestmark = pytest.mark.usefixtures("own_directory")
 
 
-@pytest.mark.parametrize(("command", "flag"), [
-    ("train", "--help"), ("train", "--version"), ("train", "--print-config"), ("evaluate", "--help"),
-    ("evaluate", "--version")])
-def test_a_question_is_answered_without_anything_heavy(command: str, flag: str) -> None:
-    program = (f"import sys\nfrom ga3c.commands.{command} import {command}\n"
-               f"try:\n    code = {command}(sys.argv[1:])\nexcept SystemExit as end:\n    code = end.code\n"
-               "heavy = {'tensorflow', 'keras', 'gymnasium', 'ale_py', 'rich'} & set(sys.modules)\n"
-               "sys.exit(code or (f'imported {heavy}' if heavy else 0))")
-    done = subprocess.run([sys.executable, "-c", program, flag], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "ga3c" in done.stdout
-
-
 @pytest.mark.parametrize(("arguments", "says"), [
     (["--lerning-rate", "1"], "unknown option --lerning-rate; did you mean --learning-rate?"),
-    (["--gamma", "2"], "--gamma: '2' is not allowed: input should be less than or equal to 1"),
     (["--game", "Boxin"], "game: no game is called 'Boxin'; nearest: Boxing"),
-    (["--game", "Pong-v999"], "game: no game is called 'Pong-v999'; nearest: Pong-v4"),
-    (["--game", "Pong-ram-v5"], "use Pong or ALE/Pong-v5"),
-    (["--game", "Pong", "--mode", "7"], "mode: 7 is not allowed: Pong has 0, 1"),
-    (["--game", "Boxing", "--difficulty", "4"], "difficulty: 4 is not allowed: Boxing has 0, 1, 2, 3"),
-    (["--game", "Pendulum-v1"], "supported: Discrete"),
     (["--game", "Boxing", "--network", "dense"], "network: 'dense' does not fit Boxing"),
-    (["--config", "missing.yaml"], "missing.yaml: No such file or directory"),
     (["--resume", "nowhere"], "nowhere is neither a run"),
-    (["--config", ""], "--config: '' names nothing"),
+    (["--weights-only"], "--weights-only: goes with --resume"),
     (["--resume", ""], "--resume: '' names nothing"),
-    (["--run-dir", ""], "--run-dir: '' is not allowed"),
-    (["--run-dir", "/proc/version"], "run_dir: /proc/version is no directory"),
     (["--schedule", "multi-batch", "--update-groups", "3"], "update_groups: 3 must divide rollout_length 64; 2 does"),
     (["--schedule", "multi-batch", "--steps-per-update", "1"], "each step is in 16 updates; at most 15 are possible"),
-    (["--preset", "quality", "--algorithm", "a3c-cpu"], "passes: 3, of preset quality, does not go with a3c-cpu"),
     (["--run-dir", "/proc/none"], "disk: 500 MB needed in /proc, 0 MB free"),
-    (["--agents", "4096", "--slots-per-agent", "16", "--game", "toy:catch"], "is over 65535 slots"),
 ])
 def test_a_users_mistake_is_one_line_and_exit_code_2(
         arguments: list[str], says: str, train_here: Command) -> None:
@@ -73,9 +46,8 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(
     ("game: Pong", (), "run is neither a run (no config.yaml and metrics.jsonl in it)"),
     ("game: Pong", ("metrics.jsonl",), "--resume: run has no checkpoint yet; a new run may have its settings: --config "
                                        "run/config.yaml --run-dir null"),
-    ("- a list", ("checkpoints/000000000001/",), "run/config.yaml: these are no run's settings, they name no game"),
     ("", ("checkpoints/000000000001/",), "run/config.yaml: these are no run's settings, they name no game")])
-def test_what_is_no_run_to_go_on_with_is_told_at_once(config: str, made: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_resumed_is_told_at_once(config: str, made: tuple[str, ...], says: str) -> None:
     Path("run").mkdir()
     Path("run/config.yaml").write_text(config)
     for path in made:
@@ -87,7 +59,7 @@ def test_what_is_no_run_to_go_on_with_is_told_at_once(config: str, made: tuple[s
     assert (done.returncode, done.stdout) == (2, "") and says in done.stderr, done.stderr
 
 
-def test_what_was_asked_for_without_effect_is_told_at_the_start(train_here: Command) -> None:
+def test_settings_without_effect_are_told_at_the_start(train_here: Command) -> None:
     done = train_here("--game", "toy:catch", "--no-tensorboard", "--agents", "2", "--algorithm", "a2c", "--trainers",
                       "2", "--frame-skip", "2", "--steps", "100", "--run-dir", "run")
     assert (done.returncode, done.stderr) == (0, "")
@@ -100,14 +72,14 @@ def test_what_was_asked_for_without_effect_is_told_at_the_start(train_here: Comm
         assert line in begun["notes"] and done.stdout.count(line) == 1, begun["notes"]
 
 
-def test_counts_on_the_command_line_go_over_the_start_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_of_flags_win_over_the_start_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.yaml").write_text("tuning: {start: 3/2/1, dynamic: true}\n")
     for given, start in (((), "3/2/1"), (("--agents", "5"), "null"), (("--agents", "5", "--start", "7/1/1"), "7/1/1")):
         assert cli.train(["--config", "mine.yaml", *given, "--print-config"]) == 0
         assert f"\n  start: {start} " in capsys.readouterr().out
 
 
-def test_a_run_goes_on_from_a_checkpoint_that_is_named_or_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_located_by_its_path_or_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     make_trained(Path("run"), configured(game="toy:catch"), (10, 20))
     assert located("run") == (Path("run"), None)
     assert located("run/checkpoints/000000000020") == (Path("run"), Path("run/checkpoints/000000000020"))
@@ -122,16 +94,7 @@ def test_a_run_goes_on_from_a_checkpoint_that_is_named_or_was_chosen(monkeypatch
     assert located("../checkpoints/000000000020/") == (Path(".."), Path("../checkpoints/000000000020"))
 
 
-def test_a_run_whose_agent_steps_are_single_frames_says_so_at_its_start(train_here: Command) -> None:
-    done = train_here("--game", "PongNoFrameskip-v4", "--mode", "1", "--serial", "--agents", "1", "--envs-per-agent",
-                      "2", "--rollout-length", "4", "--training-batch-min", "8", "--no-tensorboard", "--steps", "16",
-                      "--run-dir", "run")
-    assert (done.returncode, done.stderr) == (0, "")
-    line = "PongNoFrameskip-v4: an agent step is one frame, as this id says; --frame-skip 4 is usual"
-    assert line in recorded("start")[0]["notes"] and done.stdout.count(line) == 1
-
-
-def test_a_run_computes_with_the_kernel_that_was_chosen_and_says_so(
+def test_a_run_computes_with_the_chosen_kernel(
         train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(settings: Settings, spec: EnvSpec, tell: Callable[[str], object], *how: object) -> Kernel:
         tell("Kernels: what was measured")
@@ -152,28 +115,3 @@ def test_a_run_directory_in_use_is_refused_with_the_way_on() -> None:
     assert done.returncode == 2 and "--resume taken" in done.stderr
     assert "TensorFlow" not in done.stdout, "a mistake is told before it is imported"
     assert os.listdir("taken") == ["thesis.txt"]
-
-
-@pytest.mark.parametrize(("command", "asked"), [
-    (["train", "--game", "Pong", "--envs-per-agent", "9"], [("Pong", 9)]),
-    pytest.param(["train", "--game", "Pong", "--envs-per-agent", "3"], [("Pong", 3)], marks=pytest.mark.slow),
-    (["train", "--game", "Pong", "--serial"], []),
-    (["evaluate", "pong", "--episodes", "9", "--envs", "5"], [("Pong", 3)]),
-    (["evaluate", "pong", "--episodes", "1"], []), (["evaluate", "pong", "--envs", "1"], [])])
-def test_the_fork_server_is_told_what_one_process_will_play(
-        monkeypatch: pytest.MonkeyPatch, command: list[str], asked: list[tuple[str, int]]) -> None:
-    told = []
-
-    def tensorflow_comes_next(*how: object) -> None:
-        raise ConfigError("enough")
-
-    def process_comes_next(process: object, theirs: object, settings: EnvSettings, n_envs: int) -> None:
-        told.append((settings.game, n_envs))
-        raise ConfigError("enough")
-
-    monkeypatch.setattr("ga3c.agents.forkserver.start_forkserver", lambda env, n_envs: told.append((env.game, n_envs)))
-    monkeypatch.setattr("ga3c.evaluation.players.start", process_comes_next)
-    monkeypatch.setattr("ga3c.learner.backend.prepare", tensorflow_comes_next)
-    monkeypatch.setattr(evaluate, "usable_cores", lambda: 2)
-    assert (cli.train if command[0] == "train" else evaluate.evaluate)(command[1:]) == 2
-    assert told == asked

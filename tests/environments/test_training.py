@@ -47,7 +47,7 @@ def helpers() -> list[psutil.Process]:
     return found
 
 
-def test_a_run_in_processes_survives_all_at_once_and_ends_on_a_signal(started: Callable[..., Started]) -> None:
+def test_a_run_in_processes_survives_all_at_once(started: Callable[..., Started]) -> None:
     each = started("--game", "odd:Wild-v0")
     each.wait_for(learning)
     first = recorded("agent_started")[0]["pid"]
@@ -58,8 +58,8 @@ def test_a_run_in_processes_survives_all_at_once_and_ends_on_a_signal(started: C
     steps = rows(RUN)[-1]["agent_steps"]
     each.wait_for(lambda: len(recorded("agent_started")) > 2 and rows(RUN)[-1]["agent_steps"] > steps)
     each.process.send_signal(signal.SIGTERM)
-    out, err, seconds = each.end()
-    assert (each.process.returncode, err) == (143, "") and seconds < 10
+    out, err = each.end()
+    assert (each.process.returncode, err) == (143, "")
     assert out.splitlines()[-1].endswith("--resume run") and checkpoints(RUN)
     assert "said aloud" not in out
     log = (RUN / "log.txt").read_text()
@@ -68,14 +68,14 @@ def test_a_run_in_processes_survives_all_at_once_and_ends_on_a_signal(started: C
 
 
 @pytest.mark.slow
-def test_a_run_in_one_thread_survives_all_at_once_and_ends_on_a_signal(started: Callable[..., Started]) -> None:
+def test_a_serial_run_survives_all_at_once(started: Callable[..., Started]) -> None:
     each = started("--game", "odd:Wild-v0", "--serial")
     each.wait_for(learning)
     each.process.send_signal(signal.SIGTERM)
     for helper in helpers():  # nobody else ends them: they belong to the main process
         helper.kill()
-    out, err, seconds = each.end()
-    assert each.process.returncode == 143 and seconds < 15, (out, err)
+    out, err = each.end()
+    assert each.process.returncode == 143, (out, err)
     assert out.splitlines()[-1].endswith("--resume run") and checkpoints(RUN)
     assert err == "" and events(RUN)[-1]["event"] == "end"
     assert (RUN / "log.txt").read_text().count("harms nothing: RuntimeError: the close") == 3, "the check, two agents"

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -18,7 +14,7 @@ import yaml
 from trained import make_trained
 
 from ga3c.commands import export as module
-from ga3c.commands.export import ExportDiffers, export, model_card, preprocessing, write
+from ga3c.commands.export import ExportDiffers, export, model_card, write
 from ga3c.envs.factory import make_environment
 from ga3c.evaluation.policy import find, load_policy, write_policy
 from ga3c.settings.files import configured
@@ -39,7 +35,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_an_exported_atari_policy_answers_alike_everywhere_and_is_described(
+def test_an_exported_policy_answers_alike_everywhere(
         run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert export([str(run)]) == 0
     said = capsys.readouterr()
@@ -111,7 +107,7 @@ def test_the_card_claims_no_score_of_a_branch_that_was_left(run: Path) -> None:
     assert "Not evaluated yet" in model_card(find(run), "Pong", ["saved_model"])
 
 
-def test_the_card_tells_of_episodes_cut_short_and_of_a_run_that_no_command_began(run: Path) -> None:
+def test_the_card_tells_of_cut_episodes_and_a_run_from_python(run: Path) -> None:
     card = model_card(find(run), "Pong", ["saved_model"])
     assert "Cut short" not in card and "from Python" not in card
     evaluation = json.loads((run / "events.jsonl").read_text().splitlines()[0])
@@ -124,33 +120,15 @@ def test_the_card_tells_of_episodes_cut_short_and_of_a_run_that_no_command_began
     assert "trained from Python" in card and "/tmp" not in card
 
 
-def test_the_card_of_a_policy_that_was_never_evaluated_claims_nothing(tmp_path: Path) -> None:
+def test_a_record_that_is_not_whole_leaves_lines_out(tmp_path: Path) -> None:
     make_trained(tmp_path / "run", configured(game="toy:catch"))
+    (tmp_path / "run/versions.json").write_text('{"cores": 2}')
     card = model_card(find(tmp_path / "run"), "toy:catch", ["saved_model"])
-    assert "model-index" not in card and "Not evaluated yet" in card
-
-
-@pytest.mark.parametrize("versions", ["[]", '{"cores": 2}'])
-def test_a_record_of_versions_that_is_not_whole_leaves_lines_out(tmp_path: Path, versions: str) -> None:
-    make_trained(tmp_path / "run", configured(game="toy:catch"))
-    (tmp_path / "run/versions.json").write_text(versions)
-    assert "- machine: " not in model_card(find(tmp_path / "run"), "toy:catch", ["saved_model"])
-
-
-def test_discount_and_clipping_of_rewards_are_shown_as_they_were_also_from_a_policy_file(tmp_path: Path) -> None:
-    make_trained(tmp_path / "run", configured(game="toy:catch", gamma=0.9, reward_clip=0.0))
-    write_policy(tmp_path / "catch.npz", find(tmp_path / "run"))
-    for where in ("run", "catch.npz"):
-        policy = load_policy(tmp_path / where)
-        value = preprocessing(policy)["value"]
-        assert (value["gamma"], value["reward_clip"]) == (0.9, 0.0)
-        card = model_card(policy.trained, "toy:catch", [])
-        assert "(gamma): 0.9\n" in card and "rewards learned from: as they are" in card
+    assert "- machine: " not in card and "model-index" not in card and "Not evaluated yet" in card
 
 
 @pytest.mark.parametrize(("arguments", "told"), [
-    (["nothing"], "nothing is not a run, checkpoint"), (["file.npz"], "DIRECTORY: name one"),
-    (["run", "."], ". exists")])
+    (["file.npz"], "DIRECTORY: name one"), (["run", "."], ". exists")])
 def test_a_mistake_is_one_line_and_exit_code_2(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         arguments: list[str], told: str) -> None:
@@ -162,47 +140,15 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert said.startswith("ga3c-export: ") and told in said and said.count("\n") == 1
 
 
-@pytest.mark.parametrize(("name", "code", "told"), [
-    ("Raises", 3, "ga3c-export: 'odd:Raises-v0' failed while it played: Odd: of two lines (odd.py, line "),
-    ("ExitsUnmade", 2, "ga3c-export: game: 'odd:ExitsUnmade-v0' cannot be made: SystemExit: the code 3 (odd.py, ")])
 def test_a_game_that_fails_is_one_line_and_nothing_is_exported(
-        tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, code: int, told: str) -> None:
-    game = f"odd:{name}-v0"
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    game = "odd:Raises-v0"
     make_trained(tmp_path / "run", configured(game="odd:Plain-v0"), says=configured(game=game), game=game)
-    assert export([str(tmp_path / "run")]) == code
+    assert export([str(tmp_path / "run")]) == 3
     said = capsys.readouterr().err
-    assert said.startswith(told) and said.count("\n") == 1
+    assert said.startswith(f"ga3c-export: '{game}' failed while it played: Odd: of two lines (odd.py, line ")
+    assert said.count("\n") == 1
     assert sorted(os.listdir(tmp_path / "run")) == ["checkpoints", "config.yaml"]
-
-
-@pytest.mark.parametrize("name", ["export", "track"])
-def test_help_imports_nothing_heavy(name: str) -> None:
-    program = (f"import sys\nfrom ga3c.commands.{name} import {name}\ntry:\n    {name}(['--help'])\n"
-               "except SystemExit as end:\n    assert not end.code\n"
-               "assert not {'tensorflow', 'keras', 'gymnasium', 'rich', 'mlflow', 'tf2onnx'} & set(sys.modules)")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert "examples:" in done.stdout
-
-
-def test_large_values_are_compared_by_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_trained(tmp_path / "run", configured(game="toy:catch"))
-    policy = load_policy(tmp_path / "run")
-    predict = policy.inference.predict
-    off = {"step": 1.5e-5, "wrong": 0.2}
-
-    def answers(error: float) -> Callable[..., Any]:
-        return lambda observation: {name: output + (200.0 + error) * (name == "value")
-                                    for name, output in predict(observation).items()}
-
-    monkeypatch.setattr(policy.inference, "predict", answers(0.0))
-    for kind, error in off.items():
-        monkeypatch.setattr(module.backend, "write_saved_model", lambda path, inference, error=error: answers(error))
-        (tmp_path / kind).mkdir()
-        if kind == "step":
-            assert write(tmp_path / kind, policy, False)["saved_model"] < 1e-6
-        else:
-            with pytest.raises(ExportDiffers, match="saved_model differs from the policy by 1.0e-03, more than 1e-05"):
-                write(tmp_path / kind, policy, False)
 
 
 def test_a_model_that_is_not_finite_is_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

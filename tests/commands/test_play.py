@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,7 +47,7 @@ def test_the_episodes_are_those_that_ga3c_eval_plays() -> None:
     watched.close()
 
 
-def test_they_are_so_though_a_game_draws_from_the_global_streams_and_they_are_left_alone() -> None:
+def test_the_global_streams_are_those_of_an_evaluation() -> None:
     settings, protocol = configured(game="odd:Draws-v0"), Protocol(5, 7, False, 1)
     watched = Watched(settings)
     np.random.seed(3)
@@ -70,14 +69,6 @@ def test_the_score_is_of_the_innermost_rewards(monkeypatch: pytest.MonkeyPatch) 
     watched.close()
 
 
-def test_greedy_takes_the_likeliest_action() -> None:
-    watched = Watched(configured(game="toy:catch"))
-    policy = np.array([[0.3, 0.3, 0.4]], np.float32)
-    taken = {moment.action for moment in moments(lambda _: {"policy": policy}, BY_POLICY, watched, 0, 3, True)}
-    assert taken == {2}
-    watched.close()
-
-
 # ------------------------------------------------------------------------------------------------ the picture
 
 FRAME = np.zeros((20, 11, 3), np.uint8)
@@ -96,7 +87,7 @@ def test_a_picture_is_the_frame_enlarged_with_even_sides() -> None:
     assert Painter(None, None).paint(moment([1.0]))[0].shape[0] == 400
 
 
-def test_beside_the_frame_the_policy_is_drawn_to_scale_and_the_chosen_action_stands_out() -> None:
+def test_the_policy_is_drawn_to_scale_beside_the_frame() -> None:
     def width(share: float, action: int) -> int:
         picture = Painter(1, ["noop", "fire"]).paint(moment([share, 1 - share], action))[1]
         assert (picture[:20, :11] == 200).all() and picture.shape[0] % 2 == picture.shape[1] % 2 == 0
@@ -188,7 +179,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *argume
     return play(["run", "--record", "film.gif", "--zoom", "1", "--episodes", "2", *arguments])
 
 
-def test_a_film_is_of_the_seed_and_the_policy_asked_for_and_kept_if_interrupted(
+def test_an_interrupted_film_is_kept(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
 
@@ -203,8 +194,7 @@ def test_a_film_is_of_the_seed_and_the_policy_asked_for_and_kept_if_interrupted(
 
 
 @pytest.mark.parametrize(("name", "size", "brightest"), [
-    ("Plain", (12, 8), 200), ("Grows", (12, 8), 200), ("ChannelsFirst", (12, 8), 200), ("Floats", (12, 8), 128),
-    ("Bools", (12, 8), 255), ("Lists", (12, 8), 200), ("Nothing", (32, 16), 5), ("NoModes", (32, 16), 5)])
+    ("Grows", (12, 8), 200), ("Nothing", (32, 16), 5), ("NoModes", (32, 16), 5)])
 def test_whatever_a_game_renders_the_film_shows_it(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str,
         size: tuple[int, int], brightest: int) -> None:
@@ -220,23 +210,13 @@ def test_whatever_a_game_renders_the_film_shows_it(
     assert max(shown) == brightest
 
 
-def test_what_a_game_changes_for_the_whole_process_is_put_back(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    handler = signal.getsignal(signal.SIGTERM)
-    assert recorded(tmp_path, monkeypatch, "Changes") == 0
-    assert os.getcwd() == str(tmp_path) and (tmp_path / "film.gif").exists()
-    assert signal.getsignal(signal.SIGTERM) is handler
-
-
 @pytest.mark.parametrize(("name", "code", "lines"), [
     ("Text", 3, [r"'odd:Text-v0' cannot be drawn: render\(\) gives a str; right is .*"]),
-    ("FailsToDraw", 3, [r"'odd:FailsToDraw-v0' cannot be drawn: ImportError: no library to draw with \(odd.py, .*"]),
     ("RaisesTwice", 3, [
         r"'odd:RaisesTwice-v0' failed while it played: Odd: of two lines \(odd.py, line \d+\)",
         r"'odd:RaisesTwice-v0' failed when it was closed: RuntimeError: the close \(odd.py, line \d+\)"]),
-    ("Exits", 3, [r"'odd:Exits-v0' failed while it played: SystemExit: the code 'enough of this' .*"]),
     ("ExitsUnmade", 2, [r"game: 'odd:ExitsUnmade-v0' cannot be made: SystemExit: the code 3 .*"])])
-def test_a_game_that_fails_is_told_in_one_line_each_and_what_was_recorded_is_kept(
+def test_a_failing_game_is_told_and_what_was_recorded_kept(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, code: int,
         lines: list[str]) -> None:
     assert recorded(tmp_path, monkeypatch, name) == code
@@ -245,21 +225,17 @@ def test_a_game_that_fails_is_told_in_one_line_each_and_what_was_recorded_is_kep
     assert len(told) == len(lines), err
     for line, expected in zip(told, lines, strict=True):
         assert re.fullmatch(f"ga3c-play: {expected}", line), line
-    assert (tmp_path / "film.gif").exists() == (name in ("RaisesTwice", "Exits"))
+    assert (tmp_path / "film.gif").exists() == (name == "RaisesTwice")
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
     ([], "name what to watch: POLICY, or --game GAME --pretrained; or play yourself"),
-    (["--game", "Pong"], "name what to watch"),
-    (["run", "--pretrained"], "name what to watch"),
     (["run", "--record", "game.avi"], "game.avi is none of .gif, .webp, .mp4"),
-    (["run", "--record", "/nowhere/game.gif"], "/nowhere is no directory"),
-    (["nothing"], "nothing is not a run, checkpoint"),
     (["--game", "Berzerk", "--pretrained"], "no policy for Berzerk comes with this version"),
     (["--game", "Berzrk", "--pretrained"], "nearest: Berzerk"),
     (["run", "--human"], "--human takes --game GAME"),
+    (["--game", "toy:catch", "--human"], "--human: toy:catch draws nothing"),
     (["--game", "Pong", "--human", "--zoom", "2", "--greedy"], "--greedy does not go with --human, which takes --game"),
-    (["run", "--fps", "0"], "a number from 1 to 60"),
     (["run", "--fps", "20"], "--fps is of --record"),
     (["run", "--record", "game.gif", "--speed", "2"], "--speed is of a window, not of --record"),
 ])
@@ -272,57 +248,7 @@ def test_a_mistake_is_one_line(arguments: list[str], says: str, capsys: pytest.C
     assert (code, told.count("\n")) == (2, 1) and told.startswith("ga3c-play: ") and says in told, told
 
 
-def test_that_there_is_no_policy_is_said_before_the_game_is_made(
-        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The first game made on a machine compiles the emulator, for half a minute."""
-    monkeypatch.setattr("ga3c.envs.check.probe", lambda settings: 1 / 0)
-    assert play(["--game", "ALE/Berzerk-v5", "--pretrained"]) == 2
-    assert "no policy for ALE/Berzerk-v5 comes with this version" in capsys.readouterr().err
-
-
-def test_a_wide_frame_is_not_enlarged_beyond_what_a_screen_has() -> None:
-    wide = Moment([np.zeros((16, 800, 3), np.uint8)], {}, 0, 0, 0.0, 1, None, False)
-    assert Painter(None, None).paint(wide)[0].shape == (16, 800, 3)
-
-
-_MINE = """
-import gymnasium, numpy as np
-from gymnasium.spaces import Box, Discrete
-
-class Mine(gymnasium.Env):
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
-    observation_space, action_space = Box(0, 255, (2,), np.uint8), Discrete(2)
-
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(2, np.uint8), {}
-
-    def step(self, action):
-        if self.render_mode:
-            import pygame
-            pygame.event.post(pygame.event.Event(pygame.QUIT))
-        return np.zeros(2, np.uint8), 1.0, True, False, {}
-
-    def render(self):
-        return np.zeros((40, 60, 3), np.uint8)
-
-gymnasium.register("Mine-v0", Mine)
-"""
-
-
-@pytest.mark.parametrize(("game", "code", "told"), [
-    ("mine:Mine-v0", 0, "Episode 1: score 1"), ("toy:catch", 2, "--human: toy:catch draws nothing")])
-def test_a_person_plays_a_game_of_the_working_directory(
-        no_screen: None, tmp_path: Path, game: str, code: int, told: str) -> None:
-    (tmp_path / "mine.py").write_text(_MINE)
-    done = subprocess.run([*PLAY, "--game", game, "--human"], cwd=tmp_path, capture_output=True, text=True, timeout=120,
-                          env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, check=False)
-    assert done.returncode == code and told in done.stdout + done.stderr, done.stderr
-
-
-def test_games_are_opened_as_in_an_evaluation_whatever_the_training_did(
+def test_games_are_opened_as_in_an_evaluation(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
 

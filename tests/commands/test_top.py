@@ -150,15 +150,6 @@ def test_it_follows_a_run_to_its_end(run: Written, opened: Callable[..., Termina
     assert terminal.text.count("PPS at most") == 1, "the panel is drawn in place"
 
 
-@pytest.mark.parametrize(("envs", "advised"), [("1", True), ("16", False), ("many", False)])
-def test_agents_of_few_environments_are_advised_to_have_more(run: Written, envs: str, advised: bool) -> None:
-    with open(run.path / "config.yaml", "a") as file:
-        file.write(f"agents:\n  envs_per_agent: {envs}\n")
-    for row in rows(5, **BUSY):
-        run.row(row)
-    assert ("envs_per_agent" in top(run.path, "--once").stdout) == advised
-
-
 def test_q_leaves_and_the_terminal_is_as_it_was(run: Written, opened: Callable[..., Terminal]) -> None:
     for row in rows(5):
         run.row(row)
@@ -172,7 +163,7 @@ def test_q_leaves_and_the_terminal_is_as_it_was(run: Written, opened: Callable[.
     assert then.finish() == 0 and " icanon" in then.text and " echo " in then.text
 
 
-def test_an_interrupt_while_the_panel_is_first_drawn_leaves_the_cursor(run: Written) -> None:
+def test_an_interrupt_of_the_first_panel_leaves_the_cursor(run: Written) -> None:
     for row in rows(5):
         run.row(row)
     program = ("from rich.live import Live\nfrom ga3c.commands.top import main\n"
@@ -182,7 +173,7 @@ def test_an_interrupt_while_the_panel_is_first_drawn_leaves_the_cursor(run: Writ
     assert terminal.finish() == 130 and not terminal.screen.cursor.hidden
 
 
-def test_a_run_that_writes_no_more_is_called_silent_and_one_that_was_resumed_at_work(run: Written) -> None:
+def test_a_silent_run_is_told_from_one_at_work(run: Written) -> None:
     run.row(ROW)
     hour_ago = time.time() - 3600
     for name in ("metrics.jsonl", "events.jsonl"):
@@ -197,7 +188,7 @@ def test_a_run_that_writes_no_more_is_called_silent_and_one_that_was_resumed_at_
     assert "at work" in top(run.path, "--once").stdout
 
 
-def test_an_ended_run_is_shown_once_also_where_there_is_no_terminal(run: Written) -> None:
+def test_an_ended_run_is_shown_once_without_a_terminal(run: Written) -> None:
     for row in rows(3):
         run.row(row)
     run.event(event="end", time=8.0, reason="--steps 6000", agent_steps=6000)
@@ -224,30 +215,3 @@ def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:
     done = top(tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (
         2, "", f"ga3c-top: {tmp_path} is no run: it has no metrics.jsonl\n")
-
-
-def test_without_a_terminal_a_run_that_was_killed_is_told_and_given_up(run: Written) -> None:
-    run.row(ROW)
-    hour_ago = time.time() - 3600
-    for name in ("metrics.jsonl", "events.jsonl"):
-        os.utime(run.path / name, (hour_ago, hour_ago))
-    done = top(run.path)
-    assert done.returncode == 0
-    assert re.fullmatch(r"\[Time: .*\nno row for 3,6\d\d s: killed, or stuck\n", done.stdout)
-    run.event(event="start", time=8.0)
-    os.utime(run.path / "events.jsonl", (hour_ago + 7200, hour_ago + 7200))  # however long it takes to look
-    with subprocess.Popen([*TOP, str(run.path)], stdout=subprocess.PIPE, text=True,
-                          env={**os.environ, "PYTHONUNBUFFERED": "1"}) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        run.row(ROW | {"agent_steps": 123_456_999})
-        assert "[Steps: 123,456,999" in process.stdout.readline(), "it has just been resumed"
-        process.kill()
-
-
-def test_a_run_that_was_resumed_on_a_larger_machine_has_its_cores(run: Written) -> None:
-    for row in rows(5, **BUSY):
-        run.row(row)
-    assert "all 2 cores" in top(run.path, "--once").stdout
-    run.event(event="start", time=8.0, versions={"cores": 8})
-    assert "all 2 cores" not in top(run.path, "--once").stdout

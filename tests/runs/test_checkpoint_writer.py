@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
 import pytest
 from recording import WORKERS, Clock, end, learned, model, names, rows, tick
 
@@ -130,16 +129,6 @@ def test_who_skips_the_last_checkpoint_does_not_wait_for_one_under_way(
     record.checkpoints.skip_last()
     record.finish(10, "SIGINT", "it was not waited for")
     assert names(tmp_path) == [] and "No checkpoint: it was not waited for" in capsys.readouterr().out
-
-
-def test_a_mistake_in_the_writer_ends_the_run_and_is_no_failure_of_the_disk(
-        clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin()
-    record.start()
-    record.checkpoints.extra_arrays = lambda: {"a": np.array([object()])}  # pickled, which is refused
-    record.checkpoints.request(model(1))
-    with pytest.raises(ValueError, match="allow_pickle"):
-        record.checkpoints.wait()
 
 
 def test_without_a_thread_to_be_had_a_checkpoint_is_written_all_the_same(

@@ -35,7 +35,7 @@ def test_a_checkpoint_is_made_when_it_is_due(tmp_path: Path, clock: Clock, begin
     assert record.disturbances == 6, "no second with a checkpoint counts for a trial"
 
 
-def test_the_first_checkpoint_after_each_full_hour_outlasts_the_newest(
+def test_the_first_checkpoint_of_each_hour_stays(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin(checkpoints_kept=1)
     record.start()
@@ -47,7 +47,7 @@ def test_the_first_checkpoint_after_each_full_hour_outlasts_the_newest(
         "000000000070", "000000000060", "000000000030"]
 
 
-def test_a_device_that_fails_a_checkpoint_is_told_and_training_goes_on(
+def test_a_device_that_fails_a_checkpoint_is_told(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch) -> None:
     record = begin(checkpoint_minutes=1 / 60)

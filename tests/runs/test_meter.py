@@ -40,7 +40,7 @@ def test_each_kind_of_process_is_measured_by_itself(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("usable", "whole"), [(os.cpu_count() or 1, True), ((os.cpu_count() or 1) + 1, False)])
-def test_of_a_machine_that_may_be_used_in_part_only_what_is_ours_counts(
+def test_of_a_machine_used_in_part_only_what_is_ours_counts(
         monkeypatch: pytest.MonkeyPatch, usable: int, whole: bool) -> None:
     monkeypatch.setattr("ga3c.runs.meter.usable_cores", lambda: usable)
     monkeypatch.setattr(Meter, "_busy", staticmethod(lambda: 1e6 * time.monotonic()))

@@ -6,11 +6,10 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from ga3c.settings.messages import ConfigError
-from ga3c.runs.reader import Follower, column, episodes, events, find_run, lasting, lasting_events, rows, settings
+from ga3c.runs.reader import Follower, episodes, find_run, lasting, lasting_events, rows, settings
 
 
 def test_lines_are_told_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> None:
@@ -24,16 +23,10 @@ def test_lines_are_told_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> 
     assert follower.new() == [{"time": 3}]
 
 
-def test_what_a_crash_has_torn_is_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"time": 1}\n{"time": 2, "pp\n7\n\xff\n{"time": 3}\n{"time": 4}')
-    assert Follower(path).new() == [{"time": 1}, {"time": 3}]
-
-
 LEAST = dict.fromkeys(("time", "agent_steps", "frames", "episodes", "agents", "predictors", "trainers"), 1)
 
 
-def test_a_row_has_numbers_and_none_where_nothing_was_measured(tmp_path: Path) -> None:
+def test_a_row_has_numbers_and_none(tmp_path: Path) -> None:
     odd = [LEAST, {"time": 1}, LEAST | {"agents": "many"}, LEAST | {"frames": float("nan")}, LEAST | {"time": True},
            LEAST | {"pps": 7, "tps": "fast", "score": 10**400, "bottleneck": "device", "odd": [1]},
            LEAST | {"bottleneck": 3}, LEAST | {"bottleneck": "agents"}]
@@ -69,16 +62,6 @@ def test_an_evaluation_lasts_as_long_as_its_checkpoint(tmp_path: Path) -> None:
     assert [event["time"] for event in lasting_events(tmp_path)] == [0.0, 660.0, 600.0]
     written({"event": "start", "time": 500.0, "resumed_at": 5_000})
     assert of_600 not in lasting_events(tmp_path)
-
-
-def test_an_event_has_a_kind_and_a_time(tmp_path: Path) -> None:
-    (tmp_path / "events.jsonl").write_text('{"event": "end", "time": 1, "reason": []}\n{"event": 7, "time": 1}\n'
-                                           '{"event": "end"}\n[]\n')
-    assert events(tmp_path).new() == [{"event": "end", "time": 1, "reason": []}]
-
-
-def test_a_column_has_nan_where_nothing_was_measured() -> None:
-    np.testing.assert_array_equal(column([{"lag": 1}, {"lag": None}, {}], "lag"), [1.0, np.nan, np.nan])
 
 
 def test_settings_are_those_of_the_file(tmp_path: Path) -> None:

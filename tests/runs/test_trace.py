@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 
 from ga3c.settings.files import configured
 from ga3c.service.signals import Signals
@@ -52,33 +51,17 @@ def test_a_trace_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
     assert max(event.get("ts", 0) for event in events) == 9_999.25e6
 
 
-def test_of_updates_too_the_newest_are_kept() -> None:
-    trace = Trace()
-    for number in range(3_000):
-        trace.trained(0.0, 0.0, number)
-    updates = [event["args"]["agent steps"] for event in trace.events() if event["name"] == "update"]
-    assert updates == [*range(1_000, 3_000)]
-
-
-def test_an_empty_trace_is_still_a_file(tmp_path: Path) -> None:
-    Trace().write(tmp_path / "trace.json")
-    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"] == []
-
-
-@pytest.mark.parametrize("on", [True, False])
-def test_a_run_leaves_a_track_for_everyone_who_worked_if_asked_to(
-        make_run: Callable[..., Recorder], interruption: Signals, on: bool) -> None:
+def test_a_run_leaves_a_track_for_everyone_who_worked(
+        make_run: Callable[..., Recorder], interruption: Signals) -> None:
     run = make_run(configured(game="toy:counting", steps=6000, agents=2, envs_per_agent=2, rollout_length=5,
-                              training_batch_min=30, dynamic=False, tensorboard=False, trace=on))
+                              training_batch_min=30, dynamic=False, tensorboard=False, trace=True))
     model = CheckingModel()
     reason = Service(run.settings, run, model, interruption).run()
     run.finish(model.agent_steps, reason, "it was not waited for")
-    assert (run.directory / "trace.json").exists() == on
-    if on:
-        events = json.loads((run.directory / "trace.json").read_text())["traceEvents"]
-        tracks = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
-        assert set(tracks) == {"agent 0", "agent 1", "predictor-0", "trainer-0"}
-        names = {name: {event["name"] for event in events if event["ph"] == "X" and event["tid"] == track}
-                 for name, track in tracks.items()}
-        assert names["agent 0"] == {"wait", "play"} and names["trainer-0"] == {"gather", "update"}
-        assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in events if event["ph"] == "X")
+    events = json.loads((run.directory / "trace.json").read_text())["traceEvents"]
+    tracks = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
+    assert set(tracks) == {"agent 0", "agent 1", "predictor-0", "trainer-0"}
+    names = {name: {event["name"] for event in events if event["ph"] == "X" and event["tid"] == track}
+             for name, track in tracks.items()}
+    assert names["agent 0"] == {"wait", "play"} and names["trainer-0"] == {"gather", "update"}
+    assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in events if event["ph"] == "X")

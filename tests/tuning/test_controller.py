@@ -20,16 +20,6 @@ from ga3c.tuning.paper import Paper
 from ga3c.tuning.trial import Decision, Reason
 
 
-@pytest.mark.parametrize("kind", processes)
-def test_in_what_the_following_tests_tell_trials_end_in_every_way(kind: str) -> None:
-    ended = set()
-    for seed in range(4):
-        controller = processes[kind]((3, 1, 1), (40, 4, 4), None, seed)
-        trials = [controller.observe(second) for second in told(controller, [90] * 6)]
-        ended |= {trial.decision for trial in trials if trial}
-    assert {Decision.ACCEPTED, Decision.REJECTED} <= ended
-
-
 @examples(deadline=None, max_examples=150)
 @given(controllers, counts, st.lists(st.tuples(st.integers(1, 300), courses), max_size=4))
 def test_counts_stay_in_bounds(controller: Controller, most: Setting,
@@ -83,7 +73,7 @@ def test_a_void_window_changes_nothing(controller: Controller, heard: list[Measu
 
 @examples(deadline=None, max_examples=40)
 @given(controllers, courses, courses)
-def test_after_a_restore_the_same_measurements_lead_to_the_same_decisions(
+def test_after_a_restore_decisions_are_the_same(
         controller: Controller, heard: list[Measurement | int], more: list[Measurement | int]) -> None:
     def anew() -> Controller:
         made = type(controller)((1, 1, 1), (300, 9, 9), None, 7)
@@ -104,28 +94,9 @@ def test_after_a_restore_the_same_measurements_lead_to_the_same_decisions(
     assert other.state() == controller.state()
 
 
-@examples(deadline=None, max_examples=50)
-@given(st.sampled_from(sorted(processes)), st.integers(0, 9), courses)
-def test_the_same_seed_makes_the_same_decisions(kind: str, seed: int, heard: list[Measurement | int]) -> None:
-    one, two = (processes[kind]((3, 1, 1), (40, 4, 4), None, seed) for _ in range(2))
-    for second in told(one, heard):
-        assert one.observe(second) == two.observe(second)
-        assert one.setting == two.setting
-
-
-def test_a_window_asked_for_when_a_run_goes_on_is_the_one_that_counts() -> None:
-    before, after = (Paper((2, 1, 1), (8, 2, 2), None, 0, window=window) for window in (5.0, 20.0))
-    play(before, hill, 5)
-    after.restore(before.state())
-    trials = play(after, hill, 60, first=5)
-    assert trials and all(len(trial.window) == 20 for trial in trials)
-
-
 @pytest.mark.parametrize("change", [
-    {"accepted": [9, 1, 1]}, {"trial": [9, 1, 1]}, {"trial": [0, 1, 1]}, {"accepted": ["2", 1, 1]}, {"more": 1},
-    {"rejected": [7]}, {"rejected": [[1, 2]]}, {"rejected": [[0, 1, 1]]}, {"fresh": {"seconds": 3}},
-    {"fresh": {"seconds": [[1.0, 2.0]], "newest": 0.0}}, {"draws": 1.5}, {"draws": -1}, {"noise": math.nan},
-    {"probe_at": math.inf}, {"factor": -1.0}, {"searching": "yes"}, {"towards": [2, 0, 0]}, {"load_changed_at": "now"}])
+    {"accepted": [9, 1, 1]}, {"trial": [0, 1, 1]}, {"more": 1}, {"rejected": [[1, 2]]}, {"fresh": {"seconds": 3}},
+    {"draws": -1}, {"noise": math.nan}, {"searching": "yes"}])
 def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: dict[str, Any]) -> None:
     controller = Fast((2, 1, 1), (8, 2, 2), None, 0)
     before = controller.state()
@@ -158,15 +129,6 @@ def test_after_another_hour_the_accepted_setting_is_measured_again() -> None:
     assert controller.setting == controller.accepted
     play(controller, hill, 3, first=5004)
     assert controller.setting != controller.accepted
-
-
-def test_what_was_measured_in_another_hour_does_not_count() -> None:
-    controller = Fast((12, 1, 1), (32, 2, 2), None, 0)
-    play(controller, hill, 600)
-    assert not controller.searching and len(controller.baseline) > 20
-    controller.remeasure()
-    play(controller, lambda setting, second: 1.05 * hill(setting), 10, first=5000)
-    assert len(controller.baseline) == 10 and controller.baseline.newest == 5010
 
 
 def test_seconds_from_before_a_long_disturbance_do_not_count() -> None:
@@ -207,17 +169,6 @@ def test_a_setting_that_can_twice_not_be_measured_is_rejected() -> None:
     assert controller.setting not in ((2, 1, 1), (4, 1, 1)), "others are tried"
 
 
-def test_a_trial_that_could_not_be_measured_cools_nothing() -> None:
-    controller = Paper((2, 1, 1), (8, 2, 2), None, 0, window=3.0, temperature=0.3)
-    play(controller, hill, 3)
-    before = controller.state()["temperature"]
-    for time in range(3, 5 + int(TIMEOUT)):
-        controller.observe(Measurement(time, 0.0, 0.0, 0.0, 0.0, True))
-    assert controller.state()["temperature"] == before
-    play(controller, hill, 10, first=100)
-    assert controller.state()["temperature"] < before
-
-
 def test_agents_that_take_long_to_start_are_waited_for() -> None:
     controller, start, second = Fast((2, 1, 1), (8, 2, 2), None, 0), 20.0, 0
     while controller.setting == controller.accepted:
@@ -229,8 +180,8 @@ def test_agents_that_take_long_to_start_are_waited_for() -> None:
     assert ended and ended.decision is Decision.ABORTED
 
 
-@pytest.mark.parametrize("start", [0.3, 10.0, 30.0])
-def test_the_longer_an_agent_takes_to_start_the_fewer_changes_of_agents_are_tried(start: float) -> None:
+@pytest.mark.parametrize("start", [0.3, 30.0])
+def test_slowly_starting_agents_are_changed_more_rarely(start: float) -> None:
     controller, begun, searches = Fast((12, 1, 1), (64, 4, 4), None, 0), [], []
     for second in range(20_000):
         searching, resting = controller.searching, controller.setting == controller.accepted
@@ -240,7 +191,7 @@ def test_the_longer_an_agent_takes_to_start_the_fewer_changes_of_agents_are_trie
             begun.append(second)
         if controller.searching and not searching:
             searches.append(second)
-    usual = {0.3: 480, 10.0: 500, 30.0: 1500}[start]
+    usual = {0.3: 480, 30.0: 1500}[start]
     quiet = np.diff([second for second in begun if second < 10_000])
     assert quiet[2:] == pytest.approx([usual] * (len(quiet) - 2), abs=25) and len(quiet) > 4
     assert start / START_SHARE <= min(np.diff(searches)), "also where the rate changes all the time"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ def found(settings: Settings = SETTINGS, game: str = "toy:catch") -> Counts | No
     return recall(settings, game, Lines())
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"7", b"{}", b"\xff\xfe", b"[" * 100_000, b"null"])
+@pytest.mark.parametrize("content", [b"", b"7", b"[" * 100_000])
 def test_a_damaged_file_is_ignored_with_one_line_and_replaced(cache: Path, content: bytes) -> None:
     cache.parent.mkdir(parents=True)
     cache.write_bytes(content)
@@ -46,8 +45,7 @@ def test_a_damaged_file_is_ignored_with_one_line_and_replaced(cache: Path, conte
     assert os.listdir(cache.parent) == ["tuned.json"]
 
 
-@pytest.mark.parametrize(
-    "counts", [None, [], [1, 1], [0, 1, 1], [1, 1, -1], [1.5, 1, 1], ["1", 1, 1], [True, 1, 1], {}])
+@pytest.mark.parametrize("counts", [None, [1, 1], [0, 1, 1], [1.5, 1, 1]])
 def test_an_entry_that_is_no_counts_is_ignored(cache: Path, counts: Any) -> None:
     kept((3, 1, 1))
     entry, = json.loads(cache.read_text())
@@ -68,7 +66,7 @@ def test_a_directory_that_cannot_be_written_is_one_line(cache: Path) -> None:
     ("ga3c.settings.remembered.platform.node", lambda: "another machine"),
     ("ga3c.settings.remembered.usable_cores", lambda: 99),
     ("ga3c.tuning.memory.processor", lambda: "Z80")])
-def test_what_was_found_by_another_version_or_machine_is_not_recalled(
+def test_another_version_or_machine_recalls_nothing(
         cache: Path, monkeypatch: pytest.MonkeyPatch, where: str, other: Any) -> None:
     kept((3, 1, 1))
     with monkeypatch.context() as elsewhere:
@@ -78,11 +76,8 @@ def test_what_was_found_by_another_version_or_machine_is_not_recalled(
 
 
 @pytest.mark.parametrize("changed", [
-    {"network": "large"}, {"precision": "float32"}, {"envs_per_agent": 1}, {"training_batch_min": 40},
-    {"rollout_length": 5}, {"slots_per_agent": 4}, {"max_lag": None}, {"algorithm": "a3c"}, {"passes": 2},
-    {"minibatches": 4}, {"emulator": "own"}, {"frame_skip": 1}, {"wrappers": ("mine:Slow",)},
-    {"device_threads": 3}, {"prediction_batch_max": 16}, {"agent_nice": 0},
-    {"large_stride": 2}, {"kernels": "onednn"}, {"prediction_batch_min": 2}, {"mode": 1}, {"difficulty": 1}])
+    {"network": "large"}, {"envs_per_agent": 1}, {"rollout_length": 5}, {"max_lag": None}, {"passes": 2},
+    {"wrappers": ("mine:Slow",)}, {"kernels": "onednn"}, {"mode": 1}])
 def test_what_was_found_for_another_shape_of_work_is_not_recalled(
         cache: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -98,15 +93,6 @@ def test_entries_of_other_runs_are_kept_and_the_own_is_replaced(cache: Path) -> 
     kept((4, 2, 1), other)
     kept((5, 1, 1))
     assert (found(), found(other), len(entries())) == ((5, 1, 1), (4, 2, 1), 2)
-
-
-def test_names_with_spaces_are_names(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "node", lambda: "a laptop")
-    kept((3, 1, 1), game="mine:A game")
-    kept((4, 1, 1), game="mine:A")
-    assert found(game="mine:A game") == (3, 1, 1) and found(game="mine:A") == (4, 1, 1)
-    assert [(entry["machine"], entry["game"]) for entry in entries()] == [
-        ("a laptop", "mine:A game"), ("a laptop", "mine:A")]
 
 
 def test_names_of_one_game_that_skip_other_frames_are_other_work(cache: Path) -> None:

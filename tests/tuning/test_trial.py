@@ -13,8 +13,6 @@ def window(rate: float, lag: float = 2.0, load: float = 0.0, seconds: int = 3) -
 
 
 @pytest.mark.parametrize(("decision", "reason", "brief", "explanation"), [
-    (Decision.ACCEPTED, Reason.FASTER, "4/1/1 accepted +25%", "faster: +25.0% in 3 s"),
-    (Decision.REJECTED, Reason.NO_GAIN, "4/1/1 rejected +25%", "no gain that is worth a change: +25.0% in 3 s"),
     (Decision.RETRY, Reason.FASTER, "4/1/1 rejected +25%", "faster: +25.0% in 3 s, to be tried once more"),
     (Decision.REJECTED, Reason.LAG_OVER_CEILING, "4/1/1 rejected +25%",
      "the policy lag is over its ceiling: 12.0 updates after 6.0"),
@@ -25,9 +23,3 @@ def test_a_trial_says_what_became_of_it_and_why(
         decision: Decision, reason: Reason, brief: str, explanation: str) -> None:
     trial = Trial((2, 1, 1), (4, 1, 1), window(1000.0, 6.0), window(1250.0, 12.0, 0.5), decision, reason)
     assert (trial.brief(), trial.explanation()) == (brief, explanation)
-
-
-def test_a_trial_that_was_not_measured_has_no_gain() -> None:
-    trial = Trial((2, 1, 1), (4, 1, 1), window(1000.0), Window(), Decision.REJECTED, Reason.NOT_MEASURED)
-    assert trial.gain is None and trial.brief() == "4/1/1 rejected"
-    assert trial.explanation() == "no second without a disturbance"

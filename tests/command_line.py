@@ -23,6 +23,7 @@ IMPORTED = ("import sys, time\nfrom ga3c.commands import train as cli\nfrom ga3c
 
 STOP_SECONDS = 50.0  # a run stops within ten seconds; here on a machine five times slower
 
+
 def train(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*TRAIN, *arguments], capture_output=True, text=True, timeout=200, check=False)
 

@@ -65,8 +65,8 @@ def test_the_same_seed_gives_the_same_scores_and_a_record(train_here: Command, e
 
     shown = evaluate_here("run", "--seed", "1", "--greedy", "--no-record")
     assert (shown.returncode, shown.stderr) == (0, "")
-    for text in ("toy:catch", str(newest), "30 episodes, seed 1, likeliest actions", "Mean", "Median", "Interquartile mean",
-                 "95 % interval", "Least, most", "Length"):
+    for text in ("toy:catch", str(newest), "30 episodes, seed 1, likeliest actions", "Interquartile mean",
+                 "95 % interval", "Length"):
         assert text in shown.stdout
     assert len([event for event in events(Path("run")) if event["event"] == "evaluation"]) == 2
 

@@ -87,9 +87,9 @@ def test_a_corrupt_newest_checkpoint_is_passed_over(
     (["--game", "toy:identity"], "--game: toy:identity, but .*run/checkpoints/.* was trained on toy:catch; "),
     (["--rollout-length", "7"], "--rollout-length: 7, but .* was trained on 20; --weights-only begins a new run with "),
     (["--optimizer", "rmsprop"], r"--resume: .*: its state is of another optimizer: optimizer\..*; --weights-only "),
-    (["--weights-only", "--game", "toy:identity", "--run-dir", "other"], "--weights-only: .* another network: network.0"),
+    (["--weights-only", "--game", "toy:identity", "--run-dir", "other"], "--weights-only: .* another network: "),
     (["--run-dir", "other"], "--run-dir: --resume goes on with its own directory")])
-def test_what_a_checkpoint_does_not_fit_is_refused_in_one_line(flags: list[str], says: str, train_here: Command) -> None:
+def test_what_a_checkpoint_does_not_fit_is_one_line(flags: list[str], says: str, train_here: Command) -> None:
     refused = train_here("--resume", "run", *flags, "--steps", "10000")
     assert refused.returncode == 2 and re.fullmatch(f"ga3c-train: {says}.*\n", refused.stderr), refused.stderr
     assert not Path("other").exists()

@@ -350,13 +350,6 @@ class Grows(Plain):
         return np.full((8 + self.time, 12 + 2 * self.time, 3), 200, np.uint8)
 
 
-class ChannelsFirst(Plain):
-    def render(self) -> Any:
-        picture = np.zeros((3, 8, 12), np.uint8)
-        picture[0] = 200
-        return picture
-
-
 class NoModes(Plain):
     """Supports no render_mode and says nonsense of its rate."""
 
@@ -370,16 +363,8 @@ class NoModes(Plain):
         raise NotImplementedError
 
 
-class FailsToDraw(Plain):
-    def render(self) -> Any:
-        raise ImportError("no library to draw with")
-
-
 # What `render` gives of environments of these names.
-for _name, _shown in {
-        "Floats": np.full((8, 12, 3), 0.5, np.float32), "Bools": np.ones((8, 12), np.bool_),
-        "Lists": [np.full((8, 12, 3), 10, np.uint8), np.full((8, 12, 3), 200, np.uint8)],
-        "Text": "a board", "Nothing": None}.items():
+for _name, _shown in {"Text": "a board", "Nothing": None}.items():
     globals()[_name] = type(_name, (Plain,), {"render": lambda self, shown=_shown: shown})
 
 for _kind in list(globals().values()):

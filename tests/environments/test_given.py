@@ -46,21 +46,13 @@ def test_what_has_one_meaning_is_taken(game: str) -> None:
 @pytest.mark.parametrize(("game", "says"), [
     ("reward-none", "reward is None (NoneType); it is to be one number"),
     ("reward-text", "reward is '1' (str); it is to be one number"),
-    ("reward-two", "reward is [1.0, 2.0] (list); it is to be one number"),
     ("reward-ragged", "reward is [1.0, [2.0]] (list); it is to be one number"),
-    ("reward-complex", "reward is 1j (complex); it is to be one number"),
     ("reward-huge", "reward is 1000"),
     ("ends-text", "terminated is 'no' (str); it is to be True or False"),
-    ("ends-none", "truncated is None (NoneType); it is to be True or False"),
     ("four-values", "step returned 4 values; Gymnasium wants 5: observation, reward, terminated, truncated, info"),
-    ("six-values", "step returned 6 values; Gymnasium wants 5"),
     ("no-values", "step returned None (NoneType); Gymnasium wants 5"),
-    ("list-of-five", "(list); Gymnasium wants 5"),
     ("observation-shape", "an observation is uint8 (3,); its space says (2,)"),
-    ("observation-none", "an observation is object (); its space says (2,)"),
     ("observation-float", "an observation is float64 (2,); it is to be uint8"),
-    ("observation-list", "an observation is int64 (2,); it is to be uint8"),
-    ("observation-text", "an observation is <U2 (); its space says (2,)"),
     ("observation-dict", "an observation is object (); its space says (2,)"),
     ("reset-no-info", "reset returned array([0, 0], dtype=uint8) (ndarray); Gymnasium wants 2: observation, info"),
     ("reset-three", "reset returned 3 values; Gymnasium wants 2"),
@@ -71,7 +63,7 @@ def test_what_has_none_is_named(game: str, says: str) -> None:
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("game", ["reward-none", "four-values", "reset-no-info", "observation-shape"])
+@pytest.mark.parametrize("game", ["reward-none", "observation-shape"])
 def test_the_check_says_so_in_one_line(game: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check(configured(game=f"odd:{game}-v0"))
@@ -115,16 +107,6 @@ def test_pictures_become_height_width_channels(
     assert (form.given, form.shape, form.dtype) == (given, expected.shape, np.dtype(np.uint8))
     assert np.array_equal(seen, expected)
     assert bool(form.note) == (given[0] in (1, 3, 4)), form.note
-
-
-def test_channels_are_those_of_the_frames_oldest_first() -> None:
-    _, picture, seen = arranged((4, 3, 20, 30))
-    for frame in range(4):
-        for channel in range(3):
-            assert np.array_equal(seen[:, :, 3 * frame + channel], picture[frame, channel])
-    _, picture, seen = arranged((4, 20, 30, 3))
-    for frame in range(4):
-        assert np.array_equal(seen[:, :, 3 * frame:3 * frame + 3], picture[frame])
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 4), (2, 3, 4, 5, 6)])

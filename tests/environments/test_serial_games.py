@@ -40,7 +40,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[
     return trained
 
 
-def test_one_seed_is_one_run_to_the_byte_though_a_game_draws_from_the_global_streams(
+def test_one_seed_is_one_run_though_a_game_draws_globally(
         trained: Callable[[str], tuple[Checkpoint, Recorder]]) -> None:
     (one, _), (other, _) = trained("Draws"), trained("Draws")
     assert one.arrays.keys() == other.arrays.keys()

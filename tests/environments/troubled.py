@@ -10,10 +10,10 @@ from plain import Plain, Step
 
 
 class SlowToMake(Plain):
-    """A second each, and failed after 40 steps, so that it is made again."""
+    """Takes 2.5 seconds to make, and fails after 40 steps, so that it is made again."""
 
     def __init__(self, render_mode: str | None = None) -> None:
-        time.sleep(1.0)
+        time.sleep(2.5)
         super().__init__(render_mode)
         self.steps = 0
 

@@ -38,17 +38,12 @@ def test_an_id_is_played_as_gym_played_it(game: str, frame_skip: tuple[int, int]
     assert probe(configured(game=game)).frames_per_step == frames
 
 
-@pytest.mark.parametrize(("version", "sticky"), [("v0", 0.25), ("v4", 0.0)])
-def test_space_invaders_has_a_frame_skip_of_its_own_where_gym_gave_it_one(version: str, sticky: float) -> None:
-    assert how(f"SpaceInvadersDeterministic-{version}") == ("ALE/SpaceInvaders-v5", (3, 3), sticky)
-
-
 def test_an_id_may_name_the_module_that_registers_it() -> None:
     assert find_atari_game("ale_py:ALE/Pong-v5") == find_atari_game("ALE/Pong-v5") is not None
     assert probe(configured(game="ale_py:ALE/Pong-v5")).frames_per_step == 4
 
 
-def test_every_id_of_the_registry_is_its_own_game_with_its_own_stickiness_and_frame_skip() -> None:
+def test_every_id_of_the_registry_is_its_own_game() -> None:
     assert len(GAMES) > 100 and len(REGISTERED) > 300
     for identifier in REGISTERED:
         said, found = gymnasium.spec(identifier).kwargs, find_atari_game(identifier)
@@ -59,57 +54,45 @@ def test_every_id_of_the_registry_is_its_own_game_with_its_own_stickiness_and_fr
         assert list(drawn) == ([skip] if isinstance(skip, int) else list(range(*skip))), identifier
 
 
-def test_only_games_that_had_such_ids_have_them() -> None:
-    for game in PLAIN:
-        for kind in ("", "NoFrameskip", "Deterministic"):
-            for version in ("v0", "v4"):
-                had = f"{game}NoFrameskip-{version}" in gymnasium.registry
-                assert (find_atari_game(f"{game}{kind}-{version}") is not None) == had
-    assert find_atari_game("KaboomDeterministic-v4") is None and find_atari_game("Kaboom") is not None
-
-
-@pytest.mark.parametrize("game", ["Pong-ram-v5", "ALE/Pong-ram-v5", "Pong-ram-v0", "Pong-ramNoFrameskip-v4",
-                                  "Pong-ramDeterministic-v4"])
-def test_an_id_whose_observations_are_memory_is_refused_with_what_works(game: str) -> None:
+@pytest.mark.parametrize("game", ["ALE/Pong-ram-v5", "Pong-ramNoFrameskip-v4"])
+def test_an_id_of_observed_memory_is_refused(game: str) -> None:
     assert refusal(game) == (f"game: {game!r} shows the console's memory, but Atari games are learned from the screen "
                              "here; use Pong or ALE/Pong-v5")
 
 
 # ------------------------------------------------------------------------------------------------ plain names
 
-@pytest.mark.parametrize("spelling", ["MsPacman", "mspacman", "MSPACMAN", "ms_pacman", "ms-pacman", "Ms Pacman",
-                                      "Ms. Pacman", "ms.pacman"])
+@pytest.mark.parametrize("spelling", ["mspacman", "MSPACMAN", "ms_pacman", "Ms. Pacman"])
 def test_a_plain_name_is_known_as_people_write_it(spelling: str) -> None:
     assert how(spelling) == ("ALE/MsPacman-v5", (4, 4), 0.0)
 
 
 @pytest.mark.parametrize(("spelling", "game"), [
-    ("boxing", "Boxing"), ("space_invaders", "SpaceInvaders"), ("H.E.R.O.", "Hero"), ("Yars' Revenge", "YarsRevenge"),
-    ("Up 'n Down", "UpNDown"), ("Tic-Tac-Toe 3D", "TicTacToe3D"), ("Pitfall 2", "Pitfall2")])
+    ("space_invaders", "SpaceInvaders"), ("H.E.R.O.", "Hero"), ("Up 'n Down", "UpNDown"),
+    ("Tic-Tac-Toe 3D", "TicTacToe3D"), ("Pitfall 2", "Pitfall2")])
 def test_other_games_are_known_as_people_write_them(spelling: str, game: str) -> None:
     assert atari_id(spelling) == f"ALE/{game}-v5"
 
 
-@pytest.mark.parametrize("game", PLAIN)
-def test_every_game_is_found_by_its_plain_name_and_the_name_of_its_rom(game: str) -> None:
-    rom = gymnasium.spec(f"ALE/{game}-v5").kwargs["game"]
-    assert [how(name) for name in (game, game.lower(), rom)] == [(f"ALE/{game}-v5", (4, 4), 0.0)] * 3
+def test_every_game_is_found_by_its_plain_name_and_its_rom() -> None:
+    for game in PLAIN:
+        rom = gymnasium.spec(f"ALE/{game}-v5").kwargs["game"]
+        assert [how(name) for name in (game, game.lower(), rom)] == [(f"ALE/{game}-v5", (4, 4), 0.0)] * 3
 
 
 # ------------------------------------------------------------------------------------------------ what is no name
 
 @pytest.mark.parametrize(("game", "near"), [
-    ("Pong-vs-CPU", "Pong"), ("Pong-v999", "Pong"), ("Pong-v1", "Pong"), ("Pong-v5", "Pong"), ("pong-v4", "Pong-v4"),
-    ("Pong-", "Pong"), ("Pong ", "Pong"), ("ALE/Pong", "ALE/Pong-v5"), ("ALE/Pong-v4", "ALE/Pong-v5"),
-    ("PongNoFrameskip", "PongNoFrameskip-v4"), ("PongNoFrameskip-v5", "PongNoFrameskip-v4"),
-    ("PongDeterministic-v1", "PongDeterministic-v4"), ("Kaboom-v4", "ALE/Kaboom-v5"), ("Ms. Pacmann", "MsPacman")])
-def test_a_name_that_is_nearly_one_ends_in_one_line_with_the_nearest(game: str, near: str) -> None:
+    ("Pong-vs-CPU", "Pong"), ("Pong-v999", "Pong"), ("pong-v4", "Pong-v4"), ("Pong ", "Pong"),
+    ("ALE/Pong-v4", "ALE/Pong-v5"), ("PongNoFrameskip", "PongNoFrameskip-v4"), ("Kaboom-v4", "ALE/Kaboom-v5"),
+    ("Ms. Pacmann", "MsPacman")])
+def test_a_name_that_is_nearly_one_is_told_with_the_nearest(game: str, near: str) -> None:
     said = refusal(game)
     assert said.startswith(f"game: no game is called {game!r}; nearest: ")
     assert near in said.partition("nearest: ")[2].split(", ")
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "nonsense", "toy:catch", "module:Pong-v4"])
+@pytest.mark.parametrize("name", ["CartPole-v1", "nonsense", "module:Pong-v4"])
 def test_what_is_no_atari_game_is_not_taken_for_one(name: str) -> None:
     assert find_atari_game(name) is None and atari_game_of(configured(game=name).env) is None
 
@@ -149,7 +132,7 @@ def test_a_setting_wins_over_the_id(game: str, frame_skip: int | None, sticky: f
     assert found.sticky_actions == (said.sticky_actions if sticky is None else sticky)
 
 
-def test_the_start_tells_that_an_agent_step_is_one_frame_where_the_id_alone_says_so() -> None:
+def test_an_agent_step_of_one_frame_is_told_at_the_start() -> None:
     assert notes_at_start(configured(game="PongNoFrameskip-v4").env) == [
         "PongNoFrameskip-v4: an agent step is one frame, as this id says; --frame-skip 4 is usual"]
     for settings in (configured(game="PongNoFrameskip-v4", frame_skip=1), configured(game="Pong", frame_skip=1),

@@ -37,7 +37,7 @@ def frames(make: Make, game: str, steps: int, seed: int) -> NDArray[np.int64]:
     return np.diff(played, axis=0)
 
 
-def test_a_frame_skip_is_drawn_for_each_step_of_each_environment_by_the_seed(
+def test_a_frame_skip_is_drawn_by_the_seed(
         make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AtariEnvironment, "_SPREAD", 10**6)  # no episode is cut short
     drawn = frames(make, "Pong-v4", 450, 5)
@@ -49,22 +49,12 @@ def test_a_frame_skip_is_drawn_for_each_step_of_each_environment_by_the_seed(
 
 
 @pytest.mark.parametrize(("game", "each"), [
-    ("Pong", 4), ("ALE/Pong-v5", 4), ("PongNoFrameskip-v0", 1), ("SpaceInvadersDeterministic-v4", 3)])
+    ("PongNoFrameskip-v0", 1), ("SpaceInvadersDeterministic-v4", 3)])
 def test_a_frame_skip_that_is_fixed_is_not_drawn(make: Make, game: str, each: int) -> None:
     assert (frames(make, game, 20, 0) == each).all()
 
 
-def test_a_plain_name_draws_nothing_while_it_plays(make: Make) -> None:
-    environment = make("Pong", 2)
-    environment.reset(0)
-    before = environment.state()
-    transitions(environment, 20)
-    after = environment.state()
-    assert before is not None and after is not None
-    np.testing.assert_array_equal(before["generator"], after["generator"])
-
-
-@pytest.mark.parametrize("game", ["ALE/Pong-v5", "Pong-v0", "PongNoFrameskip-v0"])
+@pytest.mark.parametrize("game", ["ALE/Pong-v5", "Pong-v0"])
 def test_an_id_sticks_as_often_as_it_says(make: Make, game: str) -> None:
     environment = make(game, noop_max=0, frame_skip=1)
     environment.reset(0)
@@ -78,8 +68,8 @@ def test_an_id_sticks_as_often_as_it_says(make: Make, game: str) -> None:
 # ------------------------------------------------------------------------------------------------ modes
 
 @pytest.mark.parametrize(("game", "changed"), [
-    ("Pong-v0", {}), ("Breakout-v4", {"life_loss": True}), ("Pong", {"mode": 1, "difficulty": 1}),
-    ("Breakout", {"mode": 20, "difficulty": 1, "sticky_actions": 0.25}), ("SpaceInvaders", {"mode": 9})])
+    ("Pong-v0", {}), ("Breakout-v4", {"life_loss": True}),
+    ("Breakout", {"mode": 20, "difficulty": 1, "sticky_actions": 0.25})])
 def test_a_saved_state_goes_on_to_the_bit(
         make: Make, monkeypatch: pytest.MonkeyPatch, game: str, changed: dict[str, object]) -> None:
     monkeypatch.setattr(AtariEnvironment, "_SPREAD", 200)  # episodes are cut before and after
@@ -87,7 +77,7 @@ def test_a_saved_state_goes_on_to_the_bit(
 
 
 @pytest.mark.parametrize(("game", "mode", "difficulty"), [
-    ("Pong", 1, 0), ("Pong", None, 1), ("Pong", 0, 3), ("Breakout", 44, 1), ("Freeway", 3, None), ("Boxing", None, 2)])
+    ("Breakout", 44, 1), ("Freeway", 3, None), ("Boxing", None, 2)])
 def test_a_mode_and_a_difficulty_are_ale_pys_own_in_every_episode(
         make: Make, game: str, mode: int | None, difficulty: int | None) -> None:
     environment = make(game, 2, noop_max=0, mode=mode, difficulty=difficulty)
@@ -116,17 +106,7 @@ def test_a_mode_and_a_difficulty_are_ale_pys_own_in_every_episode(
             assert (state.getCurrentMode(), state.getDifficulty()) == (mode or 0, difficulty or 0)
 
 
-def test_a_mode_and_a_difficulty_change_the_game(make: Make) -> None:
-    def played(**changed: int) -> bytes:
-        environment = make("Breakout", noop_max=0, fire_reset=True, **changed)
-        environment.reset(0)
-        return b"".join(t.reward.tobytes() for t in transitions(environment, 100)) + environment.observation.tobytes()
-
-    assert played() == played(mode=0, difficulty=0)
-    assert len({played(), played(mode=44), played(difficulty=1)}) == 3
-
-
-@pytest.mark.parametrize("changed", [{}, {"mode": 16}, {"mode": 8, "difficulty": 1}])
+@pytest.mark.parametrize("changed", [{}, {"mode": 8, "difficulty": 1}])
 def test_preloaded_emulators_play_as_those_that_are_made(make: Make, changed: dict[str, int]) -> None:
     made = make("Breakout", 3, **changed)
     atari.preload(configured(game="BreakoutNoFrameskip-v4", emulator="ale").env, 2)
@@ -138,17 +118,13 @@ def test_preloaded_emulators_play_as_those_that_are_made(make: Make, changed: di
     play_alike(made, preloaded, 120)
 
 
-@pytest.mark.parametrize(("other", "told"), [
-    ({"mode": 1}, "the saved state is of mode 1, difficulty 0, not mode 0, difficulty 0"),
-    ({"difficulty": 2}, "the saved state is of mode 0, difficulty 2, not mode 0, difficulty 0")])
-def test_a_state_of_another_mode_is_refused_and_a_reset_begins_anew(
-        make: Make, other: dict[str, int], told: str) -> None:
-    one, fresh, foreign = make("Pong", 2), make("Pong", 2), make("Pong", 2, **other)
+def test_a_state_of_another_mode_is_refused_and_a_reset_begins_anew(make: Make) -> None:
+    one, fresh, foreign = make("Pong", 2), make("Pong", 2), make("Pong", 2, mode=1)
     foreign.reset(0)
     transitions(foreign, 10)
     saved = foreign.state()
     one.reset(0)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match="is of mode 1, difficulty 0, not mode 0, difficulty 0"):
         one.restore(saved)
     one.reset(1)
     fresh.reset(1)
@@ -157,7 +133,6 @@ def test_a_state_of_another_mode_is_refused_and_a_reset_begins_anew(
 
 @pytest.mark.parametrize(("changed", "told"), [
     ({"game": "Pong", "mode": 2}, "mode: 2 is not allowed: Pong has 0, 1"),
-    ({"game": "Bowling", "mode": 3}, "mode: 3 is not allowed: Bowling has 0, 2, 4"),
     ({"game": "ALE/Tetris-v5", "difficulty": 1}, "difficulty: 1 is not allowed: Tetris has 0"),
     ({"game": "Pong", "mode": 10**12}, "mode: 1000000000000 is not allowed: Pong has 0, 1")])
 def test_what_a_game_does_not_offer_is_told_with_what_it_does(changed: dict[str, object], told: str) -> None:
@@ -166,12 +141,8 @@ def test_what_a_game_does_not_offer_is_told_with_what_it_does(changed: dict[str,
     assert str(caught.value) == told
 
 
-def test_other_games_than_ataris_have_no_modes() -> None:
-    assert probe(configured(game="toy:catch", mode=7, difficulty=7)) == probe(configured(game="toy:catch"))
-
-
 @pytest.mark.slow
-def test_every_game_goes_on_from_a_saved_state_in_its_last_mode_and_difficulty(make: Make) -> None:
+def test_every_game_goes_on_in_its_last_mode_and_difficulty(make: Make) -> None:
     for name, rom in {(game.name, game.rom) for game in atari_names().values()}:
         modes, difficulties = offered(rom)
         goes_on_elsewhere(make, name, 1, 60, 40, mode=modes[-1], difficulty=difficulties[-1])

@@ -93,7 +93,7 @@ def test_an_algorithm_that_acts_in_its_own_way_does_so_in_evaluations(train_here
 
 
 @pytest.mark.slow
-def test_wrapped_pixels_are_learned_by_a_network_of_ones_own_and_evaluated() -> None:
+def test_a_network_of_ones_own_learns_wrapped_pixels() -> None:
     trained = command("train", "--config", "minigrid_own_network.yaml", "--steps", "20000", *QUICK)
     assert trained.returncode == 0, trained.stderr
     assert '"precision": "its own"' in Path("run/events.jsonl").read_text()
@@ -157,7 +157,6 @@ def test_wrappers_are_put_on_from_the_inside_out(here: Path, game: str) -> None:
 
 @pytest.mark.parametrize(("wrapper", "told"), [
     ("nowhere:Wrapper", "wrappers: 'nowhere:Wrapper' cannot be imported: ModuleNotFoundError: No module named 'nowhe"),
-    ("wraps:Wrapper", "wrappers: 'wraps:Wrapper' cannot be imported: AttributeError: module 'wraps' has no attribute"),
     ("wraps:number", "wrappers: 'wraps:number' must be a class or function, but is 3"),
     ("wraps:nothing", "wrappers: 'wraps:nothing' made no gymnasium.Env of"),
     ("wraps:fails", "cannot wrap <"),
@@ -182,23 +181,15 @@ def test_what_cannot_be_wrapped_says_so(here: Path) -> None:
     ("np.array([self._place / self.LENGTH, self._lamp], np.float32)", "np.zeros(3, np.float32)",
      "game: 'corridor:Corridor-v0' fails at its first step: WrongForm: an observation is float32 (3,); its space says "
      "(2,)"),
-    ("np.array([self._place / self.LENGTH, self._lamp], np.float32)", "{}",
-     "game: 'corridor:Corridor-v0' fails at its first step: "),
     ("Discrete(2)", "Box(-1, 1, (1,), np.float32)", "corridor:Corridor-v0: actions are Box(-1.0, 1.0, (1,), float32); "
                                                     "supported: Discrete"),
     ("reward = float(", "reward = flaot(", "fails at its first step: NameError: name 'flaot' is not defined"),
-    ("LENGTH = 4", "LENGTH = 1", None),
-    ("import numpy as np", "import nunpy as np", "cannot be made: ModuleNotFoundError: No module named 'nunpy'"),
 ])
-def test_a_mistake_in_ones_own_game_is_told_in_one_line(here: Path, old: str, new: str, told: str | None) -> None:
+def test_a_mistake_in_ones_own_game_is_told_in_one_line(here: Path, old: str, new: str, told: str) -> None:
     source = (here / "corridor.py").read_text().replace("over = abs(self._place) == self.LENGTH", "over = True")
     assert old in source
     (here / "corridor.py").write_text(source.replace(old, new))
-    settings = configured(game="corridor:Corridor-v0")
-    if told is None:
-        probe(settings)
-    else:
-        assert told in refused(settings)
+    assert told in refused(configured(game="corridor:Corridor-v0"))
 
 
 # ------------------------------------------------------------------------------------------------ networks
@@ -212,14 +203,11 @@ SPEC = EnvSpec("grid", (7, 7, 3), np.dtype(np.uint8), 4, 1)
     ("layers.Dense(1)(hidden)", "layers.Dense(2)(hidden)",
      "gives policy (n, 4) float32, value (n, 2) float32; "
      "the algorithm needs policy (n, 4) float32, value (n, 1) float32"),
-    ("int(spec.n_actions)", "3", "gives policy (n, 3) float32, value (n, 1) float32; the algorithm needs"),
     ('"value": value', '"worth": value', "gives policy (n, 4) float32, worth (n, 1) float32; the algorithm needs"),
     ('{"policy": policy, "value": value}', "policy", "gives no dictionary of tensors; the algorithm needs"),
     ("keras.Input(spec.observation_shape", "keras.Input((5, 5, 3)", "fails on observations (7, 7, 3) uint8: "),
     ('return keras.Model(observation, {"policy": policy, "value": value}, name=', "return str(",
      "it must return a keras.Model"),
-    ("filters, 2,", "filters, 9,", "fails on observations (7, 7, 3) uint8: ValueError"),
-    ("import keras\n", "import kears\n", "cannot be imported: ModuleNotFoundError: No module named 'kears'"),
     ("def build_network", "def other", "cannot be imported: AttributeError: module 'my_network' has no attribute"),
     ("def build_network(settings, spec)", "def build_network(spec)", "TypeError: build_network() takes 1 positional"),
 ])
@@ -248,7 +236,7 @@ def test_ones_own_network_draws_the_same_weights_for_the_same_seed() -> None:
     assert weights(1) == weights(1) != weights(2)
 
 
-def test_a_wrong_network_ends_the_command_with_one_line_and_exit_code_2(here: Path, train_here: Command) -> None:
+def test_a_wrong_network_ends_the_command_with_one_line(here: Path, train_here: Command) -> None:
     source = (here / "my_network.py").read_text()
     (here / "my_network.py").write_text(source.replace("layers.Dense(1)", "layers.Dense(2)"))
     done = train_here("--config", "minigrid_own_network.yaml")

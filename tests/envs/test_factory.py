@@ -19,8 +19,7 @@ from ga3c.settings.messages import ConfigError
 # ------------------------------------------------------------------------------------------------ names
 
 @pytest.mark.parametrize(("wrong", "right"), [
-    ("Pongg", "Pong"), ("Brakeout", "Breakout"), ("ALE/Pongg-v5", "ALE/Pong-v5"), ("space_invader", "SpaceInvaders"),
-    ("Cartpole-v1", "CartPole-v1"), ("CartPole-v99", "CartPole-v1"), ("catch", "toy:catch"), ("toy:cach", "toy:catch")])
+    ("Brakeout", "Breakout"), ("ALE/Pongg-v5", "ALE/Pong-v5"), ("CartPole-v99", "CartPole-v1"), ("catch", "toy:catch")])
 def test_the_nearest_game_comes_first_when_a_name_is_wrong(wrong: str, right: str) -> None:
     assert refusal(wrong).split("nearest: ")[1].split(", ")[0] == right
 
@@ -30,7 +29,7 @@ def test_a_name_like_no_other_is_told_what_kinds_there_are() -> None:
                                  "an Atari game, a Gymnasium id, module:Id or toy:catch")
 
 
-@pytest.mark.parametrize("name", ["Q*bert", "a b c", "::", ":", "/", "nowhere:Id-v0", "CartPole-v1:x"])
+@pytest.mark.parametrize("name", ["Q*bert", ":", "/", "nowhere:Id-v0", "CartPole-v1:x"])
 def test_a_name_that_is_none_is_refused_in_one_line(name: str) -> None:
     assert repr(name) in refusal(name)
 
@@ -64,7 +63,7 @@ def test_the_same_seed_plays_the_same_episode_and_another_does_not(make: Make, g
     assert played(first, 6) != played(second, 5)
 
 
-@pytest.mark.parametrize("game", ["Assault", "Berzerk", "Kaboom", "Tennis", "Qbert", "CartPole-v1"])  # four remember
+@pytest.mark.parametrize("game", ["Berzerk", "Kaboom", "CartPole-v1"])  # the first two remember
 def test_an_episode_is_fixed_by_its_seed_whatever_was_played_before(make: Make, game: str) -> None:
     environment, fresh = make(game), make(game)
     environment.reset(6)
@@ -73,9 +72,9 @@ def test_an_episode_is_fixed_by_its_seed_whatever_was_played_before(make: Make, 
 
 
 @pytest.mark.parametrize("game", ["Pong", "CartPole-v1", "toy:catch"])
-@pytest.mark.parametrize("seed", [2**31 - 1, 2**31 - 2, 2**32 - 1])
-def test_every_seed_an_agent_may_draw_can_be_played(make: Make, game: str, seed: int) -> None:
-    make(game, 4).reset(seed)
+def test_every_seed_an_agent_may_draw_can_be_played(make: Make, game: str) -> None:
+    for seed in (2**31 - 1, 2**32 - 1):
+        make(game, 4).reset(seed)
 
 
 # ------------------------------------------------------------------------------------------------ a user's own
@@ -103,15 +102,10 @@ def test_an_environment_in_a_file_where_the_user_stands_can_be_played(user_direc
     assert environment.observation.tolist() == [[0.5] * 3] * 2
 
 
-@pytest.mark.parametrize("init", ["raise RuntimeError('no screen')", "1 / 0", "raise KeyError('first\\nsecond')",
-                                  "raise RuntimeError('first\\nsecond')"])
+@pytest.mark.parametrize("init", ["1 / 0", "raise KeyError('first\\nsecond')"])
 def test_an_environment_that_cannot_be_made_is_told_in_one_line(user_directory: Path, init: str) -> None:
     (user_directory / "broken_world.py").write_text(OWN.format(init=init))
     assert refusal("broken_world:Own-v0").startswith("game: 'broken_world:Own-v0' cannot be made: ")
-
-
-def test_a_module_that_is_not_there_is_named(user_directory: Path) -> None:
-    assert "No module named 'no_such_world'" in refusal("no_such_world:Own-v0")
 
 
 # ------------------------------------------------------------------------------------------------ what fails half way

@@ -74,15 +74,14 @@ def test_an_observation_of_numbers_is_a_row_of_squares() -> None:
 
 
 @pytest.mark.parametrize(("metadata", "fps"), [
-    ({"render_fps": 50}, 50.0), ({"render_fps": np.float32(12.5)}, 12.5), ({}, 10.0), (None, 10.0), ("nonsense", 10.0),
-    ({"render_fps": None}, 10.0), ({"render_fps": "fast"}, 10.0), ({"render_fps": 0}, 10.0), ({"render_fps": -5}, 10.0),
-    ({"render_fps": float("nan")}, 10.0), ({"render_fps": float("inf")}, 10.0), ({"render_fps": 10**9}, 1000.0)])
+    ({"render_fps": 50}, 50.0), ({}, 10.0), (None, 10.0), ({"render_fps": "fast"}, 10.0), ({"render_fps": 0}, 10.0),
+    ({"render_fps": float("nan")}, 10.0), ({"render_fps": 10**9}, 1000.0)])
 def test_the_rate_is_what_the_metadata_say_if_that_is_one(metadata: object, fps: float) -> None:
     assert frames_per_second(metadata) == fps
 
 
-@pytest.mark.parametrize(("numbers", "height", "width"), [(1, 16, 16), (4, 16, 64), (16, 16, 256), (17, 32, 256),
-                                                          (200, 13 * 16, 256), (1000, 32 * 16, 32 * 16)])
+@pytest.mark.parametrize(("numbers", "height", "width"), [(1, 16, 16), (17, 32, 256),
+                                                          (1000, 32 * 16, 32 * 16)])
 def test_a_vector_of_any_length_is_a_picture_one_can_look_at(numbers: int, height: int, width: int) -> None:
     shown = RenderedFrames().of_observation(np.linspace(0.0, 1.0, numbers, dtype=np.float32))
     assert shown.shape == (height, width, 3) and shown.max() == (255 if numbers > 1 else 0)

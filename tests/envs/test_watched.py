@@ -48,19 +48,7 @@ def test_the_frames_of_atari_are_the_colours_of_what_the_policy_sees(settings: S
     watched.close()
 
 
-def test_the_lives_are_those_left() -> None:
-    watched = Watched(configured(game="Breakout", noop_max=0))
-    watched.reset(0)
-    assert watched.lives == 5
-    for _ in range(200):
-        watched.step(np.ones(1, np.int64))  # fires and never catches
-        if watched.lives < 5:
-            break
-    assert watched.lives == 4
-    watched.close()
-
-
-def test_a_toys_board_and_a_gymnasium_game_are_drawn_and_what_draws_nothing_shows_its_observation() -> None:
+def test_toys_and_gymnasium_games_are_drawn() -> None:
     pytest.importorskip("pygame")
     for game, shape, fps in (("toy:catch", (160, 80, 3), 10), ("CartPole-v1", (400, 600, 3), 50),
                              ("toy:identity", (16, 64, 3), 10)):

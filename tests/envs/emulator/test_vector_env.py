@@ -146,22 +146,6 @@ def test_numbers_are_drawn_as_they_should() -> None:
     assert abs(np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]) < 0.02
 
 
-def test_as_many_threads_as_there_are_cores_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga3c.envs.emulator.vector_env.usable_cores", lambda: 1)
-    made = AtariVectorEnv("pong", 4)
-    assert made._consoles._pool is None
-    made.close()
-
-
-def test_after_a_first_reset_that_failed_nothing_has_begun() -> None:
-    made = AtariVectorEnv("pong", 2)
-    with pytest.raises(TypeError, match="seed must be an integer or an array"):
-        made.reset(seed=[1, 2])
-    with pytest.raises(gymnasium.error.ResetNeeded):
-        made.step(np.zeros(2, np.int64))
-    made.close()
-
-
 def test_threads_share_no_memory_that_they_write_to() -> None:
     with closing(AtariVectorEnv("montezuma_revenge", 4, num_threads=2)) as made:
         one, other = made._consoles._threads

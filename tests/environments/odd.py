@@ -143,15 +143,6 @@ class StartsEndless(Starts):
     LENGTH = -1
 
 
-class Changes(Plain):
-    """Moves to another directory, and takes SIGTERM for itself."""
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        os.chdir("/")
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
 class Prints(Plain):
     def step(self, action: int) -> Step:
         print(".", end="", flush=True)

@@ -56,19 +56,17 @@ def repeat_the_symbol(observation: NDArray) -> int:
     return int(observation[toys.LastStepReward.LENGTH:].argmax())
 
 
-@pytest.mark.parametrize("greedy", [False, True])
-@pytest.mark.parametrize("envs", [1, 3, 16])
 @pytest.mark.parametrize(("game", "action", "n_actions", "length"), [
     ("toy:catch", follow_the_ball, 3, 9), ("toy:last-step-reward", repeat_the_symbol, 3, 7),
     ("toy:identity", lambda observation: int(observation.argmax()), 4, 16)])
 def test_a_perfect_player_has_the_best_score_in_every_episode(
-        game: str, action: Callable[[NDArray], int], n_actions: int, length: int, envs: int, greedy: bool) -> None:
-    played = play(predict(action, n_actions), game, Protocol(7, 0, greedy, envs))
+        game: str, action: Callable[[NDArray], int], n_actions: int, length: int) -> None:
+    played = play(predict(action, n_actions), game, Protocol(7, envs=3))
     assert played.scores.tolist() == [1.0] * 7
     assert played.lengths.tolist() == [length] * 7
 
 
-@pytest.mark.parametrize("envs", [1, 4, 30, 64])
+@pytest.mark.parametrize("envs", [4, 64])
 def test_each_episode_counts_however_long_it_is_and_has_its_own_seed(envs: int) -> None:
     sizes: list[int] = []
 
@@ -84,12 +82,7 @@ def test_each_episode_counts_however_long_it_is_and_has_its_own_seed(envs: int) 
     assert set(sizes) == {min(envs, 30)}, "the batch has one size, to the end"
 
 
-def test_the_same_seed_plays_the_same_and_another_does_not() -> None:
-    one, again, other = (play(uniform(3), "toy:catch", Protocol(40, seed, envs=8)) for seed in (0, 0, 1))
-    assert equal(one, again) and not equal(one, other)
-
-
-def test_a_sampled_action_is_as_likely_as_the_policy_says_and_a_greedy_one_is_the_likeliest() -> None:
+def test_actions_are_sampled_or_the_likeliest() -> None:
     def leaning(observation: NDArray) -> Outputs:
         return {"policy": 0.6 * predict(lambda each: int(each.argmax()), 4)(observation)["policy"] + 0.1}
 
@@ -98,21 +91,15 @@ def test_a_sampled_action_is_as_likely_as_the_policy_says_and_a_greedy_one_is_th
     assert play(leaning, "toy:identity", Protocol(10, greedy=True)).scores.tolist() == [1.0] * 10
 
 
-def test_cartpole_is_played() -> None:
-    played = play(predict(lambda observation: int(observation[2] + observation[3] > 0), 2), "CartPole-v1", Protocol(5))
-    assert played.scores.min() > 150 and played.scores.max() <= 500 and equal(
-        played, Played(played.scores, played.scores.astype(np.int64)))
-
-
-@pytest.mark.parametrize(("processes", "envs"), [(2, 3), (8, 3), (1, 1)])
-def test_atari_scores_whole_games_whatever_the_processes_and_the_life_loss_of_training(
+@pytest.mark.parametrize(("processes", "envs"), [(2, 3), (1, 1)])
+def test_atari_scores_whole_games(
         processes: int, envs: int) -> None:
     one = play(uniform(4), "Breakout", Protocol(4, seed=3, envs=3), life_loss=False)
     assert equal(one, play(uniform(4), "Breakout", Protocol(4, seed=3, envs=envs), processes, life_loss=True))
     assert one.lengths.min() > 60 and len(set(one.lengths)) > 1, "five lives, and starts that differ"
 
 
-def test_the_first_episode_is_watched_from_its_first_observation_to_the_last_one_acted_on() -> None:
+def test_the_first_episode_is_watched_to_its_end() -> None:
     protocol, seen = Protocol(5, envs=2), []
     with playing(configured(game="toy:catch"), protocol, Limits()) as players:
         play_episodes(uniform(3), BY_POLICY, players, protocol,
@@ -144,9 +131,8 @@ def test_a_toy_plays_in_the_thread_that_asks_if_one_process_is_enough() -> None:
         assert psutil.Process().children() == before
 
 
-@pytest.mark.parametrize("envs", [1, 8])
-def test_an_episode_is_cut_short_at_its_limit_of_steps_and_counts_with_its_score(envs: int) -> None:
-    protocol = Protocol(12, seed=4, envs=envs)
+def test_an_episode_cut_short_at_its_limit_of_steps_counts() -> None:
+    protocol = Protocol(12, seed=4, envs=8)
     with playing(configured(game="odd:Sometimes-v0"), protocol, Limits(steps=40)) as players:
         played = play_episodes(uniform(2), BY_POLICY, players, protocol)
     endless = [episode for episode in range(12)
@@ -168,7 +154,7 @@ def test_an_episode_is_cut_short_at_its_limit_of_minutes() -> None:
     assert 1 < played.lengths.min() and played.lengths.max() < Limits().steps
 
 
-def test_scores_are_the_same_whatever_the_processes_though_a_game_draws_from_the_global_streams() -> None:
+def test_scores_are_the_same_though_a_game_draws_globally() -> None:
     one, two, again, other = (play(uniform(2), "odd:Draws-v0", Protocol(20, seed, envs=5), processes)
                               for processes, seed in ((1, 0), (3, 0), (1, 0), (1, 1)))
     assert equal(one, two) and equal(one, again) and not equal(one, other)
@@ -183,7 +169,7 @@ def test_scores_are_of_the_innermost_rewards(monkeypatch: pytest.MonkeyPatch) ->
     assert play(uniform(3), "toy:catch", Protocol(1)).scores.tolist() == [27.0]
 
 
-def test_a_process_that_is_shot_is_told_and_those_that_play_know_no_tensorflow() -> None:
+def test_a_shot_process_is_told_and_none_knows_tensorflow() -> None:
     def shoot(observation: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         players = [process for process in psutil.Process().children() if process not in before]
         assert len(players) == 2

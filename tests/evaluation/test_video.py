@@ -22,7 +22,7 @@ def frames(n: int) -> list[np.ndarray]:
     return list(made)
 
 
-@pytest.mark.parametrize(("most", "kept"), [(60.0, 60.0), (50.0, 30.0), (30.0, 30.0), (25.0, 20.0), (9.0, 60 / 7)])
+@pytest.mark.parametrize(("most", "kept"), [(60.0, 60.0), (50.0, 30.0), (9.0, 60 / 7)])
 def test_a_recording_has_no_more_pictures_a_second_than_asked_for(tmp_path: Path, most: float, kept: float) -> None:
     assert Recording(tmp_path / "game.gif", 60.0, most)._fps == pytest.approx(kept)
 
@@ -98,20 +98,10 @@ def test_a_clip_shows_the_newest_frame_of_a_stack_twice_as_large() -> None:
         assert np.abs(np.asarray(file.convert("L")).astype(int) - 200).max() <= 4
 
 
-@pytest.mark.parametrize("suffix", [".gif", ".webp"])
-def test_what_pillow_cannot_write_is_one_line(tmp_path: Path, suffix: str) -> None:
-    recording = Recording(tmp_path / f"wide{suffix}", 30.0, 30.0)
+def test_what_pillow_cannot_write_is_one_line(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "wide.gif", 30.0, 30.0)
     for shade in (0, 200):
         recording.show(np.full((2, 70_000, 3), shade, np.uint8))
-    with pytest.raises(OSError, match=f"Pillow cannot write it: .*wide{suffix}") as caught:
+    with pytest.raises(OSError, match="Pillow cannot write it: .*wide.gif") as caught:
         recording.close()
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_a_video_that_ffmpeg_leaves_empty_is_told(tmp_path: Path) -> None:
-    pytest.importorskip("imageio_ffmpeg")
-    recording = Recording(tmp_path / "wide.mp4", 30.0, 30.0)
-    with pytest.raises(OSError, match="ffmpeg cannot write it: "):
-        for _ in range(3):
-            recording.show(np.zeros((2, 40_000, 3), np.uint8))
-        recording.close()

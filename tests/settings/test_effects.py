@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from ga3c.settings import effects
 from ga3c.settings.effects import rising, without_effect
 from ga3c.settings.files import chosen, configured, stated, to_yaml
 from ga3c.settings.presets import PRESETS, notes_on_beginning
-from ga3c.settings.schema import ALL
 
 
 def lines(atari: bool = True, **given: Any) -> list[str]:
@@ -61,7 +59,7 @@ def test_what_has_no_effect_is_told_with_the_reason(given: dict[str, Any], said:
     assert lines(**given) == [said]
 
 
-def test_a_file_is_told_of_what_it_chose_without_effect_and_a_whole_one_of_nothing_else(tmp_path: Path) -> None:
+def test_a_file_is_told_of_what_it_chose_without_effect(tmp_path: Path) -> None:
     def told(text: str, **given: Any) -> list[str]:
         path = tmp_path / "mine.yaml"
         path.write_text(text)
@@ -106,11 +104,6 @@ def test_a_preset_alone_is_told_nothing_of(preset: str) -> None:
     assert not lines(False, preset=preset) and not rising(configured(preset=preset))
 
 
-def test_each_rule_is_of_settings_there_are() -> None:
-    names = {name for rule in effects._RULES for name in rule.names}
-    assert names | {*effects._ATARI, *effects._ALGORITHM} <= ALL.keys()
-
-
 @pytest.mark.parametrize(("given", "said"), [
     ({"learning_rate": 1e-5}, ["--learning-rate rises, from 1e-05 to the 0.0001 of --learning-rate-final"]),
     ({"preset": "fast", "entropy_coef": 0.0}, ["--entropy-coef rises, from 0 to the 0.001 of --entropy-coef-final"]),
@@ -142,8 +135,3 @@ def test_it_is_told_of_a_complete_file_too_unless_it_names_another_preset() -> N
                         ({"algorithm": "a3c", "preset": "default"}, False),
                         ({"algorithm": "a3c", "preset": "fast"}, False)):
         assert bool(notes_on_beginning(configured(**given).flat())) == told, given
-
-
-def test_a_preset_that_is_named_is_what_one_gets() -> None:
-    named = configured(preset="default", algorithm="a3c").flat()
-    assert {name for name, value in configured().flat().items() if named[name] != value} == {"algorithm"}

@@ -126,43 +126,29 @@ def test_updates_of_its_own_are_made_by_a_worker_alone_and_with_adam(changes: di
 
 @pytest.mark.parametrize(("text", "line", "told"), [
     ("run:\n  seed: 1\n  gama: 0.9", 3, "unknown setting 'gama'; did you mean gamma?"),
-    ("run:\n  seed: 1\n  x_y_z: 0.9", 3, "unknown setting 'x_y_z'"),
-    ("run:\n  seed: 1\n  yes: 0.9", 3, "unknown setting 'yes'"),
     ("run:\n  seed: 1\n  <<: {gama: 0.9}", 3, "unknown setting"),
     ("run:\n  seed: 1\n  ? |\n    a\n    b\n  : 1", 3, "unknown setting"),
     ("run:\n\n  gamma: high", 3, "'gamma' stands in the group 'algorithm', not in 'run'"),
     ("algorithm:\n\n  gamma: high", 3, "gamma: 'high' is not allowed: input should be a valid number"),
     ("tuning:\n  agents: few", 2, "agents: 'few' is not allowed: input should be a valid integer"),
-    ("tuning:\n  agents: 2.5", 2, "agents: 2.5 is not allowed: input should be a valid integer"),
     ("tuning:\n  agents: true", 2, "agents: True is not allowed: input should be a valid integer"),
-    ("tuning: {agents: true}", 1, "agents: True is not allowed: input should be a valid integer"),
-    ("algorithm:\n  gamma: true", 2, "gamma: True is not allowed: input should be a valid number"),
-    ("env:\n  life_loss: 1", 2, "life_loss: 1 is not allowed: input should be a valid boolean"),
     ("env:\n  life_loss: 'False'", 2, "life_loss: 'False' is not allowed: input should be a valid boolean"),
     ("run:\n  minutes: 1:30", 2, "minutes: YAML reads 1:30 as 90; write a number in plain digits"),
-    ("run:\n  minutes: 1:30.5", 2, "minutes: YAML reads 1:30.5 as 90.5; write"),
     ("run:\n  seed: 010", 2, "seed: YAML reads 010 as 8; write a number in plain digits"),
     ("env:\n  game: 12", 2, "game: 12 is not allowed: input should be a valid string"),
     ("env:\n  wrappers: nothing", 2, "wrappers: 'nothing' is not allowed: each is to be module:Name"),
-    ("algorithm:\n  gamma:", 2, "gamma: None is not allowed"),
     ("algorithm:\n  gamma: 1.5", 2, "gamma: 1.5 is not allowed: input should be less than or equal to 1"),
     ("algorithm:\n  gamma: .nan", 2, "gamma: nan is not allowed: input should be a finite number"),
-    ("run:\n  minutes: .inf", 2, "minutes: inf is not allowed: input should be a finite number"),
-    ("algorithm:\n  rollout_length: 0", 2, "rollout_length: 0 is not allowed: input should be greater than"),
     ("run:\n  preset: papr", 2, "preset: 'papr' is not allowed: input should be 'default', 'fast', "),
     ("run:\n  preset: papr", 2, "; did you mean paper?"),
-    ("algorithm:\n  network: smal", 2, "did you mean small?"),
     ("run:\n  minutes: 9\n  seed: 1\n  minutes: 8", 4, "'minutes' is given twice, first in line 2"),
     ("run:\n  seed: 1\nrun:\n  seed: 2", 3, "'run' is given twice, first in line 1"),
     ("algorithm:\n  learning_rate: 1e-4", 2, "learning_rate: '1e-4' is not allowed: input should be a valid number; "
                                              "YAML reads it as text, write "),
     ("env:\n  game: !!python/object/apply:os.system [x]", 2, "not YAML: could not determine a constructor"),
     ("env:\n  game: [a", 2, "not YAML"),
-    ("env:\n---\nenv:", 2, "not YAML"),
     ("- seed", 1, "a configuration is groups of 'name: value'"),
-    ("seed", 1, "a configuration is groups of 'name: value'"),
     ("run: 3", 1, "'run' is a group: indented lines 'name: value'"),
-    ("run:\n- seed", 2, "'run' is a group: indented lines 'name: value'"),
     ("runs:\n  seed: 1", 1, "unknown group 'runs'; did you mean run?; the groups are env, agents, batching, algorithm"),
     ("? [a]\n: 1", 1, "a setting's name is plain text"),
 ])
@@ -173,14 +159,14 @@ def test_a_mistake_in_a_file_is_told_with_file_line_and_key(write: Write, text: 
     assert told in message
 
 
-@pytest.mark.parametrize("text", ["1e-4", "5E-4", "1e4", "1e+4", "2.5e3", "1E-4"])
+@pytest.mark.parametrize("text", ["1e-4", "1e4", "2.5e3"])
 def test_a_number_that_yaml_reads_as_text_is_right_if_written_as_told(write: Write, text: str) -> None:
     told = mistake("--config", write(f"algorithm:\n  learning_rate: {text}")).split("write ")[1]
     made = settled("--config", write(f"algorithm:\n  learning_rate: {told}"))
     assert made.algorithm.learning_rate == float(text)
 
 
-@pytest.mark.parametrize("text", ["nan", "infinity", "'1e'", "high"])
+@pytest.mark.parametrize("text", ["nan", "high"])
 def test_text_that_is_no_number_is_not_told_to_be_written_otherwise(write: Write, text: str) -> None:
     assert "write" not in mistake("--config", write(f"algorithm:\n  gamma: {text}"))
 

@@ -36,19 +36,15 @@ def limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limit:
 
 @pytest.mark.parametrize(("ours", "files", "cores"), [
     ("0::/\n", {}, 8),
-    ("0::/\n", {"cpu.max": "max 100000"}, 8),
     ("0::/\n", {"cpu.max": "250000 100000"}, 2),
     ("0::/\n", {"cpu.max": "50000 100000"}, 1),
-    ("0::/\n", {"cpu.max": "900000 100000"}, 8),
     # The group around ours has the limit, as with systemd's slices and Kubernetes' pods.
     ("0::/pod/us\n", {"pod/cpu.max": "300000 100000", "pod/us/cpu.max": "max 100000"}, 3),
     ("0::/pod/us\n", {"pod/cpu.max": "max 100000", "pod/us/cpu.max": "400000 100000"}, 4),
     ("0::/pod/us\n", {"pod/cpu.max": "300000 100000", "pod/us/cpu.max": "400000 100000"}, 3),
-    ("0::/a\n", {"b/cpu.max": "100000 100000"}, 8),
     # Version 1, with a hierarchy for one controller or for two.
     ("3:cpu:/\n", {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2),
     ("3:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
-    ("3:cpu:/\n", {"cpu/cpu.cfs_quota_us": "0", "cpu/cpu.cfs_period_us": "100000"}, 8),
     ("3:cpu,cpuacct:/us\n0::/\n", {"cpu,cpuacct/us/cpu.cfs_quota_us": "300000",
                                    "cpu,cpuacct/us/cpu.cfs_period_us": "50000"}, 6),
     ("3:cpuacct,cpu:/us\n", {"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "50000",

@@ -8,13 +8,12 @@ run's files.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -48,7 +47,8 @@ class _MLflow:
     def __init__(self, project: str, name: str, config: dict[str, Any], known: str | None) -> None:
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param
-        self._client, self._metric = MlflowClient(), Metric
+        self._client = MlflowClient()
+        self._metric = Metric
         if known is None:
             experiment = self._client.get_experiment_by_name(project)
             number = experiment.experiment_id if experiment else self._client.create_experiment(project)
@@ -56,7 +56,8 @@ class _MLflow:
             self._client.log_batch(known, params=[Param(key, str(value)) for key, value in config.items()])
         else:
             self._client.update_run(known, status="RUNNING")
-        self.id, self._arrived = known, 0
+        self.id = known
+        self._arrived = 0
         # A point may be sent twice, if it is unknown whether it arrived. Both must then be equal to the last digit.
         self._began = int(self._client.get_run(known).info.start_time)  # milliseconds
 
@@ -125,11 +126,10 @@ def parser() -> argparse.ArgumentParser:
 def _track(options: argparse.Namespace) -> int:
     run = record.find_run(options.run)
     note = run / f"track-{options.to}.json"
-    with _sole(note):  # what cannot be noted must not begin
-        pass
     tracker, sent = _open(options.to, options.project, run, note)
     print(f"ga3c-track: {run} to {options.to}, {tracker.id}", flush=True)
-    ended, told = True, False
+    ended = True
+    told = False
 
     def remember(rows: int) -> None:
         nonlocal told
@@ -171,26 +171,16 @@ def _noted(note: Path) -> dict[str, tuple[str, int]]:
     with suppress(FileNotFoundError):
         try:
             noted = json.loads(note.read_text(encoding="utf-8"))
-            return {name: (str(each["id"]), int(each["rows"])) for name, each in noted.items()}
+            return {name: (str(sent["id"]), int(sent["rows"])) for name, sent in noted.items()}
         except (ValueError, LookupError, TypeError, AttributeError):
             raise ConfigError(f"{note} is damaged; remove it to send everything again") from None
     return {}
 
 
-@contextmanager
-def _sole(note: Path) -> Iterator[None]:
-    """Keeps others from the note: a run may be sent to two projects at the same time. Raises OSError."""
-    with open(note.with_name(f".{note.stem}.lock"), "w", encoding="utf-8") as lock:
-        with suppress(OSError):  # a file system without locks locks nothing
-            fcntl.flock(lock, fcntl.LOCK_EX)  # held for as long as a file takes to write
-        yield
-
-
 def _remember(note: Path, project: str, identity: str, rows: int) -> None:
-    with _sole(note):
-        noted = _noted(note) | {project: (identity, rows)}
-        write_whole(note, json.dumps({name: {"id": identity, "rows": rows}
-                                      for name, (identity, rows) in noted.items()}) + "\n")
+    noted = _noted(note) | {project: (identity, rows)}
+    write_whole(note, json.dumps({name: {"id": identity, "rows": rows}
+                                  for name, (identity, rows) in noted.items()}) + "\n")
 
 
 def point(row: dict[str, Any]) -> Point:
@@ -223,7 +213,8 @@ def follow(run: Path, tracker: Tracker, sent: int, remember: Callable[[int], Non
                 print(f"ga3c-track: not sent, again in {pause:.0f} s: {type(error).__name__}: {error}", file=sys.stderr)
                 wait(pause)
                 continue
-            pause, sent = 0.0, sent + len(batch)
+            pause = 0.0
+            sent += len(batch)
             rows = rows[_BATCH:]
             remember(sent)
         if not rows and last.get("event") == "end":

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -139,7 +138,7 @@ def test_killed_and_started_again_it_goes_on(
     write_rows(run, 1, 2, 3)
     record = {name: (run / name).read_bytes() for name in ("metrics.jsonl", "events.jsonl", "config.yaml")}
     with start(run) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while not (run / "track-wandb.json").exists() or '"rows": 3' not in (run / "track-wandb.json").read_text():
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.02)
@@ -152,7 +151,7 @@ def test_killed_and_started_again_it_goes_on(
         assert process.stderr is not None
         assert "not sent, again in 1 s: ConnectionError: the server is down" in process.stderr.readline()
         (tmp_path / "log.down").unlink()
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=100)
     assert process.returncode == 0 and "the run has ended, 5 rows sent" in out
     entries = stub()
     first, again = (entry["init"] for entry in entries if "init" in entry)
@@ -302,16 +301,6 @@ def test_a_damaged_note_is_told_and_left_alone(
     assert capsys.readouterr().err == (
         f"ga3c-track: {run}/track-mlflow.json is damaged; remove it to send everything again\n")
     assert (run / "track-mlflow.json").read_text() == note and not mlflow
-
-
-def test_two_projects_write_their_notes_at_the_same_time(run: Path) -> None:
-    def many(project: str) -> None:
-        for number in range(50):
-            module._remember(run / "track-mlflow.json", project, f"run of {project}", number)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(many, ["one", "two"]))
-    assert module._noted(run / "track-mlflow.json") == {"one": ("run of one", 49), "two": ("run of two", 49)}
 
 
 def test_a_tracker_that_does_not_begin_is_told(

@@ -87,8 +87,8 @@ def train(config: Settings | None = None, /, *, resume: str | os.PathLike[str] |
         if resume is not None:
             require(settings)  # the rest depends on the run's own settings
             arguments = ["--resume", os.fspath(resume), *_flags(settings)]
-            found = record.located(resume)
-            directory = found[0] if found else Path(resume)  # the command rejects it
+            place = record.located(resume)
+            directory = place[0] if place else Path(resume)  # the command rejects it
         else:
             config = config or configured(**settings)
             directory = made = (Path(config.run.run_dir) if config.run.run_dir else
@@ -123,8 +123,8 @@ def evaluate(where: str | os.PathLike[str], *, episodes: int = 30, seed: int = 0
     with tempfile.TemporaryFile() as report:
         _run("evaluate", [*arguments, f"--report={report.fileno()}"], lambda line: None, report.fileno())
         report.seek(0)
-        found: dict[str, Any] = json.load(report)
-    return found
+        scores: dict[str, Any] = json.load(report)
+    return scores
 
 
 def _print(line: str) -> None:

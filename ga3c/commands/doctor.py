@@ -137,8 +137,8 @@ def _gpus(names: list[str]) -> Finding:
 
 
 def _cores() -> list[Finding]:
-    there, ours = os.cpu_count() or 1, usable_cores()
-    return [Finding("cores", True, f"{there}{f', of which {ours} may be used' * (ours < there)}; "
+    cores, usable = os.cpu_count() or 1, usable_cores()
+    return [Finding("cores", True, f"{cores}{f', of which {usable} may be used' * (usable < cores)}; "
                                    f"load {os.getloadavg()[0]:.1f}", "")]
 
 
@@ -150,12 +150,12 @@ def _environments(settings: Settings) -> list[Finding]:
     from ga3c.envs.check import check, examine
     from ga3c.envs.factory import runs_user_code
     if atari_id(settings.env.game):
-        there, known = atari_roms()
-        if not 0 < known == there:
-            return [Finding("ROMs", False, f"{there} of {known}", "pip install --force-reinstall ale-py")]
-        found = [Finding("ROMs", True, f"{known} Atari games", "")]
+        installed, known = atari_roms()
+        if not 0 < known == installed:
+            return [Finding("ROMs", False, f"{installed} of {known}", "pip install --force-reinstall ale-py")]
+        roms = [Finding("ROMs", True, f"{known} Atari games", "")]
     else:
-        found = []
+        roms = []
     spec = check(settings).spec
     if not runs_user_code(settings):
         environment, rate = _played(settings)
@@ -164,9 +164,9 @@ def _environments(settings: Settings) -> list[Finding]:
         try:
             rate = examine(settings, "ga3c.commands.doctor:measure", f"played for {MEASURED:g} s")[0]
         except ConfigError as error:
-            return [*found, Finding("environments", False, str(error), "fix the game")]
-    return [*found, Finding("environments", True, f"{rate:,.0f} agent steps/s of {spec.name} by one core that does "
-                            "nothing else", "")]
+            return [*roms, Finding("environments", False, str(error), "fix the game")]
+    return [*roms, Finding("environments", True, f"{rate:,.0f} agent steps/s of {spec.name} by one core that does "
+                           "nothing else", "")]
 
 
 def measure(caller: Caller, settings: Settings) -> None:
@@ -263,10 +263,10 @@ def _transport() -> list[Finding]:
 def _remembered() -> list[Finding]:
     """Lists the remembered counts that runs on this machine start from."""
     try:
-        found = [entry for entry in entries() if entry.get("machine") == platform.node()]
+        remembered = [entry for entry in entries() if entry.get("machine") == platform.node()]
     except (OSError, ValueError) as error:
         return [Finding("best settings", False, f"{cache_file()} cannot be read: {error}", f"rm {cache_file()}")]
     here = [f"{entry.get('game')} {'/'.join(map(str, entry['counts']))} with {entry.get('envs_per_agent')} "
-            f"environments an agent, {entry['rate']:,.0f} agent steps/s" for entry in found
+            f"environments an agent, {entry['rate']:,.0f} agent steps/s" for entry in remembered
             if entry.get("version") == __version__]
     return [Finding("best settings", True, "; ".join(here) or "none remembered yet: the first run will search", "")]

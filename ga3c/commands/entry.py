@@ -90,8 +90,8 @@ class _StandardError(io.TextIOWrapper):
             self._give_up()
 
     def _give_up(self) -> None:
-        with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), self.fileno())  # takes the rest of the buffer
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), self.fileno())  # takes the rest of the buffer
 
 
 def _open_streams() -> None:

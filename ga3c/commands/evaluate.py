@@ -80,25 +80,25 @@ def _evaluate(options: argparse.Namespace) -> int:
 
         with _progress(protocol.episodes, options.background is None) as on_turn:
             played = play_episodes(policy.predict, policy.acting, players, protocol, on_turn, watch)
-    found = report(trained, spec, settings, protocol, limits, played)
+    scores = report(trained, spec, settings, protocol, limits, played)
     if seen:
         from ga3c.evaluation.video import clip
         rate = 60 / spec.frames_per_step if atari_id(settings.env.game) else 10.0
         try:
-            found["video"] = base64.b64encode(clip(seen, rate)).decode()
+            scores["video"] = base64.b64encode(clip(seen, rate)).decode()
         except Exception as error:  # the scores are valid without a video
             print(f"ga3c-eval: no video: {' '.join(str(error).split())}", file=sys.stderr)
     if options.report is not None:
         with open(options.report, "w", encoding="utf-8") as file:
-            json.dump(found, file)
+            json.dump(scores, file)
     elif options.json:
-        print(json.dumps(found))
+        print(json.dumps(scores))
     else:
         from rich.console import Console
-        Console(highlight=False).print(table(found), soft_wrap=True)
+        Console(highlight=False).print(table(scores), soft_wrap=True)
     if options.record:
         try:
-            record(trained, found)
+            record(trained, scores)
         except OSError as error:  # a run of another user may be read-only
             print(f"ga3c-eval: not recorded: {error}", file=sys.stderr)
     return 0

@@ -257,19 +257,19 @@ def _evaluation(trained: Trained) -> dict[str, Any] | None:
         events = record.events(trained.run).new()
     except OSError:
         return None
-    found = None
+    newest = None
     for event in events:
         if event["event"] == "start" and event.get("resumed_at", 0) < trained.progress.get("agent_steps", 0):
-            found = None  # an abandoned branch had a checkpoint of the same name
+            newest = None  # an abandoned branch had a checkpoint of the same name
         elif (event["event"] == "evaluation" and event.get("checkpoint") == f"checkpoints/{trained.path.name}"
               and "best" not in event):
-            found = event
-    return found
+            newest = event
+    return newest
 
 
 def _versions(trained: Trained) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(((trained.run or Path("/nowhere")) / "versions.json").read_text("utf-8"))
+        versions: dict[str, Any] = json.loads(((trained.run or Path("/nowhere")) / "versions.json").read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return found
+    return versions

@@ -83,7 +83,9 @@ class Window:
     """A window that shows frames at a steady rate. Closing it, q or escape ends the show."""
 
     def __init__(self, title: str, fps: float) -> None:
-        self._pygame, self._title, self._fps = _pygame(), title, fps
+        self._pygame = _pygame()
+        self._title = title
+        self._fps = fps
         _open_display(self._pygame)
         self._screen: Any = None
         self._clock = self._pygame.time.Clock()
@@ -183,8 +185,8 @@ def _play(options: argparse.Namespace) -> int:
     said = shown.close()
     if said:
         print(said, flush=True)
-    for each in failed:
-        fail(str(each), 3, "ga3c-play")
+    for failure in failed:
+        fail(str(failure), 3, "ga3c-play")
     return 3 if failed else code
 
 
@@ -252,7 +254,8 @@ def _human(options: argparse.Namespace) -> int:
         print(f"Keys: left and right, or 0 to {min(10, n_actions) - 1} for an action; escape ends.", flush=True)
     else:
         print("Keys: arrows or WASD move, space fires; escape ends.", flush=True)
-    score, episode = 0.0, 0
+    score = 0.0
+    episode = 0
 
     def count(*moment: Any) -> None:
         nonlocal score, episode
@@ -267,8 +270,8 @@ def _human(options: argparse.Namespace) -> int:
         play_by_hand(env, fps=60 if atari else None, zoom=options.zoom or (3 if atari else None), callback=count,
                      keys_to_action=keys, seed=options.seed)
 
-    code, works = 0, (by_hand, env.close)
-    for work in works:
+    code = 0
+    for work in (by_hand, env.close):
         try:
             with contained(), reraising(f"{options.game!r} failed"):
                 work()  # env.close runs even if the play failed

@@ -61,7 +61,8 @@ class Followed:
     def __init__(self, run: Path) -> None:
         from ga3c.runs.terminal import View
         self._run = run
-        self._rows, self._events = record.rows(run), record.events(run)
+        self._rows = record.rows(run)
+        self._events = record.events(run)
         known, cores = record.settings(run), _cores(run)
         self.view = View(f"GA3C  {known.get('game', '')}  {run}".replace("    ", "  "), known, cores)
         envs = known.get("envs_per_agent")
@@ -95,7 +96,8 @@ class Followed:
     def _note(self, event: Mapping[str, Any]) -> None:
         kind, at = event["event"], f"{event['time']:,.0f} s: "
         if kind == "start":
-            self.ended, self._trained = None, False
+            self.ended = None
+            self._trained = False
             cores: Any = (event.get("versions") or {}).get("cores")
             if record.is_number(cores) and cores >= 1 and cores != self.view.cores:  # resumed on another machine
                 self.view.cores = int(cores)

@@ -111,7 +111,8 @@ def play_episodes(predict: Predict, acting: Acting, players: Players, protocol: 
 
     Raises whatever `players.turn` raises.
     """
-    over, turns, waiting = 0, 0, iter(range(protocol.episodes))
+    over = turns = 0
+    waiting = iter(range(protocol.episodes))
     scores, lengths, cut = np.zeros(protocol.episodes), np.zeros(protocol.episodes, np.int64), []
     actions = np.zeros(protocol.n_rows, np.int64)
     begin = {row: next(waiting) for row in range(protocol.n_rows)}
@@ -121,16 +122,18 @@ def play_episodes(predict: Predict, acting: Acting, players: Players, protocol: 
         observation, ended = players.turn(actions, begin)
         for row, episode in begin.items():
             _, rngs[row] = seeded(np.random.SeedSequence(protocol.seed, spawn_key=(episode,)))
-        begin, turns = {}, turns + 1
-        for each in ended:
-            episode = under_way[each.row]
-            scores[episode], lengths[episode] = each.score, each.length
-            if each.cut:
+        begin = {}
+        turns += 1
+        for row, score, length, cut_short in ended:
+            episode = under_way[row]
+            scores[episode] = score
+            lengths[episode] = length
+            if cut_short:
                 cut.append(episode)
             over += 1
             following = next(waiting, None)
             if following is not None:
-                begin[each.row] = under_way[each.row] = following
+                begin[row] = under_way[row] = following
         if not lengths[0]:  # after its end, row 0 shows another episode
             watch(observation[0])
         on_turn(over, turns)
@@ -159,7 +162,9 @@ class Rows:
 
     def __init__(self, settings: Settings, protocol: Protocol, limits: Limits, rows: Sequence[int],
                  alive: Callable[[], object] = lambda: None) -> None:
-        self._protocol, self._limits, self._alive = protocol, limits, alive
+        self._protocol = protocol
+        self._limits = limits
+        self._alive = alive
         self._user_code = runs_user_code(settings)
         self._environments = []
         self._streams = []
@@ -172,7 +177,9 @@ class Rows:
         self._reported_at = time.monotonic()
         self.spec = self._environments[0].spec
         self._playing = [False] * len(rows)  # whether an episode is under way
-        self._scores, self._lengths, self._began = [0.0] * len(rows), [0] * len(rows), [0.0] * len(rows)
+        self._scores = [0.0] * len(rows)
+        self._lengths = [0] * len(rows)
+        self._began = [0.0] * len(rows)
 
     def _report_alive(self) -> None:
         self._alive()
@@ -192,7 +199,9 @@ class Rows:
                 seed, _ = seeded(np.random.SeedSequence(self._protocol.seed, spawn_key=(begin[row],)))
                 self._playing[row] = True
                 self._streams[row] = self._drawing(seed)
-                self._scores[row], self._lengths[row], self._began[row] = 0.0, 0, time.monotonic()
+                self._scores[row] = 0.0
+                self._lengths[row] = 0
+                self._began[row] = time.monotonic()
                 with self._streams[row]:
                     environment.reset(seed)
                 self._check_observation(row)

@@ -47,7 +47,8 @@ def moments(predict: Predict, acting: Acting, watched: Watched, seed: int, episo
             outputs = predict(watched.observation)
             action = acting.best(outputs) if greedy else acting.choose(outputs, rng, np.zeros(1))
             transition = watched.step(action)
-            score, length = score + float(transition.scored[0]), length + 1
+            score += float(transition.scored[0])
+            length += 1
             ended = bool(transition.score_ended[0])
             frames = frames + (watched.frames[:-1] if ended and len(watched.frames) > 1 else watched.frames)
             yield Moment(frames, {name: output[0] for name, output in outputs.items()}, int(action[0]), episode, score,
@@ -63,7 +64,8 @@ class Painter:
     """
 
     def __init__(self, zoom: int | None, names: Sequence[str] | None) -> None:
-        self._zoom, self._names = zoom, names
+        self._zoom = zoom
+        self._names = names
         self._values: deque[float] = deque(maxlen=_VALUES)
 
     def paint(self, moment: Moment) -> list[NDArray[np.uint8]]:

@@ -93,10 +93,10 @@ def _atari_protocol(env: EnvSettings) -> dict[str, Any]:
             **{name: value for name, value in chosen.items() if value is not None}}
 
 
-def record(trained: Trained, found: dict[str, Any]) -> None:
+def record(trained: Trained, results: dict[str, Any]) -> None:
     """Appends the report to events.jsonl of the policy's run, if it has one. Raises OSError."""
     if trained.run is not None:
-        event = {"time": trained.progress.get("time"), "event": "evaluation", **found,
+        event = {"time": trained.progress.get("time"), "event": "evaluation", **results,
                  "checkpoint": f"checkpoints/{trained.path.name}"}
         with contextlib.closing(Log(trained.run / "events.jsonl")) as file:
             file.write(json.dumps(event) + "\n")
@@ -104,32 +104,32 @@ def record(trained: Trained, found: dict[str, Any]) -> None:
                 raise file.last_error
 
 
-def table(found: dict[str, Any]) -> RenderableType:
+def table(results: dict[str, Any]) -> RenderableType:
     """Returns the report as text and a table for the terminal."""
-    protocol = dict(found["protocol"])
+    protocol = dict(results["protocol"])
     how = [f"{protocol.pop('episodes')} episodes", f"seed {protocol.pop('seed')}",
            "likeliest actions" if protocol.pop("greedy") else "sampled actions", f"{protocol.pop('envs')} environments",
            *(f"{name} {value if isinstance(value, str) else f'{value:,}'}" for name, value in protocol.items())]
-    steps = "" if found["agent_steps"] is None else f", {found['agent_steps']:,} agent steps"
+    steps = "" if results["agent_steps"] is None else f", {results['agent_steps']:,} agent steps"
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column(justify="right", style="bold")
     grid.add_column(style="dim")
 
     def interval(name: str) -> str:
-        low, high = found[name]
+        low, high = results[name]
         return f"95 % interval {low:,.2f} to {high:,.2f}"
 
-    grid.add_row("Mean", f"{found['mean']:,.2f}", interval("mean_interval"))
-    grid.add_row("Median", f"{found['median']:,.2f}")
-    grid.add_row("Interquartile mean", f"{found['iqm']:,.2f}", interval("iqm_interval"))
-    grid.add_row("Least, most", f"{found['min']:,.2f}", f"{found['max']:,.2f}")
-    grid.add_row("Length", f"{found['length_mean']:,.1f}", f"agent steps, {min(found['lengths']):,} to "
-                 f"{max(found['lengths']):,}")
-    if found["cut"]:
-        most, minutes = found["limits"]["steps"], found["limits"]["minutes"]
-        grid.add_row("Cut short", f"{len(found['cut']):,}", f"of them, at {most:,} agent steps or {minutes:g} min")
-    if "human" in found:
-        grid.add_row("Human-normalised", f"{100 * found['human_normalised']:,.1f} %",
-                     f"random {found['random']:,}, human {found['human']:,}")
-    return Group(Text(f"{found['game']}: {found['checkpoint']}{steps}", style="bold"), Text(", ".join(how)), grid)
+    grid.add_row("Mean", f"{results['mean']:,.2f}", interval("mean_interval"))
+    grid.add_row("Median", f"{results['median']:,.2f}")
+    grid.add_row("Interquartile mean", f"{results['iqm']:,.2f}", interval("iqm_interval"))
+    grid.add_row("Least, most", f"{results['min']:,.2f}", f"{results['max']:,.2f}")
+    grid.add_row("Length", f"{results['length_mean']:,.1f}", f"agent steps, {min(results['lengths']):,} to "
+                 f"{max(results['lengths']):,}")
+    if results["cut"]:
+        most, minutes = results["limits"]["steps"], results["limits"]["minutes"]
+        grid.add_row("Cut short", f"{len(results['cut']):,}", f"of them, at {most:,} agent steps or {minutes:g} min")
+    if "human" in results:
+        grid.add_row("Human-normalised", f"{100 * results['human_normalised']:,.1f} %",
+                     f"random {results['random']:,}, human {results['human']:,}")
+    return Group(Text(f"{results['game']}: {results['checkpoint']}{steps}", style="bold"), Text(", ".join(how)), grid)

@@ -33,7 +33,8 @@ class Recording:
     """
 
     def __init__(self, file: Path, fps: float, max_fps: float) -> None:
-        self._file, self._every = file, math.ceil(fps / max_fps)
+        self._file = file
+        self._every = math.ceil(fps / max_fps)
         self._aside = file.with_name(f".{os.getpid()}.{file.name}")  # an interrupt leaves an earlier film whole
         self._fps = fps / self._every
         self._seen = self._kept = 0

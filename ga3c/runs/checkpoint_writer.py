@@ -43,7 +43,9 @@ class CheckpointWriter:
     def __init__(self, directory: Path, keep: int, agent_steps: int, ended: Callable[[], None]) -> None:
         self.path: Path | None = None
         self.agent_steps = agent_steps
-        self._directory, self._keep, self._ended = directory, keep, ended
+        self._directory = directory
+        self._keep = keep
+        self._ended = ended
         self._lock = threading.Lock()
         self._under_way: tuple[Path, int, Future[Path]] | None = None
 
@@ -94,7 +96,8 @@ class CheckpointWriter:
             return None
         (path, agent_steps, outcome), self._under_way = self._under_way, None
         try:
-            self.path, self.agent_steps = outcome.result(), agent_steps
+            self.path = outcome.result()
+            self.agent_steps = agent_steps
             return Written(path, agent_steps, None)
         except OSError as error:
             return Written(path, agent_steps, error)

@@ -41,10 +41,12 @@ class Checkpoints:
 
     def __init__(self, directory: Path, settings: RunSettings, record: Recorder, agent_steps: int,
                  wake: Callable[[], None]) -> None:
-        self.directory, self.due_at = directory, 0.0
+        self.directory = directory
+        self.due_at = 0.0
         self.best: checkpoint.Best | None = None
         self.extra_arrays: Callable[[], dict[str, NDArray]] = dict
-        self._record, self._seconds = record, 60.0 * settings.checkpoint_minutes
+        self._record = record
+        self._seconds = 60.0 * settings.checkpoint_minutes
         self._writer = CheckpointWriter(directory, settings.checkpoints_kept, agent_steps, wake)
         self._callbacks: list[OnDone] = []
 
@@ -159,10 +161,10 @@ class Checkpoints:
         nothing if there is none.
         """
         self.wait(GO_BACK_SECONDS)
-        found = newest_finite(self.directory)
-        if found is None:
+        newest = newest_finite(self.directory)
+        if newest is None:
             return None
-        path, arrays = found
+        path, arrays = newest
         model.go_back(arrays)
         model.learning_rate_factor *= 0.5
         return path

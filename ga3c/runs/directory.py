@@ -169,7 +169,8 @@ class Log:
     """
 
     def __init__(self, path: Path) -> None:
-        self.lost, self.last_error = 0, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # of a line cut short
+        self.lost = 0
+        self.last_error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # of a line cut short
         self._torn = False
         if path.is_file() and path.stat().st_size:
             with open(path, "rb") as file:
@@ -185,7 +186,8 @@ class Log:
             self._torn = os.write(self._file.fileno(), data) < len(data)
             self.lost += self._torn
         except OSError as error:
-            self.lost, self.last_error = self.lost + 1, error
+            self.lost += 1
+            self.last_error = error
 
     def fileno(self) -> int:
         """Returns the file descriptor, for faulthandler."""

@@ -94,7 +94,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
     Without `labels`, the name of a group is its game and the settings that differ between groups. A run counts once,
     even if several paths lead to it.
     """
-    found: dict[str, tuple[dict[str, Any], Group, list[dict[str, Any]], set[str]]] = {}
+    by_settings: dict[str, tuple[dict[str, Any], Group, list[dict[str, Any]], set[str]]] = {}
     once: dict[Path, Path] = {}
     for run in runs:
         once.setdefault(run.resolve(), run)
@@ -105,7 +105,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
         settings = record.settings(run)
         compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
         key = repr(sorted(compared.items(), key=str)) if compared else str(run)
-        _, group, lags, seeds = found.setdefault(
+        _, group, lags, seeds = by_settings.setdefault(
             key, (compared or {"game": printable(run.name)}, Group("", [], {}, []), [], set()))
         seeds.add(repr(settings.get("seed")))  # of any type
         group.runs.append(rows)
@@ -113,7 +113,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
         lags += [event for event in events if event["event"] == "lag"]
         group.evaluations.append([event for event in events if event["event"] == "evaluation"
                                   and is_number(event.get("mean"))])
-    all_settings = [compared for compared, *_ in found.values()]
+    all_settings = [compared for compared, *_ in by_settings.values()]
     names = [_name(compared, all_settings) for compared in all_settings]
     if labels and len(labels) != len(names):
         raise ConfigError(f"--labels: {len(labels)} names for {len(names)} curves: {', '.join(names)}")
@@ -121,7 +121,7 @@ def grouped(runs: Sequence[Path], labels: Sequence[str] | None = None) -> list[G
                 plain if (n := len(group.runs)) == 1 else f"{plain} ({n} {'seeds' if len(seeds) == n else 'runs'})"))
             for plain, (_, group, lags, seeds) in zip(
                 [label.replace("$", r"\$") for label in labels or names],  # matplotlib would read a formula
-                found.values(), strict=True)]
+                by_settings.values(), strict=True)]
 
 
 def _name(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
@@ -235,13 +235,14 @@ def _draw(axis: Axes, groups: Sequence[Group], name: str, smooth: float) -> None
         if panel.x == "lag":
             _draw_lag(axis, group, panel.y, colour)
             continue
-        curves = [found for rows in group.runs if len((found := curve(rows, panel, smooth))[0])]
+        curves = [drawn for rows in group.runs if len((drawn := curve(rows, panel, smooth))[0])]
         if len(curves) > 1:
             x, mean, low, high = spread(curves)
             axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
             axis.plot(x, mean, color=colour, label=group.label)
-            for own, y in (each for each in curves if each[0][-1] > x[-1]):  # longer runs
-                axis.plot(own[own >= x[-1]], y[own >= x[-1]], color=colour, linewidth=0.6)
+            for own, y in curves:
+                if own[-1] > x[-1]:  # a longer run
+                    axis.plot(own[own >= x[-1]], y[own >= x[-1]], color=colour, linewidth=0.6)
         elif curves:
             axis.plot(*curves[0], color=colour, label=group.label)
         else:

@@ -24,7 +24,8 @@ class Meter:
         self._user_code = user_code
         self._processes: dict[int, psutil.Process] = {}
         self._seconds: dict[int, float] = {}
-        self._at, self._machine = time.monotonic(), self._busy()
+        self._at = time.monotonic()
+        self._machine = self._busy()
         self._whole = usable_cores() == os.cpu_count()
         self.used([], None)
 
@@ -62,7 +63,10 @@ class Meter:
         measured = {"memory_mb": memory / 2**20, "cpu_agents": sum(by_root.values()),
                     "cpu_server": spent.get(server, 0.0), "cpu_evaluator": evaluating,
                     "cpu_machine": (machine - self._machine) / elapsed if self._whole else sum(spent.values())}
-        self._at, self._machine, self._processes, self._seconds = now, machine, processes, seconds
+        self._at = now
+        self._machine = machine
+        self._processes = processes
+        self._seconds = seconds
         return {name: round(value, 3) for name, value in measured.items()}
 
 
@@ -77,15 +81,15 @@ def _descendants(roots: Collection[int]) -> dict[int, tuple[int, float]]:
             with contextlib.suppress(OSError):  # it has ended
                 fields = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split(None, 14)
                 table[int(entry)] = int(fields[1]), int(fields[2]), (int(fields[11]) + int(fields[12])) / _TICKS
-    found = dict[int, tuple[int, float]]()
+    descendants = dict[int, tuple[int, float]]()
     for pid in table.keys() - roots:
         above = pid
         while above in table and above not in roots:
             parent, group, _ = table[above]
             above = group if group in roots else parent
         if above in roots:
-            found[pid] = above, table[pid][2]
-    return found
+            descendants[pid] = above, table[pid][2]
+    return descendants
 
 
 def _read(path: str) -> bytes:

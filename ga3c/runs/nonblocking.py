@@ -26,7 +26,9 @@ class NonBlocking(io.TextIOBase):
     _descriptor = -1  # until it is open
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._text, self._full = stream, "", False
+        self._stream = stream
+        self._text = ""
+        self._full = False
         self._descriptor, self._write = _opened(stream.fileno())
 
     @property

@@ -53,7 +53,8 @@ class _Growth:
     """A count that is reported to the user when it has grown, at most once a minute."""
 
     def __init__(self) -> None:
-        self._reported, self._next = 0, 0.0
+        self._reported = 0
+        self._next = 0.0
 
     def unreported(self, count: int, now: float, at_once: bool) -> int:
         """Returns the growth since the last report, and takes it as reported; 0 if no report is due.
@@ -63,7 +64,8 @@ class _Growth:
         grown = count - self._reported
         if not grown or not at_once and now < self._next:
             return 0
-        self._reported, self._next = count, now + 60.0
+        self._reported = count
+        self._next = now + 60.0
         return grown
 
 
@@ -87,7 +89,10 @@ class Recorder:
 
     def __init__(self, settings: Settings, spec: EnvSpec, directory: Path, resumed: Mapping[str, Any],
                  wake: Callable[[], None] = lambda: None, shown: Path | None = None) -> None:
-        self.settings, self.spec, self.directory, self.shown = settings, spec, directory, shown or directory
+        self.settings = settings
+        self.spec = spec
+        self.directory = directory
+        self.shown = shown or directory
         traces = settings.run.trace and not settings.run.serial and not settings.workers_learn
         self.statistics = Statistics(
             spec.frames_per_step, resumed.get("agent_steps", 0), resumed.get("version", 0),
@@ -104,7 +109,8 @@ class Recorder:
         self.resumed_controller: dict[str, Any] | None = resumed.get("controller")
         before = resumed.get("settings")
         self.resumed_settings: dict[str, Any] = before if isinstance(before, dict) else {}
-        self.disturbances, self.tuning = 0, ""
+        self.disturbances = 0
+        self.tuning = ""
         self._time_before = float(resumed.get("time", 0.0))
         self._started: float | None = None
         self._next_row = self._next_log = 0.0
@@ -283,7 +289,8 @@ class Recorder:
         if self.over:
             return
         self.over = True
-        self._time_before, self._started = self.time, None
+        self._time_before = self.time
+        self._started = None
         self._record(self.time, Workers(0, 0, 0, 0, 0), [])
         self._warn(self.time, at_once=True)
         self._record_lag()
@@ -315,11 +322,11 @@ class Recorder:
             self.log(f"Bottleneck: {self._diagnosis}.")
         if (best := self.checkpoints.best) is not None:
             self.log(f"Best evaluation: {best.mean:.2f}, by {self.shown / 'checkpoints' / best.checkpoint}")
-        found = checkpoint.saved(self.checkpoints.directory)
-        if found and unsaved:
+        saved = checkpoint.saved(self.checkpoints.directory)
+        if saved and unsaved:
             self.log(f"No last checkpoint: {unsaved}.")
-        self.log(f"Newest checkpoint: {self.shown / 'checkpoints' / found[0].name}   resume with: "
-                 f"ga3c-train --resume {for_shell(self.shown)}" if found else
+        self.log(f"Newest checkpoint: {self.shown / 'checkpoints' / saved[0].name}   resume with: "
+                 f"ga3c-train --resume {for_shell(self.shown)}" if saved else
                  f"No checkpoint: {unsaved or 'nothing was learned yet'}. The record is in {self.shown}")
 
     def close(self) -> None:

@@ -91,7 +91,8 @@ class TensorBoard:
                 if len(lags):
                     values += histogram_pb("lag/policy_lag" if name == "updates" else f"lag/{name}",
                                            lags.astype(float)).value
-            self._lags, self._next_histogram = [], row["time"] + HISTOGRAM_SECONDS
+            self._lags = []
+            self._next_histogram = row["time"] + HISTOGRAM_SECONDS
         self._add(row["agent_steps"], *values)
 
     def evaluation(self, report: Mapping[str, Any], video: bytes = b"") -> None:

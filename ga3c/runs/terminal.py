@@ -71,7 +71,8 @@ class View:
     """
 
     def __init__(self, title: str, limits: Mapping[str, Any], cores: int | None) -> None:
-        self._title, self.cores = title, cores
+        self._title = title
+        self.cores = cores
         self._limits = {name: limits[name] for name in _LIMITS
                         if isinstance(limits.get(name), int | float) and 0 < limits[name] < 1e15}
         self._recent: deque[Mapping[str, Any]] = deque(maxlen=_RECENT)
@@ -93,7 +94,8 @@ class View:
             self._skipped = 0
             self._scores.append(row["score_mean"])
         if len(self._scores) > _CURVE_POINTS:
-            self._scores, self._stride = self._scores[::2], 2 * self._stride
+            self._scores = self._scores[::2]
+            self._stride *= 2
 
     def pps_limit(self) -> float | None:
         """Returns the PPS if agents and model had all cores; None if the processor time was not measured."""
@@ -110,15 +112,15 @@ class View:
             return None
         first, row = self._recent[0], self._recent[-1]
         seconds = row["time"] - first["time"]
-        found = []
+        limits = []
         for name, limit in self._limits.items():
             whole = 60.0 * limit if name == "minutes" else float(limit)
             done, before = row[_LIMITS[name]], first[_LIMITS[name]]
             rate = 1.0 if name == "minutes" else (done - before) / seconds if seconds else 0.0
             text = f"--{name} {limit:,g}" if name == "minutes" else f"--{name} {limit:,}"
             left = max(0.0, whole - done) / rate if rate else None
-            found.append((text, min(1.0, done / whole), left))
-        return min(found, key=lambda each: (each[2] is None, each[2] or 0.0))
+            limits.append((text, min(1.0, done / whole), left))
+        return min(limits, key=lambda limit: (limit[2] is None, limit[2] or 0.0))
 
     def panel(self, messages: Iterable[str], notes: Mapping[str, str], footer: str) -> Panel:
         """Draws the newest row, the score's curve, notes by name, and the last messages."""

@@ -52,8 +52,8 @@ def averages(rows: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
         values = [row[name] for row in rows if row.get(name) is not None]
         means[name] = fmean(values) if values else usual
     means["cpu_evaluator"] = fmean(row.get("cpu_evaluator") or 0.0 for row in rows)
-    found = [(row.get("lag_mean"), row.get("agents")) for row in rows]
-    lags = [lag * (1 + 1 / agents) for lag, agents in found if lag and agents]
+    measured = [(row.get("lag_mean"), row.get("agents")) for row in rows]
+    lags = [lag * (1 + 1 / agents) for lag, agents in measured if lag and agents]
     means["lag_of_one_more"] = fmean(lags) if lags else 0.0  # lag grows with the rollouts under way
     return means
 
@@ -180,7 +180,9 @@ class Diagnoser:
     """The diagnosis of the last seconds: three to ten of them, since the numbers of workers last changed."""
 
     def __init__(self, cores: int, envs_per_agent: int, max_lag: float | None) -> None:
-        self._cores, self._envs_per_agent, self._max_lag = cores, envs_per_agent, max_lag
+        self._cores = cores
+        self._envs_per_agent = envs_per_agent
+        self._max_lag = max_lag
         self._rows: deque[Mapping[str, Any]] = deque(maxlen=10)
 
     def observe(self, row: Mapping[str, Any]) -> Diagnosis | None:

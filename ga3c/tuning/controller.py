@@ -61,7 +61,9 @@ class Controller(ABC, Generic[S]):
     """
 
     def __init__(self, state: S, limits: Setting, max_lag: float | None) -> None:
-        self._state, self._limits, self._max_lag = state, limits, max_lag
+        self._state = state
+        self._limits = limits
+        self._max_lag = max_lag
         state.accepted = self._bounded(state.accepted)
 
     @property
@@ -147,14 +149,14 @@ class Controller(ABC, Generic[S]):
         if not isinstance(state, dict) or state.keys() != self.state().keys():
             raise ValueError("it was saved by another controller or version")
         try:
-            found: S = TypeAdapter(type(self._state)).validate_json(json.dumps(state))
+            restored: S = TypeAdapter(type(self._state)).validate_json(json.dumps(state))
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-        for setting in (found.accepted, found.trial or found.accepted):
+        for setting in (restored.accepted, restored.trial or restored.accepted):
             if self._bounded(setting) != setting:
                 raise ValueError(f"{name(setting)} is out of bounds")
-        self._state = found
+        self._state = restored
 
     @abstractmethod
     def _watch(self, m: Measurement) -> None:

@@ -153,7 +153,7 @@ class Fast(Controller[FastState]):
         s = self._state
         fewer = self._step((-1, 0, 0), PROBE_FACTOR)
         neighbours = {fewer, *self._steps(PROBE_FACTOR)} - {s.accepted}
-        candidates = sorted({each for each in neighbours if s.worse.count(each) < WORSE_TRIALS} or neighbours)
+        candidates = sorted({setting for setting in neighbours if s.worse.count(setting) < WORSE_TRIALS} or neighbours)
         if fewer in candidates and self._random().random() < 0.5:
             candidates = [fewer]  # on a plateau only memory can be gained
         if candidates:
@@ -186,7 +186,8 @@ class Fast(Controller[FastState]):
         self._schedule(m)
         if s.load_changed_at is None:  # else it may be the best only under the old load
             s.found_rate, load = s.baseline.mean.rate, s.baseline.mean.external_load
-            s.found = [*(each for each in s.found if not self._same_load(each[0])), (load, s.accepted)]
+            s.found = [*((before, setting) for before, setting in s.found if not self._same_load(before)),
+                       (load, s.accepted)]
 
     def _same_load(self, load: float) -> bool:
         """Returns whether `load` is about that of the time when the accepted setting was measured."""
@@ -271,8 +272,8 @@ class Fast(Controller[FastState]):
         if candidate[1:] == s.accepted[1:]:
             return candidate in (s.accepted, *s.rejected)
         near = self._agents_at_ceiling() < candidate[0] + 2  # the one agent more or fewer may be why it was rejected
-        return any(candidate[1:] == each[1:] and 2 / 3 < candidate[0] / each[0] < 3 / 2
-                   and not (near and abs(candidate[0] - each[0]) == 1) for each in s.rejected)
+        return any(candidate[1:] == rejected[1:] and 2 / 3 < candidate[0] / rejected[0] < 3 / 2
+                   and not (near and abs(candidate[0] - rejected[0]) == 1) for rejected in s.rejected)
 
     # ------------------------------------------------------------------------- during and after a trial
 

@@ -42,8 +42,8 @@ def kind_of_run(settings: Settings, game: str) -> Entry:
 def shape(settings: Settings) -> Entry:
     """Returns the settings that shape the work, as JSON values."""
     flat = settings.flat()
-    found: Entry = json.loads(json.dumps({name: flat[name] for name in _SHAPE}))
-    return found
+    plain: Entry = json.loads(json.dumps({name: flat[name] for name in _SHAPE}))
+    return plain
 
 
 def entries() -> list[Entry]:
@@ -53,8 +53,8 @@ def entries() -> list[Entry]:
 
 def recall(settings: Settings, game: str, log: Callable[[str], None]) -> Counts | None:
     """Returns the counts remembered for such a run, or None. `log` gets a line if the file cannot be read."""
-    found = remembered.recalled(_FILE, kind_of_run(settings, game), _WHAT, log)
-    return next((_counts(entry) for entry in found if _whole(entry)), None)
+    same_kind = remembered.recalled(_FILE, kind_of_run(settings, game), _WHAT, log)
+    return next((_counts(entry) for entry in same_kind if _whole(entry)), None)
 
 
 def remember(settings: Settings, game: str, counts: Counts, rate: float, log: Callable[[str], None]) -> None:

@@ -58,9 +58,9 @@ def start(settings: Settings, run: Run) -> tuple[Setting, bool]:
     """
     if any(settings.started):
         return settings.started, False
-    given = (settings.tuning.agents, settings.tuning.predictors, settings.tuning.trainers)
-    default = tuple(getattr(TuningSettings(), each) for each in ("agents", "predictors", "trainers"))
-    remembered = recall(settings, run.spec.name, run.log) if settings.tuning.remember and given == default else None
+    kinds = ("agents", "predictors", "trainers")
+    unchanged = all(getattr(settings.tuning, kind) == getattr(TuningSettings(), kind) for kind in kinds)
+    remembered = recall(settings, run.spec.name, run.log) if settings.tuning.remember and unchanged else None
     counts = (settings.agent_count, settings.tuning.predictors, settings.tuning.trainers)
     return remembered or counts, remembered is not None
 
@@ -72,7 +72,9 @@ class Tuner:
     """
 
     def __init__(self, settings: Settings, run: Run, on_cores: bool) -> None:
-        self._settings, self._run, self._on_cores = settings, run, on_cores
+        self._settings = settings
+        self._run = run
+        self._on_cores = on_cores
         (first, remembered), most = start(settings, run), limits(settings)
         ceiling = settings.tuning.max_lag
         self.controller: Controller[Any]
@@ -95,8 +97,8 @@ class Tuner:
         it begins again, at `first`.
         """
         run, before, tuning = self._run, self._run.resumed_settings, self._settings.tuning
-        given = {each: getattr(tuning, each) for each in ("start", "agents", "predictors", "trainers")}
-        if any(before.get(each, count) != count for each, count in given.items()):
+        counts = {key: getattr(tuning, key) for key in ("start", "agents", "predictors", "trainers")}
+        if any(before.get(key, count) != count for key, count in counts.items()):
             run.log(f"The controller starts again at {name(first)}, the counts that were given.")
         elif run.resumed_controller:
             try:
@@ -105,8 +107,8 @@ class Tuner:
                 warmth = tuning.temperature
                 if isinstance(self.controller, Paper) and before.get("temperature", warmth) != warmth:
                     self.controller.reheat(warmth)
-                if other := [each for each, now in shape(self._settings).items() if before.get(each, now) != now]:
-                    run.log(f"The controller does not rely on what it found before: {', '.join(other)} changed.")
+                if changed := [key for key, now in shape(self._settings).items() if before.get(key, now) != now]:
+                    run.log(f"The controller does not rely on what it found before: {', '.join(changed)} changed.")
                     self.controller.forget()
             except ValueError as error:
                 run.log(f"The controller begins again: its state in the checkpoint does not fit, {error}.")

@@ -182,14 +182,6 @@ def test_settings_of_a_resume_hold_for_the_next(train_here: Command) -> None:
     assert "\n  gamma: 0.9 " in printed and "\n  steps: 10000 " in printed
 
 
-def test_a_refused_resume_leaves_the_newer_checkpoints(
-        run_with_two_checkpoints: list[Path], train_here: Command) -> None:
-    before = run_with_two_checkpoints
-    refused = train_here("--resume", str(before[0]), "--steps", "1000")
-    assert refused.returncode == 2 and "already reached --steps 1000" in refused.stderr
-    assert checkpoints(Path("run")) == before
-
-
 # ------------------------------------------------------------------------------------------------ what it goes on with
 
 

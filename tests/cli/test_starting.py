@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,12 +105,3 @@ def test_a_run_computes_with_the_chosen_kernel(
     begun, = recorded("start")
     assert (begun["kernels"], begun["precision"]) == ("onednn", "float32"), "layers for vectors are float32"
     assert "Kernels: what was measured" in begun["notes"]
-
-
-def test_a_run_directory_in_use_is_refused_with_the_way_on() -> None:
-    Path("taken").mkdir()
-    Path("taken/thesis.txt").write_text("all I have")
-    done = train(*QUICK, "--run-dir", "taken", "--steps", "100")
-    assert done.returncode == 2 and "--resume taken" in done.stderr
-    assert "TensorFlow" not in done.stdout, "a mistake is told before it is imported"
-    assert os.listdir("taken") == ["thesis.txt"]

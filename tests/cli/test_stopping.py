@@ -15,7 +15,6 @@ import pytest
 from command_line import QUICK, Started, checkpoints, events, learning, recorded, rows, told, train
 
 from ga3c.commands import train as command
-from ga3c.service.signals import Interrupted
 
 pytestmark = pytest.mark.usefixtures("own_directory")
 
@@ -78,20 +77,6 @@ def test_a_second_ctrl_c_during_the_message_is_no_failure(
     assert command.train([]) == 130 and capsys.readouterr().out == "Ended by SIGINT before the run began\n"
 
 
-@pytest.mark.usefixtures("handlers")
-def test_a_library_that_changes_the_error_hides_no_signal(
-        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def imported(*given: Any) -> int:
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        except Interrupted:
-            raise ImportError("initialization failed") from None
-        raise AssertionError("it goes on")
-
-    monkeypatch.setattr(command, "_train", imported)
-    assert (command.train([]), *capsys.readouterr()) == (143, "Ended by SIGTERM before the run began\n", "")
-
-
 def words(processes: list[psutil.Process]) -> list[str]:
     """Their command lines, but of those that have ended meanwhile."""
     found = []
@@ -132,32 +117,6 @@ def test_a_signal_while_the_emulator_is_compiled_ends_cleanly(
     out, err = each.end()
     assert (each.process.returncode, told(err)) == (130, "")
     assert out.splitlines()[-1] == "Ended by SIGINT before the run began" and not Path("run").exists()
-
-
-@pytest.mark.slow
-def test_a_killed_main_process_takes_its_agents_along(started: Callable[..., Started]) -> None:
-    each = started(*QUICK, "--run-dir", "run")
-    each.wait_for(learning)
-    others = [process for process in each.group() if process.pid != each.process.pid]
-    assert len(others) >= 3
-    each.process.kill()
-    each.process.communicate()
-    _, alive = psutil.wait_procs(others, timeout=20)
-    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
-
-
-@pytest.mark.slow
-def test_a_killed_runs_unfinished_save_is_removed(started: Callable[..., Started]) -> None:
-    each = started(*QUICK, "--run-dir", "run")
-    each.wait_for(learning)
-    each.process.send_signal(signal.SIGUSR1)
-    each.wait_for(lambda: bool(recorded("checkpoint")))
-    each.process.kill()
-    each.process.communicate()
-    Path("run/checkpoints/.000000009999.4711").mkdir()
-    resumed = train("--resume", "run", "--steps", str(int(checkpoints(Path("run"))[-1].name) + 1000))
-    assert resumed.returncode == 0 and ".000000009999.4711 was removed" in resumed.stdout, resumed.stderr
-    assert not list(Path("run/checkpoints").glob(".*"))
 
 
 @pytest.mark.parametrize(("presses", "says"), [

@@ -132,16 +132,3 @@ def test_a_users_game_is_measured_in_its_own_process(
     if code != 2:
         finding = named([Finding(**entry) for entry in json.loads(printed.out)], "environments")
         assert finding.ok == (code == 0) and told in finding.numbers
-
-
-def test_what_the_system_refuses_is_a_finding(
-        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def refused(*arguments: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr("ga3c.agents.forkserver.start", refused)
-    monkeypatch.setattr(examined, "_environments", lambda settings: [])
-    assert doctor(["--json"]) == 1
-    found = {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)}
-    assert not found["transport"]["ok"] and "Resource temporarily unavailable" in found["transport"]["numbers"]
-    assert "disk" in found and found["best settings"]["ok"]

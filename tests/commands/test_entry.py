@@ -26,7 +26,7 @@ def ended(work: str, redirected: str = "", before: str = "", **environment: str)
     Path("program.py").write_text("import os, subprocess, sys, threading\nfrom ga3c.commands.entry import run_command\n"
                                   f"def work(argv):\n{lines}run_command(work)\n")
     return subprocess.run(["bash", "-c", f'{before}"{sys.executable}" program.py {redirected}'], capture_output=True,
-                          timeout=30, check=False, stdin=subprocess.DEVNULL, env={**os.environ, **environment})
+                          timeout=100, check=False, stdin=subprocess.DEVNULL, env={**os.environ, **environment})
 
 
 # ------------------------------------------------------------------------------------------------ streams
@@ -152,16 +152,6 @@ def test_ctrl_c_while_a_command_is_imported_is_no_traceback(imported: str, code:
                "from ga3c.commands.launch import top\ntop()")
     done = subprocess.run([sys.executable, "-c", program, "run"], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (code, b"")
-
-
-def test_an_end_of_libraries_that_takes_long_changes_no_exit_code() -> None:
-    done = ended("import ctypes\n"
-                 "import ga3c.commands.entry as entry\n"
-                 "entry.EXIT_SECONDS = 0.5\n"
-                 "libc = ctypes.CDLL(None)\n"
-                 "libc.on_exit(libc.sleep, None)\n"  # which sleeps for so many seconds as the exit code says
-                 "return 3")
-    assert (done.returncode, done.stderr) == (3, b"")
 
 
 @pytest.mark.parametrize(("error", "code"), [

@@ -60,15 +60,6 @@ def test_the_global_streams_are_those_of_an_evaluation() -> None:
     assert len(set(expected.scores)) == 5
 
 
-def test_the_score_is_of_the_innermost_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(configured(game="toy:catch"))
-    step = watched.step
-    monkeypatch.setattr(watched, "step", lambda action: step(action)._replace(score=np.full(1, 3.0, np.float32)))
-    played = list(moments(uniform(3), BY_POLICY, watched, 0, 1, greedy=False))
-    assert [moment.score for moment in played] == [3.0 * step for step in range(1, 10)]
-    watched.close()
-
-
 # ------------------------------------------------------------------------------------------------ the picture
 
 FRAME = np.zeros((20, 11, 3), np.uint8)

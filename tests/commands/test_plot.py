@@ -99,14 +99,6 @@ def test_rates_are_means_over_the_seconds_asked_for(tmp_path: Path) -> None:
     assert x[0] == pytest.approx(6 / 60) and (lag == 2.0).all(), "from its first measurement"
 
 
-def test_the_path_of_the_workers_is_a_step_for_each_change(tmp_path: Path) -> None:
-    agents, predictors, trainers = lines(grouped([written(tmp_path / "run")]), "workers")
-    assert agents[1][:59].tolist() == [8.0] * 59 and agents[1][59:].tolist() == [16.0] * 61
-    assert (predictors[1] == 1).all() and (trainers[1] == 2).all()
-    axis, = figure_of(grouped([tmp_path / "run"]), ["workers"], 1, 10.0).axes
-    assert axis.get_yscale() == "log" and {line.get_drawstyle() for line in axis.lines} == {"steps-post"}
-
-
 def test_lag_is_drawn_as_a_cumulative_share(tmp_path: Path) -> None:
     run = written(tmp_path / "run", game="Pong")
     updates, ms = np.array([0, 2, 2, 9]), np.array([3.0, 30.0, 30.0, 300.0])

@@ -74,7 +74,7 @@ class Terminal:
     def type(self, keys: bytes) -> None:
         os.write(self._terminal, keys)
 
-    def wait(self, there: Callable[[str], bool], seconds: float = 30.0) -> str:
+    def wait(self, there: Callable[[str], bool], seconds: float = 100.0) -> str:
         """The screen once it is as wanted."""
         end = time.monotonic() + seconds
         while not there(self.text):
@@ -83,7 +83,7 @@ class Terminal:
 
     def finish(self) -> int:
         """Its exit code, once it has ended."""
-        while self._read(30.0):
+        while self._read(100.0):
             pass
         os.close(self._terminal)
         self.exitcode = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])

@@ -11,7 +11,7 @@ import numpy as np
 import odd
 import pytest
 from gymnasium.spaces import Box
-from gymnasium.wrappers import TimeLimit, TransformReward
+from gymnasium.wrappers import TransformReward
 from numpy.typing import NDArray
 
 from ga3c.envs.check import check
@@ -140,48 +140,6 @@ class Warms(gymnasium.Wrapper):
 
 
 halved = functools.partial(TransformReward, func=lambda reward: reward / 2)
-
-
-class Repeats(odd.Plain):
-    """How often an action is played is up to its wrapper."""
-
-    def step(self, chosen: int, frames: int = 1) -> odd.Step:
-        observation, _, terminated, truncated, info = super().step(chosen)
-        return observation, float(frames), terminated, truncated, info
-
-
-class Twice(gymnasium.Wrapper):
-    def step(self, action: int) -> odd.Step:
-        return self.env.unwrapped.step(chosen=action, frames=2)
-
-
-class Shaped(TimeLimit):
-    """A limit that also pays less."""
-
-    def step(self, action: int) -> odd.Step:
-        observation, reward, terminated, truncated, info = super().step(action)
-        return observation, float(reward) / 4, terminated, truncated, info
-
-
-class Unusual(odd.Plain):
-    """Its reward is a number only for its wrapper."""
-
-    class Reward:
-        def __array__(self, *given: Any, **named: Any) -> np.ndarray:
-            raise RuntimeError("this has a gradient")
-
-    def step(self, action: int) -> odd.Step:
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, self.Reward(), terminated, truncated, info  # type: ignore[return-value]
-
-
-def test_a_wrapper_may_play_and_pay_in_its_own_way() -> None:
-    for env, reward, score in ((halved(Twice(Repeats())), 1.0, 2.0), (Shaped(odd.Plain(), 9), 0.25, 1.0),
-                               (TransformReward(Unusual(), lambda reward: 0.75), 0.75, 0.75)):
-        environment = GymnasiumEnvironment([env], "odd")
-        environment.reset(0)
-        told = environment.step(np.zeros(1, np.int64))
-        assert (told.reward[0], told.scored[0]) == (reward, score), env
 
 
 @pytest.mark.parametrize(("wrap", "reward", "score"), [

@@ -172,31 +172,6 @@ def test_a_sticky_action_lasts_at_each_frame_with_its_probability(make: Make) ->
     assert (error < 4 * np.sqrt(expected * (1 - expected) / len(late))).all() and len(late) > 5900
 
 
-def test_the_action_of_the_last_frame_is_held(make: Make) -> None:
-    environment = make("Pong-v0", noop_max=0)
-    environment.reset(0)
-    frames = set()
-    for step in range(200):
-        recording, = recorded(environment)
-        environment.step(np.array([2 + step % 2]))
-        frames.add(len(recording.played))
-        assert isinstance(environment, AtariEnvironment)
-        assert ale_py.Action(int(environment._held[0])).name == recording.played[-1]
-    assert frames == {2, 3, 4}
-
-
-def test_nothing_is_held_over_from_the_game_before(make: Make) -> None:
-    environment = make("Pong", sticky_actions=0.5, noop_max=0)
-    recording, = recorded(environment)
-    for seed in range(40):
-        environment.reset(seed)
-        recording.played = []
-        for _ in range(3):
-            environment.step(np.array([2 + seed % 2]))
-        held = recording.played.count("NOOP")
-        assert recording.played == ["NOOP"] * held + [("RIGHT", "LEFT")[seed % 2]] * (12 - held)
-
-
 @pytest.mark.parametrize(("fires", "most", "openings"), [
     (True, 3, {"FIRE", "FIRE NOOP", "FIRE NOOP NOOP"}), (False, 2, {"", "NOOP", "NOOP NOOP"})])
 def test_an_episode_opens_with_fire_where_it_is_asked_for(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -121,24 +120,3 @@ def test_what_was_made_before_one_failed_is_closed(user_directory: Path) -> None
         make_environment(configured(game="halves:Halves-v0"), 4)
     import halves  # type: ignore[import-not-found]
     assert halves.closed == halves.made[:2]
-
-
-def test_a_game_that_another_one_is_made_of_is_named_if_it_is_missing(user_directory: Path) -> None:
-    (user_directory / "outer.py").write_text(
-        "import gymnasium\ngymnasium.register('Outer-v0', lambda: gymnasium.make('Nope-v0'))\n")
-    with pytest.raises(ConfigError, match="game: 'outer:Outer-v0' cannot be made: NameNotFound: .*Nope"):
-        make_environment(configured(game="outer:Outer-v0"), 1)
-
-
-def test_a_game_is_made_again_though_the_working_directory_is_gone(user_directory: Path) -> None:
-    (user_directory / "plainest.py").write_text(
-        "import gymnasium\ngymnasium.register('Plainest-v0', lambda: gymnasium.make('CartPole-v1').unwrapped)\n")
-    gone = user_directory / "gone"
-    gone.mkdir()
-    make_environment(configured(game="plainest:Plainest-v0"), 1).close()
-    os.chdir(gone)
-    gone.rmdir()
-    try:
-        make_environment(configured(game="plainest:Plainest-v0"), 1).close()
-    finally:
-        os.chdir(user_directory)

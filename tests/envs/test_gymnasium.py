@@ -165,18 +165,6 @@ def test_environments_that_differ_are_refused(attribute: str, space: gymnasium.S
         GymnasiumEnvironment(envs, "odd")
 
 
-def test_each_reset_is_a_sign_of_life() -> None:
-    signs: list[int] = []
-    made = GymnasiumEnvironment([Plain() for _ in range(3)], "plain", lambda: signs.append(made.envs[0].time))
-    made.reset(0)
-    assert len(signs) == 3
-    for _ in range(Plain.LENGTH - 1):
-        made.step(np.zeros(3, np.int64))
-    assert len(signs) == 3
-    made.step(np.zeros(3, np.int64))
-    assert len(signs) == 6, "all three begin another episode in this step"
-
-
 def test_all_are_closed_though_one_fails_to() -> None:
     closed = []
 
@@ -270,20 +258,3 @@ def test_a_state_that_is_not_of_these_environments_is_refused(
     change(saved)
     with pytest.raises(ValueError, match=told):
         environment.restore(saved)
-
-
-def test_a_score_is_finite_though_a_wrapper_clips_an_infinite_reward() -> None:
-    class Pays(gymnasium.Env):
-        observation_space, action_space = Box(0, 1, (1,), np.float32), Discrete(2)
-        paid = iter([1.0, float("inf"), float("-inf"), 3.0, float("nan"), 4.0])
-
-        def reset(self, *, seed=None, options=None):  # type: ignore[no-untyped-def]
-            return np.zeros(1, np.float32), {}
-
-        def step(self, action):  # type: ignore[no-untyped-def]
-            return np.zeros(1, np.float32), next(self.paid), False, False, {}
-
-    clipped = gymnasium.wrappers.TransformReward(Pays(), lambda reward: np.clip(np.nan_to_num(reward), -2, 2))
-    made = GymnasiumEnvironment([clipped], "x")
-    made.reset(0)
-    assert [float(made.step(np.zeros(1, np.int64)).scored[0]) for _ in range(6)] == [1.0, 2.0, -2.0, 3.0, 0.0, 4.0]

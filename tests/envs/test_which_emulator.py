@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from ga3c.envs.atari_games import atari_game_of, atari_names
 from ga3c.envs import which_emulator
-from ga3c.envs.emulator import compiled
 from ga3c.envs.which_emulator import emulator_notes, is_own, proven
 from ga3c.settings.files import configured
 from ga3c.settings.messages import ConfigError
@@ -65,15 +61,3 @@ def test_a_run_on_ale_pys_emulator_loads_no_compiler() -> None:
                "make_environment(s, 1).reset(0); print('numba' in sys.modules)")
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"
-
-
-def test_what_other_installations_compiled_is_removed_after_a_month(tmp_path: Path) -> None:
-    for name, days in (("emulator-old", 31), ("emulator-recent", 29), ("emulator-ours", 0), ("strange", 31)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "compiled").touch()
-        then = time.time() - 86_400 * days
-        os.utime(tmp_path / name / "compiled", (then, then))
-    (tmp_path / "emulator-unfinished").mkdir()
-    compiled._forget_old(tmp_path / "emulator-ours")
-    assert sorted(each.name for each in tmp_path.iterdir()) == [
-        "emulator-ours", "emulator-recent", "emulator-unfinished", "strange"]

@@ -129,15 +129,3 @@ def test_who_skips_the_last_checkpoint_does_not_wait_for_one_under_way(
     record.checkpoints.skip_last()
     record.finish(10, "SIGINT", "it was not waited for")
     assert names(tmp_path) == [] and "No checkpoint: it was not waited for" in capsys.readouterr().out
-
-
-def test_without_a_thread_to_be_had_a_checkpoint_is_written_all_the_same(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    record = begin()
-    record.start()
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    record.checkpoints.request(model(1))
-    assert names(tmp_path) == [10]

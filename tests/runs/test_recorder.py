@@ -87,17 +87,6 @@ def test_a_line_torn_by_a_crash_is_ended_before_the_next(
     assert json.loads(last)["time"] == 3.0
 
 
-def test_what_was_written_is_on_disk_while_the_run_goes_on(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin()
-    record.start()
-    clock.now += 1.0
-    record.tick(learned(record, 1, 4.0), WORKERS, [])
-    record.event("x")
-    for file in ("metrics.jsonl", "episodes.csv", "events.jsonl", "log.txt"):
-        assert (tmp_path / file).read_text().endswith("\n")
-
-
 def test_the_bottleneck_is_in_rows_log_and_last_words(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
@@ -117,14 +106,6 @@ def test_the_bottleneck_is_in_rows_log_and_last_words(
     assert f"\nBottleneck: {rows(tmp_path)[-1]['bottleneck']}: " in (tmp_path / "log.txt").read_text()
     record.finish(50, "a test", "it was not waited for")
     assert f"\nBottleneck: {rows(tmp_path)[-2]['bottleneck']}: " in capsys.readouterr().out
-
-
-def test_without_tensorboard_no_events_are_written(tmp_path: Path, begin: Callable[..., Recorder]) -> None:
-    for wanted in (False, True):
-        record = begin(tensorboard=wanted)
-        record.start()
-        record.close()
-        assert (tmp_path / "tensorboard").exists() == wanted
 
 
 # ------------------------------------------------------------------------------------------------ limits

@@ -76,15 +76,6 @@ def test_predictions_of_all_predictors_are_added_also_of_those_that_left() -> No
     assert (row["pps"], row["prediction_batch"], statistics.predictions) == (42.0, 3.5, 42)
 
 
-def test_a_metric_with_the_name_of_another_column_does_not_take_its_place() -> None:
-    statistics = Statistics(4)
-    statistics.row(10.0, NOBODY)
-    metrics = METRICS | {"agent_steps": 0.5, "time": -1.0, "own": 7.0, "lag_mean": 99.0}
-    statistics.report(update(1, metrics=metrics), batch())
-    row, _ = statistics.row(11.0, NOBODY)
-    assert [row[name] for name in ("agent_steps", "time", "own", "entropy", "lag_mean")] == [10, 11.0, 7.0, 1.0, 0.0]
-
-
 # ------------------------------------------------------------------------------------------------ totals
 
 def test_a_resumed_run_counts_on() -> None:
@@ -232,13 +223,3 @@ def test_processor_time_outside_the_model_is_of_all_threads() -> None:
     statistics.report(update(), batch(), TrainerTime(0.0, 0.0, 1.0))
     busy(0.2)
     assert statistics.row(13.0, NOBODY)[0]["cpu_outside"] == pytest.approx(4.7 / 2, abs=0.05)
-
-
-def test_a_call_that_is_counted_between_two_reads_is_no_division_by_nothing() -> None:
-    statistics = Statistics(4)
-    count = statistics.new_count()
-    statistics.row(10.0, NOBODY)
-    count.requests, count.queued = 3, 0.1
-    assert statistics.row(11.0, NOBODY)[0]["queue_ms"] is None
-    count.calls, count.served = 1, 0.2
-    assert statistics.row(12.0, NOBODY)[0]["predict_ms"] is None

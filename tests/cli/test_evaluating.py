@@ -100,8 +100,7 @@ def evaluation(each: Started) -> list[psutil.Process]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["--serial", "--no-serial"])
-def test_the_last_checkpoint_is_evaluated_after_the_last_step(
-        mode: str, started: Callable[..., Started]) -> None:
+def test_the_last_checkpoint_is_evaluated_after_the_last_step(mode: str, started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run", "--evaluation-minutes", "9", "--evaluation-episodes", "3", mode,
                    "--steps", "2000")
     out, err = each.end()
@@ -113,8 +112,7 @@ def test_the_last_checkpoint_is_evaluated_after_the_last_step(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["--serial", "--no-serial"])
-def test_evaluations_keep_the_best_checkpoint_and_end_with_the_run(
-        mode: str, started: Callable[..., Started]) -> None:
+def test_evaluations_keep_the_best_checkpoint_and_end_with_the_run(mode: str, started: Callable[..., Started]) -> None:
     each = started(*EVALUATING, mode, "--checkpoints-kept", "1", "--checkpoint-minutes", "0.01")
     # What is left for it may be little.
     each.wait_for(lambda: len(recorded("evaluation")) >= 1 and bool(evaluation(each)), 200)
@@ -134,8 +132,7 @@ def test_evaluations_keep_the_best_checkpoint_and_end_with_the_run(
     assert json.loads(again.stdout)["scores"] == best["scores"]
 
 
-def test_a_killed_evaluation_is_told_and_ends_with_a_killed_run(
-        started: Callable[..., Started]) -> None:
+def test_a_killed_evaluation_is_told_and_ends_with_a_killed_run(started: Callable[..., Started]) -> None:
     each = started(*EVALUATING)
     each.wait_for(lambda: bool(evaluation(each)))
     evaluation(each)[0].kill()

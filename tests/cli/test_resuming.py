@@ -18,8 +18,7 @@ from ga3c.service.supervisor import Service
 pytestmark = pytest.mark.usefixtures("own_directory")
 
 
-def test_a_serial_run_with_a_break_has_the_same_weights(
-        train_here: Command) -> None:
+def test_a_serial_run_with_a_break_has_the_same_weights(train_here: Command) -> None:
     for name, steps in (("one", "3000"), ("two", "1400")):
         done = train("--serial", "--seed", "0", *QUICK, "--steps", steps, "--run-dir", name)
         assert done.returncode == 0, done.stderr
@@ -62,8 +61,7 @@ def test_a_run_leaves_its_record_and_goes_on(train_here: Command) -> None:
     assert {path.name for path in (run / "tensorboard").iterdir()} == shown, "a new one would hide later steps"
 
 
-def test_a_corrupt_newest_checkpoint_is_passed_over(
-        run_with_two_checkpoints: list[Path], train_here: Command) -> None:
+def test_a_corrupt_newest_checkpoint_is_passed_over(run_with_two_checkpoints: list[Path], train_here: Command) -> None:
     older, newest = run_with_two_checkpoints
     flip(newest / "arrays.npz")
 
@@ -95,8 +93,7 @@ def test_what_a_checkpoint_does_not_fit_is_one_line(flags: list[str], says: str,
     assert not Path("other").exists()
 
 
-def test_newer_checkpoints_are_set_aside(
-        run_with_two_checkpoints: list[Path], train_here: Command) -> None:
+def test_newer_checkpoints_are_set_aside(run_with_two_checkpoints: list[Path], train_here: Command) -> None:
     older, newest = run_with_two_checkpoints
     done = train_here("--resume", str(older), "--steps", str(int(older.name) + 100))
     assert done.returncode == 0 and newest.with_name(f"{newest.name}.abandoned").is_dir() and not newest.exists()

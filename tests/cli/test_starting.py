@@ -32,8 +32,7 @@ pytestmark = pytest.mark.usefixtures("own_directory")
     (["--schedule", "multi-batch", "--steps-per-update", "1"], "each step is in 16 updates; at most 15 are possible"),
     (["--run-dir", "/proc/none"], "disk: 500 MB needed in /proc, 0 MB free"),
 ])
-def test_a_users_mistake_is_one_line_and_exit_code_2(
-        arguments: list[str], says: str, train_here: Command) -> None:
+def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str, train_here: Command) -> None:
     done = (train if "--lerning-rate" in arguments else train_here)(*arguments)  # one as a user starts it
     assert done.returncode == 2
     assert told(done.stderr).count("\n") == 1 and says in done.stderr, done.stderr
@@ -93,8 +92,7 @@ def test_a_run_is_located_by_its_path_or_a_checkpoint(monkeypatch: pytest.Monkey
     assert located("../checkpoints/000000000020/") == (Path(".."), Path("../checkpoints/000000000020"))
 
 
-def test_a_run_computes_with_the_chosen_kernel(
-        train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_computes_with_the_chosen_kernel(train_here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(settings: Settings, spec: EnvSpec, tell: Callable[[str], object], *how: object) -> Kernel:
         tell("Kernels: what was measured")
         return Kernel("onednn", "bfloat16")

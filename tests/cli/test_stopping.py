@@ -138,8 +138,7 @@ def test_a_second_ctrl_c_skips_the_checkpoint_and_a_third_the_rest(
     assert not Path("run/checkpoints").exists()
 
 
-def test_a_second_ctrl_c_does_not_wait_for_a_checkpoint(
-        started: Callable[..., Started]) -> None:
+def test_a_second_ctrl_c_does_not_wait_for_a_checkpoint(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run", changed=SLOW.format("checkpoint.save", HELD.format("True", 1000)))
     each.wait_for(learning)
     each.process.send_signal(signal.SIGINT)
@@ -152,8 +151,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_checkpoint(
 
 
 @pytest.mark.slow  # that nothing is evaluated then: tests/service/test_evaluations.py
-def test_a_second_ctrl_c_does_not_wait_for_the_last_evaluation(
-        started: Callable[..., Started]) -> None:
+def test_a_second_ctrl_c_does_not_wait_for_the_last_evaluation(started: Callable[..., Started]) -> None:
     each = started(*QUICK, "--run-dir", "run", "--steps", "2000", "--evaluation-minutes", "9",
                    changed=SLOW.format("checkpoint.save", HELD.format("True", 1000)))
     assert each.process.stdout is not None

@@ -54,8 +54,7 @@ def test_what_is_wrong_is_said_with_its_remedy_and_the_exit_code(
     assert "All is well." in capsys.readouterr().out
 
 
-def test_an_unseen_card_is_told_with_its_missing_libraries(
-        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unseen_card_is_told_with_its_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "glob", lambda path, pattern: iter(
         [path / "0000:01:00.0"] if str(path) == "/proc/driver/nvidia/gpus" else []))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

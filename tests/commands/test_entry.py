@@ -79,8 +79,7 @@ def test_a_shell_takes_a_path_for_what_it_is(path: bytes) -> None:
     assert os.path.normpath(found) == path
 
 
-def test_a_run_in_a_directory_that_is_no_text_goes_on(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_a_directory_that_is_no_text_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = tmp_path / ("x" * 120)  # for the path of a socket, in the same run
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))

@@ -67,8 +67,7 @@ def test_a_game_that_fails_is_told_in_one_line(
     assert out == "" and re.fullmatch(f"ga3c-eval: {told}\n", err), err
 
 
-def test_games_are_opened_by_flags_or_as_in_training(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_games_are_opened_by_flags_or_as_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, float | None]] = []
 
     def noted(settings: Settings, *others: object) -> NoReturn:

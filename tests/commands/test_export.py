@@ -35,8 +35,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_an_exported_policy_answers_alike_everywhere(
-        run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exported_policy_answers_alike_everywhere(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert export([str(run)]) == 0
     said = capsys.readouterr()
     assert said.err == "" and "saved_model: differs by at most" in said.out and "model.onnx: differs" in said.out

@@ -170,8 +170,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *argume
     return play(["run", "--record", "film.gif", "--zoom", "1", "--episodes", "2", *arguments])
 
 
-def test_an_interrupted_film_is_kept(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_film_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
 
     def one(predict: object, watched: object, *how: object) -> Iterator[Moment]:
@@ -239,8 +238,7 @@ def test_a_mistake_is_one_line(arguments: list[str], says: str, capsys: pytest.C
     assert (code, told.count("\n")) == (2, 1) and told.startswith("ga3c-play: ") and says in told, told
 
 
-def test_games_are_opened_as_in_an_evaluation(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_games_are_opened_as_in_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
 
     class Noted(Watched):

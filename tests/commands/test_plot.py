@@ -36,8 +36,7 @@ def lines(groups: list[Group], panel: str) -> list[tuple[np.ndarray, np.ndarray]
 
 
 @pytest.mark.parametrize(("panel", "last"), [("score-steps", 0.12), ("score-frames", 0.48), ("score-time", 2.0)])
-def test_the_score_is_drawn_from_its_first_episode_on(
-        tmp_path: Path, panel: str, last: float) -> None:
+def test_the_score_is_drawn_from_its_first_episode_on(tmp_path: Path, panel: str, last: float) -> None:
     (x, y), = lines(grouped([written(tmp_path / "run", game="Pong")]), panel)
     assert len(x) == 101 and x[-1] == pytest.approx(last) and x[0] == pytest.approx(last / 6)
     assert (y[0], y[-1]) == pytest.approx((2.0, 12.0))

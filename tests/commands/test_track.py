@@ -93,8 +93,7 @@ def test_every_row_is_sent_once_in_order_while_the_run_goes_on(run: Path) -> Non
     assert remembered == [200, 400, 450, 451, 453]
 
 
-def test_an_outage_loses_and_doubles_nothing(
-        run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_outage_loses_and_doubles_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_rows(run, 1, 2)
     recorder, waited = Recorder(*range(1, 11)), []
 
@@ -133,8 +132,7 @@ def start(run: Path) -> subprocess.Popen[str]:
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_killed_and_started_again_it_goes_on(
-        run: Path, tmp_path: Path, stub: Callable[[], list[dict]]) -> None:
+def test_killed_and_started_again_it_goes_on(run: Path, tmp_path: Path, stub: Callable[[], list[dict]]) -> None:
     write_rows(run, 1, 2, 3)
     record = {name: (run / name).read_bytes() for name in ("metrics.jsonl", "events.jsonl", "config.yaml")}
     with start(run) as process:
@@ -256,8 +254,7 @@ def test_mlflow_gets_a_run_in_the_experiment_and_goes_on_with_it(run: Path, mlfl
     assert [call[0] for call in mlflow] == ["update_run", "set_terminated"], "it has all rows"
 
 
-def test_mlflow_gets_each_point_once_though_a_call_fails(
-        mlflow: list[tuple], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_gets_each_point_once_though_a_call_fails(mlflow: list[tuple], monkeypatch: pytest.MonkeyPatch) -> None:
     calls, arrived = 0, list[tuple]()
 
     def log_batch(self: Client, identity: str, metrics: list[tuple]) -> None:

@@ -74,8 +74,7 @@ def test_a_game_that_fails_in_its_random_first_steps_ends_the_run(
     assert "effects.py, line" in described(lost.value) and "contextlib" not in described(lost.value)
 
 
-def test_what_a_step_changes_for_the_process_is_put_back(
-        trained: Callable[[str], tuple[Checkpoint, Recorder]]) -> None:
+def test_what_a_step_changes_for_the_process_is_put_back(trained: Callable[[str], tuple[Checkpoint, Recorder]]) -> None:
     limit = signal.setitimer(signal.ITIMER_REAL, 0.0)  # of the tests themselves
     faulthandler.dump_traceback_later(250, exit=True)  # which another one takes the place of
     try:

@@ -220,8 +220,7 @@ def test_a_lost_life_ends_the_learners_episode_but_not_the_score(make: Make, mon
         assert not scored[~terminated[:, env], env].any()
 
 
-def test_a_game_that_is_cut_short_begins_again_with_all_its_lives(
-        make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_game_that_is_cut_short_begins_again_with_all_its_lives(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AtariEnvironment, "_SPREAD", 390)  # a life in Breakout takes a random player some 40 steps
     environment = make("Breakout", 3, life_loss=True)
     environment.reset(2)
@@ -257,8 +256,7 @@ def test_a_saved_state_goes_on_in_another_object_to_the_bit(
 
 @pytest.mark.parametrize("game", ["Qbert", "Tetris"])
 @pytest.mark.parametrize("no_ops", [0, 1])
-def test_a_game_that_has_just_begun_is_restored(
-        make: Make, game: str, no_ops: int) -> None:
+def test_a_game_that_has_just_begun_is_restored(make: Make, game: str, no_ops: int) -> None:
     for before in (0, 1, 30):
         goes_on_elsewhere(make, game, 1, before, 40, frame_skip=1, noop_max=no_ops)
 

@@ -37,8 +37,7 @@ def frames(make: Make, game: str, steps: int, seed: int) -> NDArray[np.int64]:
     return np.diff(played, axis=0)
 
 
-def test_a_frame_skip_is_drawn_by_the_seed(
-        make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_skip_is_drawn_by_the_seed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AtariEnvironment, "_SPREAD", 10**6)  # no episode is cut short
     drawn = frames(make, "Pong-v4", 450, 5)
     counts = [int((drawn == number).sum()) for number in (2, 3, 4)]

@@ -92,8 +92,7 @@ def test_actions_are_sampled_or_the_likeliest() -> None:
 
 
 @pytest.mark.parametrize(("processes", "envs"), [(2, 3), (1, 1)])
-def test_atari_scores_whole_games(
-        processes: int, envs: int) -> None:
+def test_atari_scores_whole_games(processes: int, envs: int) -> None:
     one = play(uniform(4), "Breakout", Protocol(4, seed=3, envs=3), life_loss=False)
     assert equal(one, play(uniform(4), "Breakout", Protocol(4, seed=3, envs=envs), processes, life_loss=True))
     assert one.lengths.min() > 60 and len(set(one.lengths)) > 1, "five lives, and starts that differ"

@@ -129,8 +129,7 @@ def test_the_best_checkpoint_is_found_once_there_is_one(run: Path) -> None:
     assert find(run / "checkpoints/best").progress["agent_steps"] == 20
 
 
-def test_a_shipped_policy_is_found_by_its_name(
-        tmp_path: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shipped_policy_is_found_by_its_name(tmp_path: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "SHIPPED", tmp_path)
     (tmp_path / "catch.npz").write_bytes(whole)
     assert find("Catch").settings.env.game == "toy:catch" and find("catch").run is None
@@ -266,8 +265,7 @@ def test_a_failure_while_writing_leaves_the_old_file_and_no_rubbish(
     assert os.listdir(tmp_path) == ["catch.npz"] and (tmp_path / "catch.npz").read_bytes() == whole
 
 
-def test_a_run_of_a_larger_machine_is_found_on_a_smaller_one(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_a_larger_machine_is_found_on_a_smaller_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = configured(game="toy:catch", schedule="multi-batch", update_groups=4, rollout_length=8, agents=4)
     make_trained(tmp_path / "run", settings)
     text = (tmp_path / "run/config.yaml").read_text()

@@ -38,7 +38,6 @@ def test_a_slow_disk_does_not_stop_the_rows(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], disk: Disk) -> None:
     woken = threading.Event()
     record = begin(checkpoint_minutes=1 / 60, wake=woken.set)
-    record.start()
     for second in range(1, 6):
         before = record.disturbances
         clock.now += 1.0
@@ -59,7 +58,6 @@ def test_a_slow_disk_does_not_stop_the_rows(
 def test_what_is_written_is_of_the_moment_it_was_asked_for(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], disk: Disk) -> None:
     record = begin()
-    record.start()
     record.controller = cast(Any, SimpleNamespace(state=lambda: {"seen": seen}))
     seen, ours = [1], cast(Any, learned(record, 1, 3.0))
     clock.now += 1.0
@@ -78,7 +76,6 @@ def test_what_is_written_is_of_the_moment_it_was_asked_for(
 def test_a_checkpoint_asked_for_while_one_is_written_follows_it(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], disk: Disk) -> None:
     record, paths = begin(), []
-    record.start()
     record.checkpoints.request(model(1), paths.append)
     record.checkpoints.request(model(2))
     record.checkpoints.request(model(3), paths.append)  # that one will do
@@ -93,7 +90,6 @@ def test_the_end_waits_for_the_checkpoint_under_way(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], disk: Disk,
         capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
-    record.start()
     record.checkpoints.request(model(1))
     threading.Timer(0.1, disk.ready.set).start()
     end(record, model(1), "--steps 10")
@@ -108,7 +104,6 @@ def test_the_end_tries_again_what_failed_under_way(
         raise OSError(28, "No space left on device")
 
     record = begin()
-    record.start()
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", full)
         record.checkpoints.request(model(1))
@@ -124,7 +119,6 @@ def test_who_skips_the_last_checkpoint_does_not_wait_for_one_under_way(
         capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("ga3c.runs.checkpoints.SKIP_SECONDS", 0.01)
     record = begin()
-    record.start()
     record.checkpoints.request(model(1))
     record.checkpoints.skip_last()
     record.finish(10, "SIGINT", "it was not waited for")

@@ -17,7 +17,6 @@ from ga3c.runs.recorder import Recorder
 
 def test_a_checkpoint_is_made_when_it_is_due(tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin(checkpoint_minutes=0.05, checkpoints_kept=2, game="Pong")
-    record.start()
     record.statistics.new_count().predictions = 77
     record.statistics.dropped_steps = 40
     for second in range(1, 11):
@@ -35,10 +34,8 @@ def test_a_checkpoint_is_made_when_it_is_due(tmp_path: Path, clock: Clock, begin
     assert record.disturbances == 6, "no second with a checkpoint counts for a trial"
 
 
-def test_the_first_checkpoint_of_each_hour_stays(
-        tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
+def test_the_first_checkpoint_of_each_hour_stays(tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin(checkpoints_kept=1)
-    record.start()
     began = clock.now
     for number, minutes in enumerate((5, 50, 61, 70, 119, 125, 170), 1):
         clock.now = began + 60.0 * minutes
@@ -51,7 +48,6 @@ def test_a_device_that_fails_a_checkpoint_is_told(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch) -> None:
     record = begin(checkpoint_minutes=1 / 60)
-    record.start()
     clock.now += 1.0
     ours = learned(record, 1)
 
@@ -71,7 +67,6 @@ def test_a_device_that_fails_a_checkpoint_is_told(
 def test_going_back_needs_a_checkpoint_that_is_whole_and_finite(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin(checkpoints_kept=9)
-    record.start()
     for version in (1, 2, 3):
         record.checkpoints.save(learned(record, version))
     (tmp_path / "checkpoints/000000000030/arrays.npz").write_bytes(b"rubbish")
@@ -85,10 +80,8 @@ def test_going_back_needs_a_checkpoint_that_is_whole_and_finite(
     assert (arrays["weights"].tolist(), now.learning_rate_factor) == ([2, 2, 2], 0.5)
 
 
-def test_going_back_asks_nothing_of_what_games_keep(
-        tmp_path: Path, begin: Callable[..., Recorder]) -> None:
+def test_going_back_asks_nothing_of_what_games_keep(tmp_path: Path, begin: Callable[..., Recorder]) -> None:
     record, ours = begin(), cast(Any, model(1))
-    record.start()
     ours.state = lambda: ({"weights": np.ones(3), "serial.0.best": np.full(1, -np.inf),
                            "serial.0.name": np.array("ab")}, 1, 10)
     record.checkpoints.save(ours)

@@ -32,8 +32,7 @@ def test_a_directory_is_named_after_game_time_and_seed(tmp_path: Path, monkeypat
     assert made == Path("runs/a.b-C-D-v0-19700101-000000-s3")
 
 
-def test_runs_of_the_same_second_get_directories_of_their_own(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_the_same_second_get_directories_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ga3c.runs.directory.time", SimpleNamespace(strftime=lambda form: "now"))
     made = [create_directory(Settings(), SPEC) for _ in range(3)]

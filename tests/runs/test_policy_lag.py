@@ -40,8 +40,7 @@ def test_without_a_clock_there_are_no_milliseconds_and_of_nothing_no_lag() -> No
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=50), st.lists(st.floats(0, 1e9), max_size=50))
-def test_histograms_of_parts_add_up_to_that_of_all(
-        updates: list[int], ms: list[float]) -> None:
+def test_histograms_of_parts_add_up_to_that_of_all(updates: list[int], ms: list[float]) -> None:
     whole = np.array(updates, np.int64)
     lag = Lag(whole, whole, whole, np.array(ms), np.array(ms))
     half = len(updates) // 2

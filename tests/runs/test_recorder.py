@@ -22,7 +22,6 @@ from ga3c.runs.statistics import TrainerTime
 
 def test_a_row_is_written_once_a_second(tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin()
-    record.start()
     for now in (1000.5, 1000.9, 1001.0, 1001.5, 1002.125, 1002.5, 1003.0, 1005.5, 1005.51, 1005.6, 1006.5):
         clock.now = now
         record.tick(model(), WORKERS, [])
@@ -32,7 +31,6 @@ def test_a_row_is_written_once_a_second(tmp_path: Path, clock: Clock, begin: Cal
 def test_a_row_holds_the_facts_and_memory(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
-    record.start()
     learned(record, 5, 1.0, 2.0)
     clock.now += 2.0
     record.tick(model(5), WORKERS, [2**30])
@@ -53,7 +51,6 @@ def test_a_row_holds_the_facts_and_memory(
 
 def test_episodes_are_a_table(tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin()
-    record.start()
     learned(record, 5, 1.0, -2.5)
     clock.now += 1.25
     record.tick(model(5), WORKERS, [])
@@ -65,7 +62,7 @@ def test_episodes_are_a_table(tmp_path: Path, clock: Clock, begin: Callable[...,
 
 def test_messages_are_shown_and_logged_and_events_are_kept(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
-    record = begin()
+    record = begin(started=False)
     record.log("an agent died")
     record.start()
     clock.now += 1.5
@@ -79,7 +76,6 @@ def test_a_line_torn_by_a_crash_is_ended_before_the_next(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"time": 1.0}\n{"time": 2.')
     record = begin(resumed={"time": 2.0})
-    record.start()
     clock.now += 1.0
     record.tick(model(), WORKERS, [])
     first, torn, last = (tmp_path / "metrics.jsonl").read_text().splitlines()
@@ -89,7 +85,7 @@ def test_a_line_torn_by_a_crash_is_ended_before_the_next(
 
 def test_the_bottleneck_is_in_rows_log_and_last_words(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
-    record = begin()
+    record = begin(started=False)
     count = record.statistics.new_count()
     record.start()
     for second, agents in enumerate((1, 2, 2, 2, 2)):
@@ -121,7 +117,7 @@ def test_steps_and_frames_are_limits(
 
 
 def test_minutes_are_a_limit_and_only_training_counts(clock: Clock, begin: Callable[..., Recorder]) -> None:
-    record = begin(resumed={"time": 50.0}, minutes=1.5)
+    record = begin(resumed={"time": 50.0}, started=False, minutes=1.5)
     clock.now += 500.0
     assert (record.time, record.reached(0)) == (50.0, None)
     record.start()
@@ -133,7 +129,6 @@ def test_minutes_are_a_limit_and_only_training_counts(clock: Clock, begin: Calla
 
 def test_episodes_are_a_limit_over_all_resumes(clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin(resumed={"episodes": 3}, episodes=5)
-    record.start()
     assert record.reached(0) is None
     clock.now += 1.0
     record.tick(learned(record, 1, 0.0, 0.0), WORKERS, [])
@@ -142,7 +137,6 @@ def test_episodes_are_a_limit_over_all_resumes(clock: Clock, begin: Callable[...
 
 def test_the_main_thread_sleeps_until_the_next_row_or_the_end(clock: Clock, begin: Callable[..., Recorder]) -> None:
     record = begin(minutes=0.025)
-    record.start()
     clock.now += 0.25
     assert record.seconds_to_next() == 0.75
     clock.now += 0.75
@@ -157,7 +151,6 @@ def test_the_main_thread_sleeps_until_the_next_row_or_the_end(clock: Clock, begi
 def test_a_resumed_run_goes_on_where_its_checkpoint_was(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder]) -> None:
     first = begin()
-    first.start()
     first.statistics.new_count().predictions = 77
     clock.now += 4.0
     first.statistics.dropped_steps = 40
@@ -165,7 +158,6 @@ def test_a_resumed_run_goes_on_where_its_checkpoint_was(
     first.close()
     clock.now += 1e6
     second = begin(resumed=checkpoint.newest(tmp_path / "checkpoints")[0].progress)
-    second.start()
     clock.now += 1.0
     tick(second, learned(second, 7, 8.0))
     last = rows(tmp_path)[-1]
@@ -182,7 +174,6 @@ def test_a_full_disk_is_warned_of_each_minute_and_training_goes_on(
         capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     record = begin(checkpoint_minutes=1)
-    record.start()
     record.checkpoints.save(learned(record, 1))
 
     def full(*arguments: object, **options: object) -> None:
@@ -206,7 +197,6 @@ def test_a_full_disk_is_warned_of_each_minute_and_training_goes_on(
 def test_why_there_is_no_last_checkpoint_is_told(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
-    record.start()
     record.checkpoints.save(learned(record, 5))
     clock.now += 1.5
     record.finish(60, "lost agents", "it failed, OSError: disk", ValueError("each one failed"))
@@ -220,7 +210,7 @@ def test_why_there_is_no_last_checkpoint_is_told(
 
 def test_skipped_updates_are_told_once_a_minute(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
-    record, ours, told = begin(), model(5), []
+    record, ours, told = begin(started=False), model(5), []
     record.statistics.skips = skips = ours.skips
     record.start()
     for second in range(1, 71):
@@ -248,7 +238,6 @@ def test_a_failing_tensorboard_writer_is_given_up(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> None:
     record = begin(tensorboard=True)
-    record.start()
     monkeypatch.setattr(record._tensorboard, "row", lambda *_: 1 / 0)
     for second in (1, 2):
         clock.now += 1.0
@@ -262,7 +251,6 @@ def test_a_failing_tensorboard_writer_is_given_up(
 def test_the_end_writes_the_last_row_a_checkpoint_and_says_how_to_go_on(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
-    record.start()
     clock.now += 0.5
     end(record, learned(record, 200, 5.0), "SIGINT")
     assert rows(tmp_path)[-1]["agent_steps"] == 2000
@@ -277,7 +265,6 @@ def test_the_end_writes_the_last_row_a_checkpoint_and_says_how_to_go_on(
 def test_no_checkpoint_is_made_when_nothing_was_learned(
         tmp_path: Path, clock: Clock, begin: Callable[..., Recorder], capsys: pytest.CaptureFixture[str]) -> None:
     record = begin()
-    record.start()
     end(record, model(0), "SIGINT")
     assert checkpoint.saved(tmp_path / "checkpoints") == []
     assert "No checkpoint" in capsys.readouterr().out

@@ -51,8 +51,7 @@ def test_a_trace_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
     assert max(event.get("ts", 0) for event in events) == 9_999.25e6
 
 
-def test_a_run_leaves_a_track_for_everyone_who_worked(
-        make_run: Callable[..., Recorder], interruption: Signals) -> None:
+def test_a_run_leaves_a_track_for_everyone_who_worked(make_run: Callable[..., Recorder], interruption: Signals) -> None:
     run = make_run(configured(game="toy:counting", steps=6000, agents=2, envs_per_agent=2, rollout_length=5,
                               training_batch_min=30, dynamic=False, tensorboard=False, trace=True))
     model = CheckingModel()

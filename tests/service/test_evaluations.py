@@ -74,8 +74,8 @@ Evaluated = tuple[Recorder, Stub, Evaluations]
 def evaluated(begin: Callable[..., Recorder]) -> Callable[..., Evaluated]:
     """A run that evaluates every three seconds and keeps one checkpoint."""
     def evaluated(resumed: dict[str, Any] | None = None, **changed: Any) -> Evaluated:
-        record = begin(
-            resumed, **{"evaluation_minutes": 0.05, "evaluation_episodes": 7, "checkpoints_kept": 1, **changed})
+        record = begin(resumed, started=False, **{
+            "evaluation_minutes": 0.05, "evaluation_episodes": 7, "checkpoints_kept": 1, **changed})
         ours = Evaluations(record)
         stub = record.evaluator = ours.evaluator = cast(Any, Stub())
         record.start()

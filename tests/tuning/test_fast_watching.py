@@ -116,8 +116,7 @@ def test_a_search_disturbed_again_and_again_waits() -> None:
 
 
 @pytest.mark.parametrize(("first", "then", "told"), [(0.0, 0.0, False), (0.3, 0.3, True), (0.3, 0.0, True)])
-def test_it_tells_what_may_hold_beside_other_programs_only(
-        first: float, then: float, told: bool) -> None:
+def test_it_tells_what_may_hold_beside_other_programs_only(first: float, then: float, told: bool) -> None:
     controller = Fast((2, 1, 1), (64, 2, 2), None, 0)
     beside(controller, lambda second: first, 20)
     assert controller.searching

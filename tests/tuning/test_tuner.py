@@ -144,8 +144,7 @@ def test_a_trial_during_which_another_program_began_is_aborted(cache: Path, make
     assert [each["decision"] for each in events(run, "trial")][1] == "accepted", "both were measured beside it"
 
 
-def test_while_a_checkpoint_is_evaluated_the_accepted_setting_is_at_work(
-        cache: Path, make_run: MakeRun) -> None:
+def test_while_a_checkpoint_is_evaluated_the_accepted_setting_is_at_work(cache: Path, make_run: MakeRun) -> None:
     run, seconds = trial_begun(make_run)
     trial = seconds.tuner.setting
     assert trial == (4, 1, 1)
@@ -206,8 +205,7 @@ def test_a_resumed_controller_goes_on_and_measures_again(cache: Path, make_run: 
     assert Tuner(run.settings.changed(**{"start": "1/2/1"}), again, True).setting == (1, 2, 1)
 
 
-def test_a_temperature_given_at_a_resume_counts(
-        cache: Path, make_run: MakeRun) -> None:
+def test_a_temperature_given_at_a_resume_counts(cache: Path, make_run: MakeRun) -> None:
     settings = toy(controller="paper", temperature=0.1, remember=False)
     run = make_run(settings)
     state = Tuner(settings, run, True).controller.state() | {"temperature": 0.02}

@@ -173,7 +173,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *argume
 def test_an_interrupted_film_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
 
-    def one(predict: object, watched: object, *how: object) -> Iterator[Moment]:
+    def one(predict: object, acting: object, watched: object, *how: object) -> Iterator[Moment]:
         asked.append(how)
         yield moment([1.0])
         raise KeyboardInterrupt

@@ -136,7 +136,7 @@ VECTOR = EnvSpec("vector", (4,), np.dtype(np.float32), 2, 1)
      "`outputs` of 'mine:Mine' must return 'value' as a Field, but returns 1"),
     ("    def outputs(self, env):\n        return {'value': super().outputs(env)['value']}\n"
      "    def act(self, network, observation):\n        return {'value': network(observation)['value'][:, 0]}",
-     "'mine:Mine' fails in `acting.choose`: KeyError: 'policy' (acting.py, line 51)"),
+     "'mine:Mine' fails in `acting.choose`: KeyError: 'policy'"),
     ("    acting = A2C.acting._replace(best=lambda outputs: outputs)",
      "attribute lookup Mine.<lambda> on mine failed"),
     ("    acting = A2C.acting._replace(explore=max)",

@@ -241,5 +241,5 @@ def test_a_wrong_network_ends_the_command_with_one_line(here: Path, train_here: 
     (here / "my_network.py").write_text(source.replace("layers.Dense(1)", "layers.Dense(2)"))
     done = train_here("--config", "minigrid_own_network.yaml")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert done.stderr.startswith("ga3c-train: network: 'my_network:build_network' gives float32 (n, 7), float32 (n, 2")
+    assert done.stderr.startswith("ga3c-train: network: 'my_network:build_network' gives policy (n, 7) float32, ")
     assert not Path("runs").exists()
